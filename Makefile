@@ -1,0 +1,71 @@
+# Every target installs what it needs; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BUILD := build
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BUILD)/uv/bin/uv
+UV_VERSION := 0.13.8
+INSTALLED := $(VENV)/.installed
+PACKAGES := admission api certs kube manifests pool reconciler scheduler server simulator telemetry
+SOURCES := $(PACKAGES) tests
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	@echo "installing uv $(UV_VERSION) into $(BUILD)/uv"
+	@$(PYTHON) -m venv $(BUILD)/uv
+	@$(BUILD)/uv/bin/pip install --quiet uv==$(UV_VERSION)
+
+$(INSTALLED): requirements.lock pyproject.toml | $(UV)
+	@echo "installing the locked environment into $(VENV)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: install
+install: $(INSTALLED) ## the locked environment in .venv
+
+.PHONY: lock
+lock: | $(UV) ## resolve pyproject.toml anew into requirements.lock
+	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --extra dev \
+	  --output-file requirements.lock pyproject.toml
+
+.PHONY: fmt
+fmt: install ## format and fix what can be fixed
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+.PHONY: lint
+lint: install ## ruff: style and format
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+.PHONY: types
+types: install ## mypy --strict
+	$(BIN)/mypy $(SOURCES)
+
+.PHONY: arch
+arch: install ## import contracts
+	$(BIN)/lint-imports
+
+.PHONY: unit
+unit: install ## unit and component tests
+	$(BIN)/pytest
+
+.PHONY: test
+test: lint types arch unit ## everything that needs no cluster: lint, types, import contracts, unit, component
+
+.PHONY: demo
+demo: install ## the main job on an embedded in-memory cluster, narrated
+	@$(BIN)/gpu-control-plane demo

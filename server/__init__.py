@@ -1,0 +1,1 @@
+"""The process: HTTP application, command line, settings and wiring."""

@@ -1,0 +1,5 @@
+"""An in-memory cluster: API server, kube-scheduler and kubelet doubles over real HTTP.
+
+For the demo and component tests. Kept as small as its conformance suite allows;
+the same suite passes against a real kube-apiserver.
+"""

@@ -1,0 +1,159 @@
+"""Every metric of the process: name, unit, help, labels, buckets.
+
+Label values are closed sets (verbs, outcomes, reasons) or pool names; never pod names or UIDs.
+Gauges of a pool are owned by `reconciler.pool_status`, which removes those of a deleted pool.
+"""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+REGISTRY = CollectorRegistry()
+
+_REQUEST_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Half a millisecond is a filter of 1,000 names; five seconds is kube-scheduler's httpTimeout."""
+
+# --- pools and devices -------------------------------------------------------------------------
+
+POOL_CAPACITY_TOTAL = Gauge(
+    "gpupool_capacity_total", "Units the pool's devices export.", ["pool"], registry=REGISTRY
+)
+POOL_CAPACITY_RESERVED = Gauge(
+    "gpupool_capacity_reserved",
+    "Units held for pods that are not bound yet.",
+    ["pool"],
+    registry=REGISTRY,
+)
+POOL_CAPACITY_USED = Gauge(
+    "gpupool_capacity_used", "Units of bound pods.", ["pool"], registry=REGISTRY
+)
+POOL_CAPACITY_AVAILABLE = Gauge(
+    "gpupool_capacity_available", "Units free to be given out now.", ["pool"], registry=REGISTRY
+)
+POOL_CAPACITY_UNHEALTHY = Gauge(
+    "gpupool_capacity_unhealthy",
+    "Free units withheld: the card is faulted, or its node is missing, not ready or cordoned.",
+    ["pool"],
+    registry=REGISTRY,
+)
+DEVICES_RESERVED = Gauge(
+    "gpu_device_reserved_total",
+    "Devices of which a live reservation holds some unit.",
+    ["pool"],
+    registry=REGISTRY,
+)
+DEVICES_UNASSIGNED = Gauge(
+    "gpu_device_unassigned_total", "Devices that belong to no pool.", registry=REGISTRY
+)
+RESERVATION_AGE = Gauge(
+    "gpu_device_reservation_age_seconds",
+    "Age of the pool's oldest live reservation; 0 without one.",
+    ["pool"],
+    registry=REGISTRY,
+)
+RESERVATIONS_ENDED = Counter(
+    "gpu_reservations_ended_total",
+    "Reservations by how they ended: bound, expired, released, not_observed.",
+    ["end"],
+    registry=REGISTRY,
+)
+INDEX_GENERATION = Gauge(
+    "gpu_index_generation", "Moves with every real change of the device index.", registry=REGISTRY
+)
+
+# --- what others ask of us ---------------------------------------------------------------------
+
+ADMISSION_DURATION = Histogram(
+    "gpu_admission_duration_seconds",
+    "Time to answer an AdmissionReview.",
+    ["webhook", "outcome"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+EXTENDER_DURATION = Histogram(
+    "gpu_extender_duration_seconds",
+    "Time to answer kube-scheduler.",
+    ["verb", "outcome"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+REFUSALS = Counter(
+    "gpu_refusals_total",
+    "Pods, pools and devices refused at admission, by reason.",
+    ["reason"],
+    registry=REGISTRY,
+)
+
+# --- what we ask of the API server -------------------------------------------------------------
+
+API_REQUEST_DURATION = Histogram(
+    "gpu_api_request_duration_seconds",
+    "Time of one request to the API server, by HTTP method, resource and status code "
+    "(code is the exception's name where there was no answer).",
+    ["method", "resource", "code"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+INFORMER_SYNCED = Gauge(
+    "gpu_informer_synced", "1 once the first full list was applied.", ["resource"], registry=REGISTRY
+)
+INFORMER_LAG = Gauge(
+    "gpu_informer_lag_seconds",
+    "Time since the watch last said anything (an event or a bookmark).",
+    ["resource"],
+    registry=REGISTRY,
+)
+INFORMER_EVENTS = Counter(
+    "gpu_informer_events_total", "Watch events by type.", ["resource", "type"], registry=REGISTRY
+)
+INFORMER_RELISTS = Counter(
+    "gpu_informer_relists_total",
+    "Lists after the first one, by cause.",
+    ["resource", "cause"],
+    registry=REGISTRY,
+)
+INFORMER_DECODE_ERRORS = Counter(
+    "gpu_informer_decode_errors_total",
+    "Objects or events that could not be decoded and were skipped.",
+    ["resource"],
+    registry=REGISTRY,
+)
+EVENTS_EMITTED = Counter(
+    "gpu_events_emitted_total",
+    "Kubernetes Events by reason and outcome (written, merged, dropped, failed).",
+    ["reason", "outcome"],
+    registry=REGISTRY,
+)
+
+# --- the process itself ------------------------------------------------------------------------
+
+RECONCILES = Counter(
+    "gpu_reconciles_total",
+    "Reconciles by controller and outcome (done, requeued, failed).",
+    ["controller", "outcome"],
+    registry=REGISTRY,
+)
+RECONCILE_DURATION = Histogram(
+    "gpu_reconcile_duration_seconds",
+    "Time of one reconcile.",
+    ["controller"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+LEADING = Gauge("gpu_leading", "1 while this replica holds the Lease.", registry=REGISTRY)
+CERTIFICATE_NOT_AFTER = Gauge(
+    "gpu_certificate_not_after_timestamp_seconds",
+    "End of validity of the serving certificate (leaf) and its CA (ca).",
+    ["certificate"],
+    registry=REGISTRY,
+)
+CERTIFICATE_ERRORS = Counter(
+    "gpu_certificate_errors_total",
+    "Failures to issue, store, inject or reload a certificate, by step.",
+    ["step"],
+    registry=REGISTRY,
+)
+TASK_FAILURES = Counter(
+    "gpu_task_failures_total",
+    "Failures of background tasks that were caught and retried.",
+    ["task"],
+    registry=REGISTRY,
+)
