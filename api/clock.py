@@ -7,7 +7,7 @@ so that tests can move time and wall-clock jumps cannot end a reservation.
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    import datetime
+    import datetime as dt
 
 
 class Clock(Protocol):
@@ -16,5 +16,5 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Return seconds since an arbitrary start; never goes back. For time-outs and TTLs."""
 
-    def utc_now(self) -> "datetime.datetime":
+    def utc_now(self) -> "dt.datetime":
         """Return the wall clock, aware, in UTC. For what is persisted or shown."""

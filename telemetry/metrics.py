@@ -93,7 +93,10 @@ API_REQUEST_DURATION = Histogram(
     registry=REGISTRY,
 )
 INFORMER_SYNCED = Gauge(
-    "gpu_informer_synced", "1 once the first full list was applied.", ["resource"], registry=REGISTRY
+    "gpu_informer_synced",
+    "1 once the first full list was applied.",
+    ["resource"],
+    registry=REGISTRY,
 )
 INFORMER_LAG = Gauge(
     "gpu_informer_lag_seconds",

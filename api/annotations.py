@@ -1,0 +1,69 @@
+"""The two annotations that carry a pod's devices, and their wire form.
+
+Both are JSON. Unknown or broken text is a value (`None`), never an exception far from its cause:
+a pod whose annotation cannot be read is counted as an unaccounted consumer.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.meta import Model
+from api.names import UnitId
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Devices = dict[str, tuple[UnitId, ...]]
+"""Container name -> the units it is given, in the order in which the pod lists its containers."""
+
+
+class ReservationNote(Model, frozen=True):
+    """The value of the reservation annotation.
+
+    `id` alone says "admitted by us, nothing held" (the pool was exhausted). With `node`, `devices`
+    and `expires_at` it is the hold that a restarted server takes up again.
+    """
+
+    id: str
+    pool: str
+    node: str = ""
+    devices: dict[str, tuple[UnitId, ...]] = msgspec.field(default_factory=dict)
+    expires_at: dt.datetime | None = None
+
+    def encode(self) -> str:
+        """Return the annotation's text."""
+        return msgspec.json.encode(self).decode()
+
+
+_note_decoder = msgspec.json.Decoder(ReservationNote)
+_devices_decoder = msgspec.json.Decoder(dict[str, tuple[UnitId, ...]])
+
+
+def decode_reservation(text: str | None) -> ReservationNote | None:
+    """Return the reservation note, or None where there is none that can be read."""
+    if text is None:
+        return None
+    try:
+        note = _note_decoder.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if note.expires_at is not None and note.expires_at.tzinfo is None:
+        return None
+    return note
+
+
+def encode_devices(devices: "Mapping[str, tuple[UnitId, ...]]") -> str:
+    """Return the text of the devices annotation."""
+    return msgspec.json.encode(devices).decode()
+
+
+def decode_devices(text: str | None) -> Devices | None:
+    """Return the devices of each container, or None where there are none that can be read."""
+    if text is None:
+        return None
+    try:
+        return _devices_decoder.decode(text)
+    except msgspec.DecodeError:
+        return None

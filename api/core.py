@@ -1,0 +1,161 @@
+"""Projections of Kubernetes' own kinds: only the fields that we read.
+
+A cache of whole objects costs six times the memory and the garbage collector's pauses.
+"""
+
+from typing import Any
+
+import msgspec
+
+from api.meta import Model, ObjectMeta, SelectorRequirement
+
+
+class ResourceRequirements(Model, frozen=True):
+    """Resources of a container; quantities as text or numbers, as the API server sends them."""
+
+    limits: dict[str, str | int | float] | None = None
+    requests: dict[str, str | int | float] | None = None
+
+
+class Container(Model, frozen=True):
+    """A container, or an init container; `restart_policy` Always makes the latter a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    restart_policy: str | None = None
+
+
+class NodeSelectorTerm(Model, frozen=True):
+    """Expressions that must all hold."""
+
+    match_expressions: list[SelectorRequirement] | None = None
+    match_fields: list[SelectorRequirement] | None = None
+
+
+class NodeSelector(Model, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(Model, frozen=True):
+    """The required half; the preferred one is kube-scheduler's business."""
+
+    required: NodeSelector | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Model, frozen=True):
+    """Node affinity only."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(Model, frozen=True):
+    """A pod's toleration."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Taint(Model, frozen=True):
+    """A node's taint."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+    def is_tolerated_by(self, toleration: Toleration) -> bool:
+        """Say whether the toleration covers this taint, by Kubernetes' rules."""
+        if toleration.effect and toleration.effect != self.effect:
+            return False
+        if toleration.key and toleration.key != self.key:
+            return False
+        if toleration.operator == "Exists":
+            return True
+        return bool(toleration.key) and toleration.value == self.value
+
+
+class SchedulingGate(Model, frozen=True):
+    """A gate that keeps a pod out of the scheduler's queue."""
+
+    name: str = ""
+
+
+class PodSpec(Model, frozen=True):
+    """The part of a pod's spec that decides about devices and nodes."""
+
+    node_name: str = ""
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    scheduler_name: str = ""
+    service_account_name: str = ""
+    priority: int | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+
+
+class PodStatus(Model, frozen=True):
+    """The part of a pod's status that decides whether it holds devices."""
+
+    phase: str = ""
+    nominated_node_name: str = ""
+
+
+class Pod(Model, frozen=True):
+    """A pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def is_terminal(self) -> bool:
+        """Say whether no container of it will run again, so that its devices are free."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+
+class NodeSpec(Model, frozen=True):
+    """Taints and cordon."""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class NodeCondition(Model, frozen=True):
+    """A node's condition; its times are left out, since a heartbeat is no change."""
+
+    type: str
+    status: str = ""
+
+
+class NodeStatus(Model, frozen=True):
+    """Conditions only."""
+
+    conditions: list[NodeCondition] | None = None
+
+
+class Node(Model, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """Say whether the kubelet reports Ready."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+
+class Namespace(Model, frozen=True):
+    """A namespace: its labels decide about access."""
+
+    metadata: ObjectMeta = ObjectMeta()

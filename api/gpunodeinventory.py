@@ -1,0 +1,76 @@
+"""GPUNodeInventory: what is known of a node's GPUs; its name is the node's."""
+
+from enum import Enum
+
+import msgspec
+
+from api.meta import Condition, Model, ObjectMeta
+
+
+class BootstrapPhase(Enum):
+    """How far the node's GPU software has come."""
+
+    DISABLED = "Disabled"
+    VALIDATING = "Validating"
+    VALIDATING_FAILED = "ValidatingFailed"
+    GFD = "GFD"
+    MONITORING = "Monitoring"
+    READY = "Ready"
+
+
+class DriverVersions(Model, frozen=True):
+    """Versions that the node reports."""
+
+    version: str = ""
+    cuda_version: str = ""
+    toolkit_version: str = ""
+
+
+class PoolDevices(Model, frozen=True):
+    """Devices of one pool on the node."""
+
+    pool: str
+    devices: list[str]
+
+
+class PoolMembership(Model, frozen=True):
+    """Devices on their way into a pool, and those in one."""
+
+    pending: list[PoolDevices] | None = None
+    assigned: list[PoolDevices] | None = None
+
+
+class ContainerDevices(Model, frozen=True):
+    """What kubelet really gave to a container."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: str
+    units: list[str]
+    uid: str = ""
+
+
+class GPUNodeInventorySpec(Model, frozen=True):
+    """Empty: an inventory is observed."""
+
+
+class GPUNodeInventoryStatus(Model, frozen=True):
+    """What is known of the node."""
+
+    devices: list[str] | None = None
+    """Names of its GPUDevices."""
+    driver: DriverVersions = DriverVersions()
+    phase: BootstrapPhase | None = None
+    last_heartbeat: str | None = None
+    pools: PoolMembership = PoolMembership()
+    allocations: list[ContainerDevices] | None = None
+    conditions: list[Condition] | None = None
+
+
+class GPUNodeInventory(Model, frozen=True):
+    """The inventory of a node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: GPUNodeInventorySpec = GPUNodeInventorySpec()
+    status: GPUNodeInventoryStatus = msgspec.field(default_factory=GPUNodeInventoryStatus)

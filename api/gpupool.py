@@ -1,0 +1,228 @@
+"""GPUPool: cards that are given out together under one resource name."""
+
+from enum import Enum
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from api.core import Taint
+from api.meta import Condition, LabelSelector, Model, ObjectMeta
+from api.names import MAX_RESOURCE_NAME_LENGTH, RESOURCE_PREFIX, PoolName
+from api.quantity import DURATION_PATTERN, parse_duration_s
+
+MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb(\\+[a-z.]+)?$"
+PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
+DEFAULT_TTL: Final = "2m"
+DEFAULT_TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
+
+Name63 = Annotated[str, Meta(min_length=1, max_length=63)]
+Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta(max_length=256)]
+
+
+class AllocationMode(Enum):
+    """What one unit of the resource is."""
+
+    EXCLUSIVE = "Exclusive"
+    """A whole card."""
+    MIG = "MIG"
+    """One MIG instance of the pool's profile."""
+    TIME_SLICE = "TimeSlice"
+    """One of `slicesPerDevice` turns on a card; memory and faults are not isolated."""
+
+
+class Strategy(Enum):
+    """Which of the nodes that fit is best."""
+
+    BIN_PACK = "BinPack"
+    """The fullest node, so that whole nodes stay empty."""
+    SPREAD = "Spread"
+    """The emptiest node."""
+    LEAST_FRAGMENTATION = "LeastFragmentation"
+    """The node that is left with the fewest free units, breaking up as few untouched cards as possible."""
+
+
+class WhenExhausted(Enum):
+    """What admission does when nothing is free now."""
+
+    PEND = "Pend"
+    """Admit without a hold; the pod waits in the scheduler's queue."""
+    REJECT = "Reject"
+    """Deny with the figures."""
+
+
+class PoolResource(Model, frozen=True):
+    """The extended resource that users ask for."""
+
+    name: Annotated[
+        str,
+        Meta(
+            max_length=MAX_RESOURCE_NAME_LENGTH,
+            pattern=f"^{RESOURCE_PREFIX.replace('.', '[.]')}[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+            description="Extended resource name; gpu.deckhouse.io/<metadata.name> when left out.",
+        ),
+    ] = ""
+
+
+class DeviceCriteria(Model, frozen=True):
+    """Categories are ANDed, values inside one are ORed; an empty category says nothing."""
+
+    inventory_ids: Names | None = msgspec.field(default=None, name="inventoryIDs")
+    products: Names | None = None
+    pci_vendors: (
+        Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=64)] | None
+    ) = None
+    """Four hex digits without 0x; case does not matter."""
+    pci_devices: (
+        Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=256)] | None
+    ) = None
+    mig_capable: bool | None = None
+    mig_profiles: (
+        Annotated[list[Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)]], Meta(max_length=64)]
+        | None
+    ) = None
+    min_memory_mib: Annotated[int, Meta(ge=1)] | None = msgspec.field(
+        default=None, name="minMemoryMiB"
+    )
+    compute_capability: Annotated[str, Meta(pattern="^[0-9]+\\.[0-9]+$")] | None = None
+    """Lowest acceptable compute capability, such as 8.0."""
+
+
+class DeviceSelector(Model, frozen=True):
+    """A device is selected when `include` accepts it (or is empty) and `exclude` does not."""
+
+    include: DeviceCriteria | None = None
+    exclude: DeviceCriteria | None = None
+
+
+class Allocation(Model, frozen=True):
+    """How a card becomes units."""
+
+    mode: AllocationMode = AllocationMode.EXCLUSIVE
+    mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
+    slices_per_device: Annotated[int, Meta(ge=2, le=64)] | None = None
+    max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
+
+
+class Assignment(Model, frozen=True):
+    """How a device comes into the pool."""
+
+    require_annotation: bool = True
+    """Only devices annotated with this pool's name are taken."""
+    auto_approve_selector: LabelSelector | None = None
+    """Devices with these labels are taken without an annotation."""
+
+
+class Access(Model, frozen=True):
+    """Who may ask for the pool: any rule that is met is enough; no rule at all means everybody."""
+
+    namespaces: Annotated[list[Name63], Meta(max_length=1024)] | None = None
+    namespace_selector: LabelSelector | None = None
+    service_accounts: (
+        Annotated[
+            list[Annotated[str, Meta(max_length=317, pattern="^[^/]+/[^/]+$")]],
+            Meta(max_length=1024),
+        ]
+        | None
+    ) = None
+    """`<namespace>/<name>` of the service account that the pod runs as."""
+    groups: Names | None = None
+    """Groups of the user who creates the pod. For pods of a Deployment or Job that is the
+    controller's service account, never the person behind it (docs/access.md)."""
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether no rule is set."""
+        return not (
+            self.namespaces or self.namespace_selector or self.service_accounts or self.groups
+        )
+
+
+class Scheduling(Model, frozen=True):
+    """Where pods of the pool go."""
+
+    strategy: Strategy | None = None
+    """Left out: LeastFragmentation for whole cards and MIG, BinPack for time slices."""
+    topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
+    """Spread only: the node label over whose values pods are spread."""
+    taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
+    """Taints of the pool's nodes; its pods tolerate exactly these."""
+
+
+class ReservationPolicy(Model, frozen=True):
+    """How long units are held for a pod that is not bound yet."""
+
+    ttl: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_TTL
+    """From 5s to 1h."""
+    when_exhausted: WhenExhausted = WhenExhausted.PEND
+
+
+class GPUPoolSpec(Model, frozen=True):
+    """What the operator wants."""
+
+    resource: PoolResource = PoolResource()
+    device_selector: DeviceSelector = DeviceSelector()
+    node_selector: LabelSelector | None = None
+    allocation: Allocation = Allocation()
+    assignment: Assignment = Assignment()
+    access: Access = Access()
+    scheduling: Scheduling = Scheduling()
+    reservation: ReservationPolicy = ReservationPolicy()
+
+
+class PoolCapacity(Model, frozen=True, omit_defaults=False):
+    """Units; total = reserved + used + available + unhealthy."""
+
+    total: int = 0
+    reserved: int = 0
+    used: int = 0
+    available: int = 0
+    unhealthy: int = 0
+
+
+class GPUPoolStatus(Model, frozen=True):
+    """What is."""
+
+    observed_generation: int = 0
+    phase: str = ""
+    capacity: PoolCapacity = PoolCapacity()
+    nodes: int = 0
+    """Nodes that have a device of the pool."""
+    conditions: list[Condition] | None = None
+
+
+class GPUPool(Model, frozen=True):
+    """A pool."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: GPUPoolSpec = GPUPoolSpec()
+    status: GPUPoolStatus = GPUPoolStatus()
+
+    @property
+    def name(self) -> PoolName:
+        """Return the pool's name."""
+        return PoolName(self.metadata.name)
+
+    @property
+    def resource_name(self) -> str:
+        """Return the extended resource that users ask for."""
+        return self.spec.resource.name or RESOURCE_PREFIX + self.metadata.name
+
+    @property
+    def strategy(self) -> Strategy:
+        """Return the strategy, by mode where none is set."""
+        if self.spec.scheduling.strategy is not None:
+            return self.spec.scheduling.strategy
+        if self.spec.allocation.mode is AllocationMode.TIME_SLICE:
+            return Strategy.BIN_PACK
+        return Strategy.LEAST_FRAGMENTATION
+
+    @property
+    def ttl_s(self) -> int:
+        """Return how many seconds a hold lasts."""
+        return parse_duration_s(self.spec.reservation.ttl)
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Return the taints of the pool's nodes: the one source for nodes and for admission."""
+        return tuple(self.spec.scheduling.taints or ())

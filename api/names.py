@@ -1,0 +1,88 @@
+"""Names that the outside world sees: group, resources, labels, annotations, identifiers.
+
+A name written in two places is a bug; every other package takes it from here.
+"""
+
+import re
+from typing import Final, NewType
+
+NodeName = NewType("NodeName", str)
+PoolName = NewType("PoolName", str)
+DeviceName = NewType("DeviceName", str)
+"""`metadata.name` of a GPUDevice."""
+PodUid = NewType("PodUid", str)
+ReservationId = NewType("ReservationId", str)
+UnitId = NewType("UnitId", str)
+"""What the device plugin calls the device: a card's UUID, `<uuid>::<n>`, or a MIG instance's UUID."""
+
+GROUP: Final = "gpu.deckhouse.io"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+RESOURCE_PREFIX: Final = f"{GROUP}/"
+"""Extended resources with this prefix are pools; admission refuses those that are not."""
+MAX_RESOURCE_NAME_LENGTH: Final = 63
+"""kubelet and the NVIDIA device plugin take resource names up to 63 characters."""
+MAX_POOL_NAME_LENGTH: Final = MAX_RESOURCE_NAME_LENGTH - len(RESOURCE_PREFIX)
+
+POOL_LABEL: Final = f"{GROUP}/pool"
+"""On pods: the pool that the pod asks for."""
+POOL_NODE_LABEL_PREFIX: Final = f"pool.{GROUP}/"
+"""On nodes: `<prefix><pool>`, on every node that has a device of the pool. Its own prefix, so that
+no pool name can collide with a control label."""
+IGNORE_LABEL: Final = f"{GROUP}/ignore"
+"""On a GPUDevice: `true` keeps the device out of every pool."""
+
+ASSIGNMENT_ANNOTATION: Final = f"{GROUP}/assignment"
+"""On a GPUDevice: the pool that the operator puts it in."""
+RESERVATION_ANNOTATION: Final = f"{GROUP}/reservation"
+"""On pods: the reservation taken at admission (`api.annotations.ReservationNote`)."""
+DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
+"""On bound pods: container name -> unit ids (`api.annotations.encode_devices`)."""
+WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
+"""On waiting pods: touched to make kube-scheduler try again when units came free unseen."""
+ENGINE_ANNOTATIONS: Final = (RESERVATION_ANNOTATION, DEVICES_ANNOTATION, WOKEN_ANNOTATION)
+"""Only the engine may write these; a ValidatingAdmissionPolicy and admission hold that."""
+
+RESERVED_POOL_NAMES: Final = frozenset(
+    {
+        "assignment",
+        "devices",
+        "enabled",
+        "gpu",
+        "ignore",
+        "managed",
+        "node",
+        "pool",
+        "present",
+        "reservation",
+        "woken",
+    }
+)
+"""Names that would read as one of our labels or annotations, or as "any GPU"."""
+
+POOL_NAME_PATTERN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""A DNS-1123 label: it becomes part of a resource name and a label value."""
+_POOL_NAME = re.compile(POOL_NAME_PATTERN)
+
+DEFAULT_SCHEDULER_NAME: Final = "gpu-scheduler"
+"""The profile that our own Deployment of the stock kube-scheduler serves."""
+
+
+def pool_name_fault(name: str) -> str | None:
+    """Say what forbids this name for a pool, or None where nothing does."""
+    if name in RESERVED_POOL_NAMES:
+        return f'"{name}" is a reserved word; choose another name'
+    if len(name) > MAX_POOL_NAME_LENGTH:
+        return (
+            f"the name has {len(name)} characters; at most {MAX_POOL_NAME_LENGTH} are possible, "
+            f"so that {RESOURCE_PREFIX}<name> fits {MAX_RESOURCE_NAME_LENGTH}"
+        )
+    if not _POOL_NAME.match(name):
+        return "only lower-case letters, digits and '-' are possible, with no '-' at either end"
+    return None
+
+
+def pool_node_label(pool: PoolName) -> str:
+    """Return the label key that marks the nodes of a pool."""
+    return POOL_NODE_LABEL_PREFIX + pool

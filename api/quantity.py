@@ -1,0 +1,66 @@
+"""Kubernetes quantities of countable things, and Go durations."""
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+_SUFFIXES: Final = {
+    "": Decimal(1),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "E": Decimal(10**18),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "Ei": Decimal(2**60),
+}
+_QUANTITY = re.compile(r"^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGTPE]|[KMGTPE]i|m)?$")
+
+DURATION_PATTERN: Final = "^([0-9]+(h|m|s))+$"
+_DURATION_PART = re.compile(r"([0-9]+)(h|m|s)")
+_SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
+
+
+def parse_count(text: str | int) -> int:
+    """Return the whole number that a quantity such as `2`, `"2"`, `"2k"` or `"4000m"` means.
+
+    Raises:
+        ValueError: it is not a quantity, not whole, or negative.
+    """
+    if isinstance(text, int):
+        value = Decimal(text)
+    elif text.isascii() and text.isdigit():
+        return int(text)
+    else:
+        value = _parse_decimal(text)
+    if value != value.to_integral_value() or value < 0:
+        raise ValueError(f'"{text}" is not a whole number of units')
+    return int(value)
+
+
+def _parse_decimal(text: str) -> Decimal:
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise ValueError(f'"{text}" is not a quantity')
+    number, suffix = match.group(1), match.group(2) or ""
+    try:
+        value = Decimal(number)
+    except InvalidOperation:
+        raise ValueError(f'"{text}" is not a quantity') from None
+    return value / 1000 if suffix == "m" else value * _SUFFIXES[suffix]
+
+
+def parse_duration_s(text: str) -> int:
+    """Return the seconds of a Go duration of whole hours, minutes and seconds, such as `2m30s`.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if not re.match(DURATION_PATTERN, text):
+        raise ValueError(f'"{text}" is not a duration such as 90s, 2m or 1h30m')
+    return sum(int(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(text))

@@ -1,0 +1,541 @@
+"""The verbs of the API server: what is asked in msgspec types, what comes back decoded.
+
+kubernetes-asyncio gives the configuration; its call machinery is not used, because it costs half a
+millisecond a call and keeps objects as dicts (docs/design/0001-models.md).
+Nothing is retried but reads whose kept-alive connection turned out closed: the caller knows
+whether a second write is harmless. Following a watch, with its reconnects, is `kube.watching`'s.
+"""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, final, overload
+
+import msgspec
+import structlog
+
+from kube.errors import Undecodable, cut
+from kube.transport import Request, Transport
+from telemetry.metrics import INFORMER_DECODE_ERRORS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from types import TracebackType
+
+    from kubernetes_asyncio.client import Configuration
+
+    from api.clock import Clock
+    from kube.resources import Resource
+
+T = TypeVar("T")
+Body = object
+"""What msgspec.json encodes, or bytes that are JSON already."""
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+"""JSON is YAML; `apply-patch+json` is answered with 415."""
+
+_DECODE_CHUNK = 500
+"""Items decoded between two yields to the loop: 500 at 10-20 us are 5-10 ms."""
+
+_log = structlog.get_logger()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Generic[T]):
+    """What a list answered: one consistent state, as of `resource_version`."""
+
+    items: list[T]
+    resource_version: str
+    undecodable: int
+    """Items that were skipped because they do not fit the type."""
+
+
+class _ListMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _ListEnvelope(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Identity(msgspec.Struct):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Identified(msgspec.Struct):
+    metadata: _Identity = msgspec.field(default_factory=_Identity)
+
+
+_LIST_DECODER = msgspec.json.Decoder(_ListEnvelope)
+_IDENTITY_DECODER = msgspec.json.Decoder(_Identified)
+
+
+@final
+class KubeClient:
+    """Everything that we ask of the API server; an async context manager that opens and closes it.
+
+    Every method raises from `kube.errors` and nothing else, but for arguments that make no request
+    (ValueError) and bodies that cannot be encoded (TypeError). Cancellation passes through.
+    Where the body is a whole object, its metadata says name and namespace unless they are given.
+    With `type_=None` the answer is not decoded; `msgspec.Raw` hands it out as it came.
+    """
+
+    def __init__(
+        self,
+        configuration: "Configuration",
+        clock: "Clock",
+        *,
+        user_agent: str = "gpu-control-plane",
+        timeout_s: float = 10.0,
+        list_timeout_s: float = 60.0,
+    ) -> None:
+        """Take the settings; nothing is opened yet.
+
+        Args:
+            configuration: address, TLS and credentials (`kube.configuration`).
+            clock: measures the requests.
+            user_agent: as the API server's audit log shows it.
+            timeout_s: bound of a request from its start to the last byte of the answer.
+            list_timeout_s: the same for a list, or a page of one; 10,000 pods are 72 MB.
+        """
+        self._transport = Transport(
+            configuration, clock, user_agent=user_agent, timeout_s=timeout_s
+        )
+        self._list_timeout_s = list_timeout_s
+
+    async def __aenter__(self) -> Self:
+        """Open the connection pool."""
+        await self._transport.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: "TracebackType | None",
+    ) -> None:
+        """Close all connections; requests under way end as Unreachable."""
+        await self._transport.close()
+
+    async def get(
+        self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
+    ) -> T:
+        """Return the object; the read is consistent (quorum)."""
+        path = resource.path(namespace, name)
+        body = await self._transport.call(Request(method="GET", path=path, label=resource.plural))
+        return _decode(body, type_, resource)
+
+    async def list_(
+        self,
+        resource: "Resource",
+        item_type: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        page_size: int | None = None,
+    ) -> Listing[T]:
+        """Return all objects, as of one moment.
+
+        Each item is decoded by itself: one that does not fit is counted, logged and skipped.
+        The loop gets its turn between every few hundred items.
+
+        Args:
+            resource: what to list.
+            item_type: what an item is decoded as.
+            namespace: of all namespaces where None.
+            label_selector: in the API's text form.
+            field_selector: in the API's text form.
+            page_size: where given, the list is fetched in pages; a continue token that expires
+                between two of them raises Gone.
+        """
+        query = {
+            "labelSelector": label_selector,
+            "fieldSelector": field_selector,
+            "limit": None if page_size is None else str(page_size),
+        }
+        request = Request(
+            method="GET", path=resource.path(namespace), label=resource.plural, query=query
+        )
+        raw: list[msgspec.Raw] = []
+        while True:
+            body = await self._transport.call(request, timeout_s=self._list_timeout_s)
+            page = _decode_page(body, resource)
+            raw += page.items or ()
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        items = await _decode_items(raw, item_type, resource)
+        return Listing(
+            items=items,
+            resource_version=page.metadata.resource_version,
+            undecodable=len(raw) - len(items),
+        )
+
+    @overload
+    async def create(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: None = None,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> None: ...
+    @overload
+    async def create(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def create(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> Any:
+        """POST an object, or with `subresource` one of an object's, as `binding` of a pod."""
+        content = _encode(body)
+        namespace, name = _identity(resource, content, namespace=namespace, name=name)
+        if resource.namespaced and namespace is None:
+            raise ValueError(f"a {resource.kind} is created in a namespace; none is given")
+        path = resource.path(namespace, name if subresource else None, subresource)
+        request = Request(
+            method="POST", path=path, label=_label(resource, subresource), body=content
+        )
+        return await self._write(request, type_, resource)
+
+    @overload
+    async def replace(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: None = None,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> None: ...
+    @overload
+    async def replace(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def replace(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        namespace: str | None = None,
+        name: str | None = None,
+        subresource: str | None = None,
+    ) -> Any:
+        """PUT the whole object; with a resourceVersion in it, a stale one raises Conflict."""
+        content = _encode(body)
+        namespace, name = _identity(resource, content, namespace=namespace, name=name)
+        request = Request(
+            method="PUT",
+            path=resource.path(namespace, _named(name, resource), subresource),
+            label=_label(resource, subresource),
+            body=content,
+        )
+        return await self._write(request, type_, resource)
+
+    @overload
+    async def apply(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: None = None,
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> None: ...
+    @overload
+    async def apply(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def apply(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> Any:
+        """Apply on the server's side: own the fields in the body, drop those left out since.
+
+        The body needs apiVersion, kind and metadata.name. It creates the object where there is none,
+        but for a subresource (NotFound). Without `force` a field of another manager is a Conflict.
+        A field that the schema does not know is answered with 500, which no waiting cures.
+        """
+        content = _encode(body)
+        namespace, name = _identity(resource, content, namespace=None, name=None)
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, _named(name, resource), subresource),
+            label=_label(resource, subresource),
+            query={"fieldManager": field_manager, "force": "true" if force else None},
+            body=content,
+            content_type=APPLY_PATCH,
+        )
+        return await self._write(request, type_, resource)
+
+    @overload
+    async def merge_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: None = None,
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> None: ...
+    @overload
+    async def merge_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def merge_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> Any:
+        """Merge the body in (RFC 7386): null deletes a key, a list replaces the list."""
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            label=_label(resource, subresource),
+            body=_encode(body),
+            content_type=MERGE_PATCH,
+        )
+        return await self._write(request, type_, resource)
+
+    @overload
+    async def json_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: None = None,
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> None: ...
+    @overload
+    async def json_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def json_patch(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        name: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+    ) -> Any:
+        """Carry out the operations (RFC 6902), all or none; a failing `test` raises Invalid."""
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            label=_label(resource, subresource),
+            body=_encode(body),
+            content_type=JSON_PATCH,
+        )
+        return await self._write(request, type_, resource)
+
+    async def delete(
+        self,
+        resource: "Resource",
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        propagation: Propagation | None = None,
+        grace_period_s: int | None = None,
+    ) -> None:
+        """Delete the object; with `uid` another one of the same name raises Conflict."""
+        options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if propagation is not None:
+            options["propagationPolicy"] = propagation
+        if grace_period_s is not None:
+            options["gracePeriodSeconds"] = grace_period_s
+        request = Request(
+            method="DELETE",
+            path=resource.path(namespace, name),
+            label=resource.plural,
+            body=msgspec.json.encode(options),
+        )
+        await self._transport.call(request)
+
+    def watch(  # noqa: PLR0913  # the parameters of the API's watch
+        self,
+        resource: "Resource",
+        *,
+        resource_version: str,
+        timeout_s: int,
+        idle_timeout_s: float,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+    ) -> AbstractAsyncContextManager["AsyncIterator[bytes]"]:
+        """Open a watch; the context's value iterates over its lines, one JSON event each.
+
+        The iteration ends when the server ends the stream properly; whatever else ends it raises.
+        The loop gets its turn after every read, however fast events come.
+
+        Args:
+            resource: what to watch.
+            resource_version: events after this one.
+            timeout_s: after which the server ends the stream.
+            idle_timeout_s: raise Unreachable after so long without a byte, since a half-open
+                connection is silent for ever.
+            namespace: of all namespaces where None.
+            label_selector: in the API's text form.
+            field_selector: in the API's text form.
+        """
+        request = Request(
+            method="GET",
+            path=resource.path(namespace),
+            label=resource.plural,
+            query={
+                "watch": "true",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": resource_version,
+                "timeoutSeconds": str(timeout_s),
+                "labelSelector": label_selector,
+                "fieldSelector": field_selector,
+            },
+        )
+        return self._transport.stream(request, idle_timeout_s=idle_timeout_s)
+
+    async def _write(self, request: Request, type_: type[Any] | None, resource: "Resource") -> Any:
+        body = await self._transport.call(request)
+        return None if type_ is None else _decode(body, type_, resource)
+
+
+def _label(resource: "Resource", subresource: str | None) -> str:
+    return f"{resource.plural}/{subresource}" if subresource else resource.plural
+
+
+def _encode(body: Body) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)
+
+
+def _identity(
+    resource: "Resource", content: bytes, *, namespace: str | None, name: str | None
+) -> tuple[str | None, str | None]:
+    try:
+        said = _IDENTITY_DECODER.decode(content).metadata
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the body is no {resource.kind}: {error}") from error
+    if resource.namespaced:
+        namespace = namespace or said.namespace or None
+    return namespace, name or said.name or None
+
+
+def _named(name: str | None, resource: "Resource") -> str:
+    if name is None:
+        raise ValueError(f"which {resource.kind}? The body has no metadata.name and none is given")
+    return name
+
+
+def _decode(body: bytes, type_: type[T], resource: "Resource") -> T:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the answer is no {resource.kind}: {error}") from error
+
+
+def _decode_page(body: bytes, resource: "Resource") -> _ListEnvelope:
+    try:
+        return _LIST_DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Undecodable(f"the answer is no list of {resource.plural}: {error}") from error
+
+
+async def _decode_items(
+    raw: "Sequence[msgspec.Raw]", item_type: type[T], resource: "Resource"
+) -> list[T]:
+    decoder = msgspec.json.Decoder(item_type)
+    items: list[T] = []
+    for number, item in enumerate(raw, start=1):
+        try:
+            items.append(decoder.decode(item))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            report_undecodable(item, resource.plural, error)
+        if number % _DECODE_CHUNK == 0:
+            await asyncio.sleep(0)
+    return items
+
+
+def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:
+    """Count and log an object that was skipped, by its name where that can still be read."""
+    INFORMER_DECODE_ERRORS.labels(resource).inc()
+    try:
+        said = _IDENTITY_DECODER.decode(item).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        said = _Identity()
+    _log.error(
+        "object skipped because it cannot be decoded",
+        resource=resource,
+        object=f"{said.namespace}/{said.name}" if said.namespace else said.name,
+        error=cut(str(error)),
+    )

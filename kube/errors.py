@@ -1,0 +1,253 @@
+"""What can go wrong between us and the API server: one tree.
+
+    KubeError
+    ├── Unreachable              no answer, or a broken one
+    ├── Undecodable              an answer that is not what was asked for
+    └── ApiError                 an answer that says no
+        ├── BadRequest           400
+        ├── Unauthorized         401
+        ├── Forbidden            403
+        ├── NotFound             404
+        ├── MethodNotAllowed     405
+        ├── NotAcceptable        406
+        ├── RequestTimeout       408
+        ├── Conflict             409
+        │   └── AlreadyExists    409, reason AlreadyExists
+        ├── Gone                 410, or reason Expired
+        ├── UnsupportedMediaType 415
+        ├── Invalid              422
+        ├── TooManyRequests      429
+        ├── ServerError          500 to 599
+        └── UnexpectedStatus     everything else
+
+The question that matters after a failed write is `is_definite`: did the server certainly not do it?
+Texts from outside are cut, so that a proxy's error page does not fill the log.
+"""
+
+# ruff: noqa: N818  # the names are the API server's own reasons
+
+import msgspec
+
+MAX_FOREIGN_TEXT = 256
+"""Characters of somebody else's text that reach our logs and events."""
+
+
+class KubeError(Exception):
+    """Base of everything that talking to the API server can raise."""
+
+    @property
+    def is_definite(self) -> bool:
+        """Say whether the server certainly did not carry out the write."""
+        return False
+
+
+class Unreachable(KubeError):
+    """No answer came, or it broke off: refused, reset, timed out, TLS failed, not HTTP."""
+
+    def __init__(self, message: str, *, request_sent: bool) -> None:
+        """Take a text and whether the request may have left.
+
+        `request_sent` is False only where we know that it did not, as when the connection was refused.
+        """
+        super().__init__(cut(message))
+        self.request_sent = request_sent
+
+    @property
+    def is_definite(self) -> bool:
+        """Say whether the server certainly did not carry out the write."""
+        return not self.request_sent
+
+
+class Undecodable(KubeError):
+    """The server answered, but with a body that cannot be read as what was asked for."""
+
+    def __init__(self, message: str) -> None:
+        """Take a text; it is cut."""
+        super().__init__(cut(message))
+
+
+class Cause(msgspec.Struct, frozen=True, rename="camel"):
+    """One of `status.details.causes`."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """`status.details`; texts as long as the server sent them."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: list[Cause] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, rename="camel"):
+    """`metav1.Status`, as errors and ERROR events of a watch carry it."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class ApiError(KubeError):
+    """The server answered with a status that is not a success."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        message: str,
+        *,
+        details: StatusDetails | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Take the HTTP status and what `metav1.Status` says; reason and message are cut."""
+        self.status = status
+        self.reason = cut(reason)
+        self.message = cut(message)
+        self.details = details
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{status} {self.reason or type(self).__name__}: {self.message}")
+
+    @property
+    def is_definite(self) -> bool:
+        """Say whether the server certainly did not carry out the write.
+
+        Every 4xx is a refusal but 408, which some proxy may send while the server still works.
+        """
+        return 400 <= self.status <= 499 and self.status != 408
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class Unauthorized(ApiError):
+    """401."""
+
+
+class Forbidden(ApiError):
+    """403: also quota and admission."""
+
+
+class NotFound(ApiError):
+    """404."""
+
+
+class MethodNotAllowed(ApiError):
+    """405."""
+
+
+class NotAcceptable(ApiError):
+    """406."""
+
+
+class RequestTimeout(ApiError):
+    """408."""
+
+
+class Conflict(ApiError):
+    """409: stale resourceVersion, failed precondition, another field manager, already bound."""
+
+
+class AlreadyExists(Conflict):
+    """409 of a create."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or the continue token is too old; list anew."""
+
+
+class UnsupportedMediaType(ApiError):
+    """415."""
+
+
+class Invalid(ApiError):
+    """422: validation refused the object."""
+
+
+class TooManyRequests(ApiError):
+    """429: priority and fairness, or a disruption budget; nothing was done."""
+
+
+class ServerError(ApiError):
+    """5xx: nobody knows whether the write was carried out."""
+
+
+class UnexpectedStatus(ApiError):
+    """A status that the API server has no business to send: a proxy's, a redirect."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    406: NotAcceptable,
+    408: RequestTimeout,
+    409: Conflict,
+    410: Gone,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+}
+_DECODER = msgspec.json.Decoder(Status)
+
+
+def from_status(status: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """Return the error for an answer.
+
+    Args:
+        status: the HTTP status, or `code` of the Status in an ERROR event.
+        body: a `metav1.Status`; any other text becomes the message.
+        retry_after: the header of that name; `details.retryAfterSeconds` comes first.
+    """
+    said = _decode(body)
+    return _class_of(status, said.reason)(
+        status,
+        said.reason,
+        said.message,
+        details=said.details,
+        retry_after_s=_retry_after(said, retry_after),
+    )
+
+
+def cut(text: str) -> str:
+    """Return foreign text on one line and no longer than `MAX_FOREIGN_TEXT`."""
+    # Splitting megabytes only to throw them away is work that a broken proxy should not cause.
+    line = " ".join(text[: 4 * MAX_FOREIGN_TEXT].split())
+    return line if len(line) <= MAX_FOREIGN_TEXT else line[: MAX_FOREIGN_TEXT - 1] + "…"
+
+
+def _class_of(status: int, reason: str) -> type[ApiError]:
+    if reason == "Expired":
+        return Gone
+    if status == 409 and reason == "AlreadyExists":
+        return AlreadyExists
+    if 500 <= status <= 599:
+        return ServerError
+    return _BY_STATUS.get(status, UnexpectedStatus)
+
+
+def _decode(body: bytes) -> Status:
+    try:
+        status = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        status = Status()
+    if status.kind == "Status":
+        return status
+    return Status(message=body[: 4 * MAX_FOREIGN_TEXT].decode("utf-8", "replace"))
+
+
+def _retry_after(said: Status, header: str | None) -> float | None:
+    if said.details is not None and said.details.retry_after_seconds > 0:
+        return float(said.details.retry_after_seconds)
+    # The header may also be a date; the API server never sends one.
+    return float(header) if header is not None and header.isdecimal() else None

@@ -1,0 +1,96 @@
+"""Where each kind lives at the API server: group, version, plural, scope, path."""
+
+from dataclasses import dataclass
+from typing import Final, final
+from urllib.parse import quote
+
+from api.names import GROUP, VERSION
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API; `group` is empty for the core group."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """Return what stands in an object's `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """Return the path of an object, or without `name` of the collection; every part escaped.
+
+        A namespaced resource without a namespace is the collection over all namespaces.
+
+        Raises:
+            ValueError: the parts do not make a path, as a namespace for a cluster-scoped resource.
+        """
+        self._check(namespace, name, subresource)
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        if namespace is not None:
+            parts += ["namespaces", namespace]
+        parts += [part for part in (self.plural, name, subresource) if part is not None]
+        return "".join(f"/{quote(part, safe='')}" for part in parts)
+
+    def _check(self, namespace: str | None, name: str | None, subresource: str | None) -> None:
+        if namespace is not None and not self.namespaced:
+            raise ValueError(f"{self.plural} are cluster-scoped; there is no namespace {namespace}")
+        if name is not None and self.namespaced and namespace is None:
+            raise ValueError(f"{self.plural} are namespaced; {name} needs a namespace")
+        if subresource is not None and name is None:
+            raise ValueError(f"subresource {subresource} of {self.plural} needs a name")
+        # quote() leaves dots alone, and proxies resolve "..".
+        if {namespace, name, subresource} & {"", ".", ".."}:
+            raise ValueError(
+                f"no path of {self.plural} from {namespace!r}, {name!r}, {subresource!r}"
+            )
+
+
+def _core(plural: str, kind: str, *, namespaced: bool) -> Resource:
+    return Resource("", "v1", plural, kind, namespaced)
+
+
+def _registration(plural: str, kind: str) -> Resource:
+    return Resource("admissionregistration.k8s.io", "v1", plural, kind, namespaced=False)
+
+
+def _ours(plural: str, kind: str) -> Resource:
+    return Resource(GROUP, VERSION, plural, kind, namespaced=False)
+
+
+PODS: Final = _core("pods", "Pod", namespaced=True)
+NODES: Final = _core("nodes", "Node", namespaced=False)
+NAMESPACES: Final = _core("namespaces", "Namespace", namespaced=False)
+SECRETS: Final = _core("secrets", "Secret", namespaced=True)
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True)
+CUSTOM_RESOURCE_DEFINITIONS: Final = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+)
+MUTATING_WEBHOOK_CONFIGURATIONS: Final = _registration(
+    "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"
+)
+VALIDATING_WEBHOOK_CONFIGURATIONS: Final = _registration(
+    "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"
+)
+VALIDATING_ADMISSION_POLICIES: Final = _registration(
+    "validatingadmissionpolicies", "ValidatingAdmissionPolicy"
+)
+VALIDATING_ADMISSION_POLICY_BINDINGS: Final = _registration(
+    "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"
+)
+GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
+GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")
+GPU_POOLS: Final = _ours("gpupools", "GPUPool")

@@ -1,0 +1,499 @@
+"""The books: index and ledger kept in step, and every transition of a pod between them.
+
+All methods are synchronous and therefore atomic. `plan_*`, `fits_*` and `can_*` only read; the others
+write. A plan is valid until the next `await`: commit it before that, or plan again.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import PodUid, ReservationId
+from pool.errors import InvariantViolated
+from pool.index import DeviceEntry, DeviceIndex
+from pool.ledger import ReservationLedger
+from pool.model import Capacity, PodPhase
+from pool.nodeview import refusal_of
+from pool.placement import Placed, Refused, is_intact, may_go_to, plan_devices
+from pool.refusal import NodeReason, NodeRefusal
+from pool.reservation import End, Ended, Reservation, ReservationPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from api.names import NodeName, PoolName
+    from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+
+OBSERVE_WITHIN_S: Final = 5.0
+"""How long after admission the watch may take to show the pod; the API server stores it within
+milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """No node can take the pod now."""
+
+    wanted: int
+    capacity: Capacity
+    largest_node: int
+    """Units of the pool's largest node, taken or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyBound:
+    """The pod is bound, or its binding was sent; this is where."""
+
+    node: "NodeName"
+    reservation: Reservation | None
+    """None once the watch has shown the binding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """A pod at admission, before it has a uid."""
+
+    id: ReservationId
+    pool: "PoolFacts"
+    demand: "Demand"
+    namespace: str
+    name: str = ""
+
+
+@final
+class Books:
+    """Who holds what, and who may take what."""
+
+    def __init__(self, observe_within_s: float = OBSERVE_WITHIN_S) -> None:
+        self.index = DeviceIndex()
+        self.ledger = ReservationLedger()
+        self._observe_within_s = observe_within_s
+        self._pods: dict[PodUid, PodFacts] = {}
+        self._waiting: dict[str, set[PodUid]] = {}
+        # resource -> pending pods that hold nothing
+        self._nominated: dict[tuple[str, NodeName], set[PodUid]] = {}
+        # (resource, node) -> pending pods for which preemption made room there
+
+    # --- admission -----------------------------------------------------------------------------
+
+    def plan_hold(
+        self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints"
+    ) -> Placed | Exhausted:
+        """Choose a node and units for a pod that is not scheduled yet."""
+        state = self.index.state(pool.name)
+
+        def accepts(node: "NodeName") -> bool:
+            facts = self.index.node(node)
+            if facts is None or not may_go_to(facts, constraints):
+                return False
+            claimed = self._nominated_units(pool.resource, node)
+            summary = state.node(node)
+            return not claimed or (
+                summary is not None and summary.available - claimed >= demand.units
+            )
+
+        node = state.best_node(demand.units, accepts)
+        if node is None:
+            return Exhausted(demand.units, state.capacity(), state.largest_node())
+        devices = plan_devices(self.index.devices_on(pool.name, node), demand, pool.strategy)
+        if devices is None:
+            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+        return Placed(pool.name, node, devices)
+
+    def hold(self, applicant: Applicant, placed: Placed | None, now: "Instant") -> Reservation:
+        """Take the planned units for a pod; without a plan, note only that it was admitted."""
+        reservation = Reservation(
+            id=applicant.id,
+            pool=applicant.pool.name,
+            demand=applicant.demand,
+            namespace=applicant.namespace,
+            name=applicant.name,
+            node=placed.node if placed else None,
+            devices=placed.devices if placed else {},
+            phase=ReservationPhase.HELD,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + applicant.pool.ttl_s,
+            observe_by=now.monotonic + self._observe_within_s,
+        )
+        self._assert_free(reservation)
+        self.ledger.add(reservation)
+        self.index.set_assumed(reservation.id, reservation.units)
+        return reservation
+
+    def tie(self, id_: ReservationId, uid: PodUid, *, name: str, now: "Instant") -> bool:
+        """Tie a hold to its pod's final name and uid; False when it ended before, or is another's."""
+        reservation = self.ledger.get(id_)
+        if reservation is None or reservation.uid not in {None, uid}:
+            return False
+        other = self.ledger.of_pod(uid)
+        if other is not None and other.id != id_:
+            return False
+        self.ledger.tie(id_, uid, name=name, observe_by=now.monotonic + self._observe_within_s)
+        return True
+
+    # --- what the watch says of pods -----------------------------------------------------------
+
+    def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
+        """Take over a pod that names a pool; return the reservations that this ends.
+
+        A pod never goes back from bound to pending or from ended to bound, so an older event that
+        comes late changes nothing.
+        """
+        before = self._pods.get(facts.uid)
+        if before is not None and _rank(before.phase) > _rank(facts.phase):
+            return []
+        self._forget_interest(before)
+        self._pods[facts.uid] = facts
+        ended: list[Ended]
+        match facts.phase:
+            case PodPhase.PENDING:
+                ended = self._observe_pending(facts, now, is_new=before is None)
+            case PodPhase.BOUND:
+                ended = self._observe_bound(facts)
+            case PodPhase.ENDED:
+                ended = self._drop_claims(facts)
+        return [one for one in ended if one.reservation.holds_units]
+
+    def discard_pod(self, uid: PodUid) -> list[Ended]:
+        """Forget a pod that is gone; return the reservations that this ends."""
+        facts = self._pods.pop(uid, None)
+        if facts is None:
+            return []
+        self._forget_interest(facts)
+        return [one for one in self._drop_claims(facts) if one.reservation.holds_units]
+
+    def expire(self, now: "Instant") -> list[Ended]:
+        """End the holds whose time is over."""
+        ended: list[Ended] = []
+        for reservation, end in self.ledger.due(now.monotonic):
+            one = self._end(reservation.id, end)
+            if one is not None and reservation.holds_units:
+                ended.append(one)
+        return ended
+
+    # --- scheduling ----------------------------------------------------------------------------
+
+    def refusal_on(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid | None = None
+    ) -> NodeRefusal | None:
+        """Return why a node cannot take a pod, the units of its own hold counted as free.
+
+        Views answer this for pods that hold nothing there; this is for the one node that differs.
+        """
+        summary = self.index.state(pool.name).node(node)
+        if summary is None:
+            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
+        reservation = self.ledger.of_pod(uid) if uid is not None else None
+        if reservation is not None and reservation.node == node:
+            mine = self._recoverable_units(reservation)
+            summary = replace(summary, held=summary.held - mine, free=summary.free + mine)
+        return refusal_of(summary, demand.units)
+
+    def plan_bind(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid
+    ) -> Placed | Refused | AlreadyBound:
+        """Choose the units that a pod gets on the node kube-scheduler chose.
+
+        Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
+        own counted as free.
+        """
+        facts = self._pods.get(uid)
+        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
+            return AlreadyBound(facts.node, None)
+        reservation = self.ledger.of_pod(uid)
+        if reservation is not None and not reservation.phase.is_hold:
+            if reservation.node is None:
+                raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+            return AlreadyBound(reservation.node, reservation)
+        entries = self.index.devices_on(pool.name, node)
+        own = self.index.masks_of(reservation.units) if reservation else {}
+        if (
+            reservation is not None
+            and (reservation.node, reservation.pool) == (node, pool.name)
+            and reservation.demand == demand
+            and is_intact(reservation.devices, own, entries)
+        ):
+            return Placed(pool.name, node, reservation.devices)
+        refusal = self.refusal_on(node, pool, demand, uid=uid)
+        if refusal is not None:
+            return Refused(node, refusal)
+        devices = plan_devices(entries, demand, pool.strategy, own=own)
+        if devices is None:
+            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+        return Placed(pool.name, node, devices)
+
+    def commit(
+        self, applicant: Applicant, placed: Placed, *, uid: PodUid, now: "Instant"
+    ) -> Reservation:
+        """Turn a plan into a commitment, in place of the pod's hold if it has one.
+
+        `applicant.id` is used only for a pod without a reservation.
+        """
+        existing = self.ledger.of_pod(uid)
+        reservation = Reservation(
+            id=existing.id if existing else applicant.id,
+            pool=placed.pool,
+            demand=applicant.demand,
+            namespace=applicant.namespace,
+            name=applicant.name,
+            uid=uid,
+            node=placed.node,
+            devices=placed.devices,
+            phase=ReservationPhase.COMMITTED,
+            created_at=existing.created_at if existing else now.monotonic,
+            expires_at=existing.expires_at if existing else now.monotonic,
+            observe_by=now.monotonic + self._observe_within_s,
+        )
+        self._assert_free(reservation)
+        if existing is None:
+            self.ledger.add(reservation)
+        else:
+            self.ledger.move(reservation)
+        self.index.set_assumed(reservation.id, reservation.units)
+        return reservation
+
+    def written(self, uid: PodUid) -> None:
+        """Note that the API server accepted the Binding. The watch retires the commitment."""
+        self._move_committed(uid, ReservationPhase.BOUND)
+
+    def doubt(self, uid: PodUid, now: "Instant") -> None:
+        """Note that nobody knows whether the API server accepted the Binding."""
+        self._move_committed(uid, ReservationPhase.DOUBTFUL, observe_by=now.monotonic)
+
+    def retry(self, uid: PodUid) -> Reservation | None:
+        """Take a doubtful commitment up again, to send the very same Binding once more."""
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
+            return None
+        committed = replace(reservation, phase=ReservationPhase.COMMITTED)
+        self.ledger.move(committed)
+        return committed
+
+    def release(self, uid: PodUid) -> Ended | None:
+        """End a pod's reservation: its binding was refused, or a read showed that it is not bound."""
+        reservation = self.ledger.of_pod(uid)
+        ended = self._end(reservation.id, End.RELEASED) if reservation else None
+        facts = self._pods.get(uid)
+        if facts is not None and facts.phase is PodPhase.PENDING:
+            self._wait(facts)
+        return ended
+
+    def unsettled(self) -> list[Reservation]:
+        """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
+        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
+        return [one for one in self.ledger.all() if one.phase in late]
+
+    def can_place_without(
+        self, victims: "Collection[PodUid]", node: "NodeName", applicant: "tuple[PoolFacts, Demand]"
+    ) -> bool:
+        """Say whether the pod would fit the node if these bound pods were gone."""
+        pool, demand = applicant
+        gone = set(victims)
+        free = sum(
+            (entry.layout.full & ~self._taken_without(gone, entry)).bit_count()
+            for entry in self.index.devices_on(pool.name, node)
+            if not entry.facts.is_faulted
+        )
+        strangers = self.index.unaccounted_pods(pool.resource, node)
+        return free >= demand.units and not (strangers.keys() - gone)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def pod(self, uid: PodUid) -> "PodFacts | None":
+        """Return an observed pod that names a pool."""
+        return self._pods.get(uid)
+
+    def pods(self) -> "Iterable[PodFacts]":
+        """Return all observed pods that name a pool. Read them, don't keep them."""
+        return self._pods.values()
+
+    def waiting(self, resource: str) -> "list[PodFacts]":
+        """Return pending pods that hold nothing: highest priority first, then oldest."""
+        pods = [self._pods[uid] for uid in self._waiting.get(resource, ())]
+        return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
+
+    def oldest_reservation(self, pool: "PoolName") -> Reservation | None:
+        """Return the pool's oldest reservation that holds units."""
+        live = (one for one in self.ledger.all() if one.pool == pool and one.holds_units)
+        return min(live, key=lambda one: one.created_at, default=None)
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
+        if facts.nominated_node is not None:
+            place = (facts.demand.resource, facts.nominated_node)
+            self._nominated.setdefault(place, set()).add(facts.uid)
+        reservation = self.ledger.of_pod(facts.uid)
+        if reservation is None and facts.reservation is not None:
+            reservation = self.ledger.get(ReservationId(facts.reservation.id))
+            if reservation is not None and reservation.uid not in {None, facts.uid}:
+                reservation = None
+        if reservation is None and is_new:
+            reservation = self._restore(facts, now)
+        if reservation is None:
+            self._wait(facts)
+            return []
+        if reservation.phase.is_hold:
+            self.ledger.confirm(reservation.id, facts.uid, facts.name)
+        if not reservation.holds_units and reservation.phase.is_hold:
+            self._wait(facts)
+            return self._drop_reservation(reservation.id, End.RELEASED)
+        return []
+
+    def _observe_bound(self, facts: "PodFacts") -> list[Ended]:
+        if facts.node is None:
+            raise InvariantViolated(f"pod {facts.ref} is bound to no node")
+        if facts.devices is not None:
+            units = dict.fromkeys(unit for given in facts.devices.values() for unit in given)
+            self.index.set_unaccounted(facts.uid, (facts.demand.resource, facts.node), 0)
+            self.index.set_observed(facts.uid, tuple(units))
+        else:
+            where = (facts.demand.resource, facts.node)
+            self.index.set_unaccounted(facts.uid, where, facts.demand.units)
+        return self._retire(facts)
+
+    def _retire(self, facts: "PodFacts") -> list[Ended]:
+        """End the assumption that an observed binding replaces."""
+        reservation = self.ledger.of_pod(facts.uid)
+        if reservation is None and facts.reservation is not None:
+            held = self.ledger.get(ReservationId(facts.reservation.id))
+            reservation = held if held is not None and held.uid is None else None
+        if reservation is None:
+            return []
+        return self._drop_reservation(reservation.id, End.BOUND)
+
+    def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
+        self.index.set_observed(facts.uid, ())
+        if facts.node is not None:
+            self.index.set_unaccounted(facts.uid, (facts.demand.resource, facts.node), 0)
+        reservation = self.ledger.of_pod(facts.uid)
+        return self._drop_reservation(reservation.id, End.RELEASED) if reservation else []
+
+    def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
+        """Take up the hold that an earlier process wrote into the pod, while it is still good."""
+        note = facts.reservation
+        pool = self.index.pool_of(facts.demand.resource)
+        if note is None or pool is None or note.pool != pool.name or note.expires_at is None:
+            return None
+        left_s = min((note.expires_at - now.utc).total_seconds(), float(pool.ttl_s))
+        reservation = Reservation(
+            id=ReservationId(note.id),
+            pool=pool.name,
+            demand=facts.demand,
+            namespace=facts.namespace,
+            name=facts.name,
+            uid=facts.uid,
+            node=_node_name(note.node),
+            devices=note.devices,
+            phase=ReservationPhase.CONFIRMED,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + left_s,
+            observe_by=now.monotonic,
+        )
+        if left_s <= 0 or not self._is_restorable(reservation):
+            return None
+        self.ledger.add(reservation)
+        self.index.set_assumed(reservation.id, reservation.units)
+        return reservation
+
+    def _is_restorable(self, reservation: Reservation) -> bool:
+        if reservation.node is None or len(reservation.units) != reservation.demand.units:
+            return False
+        entries = self.index.devices_on(reservation.pool, reservation.node)
+        masks = self.index.masks_of(reservation.units)
+        return is_intact(reservation.devices, masks, entries) and not self._conflicts(reservation)
+
+    def _recoverable_units(self, reservation: Reservation) -> int:
+        """Count the units of a reservation that are healthy and that no bound pod took."""
+        count = 0
+        for name, mask in self.index.masks_of(reservation.units).items():
+            entry = self.index.device(name)
+            if entry is not None and not entry.facts.is_faulted:
+                count += (mask & entry.assumed & ~entry.observed).bit_count()
+        return count
+
+    def _taken_without(self, gone: set[PodUid], entry: DeviceEntry) -> int:
+        mask = 0
+        for owner, units in self.index.holders(entry).items():
+            if owner in gone:
+                continue
+            for unit in units:
+                mask |= entry.layout.mask_of(unit)
+        return mask
+
+    def _assert_free(self, reservation: Reservation) -> None:
+        if self._conflicts(reservation):
+            raise InvariantViolated(
+                f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
+            )
+
+    def _conflicts(self, reservation: Reservation) -> bool:
+        mine = self.index.masks_of(self.index.assumed_units(reservation.id))
+        for name, mask in self.index.masks_of(reservation.units).items():
+            entry = self.index.device(name)
+            if entry is not None and mask & (entry.observed | (entry.assumed & ~mine.get(name, 0))):
+                return True
+        return False
+
+    def _move_committed(
+        self, uid: PodUid, phase: ReservationPhase, *, observe_by: float | None = None
+    ) -> None:
+        """Move a commitment on; nothing to do when the watch was faster or the pod is gone."""
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase.is_hold:
+            return
+        self.ledger.move(
+            replace(
+                reservation,
+                phase=phase,
+                observe_by=reservation.observe_by if observe_by is None else observe_by,
+            )
+        )
+
+    def _drop_reservation(self, id_: ReservationId, end: End) -> list[Ended]:
+        ended = self._end(id_, end)
+        return [ended] if ended else []
+
+    def _end(self, id_: ReservationId, end: End) -> Ended | None:
+        ended = self.ledger.end(id_, end)
+        if ended is not None:
+            self.index.set_assumed(id_, ())
+            uid = ended.reservation.uid
+            facts = self._pods.get(uid) if uid is not None else None
+            if facts is not None and facts.phase is PodPhase.PENDING:
+                self._wait(facts)
+        return ended
+
+    def _wait(self, facts: "PodFacts") -> None:
+        self._waiting.setdefault(facts.demand.resource, set()).add(facts.uid)
+
+    def _forget_interest(self, facts: "PodFacts | None") -> None:
+        """Take a pod out of the waiting and nominated sets; its next state puts it back."""
+        if facts is None:
+            return
+        waiting = self._waiting.get(facts.demand.resource)
+        if waiting is not None:
+            waiting.discard(facts.uid)
+            if not waiting:
+                del self._waiting[facts.demand.resource]
+        if facts.nominated_node is None:
+            return
+        place = (facts.demand.resource, facts.nominated_node)
+        nominated = self._nominated.get(place)
+        if nominated is not None:
+            nominated.discard(facts.uid)
+            if not nominated:
+                del self._nominated[place]
+
+    def _nominated_units(self, resource: str, node: "NodeName") -> int:
+        return sum(
+            self._pods[uid].demand.units
+            for uid in self._nominated.get((resource, node), ())
+            if self.ledger.of_pod(uid) is None
+        )
+
+
+def _rank(phase: PodPhase) -> int:
+    return (PodPhase.PENDING, PodPhase.BOUND, PodPhase.ENDED).index(phase)
+
+
+def _node_name(name: str) -> "NodeName | None":
+    return name or None  # type: ignore[return-value]  # NodeName is a str from the wire

@@ -1,0 +1,26 @@
+"""Whole objects that admission reads: pools with their access rules, namespaces with their labels.
+
+Kept by the reconcilers that also feed the index, so that both speak of the same moment.
+"""
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.gpupool import GPUPool
+    from api.names import PoolName
+
+
+@final
+class Catalog:
+    """Pools by name and by resource, and labels by namespace."""
+
+    def __init__(self) -> None:
+        self.pools: dict[PoolName, GPUPool] = {}
+        self.labels_by_namespace: dict[str, Mapping[str, str]] = {}
+
+    def by_resource(self, resource: str) -> "GPUPool | None":
+        """Return the pool that serves a resource: the first by name, should two claim it."""
+        names = [pool.name for pool in self.pools.values() if pool.resource_name == resource]
+        return self.pools[min(names)] if names else None

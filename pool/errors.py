@@ -1,0 +1,15 @@
+"""Errors of the core.
+
+    PoolError
+    └── InvariantViolated   the books contradict themselves: a bug, never repaired silently
+
+What a user can cause (no fit, unknown node, stale hold) is a value, not an exception.
+"""
+
+
+class PoolError(Exception):
+    """Base of this package's errors."""
+
+
+class InvariantViolated(PoolError):  # noqa: N818  # it is named for what happened
+    """The books contradict themselves."""

@@ -1,0 +1,370 @@
+"""The device index: what is where, who holds it, and what is free.
+
+Two truths are kept apart: *observed* claims of bound pods, and *assumed* claims of reservations.
+A unit is free when neither holds it. Everything derived is recomputed from the claims, never counted
+up or down, so that events may come late, twice or in another order and end in the same index.
+
+Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, which only `pool.books`
+calls. Design: docs/design/0002-index-and-ledger.md.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from api.names import PodUid, ReservationId
+from pool.claims import Claims
+from pool.nodeview import FitView, PoolNode
+from pool.poolstate import PoolState
+from pool.units import NO_UNITS, Layout, layout_of, part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from api.names import DeviceName, NodeName, PoolName, UnitId
+    from pool.model import DeviceFacts, NodeFacts, PoolFacts
+
+
+@dataclass(slots=True)
+class DeviceEntry:
+    """A device and who holds its units, as bit masks by slot."""
+
+    facts: "DeviceFacts"
+    layout: Layout = NO_UNITS
+    observed: int = 0
+    assumed: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Return the mask of units that anybody holds."""
+        return self.observed | self.assumed
+
+    @property
+    def free(self) -> int:
+        """Return the mask of units that may be given out; 0 on a faulted card."""
+        return 0 if self.facts.is_faulted else self.layout.full & ~self.taken
+
+    @property
+    def parts(self) -> "Iterator[str]":
+        """Yield the UUIDs under which pods may hold something of this card."""
+        if self.facts.uuid:
+            yield self.facts.uuid
+        for _, uuid in self.facts.mig_instances:
+            yield uuid
+
+
+@final
+class DeviceIndex:
+    """Devices, pools and nodes, with the claims on them."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        """Moves with every real change."""
+        self._devices: dict[DeviceName, DeviceEntry] = {}
+        self._devices_by_part: dict[str, set[DeviceName]] = {}
+        # UUID of a card or MIG instance -> devices; two only while a card moves between slots
+        self._nodes: dict[NodeName, NodeFacts] = {}
+        self._devices_by_node: dict[NodeName, set[DeviceName]] = {}
+        self._pools: dict[PoolName, PoolState] = {}
+        self._pool_by_resource: dict[str, PoolName] = {}
+        self._observed: Claims[PodUid] = Claims()
+        self._assumed: Claims[ReservationId] = Claims()
+        self._unaccounted: dict[tuple[str, NodeName], dict[PodUid, int]] = {}
+        # (resource, node) -> pod -> units that it took on unknown devices
+        self._unaccounted_place: dict[PodUid, tuple[str, NodeName]] = {}
+
+    # --- what the watches say ------------------------------------------------------------------
+
+    def replace_pool(self, facts: "PoolFacts") -> None:
+        """Take over a pool's object."""
+        state = self._state(facts.name)
+        if state.facts == facts:
+            return
+        before = state.facts
+        state.set_facts(facts)
+        if before is not None:
+            self._route(before.resource)
+        self._route(facts.resource)
+        self._lay_out(state)
+        self.generation += 1
+
+    def discard_pool(self, name: "PoolName") -> None:
+        """Forget a pool; its devices have no units until it comes back."""
+        state = self._pools.get(name)
+        if state is None or state.facts is None:
+            return
+        resource = state.facts.resource
+        state.set_facts(None)
+        self._route(resource)
+        self._lay_out(state)
+        self.generation += 1
+
+    def replace_device(self, facts: "DeviceFacts") -> None:
+        """Take over a device's object; claims on its UUIDs, older or newer, apply to it."""
+        entry = self._devices.get(facts.name)
+        if entry is not None:
+            if entry.facts == facts:
+                return
+            self._unlink(entry)
+        entry = DeviceEntry(facts)
+        self._devices[facts.name] = entry
+        self._link(entry)
+        self.generation += 1
+
+    def discard_device(self, name: "DeviceName") -> None:
+        """Forget a device. Claims on it stay, should it come back."""
+        entry = self._devices.pop(name, None)
+        if entry is None:
+            return
+        self._unlink(entry)
+        self.generation += 1
+
+    def replace_node(self, facts: "NodeFacts") -> None:
+        """Take over a node's object."""
+        if self._nodes.get(facts.name) == facts:
+            return
+        self._nodes[facts.name] = facts
+        self._mark_node(facts.name)
+        self.generation += 1
+
+    def discard_node(self, name: "NodeName") -> None:
+        """Forget a node; holds are no longer taken on its devices."""
+        if self._nodes.pop(name, None) is None:
+            return
+        self._mark_node(name)
+        self.generation += 1
+
+    # --- claims --------------------------------------------------------------------------------
+
+    def set_observed(self, pod: PodUid, units: "tuple[UnitId, ...]") -> None:
+        """Make these the units of a bound pod; an empty tuple ends its claims."""
+        self._recount(self._observed.replace(pod, units))
+
+    def set_assumed(self, reservation: ReservationId, units: "tuple[UnitId, ...]") -> None:
+        """Make these the units of a reservation; an empty tuple ends its claims."""
+        self._recount(self._assumed.replace(reservation, units))
+
+    def set_unaccounted(self, pod: PodUid, where: "tuple[str, NodeName]", units: int) -> None:
+        """Note a bound pod of which nobody knows the devices; 0 units ends that.
+
+        `where` is the resource it asked for and its node.
+        """
+        place = self._unaccounted_place.pop(pod, None)
+        if place is not None:
+            pods = self._unaccounted[place]
+            del pods[pod]
+            if not pods:
+                del self._unaccounted[place]
+            self._mark_resource(*place)
+        if units:
+            self._unaccounted_place[pod] = where
+            self._unaccounted.setdefault(where, {})[pod] = units
+            self._mark_resource(*where)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def pool_of(self, resource: str) -> "PoolFacts | None":
+        """Return the pool that serves a resource name."""
+        name = self._pool_by_resource.get(resource)
+        return self._pools[name].facts if name is not None else None
+
+    def pool(self, name: "PoolName") -> "PoolFacts | None":
+        """Return a pool's facts."""
+        state = self._pools.get(name)
+        return state.facts if state else None
+
+    def pools(self) -> "list[PoolFacts]":
+        """Return all pools whose object exists."""
+        return [state.facts for state in self._pools.values() if state.facts is not None]
+
+    def state(self, name: "PoolName") -> PoolState:
+        """Return a pool's nodes, views and capacity; an empty one for a pool that is unknown."""
+        return self._pools.get(name) or PoolState(self._summarize_nothing)
+
+    def view(self, name: "PoolName", size: int) -> FitView:
+        """Return verdicts and scores of a pool's nodes for a size."""
+        return self.state(name).view(size)
+
+    def device(self, name: "DeviceName") -> DeviceEntry | None:
+        """Return a device."""
+        return self._devices.get(name)
+
+    def devices(self) -> "Iterable[DeviceEntry]":
+        """Return all devices. Read them, don't keep them."""
+        return self._devices.values()
+
+    def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
+        """Return the pool's devices on a node, by name."""
+        state = self._pools.get(pool)
+        names = state.devices_by_node.get(node, ()) if state else ()
+        return [self._devices[name] for name in sorted(names)]
+
+    def device_of(self, unit: "UnitId") -> DeviceEntry | None:
+        """Return the device that a unit belongs to."""
+        names = self._devices_by_part.get(part_of(unit))
+        return self._devices[min(names)] if names else None
+
+    def node(self, name: "NodeName") -> "NodeFacts | None":
+        """Return a node's facts."""
+        return self._nodes.get(name)
+
+    def knows_node(self, name: "NodeName") -> bool:
+        """Say whether the node, or a device on it, was ever observed and is still there."""
+        return name in self._nodes or name in self._devices_by_node
+
+    def observed_units(self, pod: PodUid) -> "tuple[UnitId, ...]":
+        """Return the units that a bound pod holds."""
+        return self._observed.units(pod)
+
+    def assumed_units(self, reservation: ReservationId) -> "tuple[UnitId, ...]":
+        """Return the units that a reservation holds."""
+        return self._assumed.units(reservation)
+
+    def masks_of(self, units: "Iterable[UnitId]") -> "dict[DeviceName, int]":
+        """Return the bits that the units take, by device; units of unknown cards are left out."""
+        masks: dict[DeviceName, int] = {}
+        for unit in units:
+            entry = self.device_of(unit)
+            if entry is not None:
+                name = entry.facts.name
+                masks[name] = masks.get(name, 0) | entry.layout.mask_of(unit)
+        return masks
+
+    def holders(self, entry: DeviceEntry) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
+        """Return who holds which units of a device, observed and assumed."""
+        found: dict[PodUid | ReservationId, tuple[UnitId, ...]] = {}
+        for claims in (self._observed, self._assumed):
+            for part in entry.parts:
+                for owner, unit in claims.on(part):
+                    found[owner] = (*found.get(owner, ()), unit)
+        return found
+
+    def unaccounted_pods(self, resource: str, node: "NodeName") -> "Mapping[PodUid, int]":
+        """Return the pods on a node of which nobody knows the devices, with their units."""
+        return self._unaccounted.get((resource, node), {})
+
+    # --- keeping up ----------------------------------------------------------------------------
+
+    def _state(self, name: "PoolName") -> PoolState:
+        state = self._pools.get(name)
+        if state is None:
+            state = self._pools[name] = PoolState(
+                lambda node, devices: self._summarize(name, node, devices)
+            )
+        return state
+
+    def _route(self, resource: str) -> None:
+        """Let the first pool by name serve a resource that two pools claim."""
+        names = [pool.name for pool in self.pools() if pool.resource == resource]
+        if names:
+            self._pool_by_resource[resource] = min(names)
+        else:
+            self._pool_by_resource.pop(resource, None)
+
+    def _lay_out(self, state: PoolState) -> None:
+        for names in state.devices_by_node.values():
+            for name in names:
+                entry = self._devices[name]
+                entry.layout = layout_of(entry.facts, state.facts)
+                self._recount_device(entry)
+
+    def _link(self, entry: DeviceEntry) -> None:
+        facts = entry.facts
+        for part in set(entry.parts):
+            self._devices_by_part.setdefault(part, set()).add(facts.name)
+        self._devices_by_node.setdefault(facts.node, set()).add(facts.name)
+        if facts.pool is not None:
+            state = self._state(facts.pool)
+            entry.layout = layout_of(facts, state.facts)
+            state.add_device(facts.node, facts.name)
+        self._recount_device(entry)
+
+    def _unlink(self, entry: DeviceEntry) -> None:
+        facts = entry.facts
+        for part in set(entry.parts):
+            names = self._devices_by_part[part]
+            names.remove(facts.name)
+            if not names:
+                del self._devices_by_part[part]
+        siblings = self._devices_by_node[facts.node]
+        siblings.remove(facts.name)
+        if not siblings:
+            del self._devices_by_node[facts.node]
+        if facts.pool is not None:
+            state = self._pools[facts.pool]
+            state.remove_device(facts.node, facts.name)
+            if state.facts is None and not state.devices_by_node:
+                del self._pools[facts.pool]
+
+    def _recount(self, parts: "Iterable[str]") -> None:
+        """Recompute the masks of every device that one of the UUIDs belongs to."""
+        changed = False
+        for part in parts:
+            for name in self._devices_by_part.get(part, ()):
+                changed = self._recount_device(self._devices[name]) or changed
+        if changed:
+            self.generation += 1
+
+    def _recount_device(self, entry: DeviceEntry) -> bool:
+        observed = assumed = 0
+        for part in entry.parts:
+            for _, unit in self._observed.on(part):
+                observed |= entry.layout.mask_of(unit)
+            for _, held in self._assumed.on(part):
+                assumed |= entry.layout.mask_of(held)
+        if (entry.observed, entry.assumed) == (observed, assumed):
+            return False
+        entry.observed, entry.assumed = observed, assumed
+        if entry.facts.pool is not None:
+            self._pools[entry.facts.pool].mark(entry.facts.node)
+        return True
+
+    def _mark_node(self, node: "NodeName") -> None:
+        for name in self._devices_by_node.get(node, ()):
+            pool = self._devices[name].facts.pool
+            if pool is not None:
+                self._pools[pool].mark(node)
+
+    def _mark_resource(self, resource: str, node: "NodeName") -> None:
+        for pool in self.pools():
+            if pool.resource == resource:
+                self._pools[pool.name].mark(node)
+        self.generation += 1
+
+    def _summarize(
+        self, pool: "PoolName", node: "NodeName", devices: "set[DeviceName]"
+    ) -> PoolNode | None:
+        total = used = held = free = unhealthy = partial = 0
+        for name in devices:
+            entry = self._devices[name]
+            full, observed = entry.layout.full, entry.observed
+            total += entry.layout.count
+            used += observed.bit_count()
+            held += (entry.assumed & ~observed).bit_count()
+            idle = (full & ~entry.taken).bit_count()
+            if entry.facts.is_faulted:
+                unhealthy += idle
+                continue
+            free += idle
+            if entry.taken:
+                partial += idle
+        if not total:
+            return None
+        state = self._pools[pool]
+        pods = (
+            self._unaccounted.get((state.facts.resource, node)) if state.facts is not None else None
+        )
+        facts = self._nodes.get(node)
+        return PoolNode(
+            total=total,
+            used=used,
+            held=held,
+            free=free,
+            unhealthy=unhealthy,
+            partial=partial,
+            unaccounted=sum(pods.values()) if pods else 0,
+            is_placeable=facts is not None and facts.is_placeable,
+        )
+
+    @staticmethod
+    def _summarize_nothing(_node: "NodeName", _devices: "set[DeviceName]") -> None:
+        return None

@@ -1,0 +1,139 @@
+"""The reservation ledger: reservations by id and by pod uid, with their deadlines.
+
+It knows nothing of devices; `pool.books` keeps the index's assumed claims equal to it. Every
+transition replaces the reservation by a new value. A call that contradicts the lifecycle raises
+`InvariantViolated`; asking for something that has ended is a value (None).
+"""
+
+import heapq
+from dataclasses import replace
+from typing import TYPE_CHECKING, final
+
+from pool.errors import InvariantViolated
+from pool.reservation import End, Ended, Reservation, ReservationPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.names import PodUid, ReservationId
+
+
+@final
+class ReservationLedger:
+    """Live reservations."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[ReservationId, Reservation] = {}
+        self._id_by_uid: dict[PodUid, ReservationId] = {}
+        self._deadlines: list[tuple[float, ReservationId]] = []
+        # heap of (deadline, id); an entry is stale when the reservation ended or its deadline moved
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def all(self) -> "Iterable[Reservation]":
+        """Return all live reservations. Read them, don't keep them."""
+        return self._by_id.values()
+
+    def get(self, id_: "ReservationId") -> Reservation | None:
+        """Return a live reservation."""
+        return self._by_id.get(id_)
+
+    def of_pod(self, uid: "PodUid") -> Reservation | None:
+        """Return the live reservation of a pod."""
+        id_ = self._id_by_uid.get(uid)
+        return self._by_id[id_] if id_ is not None else None
+
+    def add(self, reservation: Reservation) -> None:
+        """Take in a new reservation.
+
+        Raises:
+            InvariantViolated: the id, or the pod, has one already.
+        """
+        if reservation.id in self._by_id:
+            raise InvariantViolated(f"reservation {reservation.id} is there already")
+        self._put(reservation)
+
+    def tie(self, id_: "ReservationId", uid: "PodUid", *, name: str, observe_by: float) -> None:
+        """Give a hold the final name and uid of its pod. Idempotent."""
+        reservation = self._require(id_)
+        if reservation.uid == uid and reservation.phase is not ReservationPhase.HELD:
+            return
+        if reservation.phase is not ReservationPhase.HELD:
+            raise InvariantViolated(f"reservation {id_} is tied to pod uid {reservation.uid}")
+        self._put(
+            replace(
+                reservation,
+                uid=uid,
+                name=name,
+                observe_by=observe_by,
+                phase=ReservationPhase.TIED,
+            )
+        )
+
+    def confirm(self, id_: "ReservationId", uid: "PodUid", name: str) -> None:
+        """Note that the watch showed the pod. Idempotent; changes no later phase."""
+        reservation = self._require(id_)
+        if reservation.uid is not None and reservation.uid != uid:
+            raise InvariantViolated(f"reservation {id_} is tied to pod uid {reservation.uid}")
+        if reservation.phase in {ReservationPhase.HELD, ReservationPhase.TIED}:
+            self._put(replace(reservation, uid=uid, name=name, phase=ReservationPhase.CONFIRMED))
+
+    def move(self, reservation: Reservation) -> None:
+        """Replace a live reservation by its successor in the lifecycle (commit, write, doubt)."""
+        self._require(reservation.id)
+        self._put(reservation)
+
+    def end(self, id_: "ReservationId", end: End) -> Ended | None:
+        """Remove a reservation; None when it has ended before."""
+        reservation = self._by_id.pop(id_, None)
+        if reservation is None:
+            return None
+        if reservation.uid is not None:
+            del self._id_by_uid[reservation.uid]
+        return Ended(reservation, end)
+
+    def due(self, now: float) -> list[tuple[Reservation, End]]:
+        """Return the holds whose time is over, and how each ends; removes nothing."""
+        found: list[tuple[Reservation, End]] = []
+        seen: set[ReservationId] = set()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, id_ = heapq.heappop(self._deadlines)
+            reservation = self._by_id.get(id_)
+            if reservation is None or id_ in seen or not reservation.phase.is_hold:
+                continue
+            deadline, end = _deadline_of(reservation)
+            if deadline <= now:
+                seen.add(id_)
+                found.append((reservation, end))
+        for reservation, _ in found:
+            heapq.heappush(self._deadlines, (_deadline_of(reservation)[0], reservation.id))
+        return found
+
+    def next_deadline(self) -> float | None:
+        """Return when `due` may next have something; an estimate that is never late."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def _require(self, id_: "ReservationId") -> Reservation:
+        reservation = self._by_id.get(id_)
+        if reservation is None:
+            raise InvariantViolated(f"reservation {id_} has ended")
+        return reservation
+
+    def _put(self, reservation: Reservation) -> None:
+        uid = reservation.uid
+        if uid is not None:
+            owner = self._id_by_uid.setdefault(uid, reservation.id)
+            if owner != reservation.id:
+                raise InvariantViolated(f"pod uid {uid} has reservation {owner} already")
+        self._by_id[reservation.id] = reservation
+        if reservation.phase.is_hold:
+            heapq.heappush(self._deadlines, (_deadline_of(reservation)[0], reservation.id))
+
+
+def _deadline_of(reservation: Reservation) -> tuple[float, End]:
+    if reservation.phase is ReservationPhase.CONFIRMED:
+        return reservation.expires_at, End.EXPIRED
+    if reservation.observe_by < reservation.expires_at:
+        return reservation.observe_by, End.NOT_OBSERVED
+    return reservation.expires_at, End.EXPIRED

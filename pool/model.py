@@ -1,0 +1,153 @@
+"""Facts that the core keeps: stripped of everything that decides nothing.
+
+Every type is frozen; two equal values mean "nothing changed".
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from api.annotations import Devices, ReservationNote
+    from api.core import Affinity, Taint, Toleration
+    from api.gpupool import AllocationMode, Strategy, WhenExhausted
+    from api.names import DeviceName, NodeName, PodUid, PoolName
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """The two readings of a clock at one moment."""
+
+    monotonic: float
+    utc: "dt.datetime"
+
+
+class Role(Enum):
+    """How kubelet treats a container's devices."""
+
+    INIT = "init"
+    """Runs to its end; its devices are reused by later containers."""
+    SIDECAR = "sidecar"
+    """An init container with restartPolicy Always: keeps its devices."""
+    MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDemand:
+    """Units that one container asks for; never 0."""
+
+    name: str
+    role: Role
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a pod asks of one pool, in kubelet's order: init containers, then containers."""
+
+    resource: str
+    containers: tuple[ContainerDemand, ...]
+    units: int
+    """Distinct units that the pod occupies (`pool.demand.distinct_units`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFacts:
+    """What the core knows of a GPUPool."""
+
+    name: "PoolName"
+    uid: str
+    resource: str
+    mode: "AllocationMode"
+    strategy: "Strategy"
+    ttl_s: int
+    when_exhausted: "WhenExhausted"
+    mig_profile: str = ""
+    slices_per_device: int = 1
+    is_terminating: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    """What the core knows of a GPUDevice."""
+
+    name: "DeviceName"
+    node: "NodeName"
+    uuid: str
+    """Empty while the driver has not reported it: such a device has no units."""
+    pool: "PoolName | None" = None
+    is_faulted: bool = False
+    mig_instances: tuple[tuple[str, str], ...] = ()
+    """(profile, UUID) of each MIG instance on the card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What the core knows of a Node."""
+
+    name: "NodeName"
+    is_ready: bool = True
+    is_cordoned: bool = False
+    labels: "Mapping[str, str]"
+    taints: "tuple[Taint, ...]" = ()
+
+    @property
+    def is_placeable(self) -> bool:
+        """Say whether a hold may be taken there."""
+        return self.is_ready and not self.is_cordoned
+
+
+class PodPhase(Enum):
+    """Where an observed pod stands, for accounting."""
+
+    PENDING = "pending"
+    """Not bound: it may have a hold, it has no devices."""
+    BOUND = "bound"
+    ENDED = "ended"
+    """Succeeded or Failed: kubelet has taken its devices back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFacts:
+    """What the core knows of a pod that names a pool."""
+
+    uid: "PodUid"
+    namespace: str
+    name: str
+    demand: Demand
+    phase: PodPhase
+    node: "NodeName | None" = None
+    devices: "Devices | None" = None
+    """None on a bound pod means that nobody knows which units it took."""
+    reservation: "ReservationNote | None" = None
+    nominated_node: "NodeName | None" = None
+    created: str = ""
+    priority: int = 0
+
+    @property
+    def ref(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What a pod's spec says about the nodes it may go to."""
+
+    node_selector: "Mapping[str, str] | None" = None
+    affinity: "Affinity | None" = None
+    tolerations: "tuple[Toleration, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Units of a pool; total = reserved + used + available + unhealthy."""
+
+    total: int = 0
+    reserved: int = 0
+    used: int = 0
+    available: int = 0
+    unhealthy: int = 0

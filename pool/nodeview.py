@@ -1,0 +1,112 @@
+"""What is free on the nodes of one pool, and the answers that filter and prioritize read from it.
+
+A `PoolNode` is recomputed when something on the node changes. A `FitView` holds, for one size, the
+verdict and the score of every node of the pool; only the nodes that changed are computed again, so
+that filter costs the candidates it is asked about, not the pods or the cluster.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from api.gpupool import Strategy
+from pool.refusal import NodeReason, NodeRefusal
+
+if TYPE_CHECKING:
+    from api.names import NodeName
+
+MAX_SCORE: Final = 9
+"""Best score by strategy; 10 is kept for the node of the pod's own hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolNode:
+    """Units of one pool on one node; total = used + held + free + unhealthy."""
+
+    total: int
+    used: int
+    held: int
+    free: int
+    unhealthy: int
+    """Free units on faulted cards."""
+    partial: int
+    """Free units on cards that are partly taken: what a slice can use without opening a card."""
+    unaccounted: int = 0
+    """Units of pods that run there on nobody knows which devices."""
+    is_placeable: bool = True
+    """Whether holds may be taken here: the node is known, ready and not cordoned."""
+
+    @property
+    def available(self) -> int:
+        """Return how many units may be given out now."""
+        return 0 if self.unaccounted else self.free
+
+
+def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
+    """Return why the node cannot take this many units, or None when it can."""
+    if node.available >= size:
+        return None
+    if node.total - node.unhealthy < size:
+        reason = NodeReason.NODE_TOO_SMALL
+    elif node.unaccounted:
+        reason = NodeReason.UNACCOUNTED_PODS
+    else:
+        reason = NodeReason.INSUFFICIENT_UNITS
+    return NodeRefusal(
+        reason=reason,
+        wanted=size,
+        free=node.free,
+        held=node.held,
+        used=node.used + node.unaccounted,
+        unhealthy=node.unhealthy,
+        total=node.total,
+    )
+
+
+def score_of(node: PoolNode, size: int, strategy: Strategy) -> int:
+    """Return 0..9, higher is better, for a node that fits."""
+    left = node.free - size
+    match strategy:
+        case Strategy.BIN_PACK:
+            return MAX_SCORE * (node.total - left) // node.total
+        case Strategy.SPREAD:
+            return MAX_SCORE * left // node.total
+        case Strategy.LEAST_FRAGMENTATION:
+            opened = max(0, size - node.partial)
+            return max(0, MAX_SCORE - left - (opened if node.partial else 0))
+
+
+def preference_of(node: PoolNode, size: int, strategy: Strategy) -> tuple[float, ...]:
+    """Return a sort key, lower is better, that orders nodes more finely than the score does."""
+    left = node.free - size
+    match strategy:
+        case Strategy.BIN_PACK:
+            return (left / node.total, left)
+        case Strategy.SPREAD:
+            return (-left / node.total, -left)
+        case Strategy.LEAST_FRAGMENTATION:
+            return (max(0, size - node.partial), left)
+
+
+@dataclass(slots=True)
+class FitView:
+    """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await."""
+
+    size: int
+    refusals: "dict[NodeName, NodeRefusal | None]" = field(default_factory=dict)
+    """Every node of the pool; None means that it fits."""
+    scores: "dict[NodeName, int]" = field(default_factory=dict)
+    """Nodes that fit."""
+    _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
+
+    def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:
+        """Take over the node's present state; None when it left the pool."""
+        self.scores.pop(name, None)
+        if node is None:
+            self.refusals.pop(name, None)
+            return
+        refusal = refusal_of(node, self.size)
+        if refusal is None:
+            self.refusals[name] = None
+            self.scores[name] = score_of(node, self.size, strategy)
+        else:
+            self.refusals[name] = self._interned.setdefault(refusal, refusal)

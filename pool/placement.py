@@ -1,0 +1,183 @@
+"""Placement: which node a hold is taken on, and which units of a node each container gets.
+
+Both are plans: they read and return a value; `pool.books` commits it in the same synchronous step.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.gpupool import Strategy
+from pool.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from api.annotations import Devices
+    from api.core import NodeSelectorTerm
+    from api.names import DeviceName, NodeName, PoolName, UnitId
+    from pool.index import DeviceEntry
+    from pool.model import Constraints, Demand, NodeFacts
+    from pool.refusal import NodeRefusal
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Units of one node for every container."""
+
+    pool: "PoolName"
+    node: "NodeName"
+    devices: "Devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node cannot take the pod."""
+
+    node: "NodeName"
+    refusal: "NodeRefusal"
+
+
+@dataclass(slots=True)
+class _Card:
+    """A card while units are being chosen on it."""
+
+    entry: "DeviceEntry"
+    free: int
+    """Mask of units still to be had."""
+
+    @property
+    def name(self) -> "DeviceName":
+        return self.entry.facts.name
+
+    def take(self) -> "UnitId":
+        slot = (self.free & -self.free).bit_length() - 1
+        self.free &= self.free - 1
+        return self.entry.layout.ids[slot]
+
+
+def plan_devices(
+    entries: "Sequence[DeviceEntry]",
+    demand: "Demand",
+    strategy: Strategy,
+    *,
+    own: "dict[DeviceName, int] | None" = None,
+) -> "Devices | None":
+    """Choose units for every container, as kubelet hands them out; None when there are too few.
+
+    A container first reuses what plain init containers before it left (kubelet insists), then takes
+    new units: on distinct cards while there are any, fullest cards first (Spread: emptiest first).
+
+    Args:
+        entries: the pool's devices on the node, by name.
+        demand: what the pod asks for.
+        strategy: the pool's.
+        own: bits by device that the pod's own reservation holds, which are free to it.
+    """
+    own = own or {}
+    cards = [
+        _Card(entry, _free_to(entry, own.get(entry.facts.name, 0)))
+        for entry in _in_order(entries, strategy, own)
+    ]
+    devices: Devices = {}
+    reusable: list[UnitId] = []
+    for container in demand.containers:
+        kept = reusable[: container.units]
+        fresh = _take(cards, container.units - len(kept), kept)
+        if fresh is None:
+            return None
+        devices[container.name] = (*kept, *fresh)
+        if container.role is Role.INIT:
+            reusable += fresh
+        else:
+            reusable = reusable[len(kept) :]
+    return devices
+
+
+def is_intact(
+    devices: "Devices",
+    masks: "dict[DeviceName, int]",
+    entries: "Sequence[DeviceEntry]",
+) -> bool:
+    """Say whether a reservation's units are all still there, healthy and nobody else's."""
+    known = {unit for entry in entries for unit in entry.layout.ids}
+    if any(unit not in known for units in devices.values() for unit in units):
+        return False
+    by_name = {entry.facts.name: entry for entry in entries}
+    return all(
+        not by_name[name].facts.is_faulted and not by_name[name].observed & mask
+        for name, mask in masks.items()
+    )
+
+
+def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
+    """Say whether a pod's selector, required affinity and tolerations let it go to a node.
+
+    Only a hint for where to hold: kube-scheduler has the last word.
+    """
+    selector = constraints.node_selector or {}
+    if any(node.labels.get(key) != value for key, value in selector.items()):
+        return False
+    if not _affinity_accepts(node, constraints):
+        return False
+    return all(
+        taint.effect == "PreferNoSchedule"
+        or any(taint.is_tolerated_by(toleration) for toleration in constraints.tolerations)
+        for taint in node.taints
+    )
+
+
+def _affinity_accepts(node: "NodeFacts", constraints: "Constraints") -> bool:
+    affinity = constraints.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is None:
+        return True
+    return any(_term_accepts(node, term) for term in required.node_selector_terms or ())
+
+
+def _term_accepts(node: "NodeFacts", term: "NodeSelectorTerm") -> bool:
+    """Say whether every expression of a term holds; an empty term selects nothing."""
+    fields = {"metadata.name": str(node.name)}
+    expressions, match_fields = term.match_expressions or (), term.match_fields or ()
+    if not expressions and not match_fields:
+        return False
+    return all(e.matches(node.labels) for e in expressions) and all(
+        f.matches(fields) for f in match_fields
+    )
+
+
+def _free_to(entry: "DeviceEntry", own: int) -> int:
+    if entry.facts.is_faulted:
+        return 0
+    return entry.layout.full & ~(entry.observed | (entry.assumed & ~own))
+
+
+def _in_order(
+    entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
+) -> "list[DeviceEntry]":
+    def taken(entry: "DeviceEntry") -> int:
+        others = entry.observed | (entry.assumed & ~own.get(entry.facts.name, 0))
+        return others.bit_count()
+
+    fullest_first = strategy is not Strategy.SPREAD
+    return sorted(
+        entries,
+        key=lambda entry: (-taken(entry) if fullest_first else taken(entry), entry.facts.name),
+    )
+
+
+def _take(
+    cards: "Sequence[_Card]", count: int, beside: "Sequence[UnitId]"
+) -> "list[UnitId] | None":
+    """Take units round by round: one from each card before a second from any."""
+    taken: list[UnitId] = []
+    shared = set(beside)
+    fresh_cards = [card for card in cards if not shared.intersection(card.entry.layout.ids)]
+    while len(taken) < count:
+        before = len(taken)
+        for card in fresh_cards:
+            if card.free and len(taken) < count:
+                taken.append(card.take())
+        fresh_cards = list(cards)
+        if len(taken) == before and not any(card.free for card in cards):
+            return None
+    return taken

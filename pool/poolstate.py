@@ -1,0 +1,182 @@
+"""One pool inside the index: its devices by node, what is free there, and the views on it.
+
+Changes only mark a node; its summary, the views and the buckets are brought up to date by the next
+reader. A burst of changes to one node is computed once.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from sortedcontainers import SortedSet
+
+from pool.model import Capacity
+from pool.nodeview import FitView, PoolNode, preference_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.names import DeviceName, NodeName
+    from pool.model import PoolFacts
+
+_MAX_VIEWS: Final = 64
+"""Sizes kept at a time; a request for more distinct sizes than that drops the oldest view."""
+
+Bucket = tuple[int, int, int]
+"""(free, total, partial): nodes that are alike for placement."""
+
+
+@final
+class PoolState:
+    """Devices, node summaries and views of one pool. `facts` is None until its object is seen."""
+
+    def __init__(self, summarize: "Callable[[NodeName, set[DeviceName]], PoolNode | None]") -> None:
+        self.facts: PoolFacts | None = None
+        self.devices_by_node: dict[NodeName, set[DeviceName]] = {}
+        self._summarize = summarize
+        self._nodes: dict[NodeName, PoolNode] = {}
+        self._dirty: set[NodeName] = set()
+        self._views: dict[int, FitView] = {}
+        self._names_by_bucket: dict[Bucket, SortedSet[NodeName]] = {}
+        # bucket -> names of its nodes, in order
+        self._capacity: Capacity | None = None
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def set_facts(self, facts: "PoolFacts | None") -> None:
+        """Take over the pool's object; every node is computed anew."""
+        self.facts = facts
+        self._views.clear()
+        self._dirty.update(self.devices_by_node)
+        self._capacity = None
+
+    def add_device(self, node: "NodeName", device: "DeviceName") -> None:
+        """Count the device on the node."""
+        self.devices_by_node.setdefault(node, set()).add(device)
+        self.mark(node)
+
+    def remove_device(self, node: "NodeName", device: "DeviceName") -> None:
+        """Count the device no more."""
+        devices = self.devices_by_node[node]
+        devices.remove(device)
+        if not devices:
+            del self.devices_by_node[node]
+        self.mark(node)
+
+    def mark(self, node: "NodeName") -> None:
+        """Note that something on the node changed."""
+        self._dirty.add(node)
+        self._capacity = None
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def node(self, name: "NodeName") -> PoolNode | None:
+        """Return what is free on a node; None when it has no unit of the pool."""
+        self._refresh()
+        return self._nodes.get(name)
+
+    def nodes(self) -> "dict[NodeName, PoolNode]":
+        """Return all nodes of the pool. Read it, don't keep it."""
+        self._refresh()
+        return self._nodes
+
+    def view(self, size: int) -> FitView:
+        """Return verdicts and scores for a size."""
+        self._refresh()
+        view = self._views.get(size)
+        if view is None:
+            view = self._new_view(size)
+        return view
+
+    def capacity(self) -> Capacity:
+        """Return the pool's units."""
+        self._refresh()
+        if self._capacity is None:
+            self._capacity = _sum_capacity(self._nodes.values())
+        return self._capacity
+
+    def largest_node(self) -> int:
+        """Return the largest number of units that one node has, taken or not."""
+        self._refresh()
+        return max((node.total for node in self._nodes.values()), default=0)
+
+    def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
+        """Return the best placeable node with enough free units that `accepts` takes.
+
+        Best by the pool's strategy; equal nodes in order of their names.
+        """
+        self._refresh()
+        if self.facts is None:
+            return None
+        ordered = sorted(
+            (preference_of(_node_in(bucket), size, self.facts.strategy), bucket)
+            for bucket in self._names_by_bucket
+            if bucket[0] >= size
+        )
+        for _, bucket in ordered:
+            names: Iterable[NodeName] = self._names_by_bucket[bucket]
+            for name in names:
+                if accepts(name):
+                    return name
+        return None
+
+    # --- keeping up ----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if not self._dirty:
+            return
+        for name in self._dirty:
+            before = self._nodes.get(name)
+            devices = self.devices_by_node.get(name)
+            after = self._summarize(name, devices) if devices and self.facts else None
+            if before == after:
+                continue
+            self._move(name, _bucket_of(before), _bucket_of(after))
+            if after is None:
+                del self._nodes[name]
+            else:
+                self._nodes[name] = after
+            if self.facts is not None:
+                for view in self._views.values():
+                    view.update(name, after, self.facts.strategy)
+        self._dirty.clear()
+
+    def _new_view(self, size: int) -> FitView:
+        view = FitView(size)
+        if self.facts is not None:
+            for name, node in self._nodes.items():
+                view.update(name, node, self.facts.strategy)
+        if len(self._views) >= _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        self._views[size] = view
+        return view
+
+    def _move(self, name: "NodeName", source: Bucket | None, target: Bucket | None) -> None:
+        if source == target:
+            return
+        if source is not None:
+            names = self._names_by_bucket[source]
+            names.remove(name)
+            if not names:
+                del self._names_by_bucket[source]
+        if target is not None:
+            self._names_by_bucket.setdefault(target, SortedSet()).add(name)
+
+
+def _bucket_of(node: PoolNode | None) -> Bucket | None:
+    if node is None or not node.is_placeable or node.available == 0:
+        return None
+    return (node.available, node.total, node.partial)
+
+
+def _node_in(bucket: Bucket) -> PoolNode:
+    free, total, partial = bucket
+    return PoolNode(total, total - free, 0, free, 0, partial)
+
+
+def _sum_capacity(nodes: "Iterable[PoolNode]") -> Capacity:
+    total = reserved = used = available = 0
+    for node in nodes:
+        total += node.total
+        reserved += node.held
+        used += node.used + min(node.unaccounted, node.free)
+        available += node.available if node.is_placeable else 0
+    return Capacity(total, reserved, used, available, total - reserved - used - available)

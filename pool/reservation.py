@@ -1,0 +1,100 @@
+"""A reservation: units set aside for one pod, from admission to the moment its binding is observed.
+
+    HELD ─tie→ TIED ─observe→ CONFIRMED ─┐
+      │          │                │      ├─commit→ COMMITTED ─written→ BOUND ─observe→ ended: bound
+      └──────────┴────────────────┴──────┘             │
+         not observed, expired, released               └─doubt→ DOUBTFUL ─settled by a read→ …
+
+Before commit the deadline is the pool's TTL; from commit on there is none, because the API server
+may have bound the pod: only the watch, or a read of the pod, ends it.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api.annotations import Devices
+    from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
+    from pool.model import Demand
+
+
+class ReservationPhase(Enum):
+    """Where a reservation stands."""
+
+    HELD = "held"
+    """Taken by the mutating webhook; the pod has no uid yet."""
+    TIED = "tied"
+    """The validating webhook saw the pod's final name and uid."""
+    CONFIRMED = "confirmed"
+    """The watch showed the pod."""
+    COMMITTED = "committed"
+    """The Binding is on its way."""
+    DOUBTFUL = "doubtful"
+    """The Binding's answer never came; the API server may have bound the pod."""
+    BOUND = "bound"
+    """The API server accepted the Binding; the watch has not shown it yet."""
+
+    @property
+    def is_hold(self) -> bool:
+        """Say whether it may still be given up without asking the API server."""
+        return self in {
+            ReservationPhase.HELD,
+            ReservationPhase.TIED,
+            ReservationPhase.CONFIRMED,
+        }
+
+
+class End(Enum):
+    """How a reservation ended."""
+
+    BOUND = "bound"
+    EXPIRED = "expired"
+    RELEASED = "released"
+    """The pod ended, was deleted or is bound elsewhere, or its binding was refused."""
+    NOT_OBSERVED = "not_observed"
+    """The pod did not appear: a quota, a name conflict or another webhook rejected it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Units set aside for one pod; `node` and `devices` are empty while nothing could be held."""
+
+    id: "ReservationId"
+    pool: "PoolName"
+    demand: "Demand"
+    namespace: str
+    name: str = ""
+    """Empty until the pod has its final name."""
+    uid: "PodUid | None" = None
+    node: "NodeName | None" = None
+    devices: "Devices"
+    phase: ReservationPhase
+    created_at: float
+    """Clock.monotonic() seconds, as the two below."""
+    expires_at: float
+    observe_by: float
+    """Until when the watch must have shown the pod."""
+
+    @property
+    def units(self) -> "tuple[UnitId, ...]":
+        """Return the distinct units of all containers, in the order in which they appear."""
+        return tuple(dict.fromkeys(unit for units in self.devices.values() for unit in units))
+
+    @property
+    def holds_units(self) -> bool:
+        """Say whether units are set aside, or the pod was only admitted."""
+        return self.node is not None
+
+    @property
+    def pod(self) -> str:
+        """Return `namespace/name`, with `*` for a name not known yet."""
+        return f"{self.namespace}/{self.name or '*'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A reservation that is no more, and how it ended."""
+
+    reservation: Reservation
+    end: End
