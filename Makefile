@@ -69,3 +69,26 @@ test: lint types arch unit ## everything that needs no cluster: lint, types, imp
 .PHONY: demo
 demo: install ## the main job on an embedded in-memory cluster, narrated
 	@$(BIN)/gpu-control-plane demo
+
+.PHONY: cluster-test
+cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go)
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	$(BIN)/pytest tests/cluster --with-cluster
+
+.PHONY: bench
+bench: install ## measure, write build/bench/*.json and docs/performance.md
+	$(BIN)/python -m tests.bench
+
+.PHONY: manifests
+manifests: install ## print everything a cluster needs into build/manifests
+	@mkdir -p $(BUILD)/manifests
+	@for target in crds rbac webhooks policy scheduler-config examples; do \
+	  $(BIN)/gpu-control-plane render $$target > $(BUILD)/manifests/$$target.yaml; \
+	  echo $(BUILD)/manifests/$$target.yaml; done
+
+.PHONY: golden
+golden: install ## write the golden manifests anew
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests
+
+.PHONY: presubmit
+presubmit: test cluster-test ## what CI runs

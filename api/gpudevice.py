@@ -94,7 +94,7 @@ class GPUDeviceStatus(Model, frozen=True):
 
 
 class GPUDevice(Model, frozen=True):
-    """A device."""
+    """One PCI device of a node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUDeviceSpec = GPUDeviceSpec()

@@ -65,11 +65,12 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     last_heartbeat: str | None = None
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
+    """What kubelet reports for every container that has devices."""
     conditions: list[Condition] | None = None
 
 
 class GPUNodeInventory(Model, frozen=True):
-    """The inventory of a node."""
+    """What is known of a node's GPUs; its name is the node's."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUNodeInventorySpec = GPUNodeInventorySpec()

@@ -11,7 +11,7 @@ from api.meta import Condition, LabelSelector, Model, ObjectMeta
 from api.names import MAX_RESOURCE_NAME_LENGTH, RESOURCE_PREFIX, PoolName
 from api.quantity import DURATION_PATTERN, parse_duration_s
 
-MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb(\\+[a-z.]+)?$"
+MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb([+-][a-z.]+)?$"
 PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
 DEFAULT_TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
@@ -68,7 +68,9 @@ class DeviceCriteria(Model, frozen=True):
     """Categories are ANDed, values inside one are ORed; an empty category says nothing."""
 
     inventory_ids: Names | None = msgspec.field(default=None, name="inventoryIDs")
+    """`<node>-<pci address>` of single devices."""
     products: Names | None = None
+    """Product names as in a GPUDevice's status."""
     pci_vendors: (
         Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=64)] | None
     ) = None
@@ -76,6 +78,7 @@ class DeviceCriteria(Model, frozen=True):
     pci_devices: (
         Annotated[list[Annotated[str, Meta(pattern=PCI_ID_PATTERN)]], Meta(max_length=256)] | None
     ) = None
+    """Four hex digits without 0x; case does not matter."""
     mig_capable: bool | None = None
     mig_profiles: (
         Annotated[list[Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)]], Meta(max_length=64)]
@@ -100,8 +103,11 @@ class Allocation(Model, frozen=True):
 
     mode: AllocationMode = AllocationMode.EXCLUSIVE
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
+    """Mode MIG only, and required there: the profile of the instances, such as 1g.10gb."""
     slices_per_device: Annotated[int, Meta(ge=2, le=64)] | None = None
+    """Mode TimeSlice only, and required there: how many pods take turns on a card."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    """At most so many cards of a node come into the pool; left out, all that are selected."""
 
 
 class Assignment(Model, frozen=True):
@@ -117,7 +123,9 @@ class Access(Model, frozen=True):
     """Who may ask for the pool: any rule that is met is enough; no rule at all means everybody."""
 
     namespaces: Annotated[list[Name63], Meta(max_length=1024)] | None = None
+    """Names of namespaces whose pods may."""
     namespace_selector: LabelSelector | None = None
+    """Labels of namespaces whose pods may; an empty selector means every namespace."""
     service_accounts: (
         Annotated[
             list[Annotated[str, Meta(max_length=317, pattern="^[^/]+/[^/]+$")]],
@@ -163,6 +171,7 @@ class GPUPoolSpec(Model, frozen=True):
     resource: PoolResource = PoolResource()
     device_selector: DeviceSelector = DeviceSelector()
     node_selector: LabelSelector | None = None
+    """Nodes whose devices may come into the pool; left out, every node."""
     allocation: Allocation = Allocation()
     assignment: Assignment = Assignment()
     access: Access = Access()
@@ -192,7 +201,7 @@ class GPUPoolStatus(Model, frozen=True):
 
 
 class GPUPool(Model, frozen=True):
-    """A pool."""
+    """Cards that are given out together under one resource name."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUPoolSpec = GPUPoolSpec()

@@ -64,13 +64,14 @@ class Condition(Model, frozen=True, omit_defaults=False):
 
 
 class SelectorOperator(Enum):
-    """Operators of a label selector's expression; `Gt` and `Lt` are of node affinity only."""
+    """How a key's value is compared."""
 
     IN = "In"
     NOT_IN = "NotIn"
     EXISTS = "Exists"
     DOES_NOT_EXIST = "DoesNotExist"
     GT = "Gt"
+    """Node affinity only, not in a label selector; as is `Lt`."""
     LT = "Lt"
 
 

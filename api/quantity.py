@@ -1,7 +1,7 @@
 """Kubernetes quantities of countable things, and Go durations."""
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation, Overflow
 from typing import Final
 
 _SUFFIXES: Final = {
@@ -22,6 +22,8 @@ _SUFFIXES: Final = {
 _QUANTITY = re.compile(r"^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGTPE]|[KMGTPE]i|m)?$")
 
 DURATION_PATTERN: Final = "^([0-9]+(h|m|s))+$"
+_MAX_COUNT: Final = 2**63 - 1
+"""Kubernetes caps quantities here; beyond, `1e999999` would cost seconds to turn into a number."""
 _DURATION_PART = re.compile(r"([0-9]+)(h|m|s)")
 _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
@@ -34,11 +36,11 @@ def parse_count(text: str | int) -> int:
     """
     if isinstance(text, int):
         value = Decimal(text)
-    elif text.isascii() and text.isdigit():
+    elif len(text) < 19 and text.isascii() and text.isdigit():
         return int(text)
     else:
         value = _parse_decimal(text)
-    if value != value.to_integral_value() or value < 0:
+    if not 0 <= value <= _MAX_COUNT or value != value.to_integral_value():
         raise ValueError(f'"{text}" is not a whole number of units')
     return int(value)
 
@@ -50,9 +52,9 @@ def _parse_decimal(text: str) -> Decimal:
     number, suffix = match.group(1), match.group(2) or ""
     try:
         value = Decimal(number)
-    except InvalidOperation:
+        return value / 1000 if suffix == "m" else value * _SUFFIXES[suffix]
+    except (InvalidOperation, Overflow):
         raise ValueError(f'"{text}" is not a quantity') from None
-    return value / 1000 if suffix == "m" else value * _SUFFIXES[suffix]
 
 
 def parse_duration_s(text: str) -> int:

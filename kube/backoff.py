@@ -18,7 +18,8 @@ class Backoff:
         """Take the bound of the first delay, the bound of all, and the source of chance."""
         self._base_s = base_s
         self._cap_s = cap_s
-        self._rng = rng or random.SystemRandom()
+        self.rng = rng or random.SystemRandom()
+        """The source of chance, for others who jitter with it."""
         self._failures = 0
 
     @property
@@ -35,7 +36,7 @@ class Backoff:
         # 2**16 times any base is beyond every cap; more only makes large numbers.
         bound = min(self._cap_s, self._base_s * 2 ** min(self._failures, 16))
         self._failures += 1
-        delay = self._rng.uniform(0, bound)
+        delay = self.rng.uniform(0, bound)
         return max(delay, min(at_least_s or 0.0, self._cap_s))
 
     def succeed(self) -> None:

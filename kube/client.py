@@ -6,20 +6,16 @@ Nothing is retried but reads whose kept-alive connection turned out closed: the 
 whether a second write is harmless. Following a watch, with its reconnects, is `kube.watching`'s.
 """
 
-import asyncio
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Self, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, final, overload
 
 import msgspec
-import structlog
 
-from kube.errors import Undecodable, cut
+from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
 from kube.transport import Request, Transport
-from telemetry.metrics import INFORMER_DECODE_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
     from types import TracebackType
 
     from kubernetes_asyncio.client import Configuration
@@ -36,45 +32,6 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 """JSON is YAML; `apply-patch+json` is answered with 415."""
-
-_DECODE_CHUNK = 500
-"""Items decoded between two yields to the loop: 500 at 10-20 us are 5-10 ms."""
-
-_log = structlog.get_logger()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
-    """What a list answered: one consistent state, as of `resource_version`."""
-
-    items: list[T]
-    resource_version: str
-    undecodable: int
-    """Items that were skipped because they do not fit the type."""
-
-
-class _ListMeta(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _ListEnvelope(msgspec.Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw] | None = None
-
-
-class _Identity(msgspec.Struct):
-    name: str = ""
-    namespace: str = ""
-
-
-class _Identified(msgspec.Struct):
-    metadata: _Identity = msgspec.field(default_factory=_Identity)
-
-
-_LIST_DECODER = msgspec.json.Decoder(_ListEnvelope)
-_IDENTITY_DECODER = msgspec.json.Decoder(_Identified)
 
 
 @final
@@ -130,7 +87,7 @@ class KubeClient:
         """Return the object; the read is consistent (quorum)."""
         path = resource.path(namespace, name)
         body = await self._transport.call(Request(method="GET", path=path, label=resource.plural))
-        return _decode(body, type_, resource)
+        return decode(body, type_, resource)
 
     async def list_(
         self,
@@ -167,12 +124,12 @@ class KubeClient:
         raw: list[msgspec.Raw] = []
         while True:
             body = await self._transport.call(request, timeout_s=self._list_timeout_s)
-            page = _decode_page(body, resource)
+            page = decode_page(body, resource)
             raw += page.items or ()
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        items = await _decode_items(raw, item_type, resource)
+        items = await decode_items(raw, item_type, resource)
         return Listing(
             items=items,
             resource_version=page.metadata.resource_version,
@@ -213,7 +170,7 @@ class KubeClient:
     ) -> Any:
         """POST an object, or with `subresource` one of an object's, as `binding` of a pod."""
         content = _encode(body)
-        namespace, name = _identity(resource, content, namespace=namespace, name=name)
+        namespace, name = identity_of(resource, content, namespace=namespace, name=name)
         if resource.namespaced and namespace is None:
             raise ValueError(f"a {resource.kind} is created in a namespace; none is given")
         path = resource.path(namespace, name if subresource else None, subresource)
@@ -256,7 +213,7 @@ class KubeClient:
     ) -> Any:
         """PUT the whole object; with a resourceVersion in it, a stale one raises Conflict."""
         content = _encode(body)
-        namespace, name = _identity(resource, content, namespace=namespace, name=name)
+        namespace, name = identity_of(resource, content, namespace=namespace, name=name)
         request = Request(
             method="PUT",
             path=resource.path(namespace, _named(name, resource), subresource),
@@ -304,7 +261,7 @@ class KubeClient:
         A field that the schema does not know is answered with 500, which no waiting cures.
         """
         content = _encode(body)
-        namespace, name = _identity(resource, content, namespace=None, name=None)
+        namespace, name = identity_of(resource, content, namespace=None, name=None)
         request = Request(
             method="PATCH",
             path=resource.path(namespace, _named(name, resource), subresource),
@@ -466,9 +423,11 @@ class KubeClient:
         )
         return self._transport.stream(request, idle_timeout_s=idle_timeout_s)
 
-    async def _write(self, request: Request, type_: type[Any] | None, resource: "Resource") -> Any:
+    async def _write(
+        self, request: Request, type_: type[Any] | None, resource: "Resource"
+    ) -> object:
         body = await self._transport.call(request)
-        return None if type_ is None else _decode(body, type_, resource)
+        return None if type_ is None else decode(body, type_, resource)
 
 
 def _label(resource: "Resource", subresource: str | None) -> str:
@@ -479,63 +438,7 @@ def _encode(body: Body) -> bytes:
     return body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
-def _identity(
-    resource: "Resource", content: bytes, *, namespace: str | None, name: str | None
-) -> tuple[str | None, str | None]:
-    try:
-        said = _IDENTITY_DECODER.decode(content).metadata
-    except msgspec.DecodeError as error:
-        raise ValueError(f"the body is no {resource.kind}: {error}") from error
-    if resource.namespaced:
-        namespace = namespace or said.namespace or None
-    return namespace, name or said.name or None
-
-
 def _named(name: str | None, resource: "Resource") -> str:
     if name is None:
         raise ValueError(f"which {resource.kind}? The body has no metadata.name and none is given")
     return name
-
-
-def _decode(body: bytes, type_: type[T], resource: "Resource") -> T:
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Undecodable(f"the answer is no {resource.kind}: {error}") from error
-
-
-def _decode_page(body: bytes, resource: "Resource") -> _ListEnvelope:
-    try:
-        return _LIST_DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Undecodable(f"the answer is no list of {resource.plural}: {error}") from error
-
-
-async def _decode_items(
-    raw: "Sequence[msgspec.Raw]", item_type: type[T], resource: "Resource"
-) -> list[T]:
-    decoder = msgspec.json.Decoder(item_type)
-    items: list[T] = []
-    for number, item in enumerate(raw, start=1):
-        try:
-            items.append(decoder.decode(item))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            report_undecodable(item, resource.plural, error)
-        if number % _DECODE_CHUNK == 0:
-            await asyncio.sleep(0)
-    return items
-
-
-def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:
-    """Count and log an object that was skipped, by its name where that can still be read."""
-    INFORMER_DECODE_ERRORS.labels(resource).inc()
-    try:
-        said = _IDENTITY_DECODER.decode(item).metadata
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        said = _Identity()
-    _log.error(
-        "object skipped because it cannot be decoded",
-        resource=resource,
-        object=f"{said.namespace}/{said.name}" if said.namespace else said.name,
-        error=cut(str(error)),
-    )

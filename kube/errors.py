@@ -2,6 +2,7 @@
 
     KubeError
     ├── Unreachable              no answer, or a broken one
+    │   └── TimedOut             none within the time allowed
     ├── Undecodable              an answer that is not what was asked for
     └── ApiError                 an answer that says no
         ├── BadRequest           400
@@ -20,7 +21,8 @@
         ├── ServerError          500 to 599
         └── UnexpectedStatus     everything else
 
-The question that matters after a failed write is `is_definite`: did the server certainly not do it?
+Two questions matter after a failed write. `is_definite`: did the server certainly not do it?
+`is_transient`: is it worth trying again?
 Texts from outside are cut, so that a proxy's error page does not fill the log.
 """
 
@@ -40,6 +42,11 @@ class KubeError(Exception):
         """Say whether the server certainly did not carry out the write."""
         return False
 
+    @property
+    def is_transient(self) -> bool:
+        """Say whether the same request may succeed if it is made again later."""
+        return True
+
 
 class Unreachable(KubeError):
     """No answer came, or it broke off: refused, reset, timed out, TLS failed, not HTTP."""
@@ -56,6 +63,10 @@ class Unreachable(KubeError):
     def is_definite(self) -> bool:
         """Say whether the server certainly did not carry out the write."""
         return not self.request_sent
+
+
+class TimedOut(Unreachable):
+    """The time for an answer, or for the next byte of one, was over."""
 
 
 class Undecodable(KubeError):
@@ -122,6 +133,14 @@ class ApiError(KubeError):
         Every 4xx is a refusal but 408, which some proxy may send while the server still works.
         """
         return 400 <= self.status <= 499 and self.status != 408
+
+    @property
+    def is_transient(self) -> bool:
+        """Say whether the same request may succeed if it is made again later.
+
+        A refusal stands, but for "too many" and "too slow"; 5xx passes, as a rule.
+        """
+        return self.status in {408, 429} or not 400 <= self.status <= 499
 
 
 class BadRequest(ApiError):
@@ -239,7 +258,7 @@ def _class_of(status: int, reason: str) -> type[ApiError]:
 def _decode(body: bytes) -> Status:
     try:
         status = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         status = Status()
     if status.kind == "Status":
         return status

@@ -7,7 +7,7 @@ breaks, and the answer to the second (a conflict with our own first) would look 
 
 import asyncio
 import ssl
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 from urllib.parse import urlencode
@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import aiohttp
 import yarl
 
-from kube.errors import ApiError, Undecodable, Unreachable, from_status
+from kube.errors import ApiError, TimedOut, Undecodable, Unreachable, from_status
 from telemetry.metrics import API_REQUEST_DURATION
 
 if TYPE_CHECKING:
@@ -117,12 +117,15 @@ class Transport:
         The iteration ends when the server ends the stream properly, and raises where it breaks or
         says nothing, not a byte, for `idle_timeout_s`. The loop gets its turn after every read.
         """
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=self._timeout_s, sock_read=idle_timeout_s
-        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_timeout_s)
         with self._measured("WATCH", request.label) as outcome:
-            response = await self._send(request, timeout)
-            async with AsyncExitStack() as on_failure:
+            # The API server sends the head of a watch at once; only its body may be quiet.
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    response = await self._send(request, timeout)
+            except TimeoutError as error:
+                raise _unreachable(error) from error
+            with ExitStack() as on_failure:
                 on_failure.callback(response.close)
                 await _check(response)
                 on_failure.pop_all()
@@ -209,11 +212,9 @@ def _unreachable(error: Exception) -> Unreachable:
         | aiohttp.ConnectionTimeoutError
         | aiohttp.InvalidURL,
     )
-    text = str(error)
-    return Unreachable(
-        f"{type(error).__name__}: {text}" if text else type(error).__name__,
-        request_sent=not never_left,
-    )
+    kind = TimedOut if isinstance(error, TimeoutError) else Unreachable
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return kind(text, request_sent=not never_left)
 
 
 async def _check(response: aiohttp.ClientResponse) -> None:

@@ -18,7 +18,7 @@ from pool.refusal import NodeReason, NodeRefusal
 from pool.reservation import End, Ended, Reservation, ReservationPhase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from api.names import NodeName, PoolName
     from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
@@ -62,10 +62,21 @@ class Applicant:
 class Books:
     """Who holds what, and who may take what."""
 
-    def __init__(self, observe_within_s: float = OBSERVE_WITHIN_S) -> None:
+    def __init__(
+        self,
+        observe_within_s: float = OBSERVE_WITHIN_S,
+        on_end: "Callable[[Ended], None] | None" = None,
+    ) -> None:
+        """Start with empty books.
+
+        Args:
+            observe_within_s: how long after admission the watch may take to show a pod.
+            on_end: told of every reservation with units that ends; it must not call back.
+        """
         self.index = DeviceIndex()
         self.ledger = ReservationLedger()
         self._observe_within_s = observe_within_s
+        self._on_end = on_end
         self._pods: dict[PodUid, PodFacts] = {}
         self._waiting: dict[str, set[PodUid]] = {}
         # resource -> pending pods that hold nothing
@@ -129,6 +140,13 @@ class Books:
         self.ledger.tie(id_, uid, name=name, observe_by=now.monotonic + self._observe_within_s)
         return True
 
+    def withdraw(self, id_: ReservationId) -> Ended | None:
+        """End a hold that is not tied to a pod yet: its pod is planned anew. None for any other."""
+        reservation = self.ledger.get(id_)
+        if reservation is None or reservation.phase is not ReservationPhase.HELD:
+            return None
+        return self._end(id_, End.RELEASED)
+
     # --- what the watch says of pods -----------------------------------------------------------
 
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
@@ -155,10 +173,11 @@ class Books:
     def discard_pod(self, uid: PodUid) -> list[Ended]:
         """Forget a pod that is gone; return the reservations that this ends."""
         facts = self._pods.pop(uid, None)
-        if facts is None:
-            return []
         self._forget_interest(facts)
-        return [one for one in self._drop_claims(facts) if one.reservation.holds_units]
+        ended = (
+            self._drop_claims(facts) if facts is not None else self._drop(self.ledger.of_pod(uid))
+        )
+        return [one for one in ended if one.reservation.holds_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
         """End the holds whose time is over."""
@@ -183,9 +202,21 @@ class Books:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
         reservation = self.ledger.of_pod(uid) if uid is not None else None
         if reservation is not None and reservation.node == node:
-            mine = self._recoverable_units(reservation)
+            mine = self._recoverable_units(reservation, pool.name)
             summary = replace(summary, held=summary.held - mine, free=summary.free + mine)
         return refusal_of(summary, demand.units)
+
+    def bound_to(self, uid: PodUid) -> AlreadyBound | None:
+        """Return where a pod is bound or its binding was sent; None while it may go anywhere."""
+        facts = self._pods.get(uid)
+        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
+            return AlreadyBound(facts.node, None)
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase.is_hold:
+            return None
+        if reservation.node is None:
+            raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+        return AlreadyBound(reservation.node, reservation)
 
     def plan_bind(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid
@@ -193,18 +224,17 @@ class Books:
         """Choose the units that a pod gets on the node kube-scheduler chose.
 
         Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
-        own counted as free.
+        own counted as free. An intact hold does not help where an unaccounted pod may sit on it.
         """
-        facts = self._pods.get(uid)
-        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
-            return AlreadyBound(facts.node, None)
+        bound = self.bound_to(uid)
+        if bound is not None:
+            return bound
         reservation = self.ledger.of_pod(uid)
-        if reservation is not None and not reservation.phase.is_hold:
-            if reservation.node is None:
-                raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
-            return AlreadyBound(reservation.node, reservation)
+        refusal = self.refusal_on(node, pool, demand, uid=uid)
+        if refusal is not None:
+            return Refused(node, refusal)
         entries = self.index.devices_on(pool.name, node)
-        own = self.index.masks_of(reservation.units) if reservation else {}
+        own = self.index.masks_held_alone(reservation.id) if reservation else {}
         if (
             reservation is not None
             and (reservation.node, reservation.pool) == (node, pool.name)
@@ -212,9 +242,6 @@ class Books:
             and is_intact(reservation.devices, own, entries)
         ):
             return Placed(pool.name, node, reservation.devices)
-        refusal = self.refusal_on(node, pool, demand, uid=uid)
-        if refusal is not None:
-            return Refused(node, refusal)
         devices = plan_devices(entries, demand, pool.strategy, own=own)
         if devices is None:
             raise InvariantViolated(f"node {node} has free units that cannot be given out")
@@ -225,9 +252,18 @@ class Books:
     ) -> Reservation:
         """Turn a plan into a commitment, in place of the pod's hold if it has one.
 
-        `applicant.id` is used only for a pod without a reservation.
+        `applicant.id` is used only for a pod without a reservation, or names a hold that nobody tied
+        to its pod yet.
+
+        Raises:
+            InvariantViolated: the pod is bound or committed already, or a unit is somebody else's.
         """
-        existing = self.ledger.of_pod(uid)
+        existing = self.ledger.of_pod(uid) or self._untied(applicant.id)
+        facts = self._pods.get(uid)
+        if (existing is not None and not existing.phase.is_hold) or (
+            facts is not None and facts.phase is not PodPhase.PENDING
+        ):
+            raise InvariantViolated(f"pod uid {uid} is bound or committed already")
         reservation = Reservation(
             id=existing.id if existing else applicant.id,
             pool=placed.pool,
@@ -248,15 +284,26 @@ class Books:
         else:
             self.ledger.move(reservation)
         self.index.set_assumed(reservation.id, reservation.units)
+        if facts is not None:
+            self._stop_waiting(facts)
         return reservation
 
     def written(self, uid: PodUid) -> None:
         """Note that the API server accepted the Binding. The watch retires the commitment."""
-        self._move_committed(uid, ReservationPhase.BOUND)
+        reservation = self.ledger.of_pod(uid)
+        if reservation is not None and not reservation.phase.is_hold:
+            self.ledger.move(replace(reservation, phase=ReservationPhase.BOUND))
 
     def doubt(self, uid: PodUid, now: "Instant") -> None:
-        """Note that nobody knows whether the API server accepted the Binding."""
-        self._move_committed(uid, ReservationPhase.DOUBTFUL, observe_by=now.monotonic)
+        """Note that nobody knows whether the API server accepted the Binding.
+
+        Nothing to do when the watch was faster, the pod is gone, or the answer came after all.
+        """
+        reservation = self.ledger.of_pod(uid)
+        if reservation is not None and reservation.phase is ReservationPhase.COMMITTED:
+            self.ledger.move(
+                replace(reservation, phase=ReservationPhase.DOUBTFUL, observe_by=now.monotonic)
+            )
 
     def retry(self, uid: PodUid) -> Reservation | None:
         """Take a doubtful commitment up again, to send the very same Binding once more."""
@@ -282,15 +329,28 @@ class Books:
         return [one for one in self.ledger.all() if one.phase in late]
 
     def can_place_without(
-        self, victims: "Collection[PodUid]", node: "NodeName", applicant: "tuple[PoolFacts, Demand]"
+        self,
+        victims: "Collection[PodUid]",
+        node: "NodeName",
+        applicant: "tuple[PoolFacts, Demand]",
+        *,
+        uid: PodUid | None = None,
     ) -> bool:
-        """Say whether the pod would fit the node if these bound pods were gone."""
+        """Say whether the pod would fit the node if these bound pods were gone.
+
+        The pod's own hold counts as free, and so does what was assumed for a victim whose binding
+        the watch has not shown yet.
+        """
         pool, demand = applicant
-        gone = set(victims)
+        gone: set[PodUid | ReservationId] = set(victims)
+        for pod in (*victims, uid):
+            reservation = self.ledger.of_pod(pod) if pod is not None else None
+            if reservation is not None:
+                gone.add(reservation.id)
         free = sum(
             (entry.layout.full & ~self._taken_without(gone, entry)).bit_count()
             for entry in self.index.devices_on(pool.name, node)
-            if not entry.facts.is_faulted
+            if entry.is_usable
         )
         strangers = self.index.unaccounted_pods(pool.resource, node)
         return free >= demand.units and not (strangers.keys() - gone)
@@ -321,11 +381,7 @@ class Books:
         if facts.nominated_node is not None:
             place = (facts.demand.resource, facts.nominated_node)
             self._nominated.setdefault(place, set()).add(facts.uid)
-        reservation = self.ledger.of_pod(facts.uid)
-        if reservation is None and facts.reservation is not None:
-            reservation = self.ledger.get(ReservationId(facts.reservation.id))
-            if reservation is not None and reservation.uid not in {None, facts.uid}:
-                reservation = None
+        reservation = self._reservation_of(facts)
         if reservation is None and is_new:
             reservation = self._restore(facts, now)
         if reservation is None:
@@ -334,44 +390,43 @@ class Books:
         if reservation.phase.is_hold:
             self.ledger.confirm(reservation.id, facts.uid, facts.name)
         if not reservation.holds_units and reservation.phase.is_hold:
-            self._wait(facts)
-            return self._drop_reservation(reservation.id, End.RELEASED)
+            return self._drop(reservation)
         return []
 
     def _observe_bound(self, facts: "PodFacts") -> list[Ended]:
         if facts.node is None:
             raise InvariantViolated(f"pod {facts.ref} is bound to no node")
-        if facts.devices is not None:
-            units = dict.fromkeys(unit for given in facts.devices.values() for unit in given)
-            self.index.set_unaccounted(facts.uid, (facts.demand.resource, facts.node), 0)
-            self.index.set_observed(facts.uid, tuple(units))
-        else:
-            where = (facts.demand.resource, facts.node)
-            self.index.set_unaccounted(facts.uid, where, facts.demand.units)
-        return self._retire(facts)
-
-    def _retire(self, facts: "PodFacts") -> list[Ended]:
-        """End the assumption that an observed binding replaces."""
-        reservation = self.ledger.of_pod(facts.uid)
-        if reservation is None and facts.reservation is not None:
-            held = self.ledger.get(ReservationId(facts.reservation.id))
-            reservation = held if held is not None and held.uid is None else None
-        if reservation is None:
-            return []
-        return self._drop_reservation(reservation.id, End.BOUND)
+        given = facts.devices.values() if facts.devices is not None else ()
+        units = tuple(dict.fromkeys(unit for some in given for unit in some))
+        where = (facts.demand.resource, facts.node)
+        self.index.set_observed(facts.uid, units)
+        self.index.set_unaccounted(facts.uid, where, max(0, facts.demand.units - len(units)))
+        return self._drop(self._reservation_of(facts), End.BOUND)
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
         self.index.set_observed(facts.uid, ())
         if facts.node is not None:
             self.index.set_unaccounted(facts.uid, (facts.demand.resource, facts.node), 0)
+        return self._drop(self._reservation_of(facts))
+
+    def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
+        """Return the pod's reservation: by uid, or the one that its note names and nobody tied yet."""
         reservation = self.ledger.of_pod(facts.uid)
-        return self._drop_reservation(reservation.id, End.RELEASED) if reservation else []
+        if reservation is None and facts.reservation is not None:
+            return self._untied(ReservationId(facts.reservation.id))
+        return reservation
+
+    def _untied(self, id_: ReservationId) -> Reservation | None:
+        reservation = self.ledger.get(id_)
+        return reservation if reservation is not None and reservation.uid is None else None
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
         """Take up the hold that an earlier process wrote into the pod, while it is still good."""
         note = facts.reservation
         pool = self.index.pool_of(facts.demand.resource)
         if note is None or pool is None or note.pool != pool.name or note.expires_at is None:
+            return None
+        if self.ledger.get(ReservationId(note.id)) is not None:
             return None
         left_s = min((note.expires_at - now.utc).total_seconds(), float(pool.ttl_s))
         reservation = Reservation(
@@ -397,20 +452,28 @@ class Books:
     def _is_restorable(self, reservation: Reservation) -> bool:
         if reservation.node is None or len(reservation.units) != reservation.demand.units:
             return False
+        given = {name: len(units) for name, units in reservation.devices.items()}
+        if given != {one.name: one.units for one in reservation.demand.containers}:
+            return False
         entries = self.index.devices_on(reservation.pool, reservation.node)
         masks = self.index.masks_of(reservation.units)
         return is_intact(reservation.devices, masks, entries) and not self._conflicts(reservation)
 
-    def _recoverable_units(self, reservation: Reservation) -> int:
-        """Count the units of a reservation that are healthy and that no bound pod took."""
+    def _recoverable_units(self, reservation: Reservation, pool: "PoolName") -> int:
+        """Count the units of a reservation that are usable, still of this pool, and not taken.
+
+        A card may change its node or pool under a hold; what is held there is of no use here.
+        """
         count = 0
-        for name, mask in self.index.masks_of(reservation.units).items():
+        for name, mask in self.index.masks_held_alone(reservation.id).items():
             entry = self.index.device(name)
-            if entry is not None and not entry.facts.is_faulted:
-                count += (mask & entry.assumed & ~entry.observed).bit_count()
+            if entry is None or not entry.is_usable:
+                continue
+            if (entry.facts.node, entry.facts.pool) == (reservation.node, pool):
+                count += (mask & ~entry.observed).bit_count()
         return count
 
-    def _taken_without(self, gone: set[PodUid], entry: DeviceEntry) -> int:
+    def _taken_without(self, gone: "set[PodUid | ReservationId]", entry: DeviceEntry) -> int:
         mask = 0
         for owner, units in self.index.holders(entry).items():
             if owner in gone:
@@ -426,36 +489,24 @@ class Books:
             )
 
     def _conflicts(self, reservation: Reservation) -> bool:
-        mine = self.index.masks_of(self.index.assumed_units(reservation.id))
         for name, mask in self.index.masks_of(reservation.units).items():
             entry = self.index.device(name)
-            if entry is not None and mask & (entry.observed | (entry.assumed & ~mine.get(name, 0))):
+            if entry is not None and mask & (
+                entry.observed | self.index.assumed_by_others(entry, reservation.id)
+            ):
                 return True
         return False
 
-    def _move_committed(
-        self, uid: PodUid, phase: ReservationPhase, *, observe_by: float | None = None
-    ) -> None:
-        """Move a commitment on; nothing to do when the watch was faster or the pod is gone."""
-        reservation = self.ledger.of_pod(uid)
-        if reservation is None or reservation.phase.is_hold:
-            return
-        self.ledger.move(
-            replace(
-                reservation,
-                phase=phase,
-                observe_by=reservation.observe_by if observe_by is None else observe_by,
-            )
-        )
-
-    def _drop_reservation(self, id_: ReservationId, end: End) -> list[Ended]:
-        ended = self._end(id_, end)
-        return [ended] if ended else []
+    def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
+        ended = self._end(reservation.id, end) if reservation is not None else None
+        return [ended] if ended is not None else []
 
     def _end(self, id_: ReservationId, end: End) -> Ended | None:
         ended = self.ledger.end(id_, end)
         if ended is not None:
             self.index.set_assumed(id_, ())
+            if self._on_end is not None and ended.reservation.holds_units:
+                self._on_end(ended)
             uid = ended.reservation.uid
             facts = self._pods.get(uid) if uid is not None else None
             if facts is not None and facts.phase is PodPhase.PENDING:
@@ -465,15 +516,18 @@ class Books:
     def _wait(self, facts: "PodFacts") -> None:
         self._waiting.setdefault(facts.demand.resource, set()).add(facts.uid)
 
-    def _forget_interest(self, facts: "PodFacts | None") -> None:
-        """Take a pod out of the waiting and nominated sets; its next state puts it back."""
-        if facts is None:
-            return
+    def _stop_waiting(self, facts: "PodFacts") -> None:
         waiting = self._waiting.get(facts.demand.resource)
         if waiting is not None:
             waiting.discard(facts.uid)
             if not waiting:
                 del self._waiting[facts.demand.resource]
+
+    def _forget_interest(self, facts: "PodFacts | None") -> None:
+        """Take a pod out of the waiting and nominated sets; its next state puts it back."""
+        if facts is None:
+            return
+        self._stop_waiting(facts)
         if facts.nominated_node is None:
             return
         place = (facts.demand.resource, facts.nominated_node)

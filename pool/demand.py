@@ -7,7 +7,7 @@ which is kube-scheduler's rule for the pod's requests (facts: kubelet's devicema
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.names import RESOURCE_PREFIX
 from api.quantity import parse_count
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from api.core import Container, PodSpec
+
+MAX_UNITS: Final = 2**31 - 1
+"""Far above any node, and small enough to be shown and to fit every field that carries it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class ManyPools:
 
 @dataclass(frozen=True, slots=True)
 class BadQuantity:
-    """A quantity is not a whole number."""
+    """A quantity is not a whole number, or beyond `MAX_UNITS`."""
 
     container: str
     resource: str
@@ -44,7 +47,9 @@ def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
             resources.add(resource)
             try:
                 units = parse_count(value)
-            except (ValueError, TypeError):
+            except (ValueError, ArithmeticError):  # the latter: an exponent beyond decimal's range
+                return BadQuantity(container.name, resource, str(value))
+            if units > MAX_UNITS:
                 return BadQuantity(container.name, resource, str(value))
             if units:
                 containers.append(ContainerDemand(container.name, role, units))

@@ -32,6 +32,13 @@ class DeviceEntry:
     layout: Layout = NO_UNITS
     observed: int = 0
     assumed: int = 0
+    is_ambiguous: bool = False
+    """Another device claims the same UUID: one of the two is not where it says, so neither is given out."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Say whether units of the card may be given out at all."""
+        return not (self.facts.is_faulted or self.is_ambiguous)
 
     @property
     def taken(self) -> int:
@@ -40,8 +47,8 @@ class DeviceEntry:
 
     @property
     def free(self) -> int:
-        """Return the mask of units that may be given out; 0 on a faulted card."""
-        return 0 if self.facts.is_faulted else self.layout.full & ~self.taken
+        """Return the mask of units that may be given out; 0 on a card that is not usable."""
+        return self.layout.full & ~self.taken if self.is_usable else 0
 
     @property
     def parts(self) -> "Iterator[str]":
@@ -49,7 +56,20 @@ class DeviceEntry:
         if self.facts.uuid:
             yield self.facts.uuid
         for _, uuid in self.facts.mig_instances:
-            yield uuid
+            if uuid:
+                yield uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since somebody last asked; a hint about what to look at, never a truth."""
+
+    devices: "frozenset[DeviceName]"
+    """Devices whose facts, units or holders changed, or that are gone."""
+    pools: "frozenset[PoolName]"
+    """Pools of which some unit, device or fact changed."""
+    nodes: "frozenset[NodeName]"
+    """Nodes on which a pool won or lost a device, or the node's object changed."""
 
 
 @final
@@ -61,7 +81,8 @@ class DeviceIndex:
         """Moves with every real change."""
         self._devices: dict[DeviceName, DeviceEntry] = {}
         self._devices_by_part: dict[str, set[DeviceName]] = {}
-        # UUID of a card or MIG instance -> devices; two only while a card moves between slots
+        # UUID of a card or MIG instance -> devices; two only while a card moves between slots, or by
+        # a wrong inventory
         self._nodes: dict[NodeName, NodeFacts] = {}
         self._devices_by_node: dict[NodeName, set[DeviceName]] = {}
         self._pools: dict[PoolName, PoolState] = {}
@@ -71,6 +92,11 @@ class DeviceIndex:
         self._unaccounted: dict[tuple[str, NodeName], dict[PodUid, int]] = {}
         # (resource, node) -> pod -> units that it took on unknown devices
         self._unaccounted_place: dict[PodUid, tuple[str, NodeName]] = {}
+        self._labelled: dict[tuple[PoolName, str], bool] = {}
+        # (pool, label key) -> do all its nodes carry it; emptied when a node or a device moves
+        self._changed_devices: set[DeviceName] = set()
+        self._changed_pools: set[PoolName] = set()
+        self._changed_nodes: set[NodeName] = set()
 
     # --- what the watches say ------------------------------------------------------------------
 
@@ -84,7 +110,7 @@ class DeviceIndex:
         if before is not None:
             self._route(before.resource)
         self._route(facts.resource)
-        self._lay_out(state)
+        self._lay_out(facts.name)
         self.generation += 1
 
     def discard_pool(self, name: "PoolName") -> None:
@@ -95,7 +121,9 @@ class DeviceIndex:
         resource = state.facts.resource
         state.set_facts(None)
         self._route(resource)
-        self._lay_out(state)
+        self._lay_out(name)
+        if not state.devices_by_node:
+            del self._pools[name]
         self.generation += 1
 
     def replace_device(self, facts: "DeviceFacts") -> None:
@@ -123,6 +151,8 @@ class DeviceIndex:
         if self._nodes.get(facts.name) == facts:
             return
         self._nodes[facts.name] = facts
+        self._labelled.clear()
+        self._changed_nodes.add(facts.name)
         self._mark_node(facts.name)
         self.generation += 1
 
@@ -130,6 +160,8 @@ class DeviceIndex:
         """Forget a node; holds are no longer taken on its devices."""
         if self._nodes.pop(name, None) is None:
             return
+        self._labelled.clear()
+        self._changed_nodes.add(name)
         self._mark_node(name)
         self.generation += 1
 
@@ -148,8 +180,12 @@ class DeviceIndex:
 
         `where` is the resource it asked for and its node.
         """
-        place = self._unaccounted_place.pop(pod, None)
+        place = self._unaccounted_place.get(pod)
+        known = self._unaccounted[place][pod] if place is not None else 0
+        if (known, place or where) == (units, where):
+            return
         if place is not None:
+            del self._unaccounted_place[pod]
             pods = self._unaccounted[place]
             del pods[pod]
             if not pods:
@@ -159,6 +195,18 @@ class DeviceIndex:
             self._unaccounted_place[pod] = where
             self._unaccounted.setdefault(where, {})[pod] = units
             self._mark_resource(*where)
+
+    def take_changes(self) -> Changes:
+        """Return what changed since the last call, for whoever writes status back."""
+        changes = Changes(
+            frozenset(self._changed_devices),
+            frozenset(self._changed_pools),
+            frozenset(self._changed_nodes),
+        )
+        self._changed_devices.clear()
+        self._changed_pools.clear()
+        self._changed_nodes.clear()
+        return changes
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -178,7 +226,7 @@ class DeviceIndex:
 
     def state(self, name: "PoolName") -> PoolState:
         """Return a pool's nodes, views and capacity; an empty one for a pool that is unknown."""
-        return self._pools.get(name) or PoolState(self._summarize_nothing)
+        return self._pools.get(name) or self._new_state(name)
 
     def view(self, name: "PoolName", size: int) -> FitView:
         """Return verdicts and scores of a pool's nodes for a size."""
@@ -198,6 +246,15 @@ class DeviceIndex:
         names = state.devices_by_node.get(node, ()) if state else ()
         return [self._devices[name] for name in sorted(names)]
 
+    def pools_on(self, node: "NodeName") -> "set[PoolName]":
+        """Return the pools whose object exists and that have a device on the node."""
+        return {
+            pool
+            for name in self._devices_by_node.get(node, ())
+            if (pool := self._devices[name].facts.pool) is not None
+            and self._pools[pool].facts is not None
+        }
+
     def device_of(self, unit: "UnitId") -> DeviceEntry | None:
         """Return the device that a unit belongs to."""
         names = self._devices_by_part.get(part_of(unit))
@@ -206,6 +263,16 @@ class DeviceIndex:
     def node(self, name: "NodeName") -> "NodeFacts | None":
         """Return a node's facts."""
         return self._nodes.get(name)
+
+    def are_labelled(self, pool: "PoolName", key: str) -> bool:
+        """Say whether the pool has nodes, and all of them that exist carry the label."""
+        answer = self._labelled.get((pool, key))
+        if answer is None:
+            facts = [self._nodes.get(name) for name in self.state(pool).devices_by_node]
+            known = [node for node in facts if node is not None]
+            answer = bool(known) and all(key in node.labels for node in known)
+            self._labelled[pool, key] = answer
+        return answer
 
     def knows_node(self, name: "NodeName") -> bool:
         """Say whether the node, or a device on it, was ever observed and is still there."""
@@ -223,11 +290,31 @@ class DeviceIndex:
         """Return the bits that the units take, by device; units of unknown cards are left out."""
         masks: dict[DeviceName, int] = {}
         for unit in units:
-            entry = self.device_of(unit)
-            if entry is not None:
-                name = entry.facts.name
-                masks[name] = masks.get(name, 0) | entry.layout.mask_of(unit)
+            for name in self._devices_by_part.get(part_of(unit), ()):
+                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(unit)
         return masks
+
+    def masks_held_alone(self, reservation: ReservationId) -> "dict[DeviceName, int]":
+        """Return the bits that no other reservation holds, by device.
+
+        Two reservations overlap after a card was cut anew under them; then the bits are nobody's own.
+        """
+        masks = self.masks_of(self._assumed.units(reservation))
+        return {
+            name: mask & ~self.assumed_by_others(self._devices[name], reservation)
+            for name, mask in masks.items()
+        }
+
+    def assumed_by_others(self, entry: DeviceEntry, reservation: ReservationId) -> int:
+        """Return the mask of units that other reservations than this one hold."""
+        if not self._assumed.units(reservation):
+            return entry.assumed
+        mask = 0
+        for part in entry.parts:
+            for owner, unit in self._assumed.on(part):
+                if owner != reservation:
+                    mask |= entry.layout.mask_of(unit)
+        return mask
 
     def holders(self, entry: DeviceEntry) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
         """Return who holds which units of a device, observed and assumed."""
@@ -247,10 +334,11 @@ class DeviceIndex:
     def _state(self, name: "PoolName") -> PoolState:
         state = self._pools.get(name)
         if state is None:
-            state = self._pools[name] = PoolState(
-                lambda node, devices: self._summarize(name, node, devices)
-            )
+            state = self._pools[name] = self._new_state(name)
         return state
+
+    def _new_state(self, name: "PoolName") -> PoolState:
+        return PoolState(lambda node, devices: self._summarize(name, node, devices))
 
     def _route(self, resource: str) -> None:
         """Let the first pool by name serve a resource that two pools claim."""
@@ -260,8 +348,12 @@ class DeviceIndex:
         else:
             self._pool_by_resource.pop(resource, None)
 
-    def _lay_out(self, state: PoolState) -> None:
+    def _lay_out(self, pool: "PoolName") -> None:
+        state = self._state(pool)
+        self._changed_pools.add(pool)
+        self._changed_nodes.update(state.devices_by_node)
         for names in state.devices_by_node.values():
+            self._changed_devices.update(names)
             for name in names:
                 entry = self._devices[name]
                 entry.layout = layout_of(entry.facts, state.facts)
@@ -269,21 +361,35 @@ class DeviceIndex:
 
     def _link(self, entry: DeviceEntry) -> None:
         facts = entry.facts
+        self._labelled.clear()
+        sharing: set[DeviceName] = set()
         for part in set(entry.parts):
-            self._devices_by_part.setdefault(part, set()).add(facts.name)
+            names = self._devices_by_part.setdefault(part, set())
+            names.add(facts.name)
+            if len(names) > 1:
+                sharing |= names
         self._devices_by_node.setdefault(facts.node, set()).add(facts.name)
         if facts.pool is not None:
             state = self._state(facts.pool)
             entry.layout = layout_of(facts, state.facts)
             state.add_device(facts.node, facts.name)
+            self._changed_pools.add(facts.pool)
+        self._changed_nodes.add(facts.node)
+        self._changed_devices.add(facts.name)
+        self._judge(sharing)
         self._recount_device(entry)
 
     def _unlink(self, entry: DeviceEntry) -> None:
         facts = entry.facts
+        self._labelled.clear()
+        self._changed_nodes.add(facts.node)
+        self._changed_devices.add(facts.name)
         for part in set(entry.parts):
             names = self._devices_by_part[part]
             names.remove(facts.name)
-            if not names:
+            if names:
+                self._judge(names)
+            else:
                 del self._devices_by_part[part]
         siblings = self._devices_by_node[facts.node]
         siblings.remove(facts.name)
@@ -292,8 +398,20 @@ class DeviceIndex:
         if facts.pool is not None:
             state = self._pools[facts.pool]
             state.remove_device(facts.node, facts.name)
+            self._changed_pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
+
+    def _judge(self, names: "Iterable[DeviceName]") -> None:
+        """Decide anew whether these devices share a UUID with another."""
+        for name in names:
+            entry = self._devices[name]
+            is_ambiguous = any(len(self._devices_by_part[part]) > 1 for part in entry.parts)
+            if entry.is_ambiguous is not is_ambiguous:
+                entry.is_ambiguous = is_ambiguous
+                self._changed_devices.add(name)
+                if entry.facts.pool is not None:
+                    self._mark(entry.facts.pool, entry.facts.node)
 
     def _recount(self, parts: "Iterable[str]") -> None:
         """Recompute the masks of every device that one of the UUIDs belongs to."""
@@ -314,26 +432,31 @@ class DeviceIndex:
         if (entry.observed, entry.assumed) == (observed, assumed):
             return False
         entry.observed, entry.assumed = observed, assumed
+        self._changed_devices.add(entry.facts.name)
         if entry.facts.pool is not None:
-            self._pools[entry.facts.pool].mark(entry.facts.node)
+            self._mark(entry.facts.pool, entry.facts.node)
         return True
+
+    def _mark(self, pool: "PoolName", node: "NodeName") -> None:
+        self._pools[pool].mark(node)
+        self._changed_pools.add(pool)
 
     def _mark_node(self, node: "NodeName") -> None:
         for name in self._devices_by_node.get(node, ()):
             pool = self._devices[name].facts.pool
             if pool is not None:
-                self._pools[pool].mark(node)
+                self._mark(pool, node)
 
     def _mark_resource(self, resource: str, node: "NodeName") -> None:
         for pool in self.pools():
             if pool.resource == resource:
-                self._pools[pool.name].mark(node)
+                self._mark(pool.name, node)
         self.generation += 1
 
     def _summarize(
         self, pool: "PoolName", node: "NodeName", devices: "set[DeviceName]"
     ) -> PoolNode | None:
-        total = used = held = free = unhealthy = partial = 0
+        total = used = held = free = unhealthy = partial = unusable = 0
         for name in devices:
             entry = self._devices[name]
             full, observed = entry.layout.full, entry.observed
@@ -341,8 +464,9 @@ class DeviceIndex:
             used += observed.bit_count()
             held += (entry.assumed & ~observed).bit_count()
             idle = (full & ~entry.taken).bit_count()
-            if entry.facts.is_faulted:
+            if not entry.is_usable:
                 unhealthy += idle
+                unusable += entry.layout.count
                 continue
             free += idle
             if entry.taken:
@@ -363,8 +487,5 @@ class DeviceIndex:
             partial=partial,
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
+            unusable=unusable,
         )
-
-    @staticmethod
-    def _summarize_nothing(_node: "NodeName", _devices: "set[DeviceName]") -> None:
-        return None

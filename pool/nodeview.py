@@ -34,6 +34,8 @@ class PoolNode:
     """Units of pods that run there on nobody knows which devices."""
     is_placeable: bool = True
     """Whether holds may be taken here: the node is known, ready and not cordoned."""
+    unusable: int = 0
+    """Units on faulted cards, taken or not: no eviction makes them available."""
 
     @property
     def available(self) -> int:
@@ -45,8 +47,9 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
     """Return why the node cannot take this many units, or None when it can."""
     if node.available >= size:
         return None
-    if node.total - node.unhealthy < size:
-        reason = NodeReason.NODE_TOO_SMALL
+    unhealthy = node.unhealthy
+    if node.total - node.unusable < size:
+        reason, unhealthy = NodeReason.NODE_TOO_SMALL, node.unusable
     elif node.unaccounted:
         reason = NodeReason.UNACCOUNTED_PODS
     else:
@@ -57,7 +60,7 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
         free=node.free,
         held=node.held,
         used=node.used + node.unaccounted,
-        unhealthy=node.unhealthy,
+        unhealthy=unhealthy,
         total=node.total,
     )
 
@@ -71,12 +74,14 @@ def score_of(node: PoolNode, size: int, strategy: Strategy) -> int:
         case Strategy.SPREAD:
             return MAX_SCORE * left // node.total
         case Strategy.LEAST_FRAGMENTATION:
-            opened = max(0, size - node.partial)
-            return max(0, MAX_SCORE - left - (opened if node.partial else 0))
+            return max(0, MAX_SCORE - left)
 
 
 def preference_of(node: PoolNode, size: int, strategy: Strategy) -> tuple[float, ...]:
-    """Return a sort key, lower is better, that orders nodes more finely than the score does."""
+    """Return a sort key, lower is better, that orders nodes more finely than the score does.
+
+    A node that is preferred never scores lower.
+    """
     left = node.free - size
     match strategy:
         case Strategy.BIN_PACK:
@@ -84,7 +89,8 @@ def preference_of(node: PoolNode, size: int, strategy: Strategy) -> tuple[float,
         case Strategy.SPREAD:
             return (-left / node.total, -left)
         case Strategy.LEAST_FRAGMENTATION:
-            return (max(0, size - node.partial), left)
+            opened = max(0, size - node.partial)
+            return (left, opened)
 
 
 @dataclass(slots=True)

@@ -71,7 +71,7 @@ def plan_devices(
         entries: the pool's devices on the node, by name.
         demand: what the pod asks for.
         strategy: the pool's.
-        own: bits by device that the pod's own reservation holds, which are free to it.
+        own: bits by device that the pod's own reservation holds alone, which are free to it.
     """
     own = own or {}
     cards = [
@@ -98,15 +98,16 @@ def is_intact(
     masks: "dict[DeviceName, int]",
     entries: "Sequence[DeviceEntry]",
 ) -> bool:
-    """Say whether a reservation's units are all still there, healthy and nobody else's."""
-    known = {unit for entry in entries for unit in entry.layout.ids}
-    if any(unit not in known for units in devices.values() for unit in units):
-        return False
-    by_name = {entry.facts.name: entry for entry in entries}
-    return all(
-        not by_name[name].facts.is_faulted and not by_name[name].observed & mask
-        for name, mask in masks.items()
-    )
+    """Say whether a reservation's units are all still there, healthy and nobody else's.
+
+    `masks` are the bits by device that the reservation holds alone.
+    """
+    intact: set[UnitId] = set()
+    for entry in entries:
+        mask = masks.get(entry.facts.name, 0) if entry.is_usable else 0
+        mask &= ~entry.observed
+        intact.update(unit for slot, unit in enumerate(entry.layout.ids) if mask >> slot & 1)
+    return all(unit in intact for units in devices.values() for unit in units)
 
 
 def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
@@ -146,7 +147,7 @@ def _term_accepts(node: "NodeFacts", term: "NodeSelectorTerm") -> bool:
 
 
 def _free_to(entry: "DeviceEntry", own: int) -> int:
-    if entry.facts.is_faulted:
+    if not entry.is_usable:
         return 0
     return entry.layout.full & ~(entry.observed | (entry.assumed & ~own))
 

@@ -4,6 +4,7 @@ Changes only mark a node; its summary, the views and the buckets are brought up 
 reader. A burst of changes to one node is computed once.
 """
 
+import heapq
 from typing import TYPE_CHECKING, Final, final
 
 from sortedcontainers import SortedSet
@@ -12,7 +13,7 @@ from pool.model import Capacity
 from pool.nodeview import FitView, PoolNode, preference_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from api.names import DeviceName, NodeName
     from pool.model import PoolFacts
@@ -106,16 +107,16 @@ class PoolState:
         self._refresh()
         if self.facts is None:
             return None
-        ordered = sorted(
-            (preference_of(_node_in(bucket), size, self.facts.strategy), bucket)
-            for bucket in self._names_by_bucket
-            if bucket[0] >= size
-        )
-        for _, bucket in ordered:
-            names: Iterable[NodeName] = self._names_by_bucket[bucket]
-            for name in names:
-                if accepts(name):
-                    return name
+        alike: dict[tuple[float, ...], list[SortedSet[NodeName]]] = {}
+        for bucket, names in self._names_by_bucket.items():
+            if bucket[0] >= size:
+                preference = preference_of(_node_in(bucket), size, self.facts.strategy)
+                alike.setdefault(preference, []).append(names)
+        for preference in sorted(alike):
+            in_order: Iterator[NodeName] = heapq.merge(*alike[preference])
+            best = next(filter(accepts, in_order), None)
+            if best is not None:
+                return best
         return None
 
     # --- keeping up ----------------------------------------------------------------------------

@@ -51,7 +51,8 @@ class End(Enum):
     BOUND = "bound"
     EXPIRED = "expired"
     RELEASED = "released"
-    """The pod ended, was deleted or is bound elsewhere, or its binding was refused."""
+    """The pod ended, was deleted or is bound elsewhere, its binding was refused, or admission was
+    asked again for a changed pod."""
     NOT_OBSERVED = "not_observed"
     """The pod did not appear: a quota, a name conflict or another webhook rejected it."""
 

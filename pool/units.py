@@ -59,10 +59,12 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
             slices = range(pool.slices_per_device)
             return Layout(tuple(UnitId(f"{device.uuid}{_SLICE_SEPARATOR}{n}") for n in slices))
         case AllocationMode.MIG:
-            uuids = sorted(
-                uuid for profile, uuid in device.mig_instances if profile == pool.mig_profile
-            )
-            return Layout(tuple(UnitId(uuid) for uuid in uuids))
+            uuids = {
+                uuid
+                for profile, uuid in device.mig_instances
+                if profile == pool.mig_profile and uuid
+            }
+            return Layout(tuple(UnitId(uuid) for uuid in sorted(uuids)))
 
 
 def part_of(unit: UnitId) -> str:

@@ -21,8 +21,6 @@ class EventReason(Enum):
 
     RESERVATION_EXPIRED = "GPUReservationExpired"
     """On the pool and on the pod: a hold ran out before the pod was bound."""
-    DEVICES_BOUND = "GPUDevicesBound"
-    """On the pod: the units that it was bound to."""
     POD_UNACCOUNTED = "GPUPodUnaccounted"
     """On the pod: it runs on units that nobody knows, so its node takes no more pods of the pool."""
 

@@ -1,0 +1,54 @@
+"""Who may ask for a pool (docs/access.md says what each rule can see)."""
+
+from typing import TYPE_CHECKING
+
+from admission.text import cut, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.podrequest import PodRequest
+    from api.gpupool import Access, GPUPool
+    from pool.catalog import Catalog
+
+
+def may_use(pool: "GPUPool", petition: "PodRequest", catalog: "Catalog") -> bool:
+    """Say whether some rule of the pool is met; a pool without rules is open to everybody."""
+    access = pool.spec.access
+    if access.is_open:
+        return True
+    return (
+        petition.namespace in (access.namespaces or ())
+        or _selects_namespace(access, petition.namespace, catalog)
+        or petition.service_account in (access.service_accounts or ())
+        or not set(access.groups or ()).isdisjoint(petition.request.user_info.groups or ())
+    )
+
+
+def refusal_text(pool: "GPUPool", petition: "PodRequest") -> str:
+    """Say who asked, and to whom the pool is open."""
+    user = cut(petition.request.user_info.username) or "unknown"
+    return (
+        f"pool {pool.name} is not open to this pod: namespace {petition.namespace}, service account"
+        f" {petition.service_account}, created by {user}; the pool is open to"
+        f" {'; '.join(_rules(pool.spec.access))}; ask its operator to extend spec.access"
+    )
+
+
+def _selects_namespace(access: "Access", namespace: str, catalog: "Catalog") -> bool:
+    selector = access.namespace_selector
+    if selector is None:
+        return False
+    labels = catalog.labels_by_namespace.get(namespace)
+    return labels is not None and selector.matches(labels)
+
+
+def _rules(access: "Access") -> "Iterator[str]":
+    if access.namespaces:
+        yield f"namespaces {listed(access.namespaces)}"
+    if access.namespace_selector is not None:
+        yield "namespaces with the labels of its namespaceSelector"
+    if access.service_accounts:
+        yield f"service accounts {listed(access.service_accounts)}"
+    if access.groups:
+        yield f"groups {listed(access.groups)}"

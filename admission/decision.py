@@ -1,0 +1,60 @@
+"""What admission decides about an object: it may come in, perhaps changed, or it may not.
+
+Decisions are values; `admission.review` turns them into bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from admission.jsonpatch import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """The object may come in."""
+
+    patch: "tuple[Operation, ...]" = ()
+    warnings: tuple[str, ...] = ()
+    audit: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The object may not come in; the text says why and what to do."""
+
+    reason: RefusalReason
+    text: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+Decision = Admitted | Denied
+
+CODES: Final[Mapping[RefusalReason, int]] = {
+    RefusalReason.MALFORMED_REQUEST: 422,
+    RefusalReason.BAD_QUANTITY: 422,
+    RefusalReason.MIXED_POOLS: 422,
+    RefusalReason.POOL_NOT_FOUND: 422,
+    RefusalReason.POOL_TERMINATING: 403,
+    RefusalReason.ACCESS_DENIED: 403,
+    RefusalReason.EXCEEDS_CAPACITY: 422,
+    RefusalReason.INSUFFICIENT_CAPACITY: 403,  # as an exceeded ResourceQuota
+    RefusalReason.NODE_PRESET: 403,
+    RefusalReason.CONFLICTING_SPEC: 422,
+    RefusalReason.NOT_ADMITTED: 403,
+    RefusalReason.FORGED_ANNOTATION: 403,
+    RefusalReason.NOT_READY: 503,
+    RefusalReason.INVALID_POOL: 422,
+    RefusalReason.POOL_NAME_TAKEN: 422,
+    RefusalReason.INVALID_ASSIGNMENT: 422,
+}
+"""Reason -> the HTTP status that the API server gives to its own client."""
+
+NOT_READY: Final = Denied(
+    RefusalReason.NOT_READY,
+    "gpu-control-plane is starting: its caches are not synced yet; try again",
+)

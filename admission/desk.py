@@ -1,0 +1,26 @@
+"""What admission reads and writes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api.names import ReservationId
+    from pool.books import Books
+    from pool.catalog import Catalog
+    from pool.model import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionDesk:
+    """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
+
+    books: "Books"
+    catalog: "Catalog"
+    scheduler_name: str | None
+    """Set on pods that name the default scheduler or none; None leaves them there."""
+    new_id: "Callable[[], ReservationId]"
+    """Unguessable ids: whoever knows the id of a hold that is not tied to a pod yet could take it."""
+    now: "Callable[[], Instant]"
+    is_ready: Callable[[], bool]
+    """Caches are synced, the ledger is built, and this replica leads."""

@@ -1,0 +1,170 @@
+"""Pod mutation: find the pool, refuse what cannot work, hold units, and say where the pod may go."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from admission import podpatch
+from admission.access import may_use, refusal_text
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.holding import Grant, grant
+from admission.podrequest import PoolPod, node_preset_denial
+from admission.text import cut, listed
+from api.gpupool import Strategy
+from api.names import POOL_LABEL, pool_node_label
+from pool.model import Constraints, Demand
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from admission.desk import AdmissionDesk
+    from admission.jsonpatch import Operation
+    from admission.podrequest import PodRequest
+    from api.core import NodeSelectorTerm, PodSpec, Toleration
+    from api.gpupool import GPUPool
+
+
+def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+    """Admit the pod with what its pool asks for, or refuse it.
+
+    A pod that asks for nothing of ours only loses annotations that are not its to write. Its own
+    output comes out unchanged.
+    """
+    demand = petition.demand()
+    match demand:
+        case None:
+            return Admitted(patch=tuple(podpatch.strip_annotations(petition.pod.metadata)))
+        case Denied():
+            return demand
+        case Demand():
+            decision = _admit(petition, demand, desk)
+            if isinstance(decision, Denied):
+                return replace(decision, facts=_about(petition, demand))
+            return decision
+
+
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+    if not desk.is_ready():
+        return NOT_READY
+    facts = desk.books.index.pool_of(demand.resource)
+    pool = desk.catalog.pools.get(facts.name) if facts is not None else None
+    if facts is None or pool is None:
+        return _pool_not_found(petition, demand, desk)
+    refusal = _refusal(petition, pool, desk)
+    if refusal is not None:
+        return refusal
+    spec = petition.pod.spec
+    tolerations = podpatch.missing_tolerations(spec, pool.taints)
+    constraints = Constraints(
+        node_selector=spec.node_selector,
+        affinity=spec.affinity,
+        tolerations=(*(spec.tolerations or ()), *tolerations),
+    )
+    pod = PoolPod(petition=petition, pool=facts, demand=demand, constraints=constraints)
+    granted = grant(pod, desk)
+    if isinstance(granted, Denied):
+        return granted
+    return Admitted(
+        patch=tuple(_patch(pod, pool, granted, tolerations=tolerations, desk=desk)),
+        warnings=granted.warnings,
+        audit={"pool": pool.name, "reservation": granted.id},
+        facts={
+            **_about(petition, demand),
+            "pool": pool.name,
+            "reservation": granted.id,
+            "node": granted.node,
+        },
+    )
+
+
+def _about(petition: "PodRequest", demand: Demand) -> dict[str, object]:
+    return {"object": petition.ref, "resource": cut(demand.resource), "units": demand.units}
+
+
+def _patch(
+    pod: PoolPod,
+    pool: "GPUPool",
+    granted: Grant,
+    *,
+    tolerations: "list[Toleration]",
+    desk: "AdmissionDesk",
+) -> "Iterator[Operation]":
+    meta, spec = pod.petition.pod.metadata, pod.petition.pod.spec
+    yield from podpatch.annotate(meta, granted.annotation)
+    yield from podpatch.label(meta, pool.name)
+    yield from podpatch.tolerate(spec, tolerations)
+    yield from podpatch.require_pool_nodes(spec, pool.name)
+    if pool.strategy is Strategy.SPREAD:
+        yield from _spread(spec, pool, desk)
+    yield from podpatch.choose_scheduler(spec, desk.scheduler_name)
+
+
+def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Operation]":
+    """Spread strictly where every node of the pool has the key, and as a preference elsewhere.
+
+    A strict constraint shuts out nodes without the key: one node that lost its label would idle its
+    cards without a word. Where all have it, nothing is shut out, and a preference could be outvoted
+    by other scores, so that "Spread" would promise more than it does.
+    """
+    key = pool.spec.scheduling.topology_key
+    is_strict = desk.books.index.are_labelled(pool.name, key)
+    return podpatch.spread(
+        spec,
+        pool.name,
+        key,
+        when_unsatisfiable="DoNotSchedule" if is_strict else "ScheduleAnyway",
+    )
+
+
+def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionDesk") -> Denied | None:
+    if pool.metadata.deletion_timestamp is not None:
+        text = f"pool {pool.name} is being deleted; use another pool"
+        return Denied(RefusalReason.POOL_TERMINATING, text)
+    if not may_use(pool, petition, desk.catalog):
+        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, petition))
+    return node_preset_denial(petition.pod) or _conflict(petition, pool)
+
+
+def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Denied:
+    """Name the pools that are open to this very pod; those of others are none of its business."""
+    usable = [
+        pool.resource_name
+        for pool in desk.catalog.pools.values()
+        if may_use(pool, petition, desk.catalog)
+    ]
+    offer = f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
+    text = f"no GPU pool serves {cut(demand.resource)}; {offer}"
+    return Denied(RefusalReason.POOL_NOT_FOUND, text)
+
+
+def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:
+    """Refuse a pod that contradicts its own pool and could never run."""
+    meta, spec = petition.pod.metadata, petition.pod.spec
+    label, key = meta.label(POOL_LABEL), pool_node_label(pool.name)
+    text: str | None = None
+    if label is not None and label != pool.name:
+        text = (
+            f'label {POOL_LABEL} says "{cut(label)}", but the pod asks for pool {pool.name};'
+            " remove the label, admission sets it"
+        )
+    elif (selected := (spec.node_selector or {}).get(key, "")) != "":
+        text = (
+            f'nodeSelector wants {key} to be "{cut(selected)}", but nodes of pool {pool.name} carry'
+            " it with an empty value; remove it, admission sends the pod to nodes of the pool"
+        )
+    elif _excludes_pool_nodes(podpatch.required_terms(spec.affinity), key):
+        text = (
+            f"the required nodeAffinity shuts out nodes with the label {key}, which are the nodes of"
+            f" pool {pool.name}; remove the expression"
+        )
+    return None if text is None else Denied(RefusalReason.CONFLICTING_SPEC, text)
+
+
+def _excludes_pool_nodes(terms: "Iterable[NodeSelectorTerm]", key: str) -> bool:
+    """Say whether every alternative that selects something shuts out the pool's nodes."""
+    labels = {key: ""}
+    alternatives = [term for term in terms if term.match_expressions or term.match_fields]
+    return bool(alternatives) and all(
+        any(one.key == key and not one.matches(labels) for one in term.match_expressions or ())
+        for term in alternatives
+    )

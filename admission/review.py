@@ -1,0 +1,209 @@
+"""The wire: AdmissionReview (admission.k8s.io/v1) in, AdmissionReview out.
+
+The object stays undecoded until somebody needs it: most decisions need it once, some never.
+A broken envelope is answered with HTTP 400. An object that cannot be read is a denial, because the
+API server asks us before it validates, so that it is the user's text and not a broken peer.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+
+import msgspec
+
+from admission.answer import Answer
+from admission.decision import CODES, Admitted, Decision, Denied
+from admission.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
+from api.meta import Model
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+T = TypeVar("T")
+
+RETRY_AFTER_S: Final = 1
+"""With a 503 the API server passes this on as Retry-After, and clients built on client-go try again
+by themselves: a restart of ours costs them a moment and no error."""
+
+_STATUS_REASONS: Final = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What bytes that are no JSON of the wanted type can raise."""
+
+
+class Operation(Enum):
+    """What the user does."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    CONNECT = "CONNECT"
+
+
+class UserInfo(Model, frozen=True):
+    """Who does it; for most pods a controller's service account."""
+
+    username: str = ""
+    groups: list[str] | None = None
+
+
+class GroupVersionKind(Model, frozen=True):
+    """A kind."""
+
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+    def __str__(self) -> str:
+        group = f"{self.group}/" if self.group else ""
+        return f"{group}{self.version} {self.kind}"
+
+
+class Request(Model, frozen=True):
+    """The question."""
+
+    uid: Annotated[str, msgspec.Meta(min_length=1)]
+    """New at every call, a reinvocation included: it identifies the answer and nothing else."""
+    kind: GroupVersionKind
+    operation: Operation
+    name: str = ""
+    """Empty for a `generateName` object that is not named yet."""
+    namespace: str = ""
+    user_info: UserInfo = UserInfo()
+    object_: msgspec.Raw = msgspec.field(name="object", default=msgspec.Raw(b"null"))
+    old_object: msgspec.Raw = msgspec.Raw(b"null")
+    dry_run: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """The envelope cannot be read."""
+
+    text: str
+
+
+class _Review(Model, frozen=True):
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: Request
+
+
+class _Details(Model, frozen=True):
+    retry_after_seconds: int
+
+
+class _Status(Model, frozen=True):
+    code: int
+    message: str
+    reason: str
+    details: _Details | None = None
+
+
+class _Response(Model, frozen=True):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch_type: str | None = None
+    patch: bytes | None = None
+    """Encoded as base64."""
+    warnings: list[str] | None = None
+    audit_annotations: "Mapping[str, str] | None" = None
+
+
+_review_decoder = msgspec.json.Decoder(_Review)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_review(body: bytes, expected: GroupVersionKind) -> Request | Malformed:
+    """Return the question about an object of the expected kind. Never raises."""
+    try:
+        request = _review_decoder.decode(body).request
+    except _UNREADABLE as error:
+        return Malformed(f"the body is no AdmissionReview of admission.k8s.io/v1: {error}")
+    if request.kind != expected:
+        return Malformed(f"the review is about a {request.kind}; this path takes {expected}")
+    return request
+
+
+def decode_object(
+    raw: msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: GroupVersionKind
+) -> T | Denied:
+    """Return the object, or say at which of its fields it cannot be read. Never raises."""
+    try:
+        return decoder.decode(raw)
+    except _UNREADABLE as error:
+        text = f"the object cannot be read as {kind}: {error}"
+        return Denied(RefusalReason.MALFORMED_REQUEST, text)
+
+
+def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]") -> Answer:
+    """Return the answer to the question with this uid."""
+    match decision:
+        case Denied():
+            return _encode_denial(uid, decision, facts)
+        case Admitted():
+            return _encode_admission(uid, decision, facts)
+
+
+def encode_malformed(malformed: Malformed) -> Answer:
+    """Return the answer to a body that is no question."""
+    message = cut(malformed.text, MAX_MESSAGE_LENGTH)
+    status = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": 400,
+        "reason": "BadRequest",
+        "message": message,
+    }
+    return Answer(
+        status=400,
+        body=_encoder.encode(status),
+        outcome="malformed",
+        reason=RefusalReason.MALFORMED_REQUEST,
+        facts={"error": message},
+    )
+
+
+def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> Answer:
+    code = CODES[denied.reason]
+    message = cut(f"{denied.reason.value}: {denied.text}", MAX_MESSAGE_LENGTH)
+    status = _Status(
+        code=code,
+        message=message,
+        reason=_STATUS_REASONS[code],
+        details=_Details(retry_after_seconds=RETRY_AFTER_S) if code == 503 else None,
+    )
+    return Answer(
+        status=200,
+        body=_envelope(_Response(uid=uid, allowed=False, status=status)),
+        outcome="denied",
+        reason=denied.reason,
+        facts={**facts, **denied.facts, "refusal": message},
+    )
+
+
+def _encode_admission(uid: str, admitted: Admitted, facts: "Mapping[str, object]") -> Answer:
+    response = _Response(
+        uid=uid,
+        allowed=True,
+        patch_type="JSONPatch" if admitted.patch else None,
+        patch=_encoder.encode(admitted.patch) if admitted.patch else None,
+        warnings=[cut(text, MAX_WARNING_LENGTH) for text in admitted.warnings] or None,
+        audit_annotations=admitted.audit or None,
+    )
+    return Answer(
+        status=200,
+        body=_envelope(response),
+        outcome="patched" if admitted.patch else "allowed",
+        facts={**facts, **admitted.facts},
+    )
+
+
+def _envelope(response: _Response) -> bytes:
+    answer = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": response,
+    }
+    return _encoder.encode(answer)

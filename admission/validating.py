@@ -1,0 +1,100 @@
+"""Pod validation: the last look, at the final pod.
+
+A pool pod must have passed our mutation, and its reservation is tied here to the name and uid that
+are final now. Only CREATE is judged: what a pod asks of a pool cannot change later, and its labels
+and finalizers must stay changeable, also after the rules here have changed.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.podrequest import node_preset_denial
+from admission.text import cut
+from api.annotations import decode_reservation
+from api.names import (
+    DEVICES_ANNOTATION,
+    POOL_LABEL,
+    RESERVATION_ANNOTATION,
+    WOKEN_ANNOTATION,
+    PodUid,
+    ReservationId,
+)
+from pool.model import Demand
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from admission.desk import AdmissionDesk
+    from admission.podrequest import PodRequest
+    from api.annotations import ReservationNote
+
+_MUTATED_LATER: Final = (
+    "another mutating webhook changed the pod after ours; let its configuration sort before"
+    " the one of gpu-control-plane, or leave pool resources and gpu.deckhouse.io annotations to the"
+    " pod's author"
+)
+
+
+def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+    """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
+    for key in (DEVICES_ANNOTATION, WOKEN_ANNOTATION):
+        if petition.pod.metadata.annotation(key) is not None:
+            text = f"annotation {key} is written by gpu-control-plane alone; {_MUTATED_LATER}"
+            return Denied(RefusalReason.FORGED_ANNOTATION, text)
+    demand = petition.demand()
+    match demand:
+        case None:
+            return Admitted()
+        case Denied():
+            return demand
+        case Demand():
+            decision = node_preset_denial(petition.pod) or _admit(petition, demand, desk)
+            return replace(decision, facts={"units": demand.units, **decision.facts})
+
+
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+    if not desk.is_ready():
+        return NOT_READY
+    pool = desk.books.index.pool_of(demand.resource)
+    note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
+    if pool is None or note is None or note.pool != pool.name:
+        text = (
+            f"the pod asks for {cut(demand.resource)}, but carries no reservation for it,"
+            f" so that it was not admitted as it is: {_MUTATED_LATER}"
+        )
+        return Denied(RefusalReason.NOT_ADMITTED, text)
+    if petition.pod.metadata.label(POOL_LABEL) != pool.name:
+        text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
+        return Denied(RefusalReason.NOT_ADMITTED, text)
+    refusal = None if petition.is_dry_run else _tie(petition, demand, note, desk=desk)
+    if refusal is not None:
+        return refusal
+    return Admitted(facts={"pool": pool.name, "reservation": note.id, "node": note.node})
+
+
+def _tie(
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+) -> Denied | None:
+    """Tie the reservation to the pod, or say why it is not this pod's."""
+    meta = petition.pod.metadata
+    if not meta.uid or not meta.name:
+        return Denied(
+            RefusalReason.MALFORMED_REQUEST,
+            "metadata.name and metadata.uid are final at validation, but one of them is missing",
+        )
+    id_ = ReservationId(note.id)
+    reservation = desk.books.ledger.get(id_)
+    if reservation is None:
+        return _not_admitted(note, "has ended; create the pod again")
+    if reservation.namespace != petition.namespace:
+        return _not_admitted(note, "belongs to a pod of another namespace")
+    if (reservation.pool, reservation.demand) != (note.pool, demand):
+        return _not_admitted(note, f"is for other resources: {_MUTATED_LATER}")
+    if not desk.books.tie(id_, PodUid(meta.uid), name=meta.name, now=desk.now()):
+        return _not_admitted(note, "belongs to another pod; create the pod without its annotation")
+    return None
+
+
+def _not_admitted(note: "ReservationNote", why: str) -> Denied:
+    text = f"reservation {cut(note.id)} in annotation {RESERVATION_ANNOTATION} {why}"
+    return Denied(RefusalReason.NOT_ADMITTED, text)

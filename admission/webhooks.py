@@ -1,0 +1,77 @@
+"""The four webhooks: bytes in, a finished answer and its facts out. None of them raises on bad input."""
+
+from typing import TYPE_CHECKING, Final
+
+from admission import devices, mutating, pools, validating
+from admission.decision import Admitted, Denied
+from admission.podrequest import POD_KIND, PodRequest, pod_decoder
+from admission.review import (
+    Malformed,
+    Operation,
+    decode_object,
+    decode_review,
+    encode_decision,
+    encode_malformed,
+)
+from admission.text import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from admission.answer import Answer
+    from admission.decision import Decision
+    from admission.desk import AdmissionDesk
+    from admission.review import GroupVersionKind, Request
+
+_UNTOUCHED: Final = Admitted()
+
+
+def mutate_pod(body: bytes, desk: "AdmissionDesk") -> "Answer":
+    """Answer the mutating webhook for pods. A hold that it takes is in the books when it returns."""
+    return _answer(body, POD_KIND, lambda request: _on_create(request, desk, mutating.mutate))
+
+
+def validate_pod(body: bytes, desk: "AdmissionDesk") -> "Answer":
+    """Answer the validating webhook for pods; ties the pod's reservation to it."""
+    return _answer(body, POD_KIND, lambda request: _on_create(request, desk, validating.validate))
+
+
+def validate_gpupool(body: bytes, desk: "AdmissionDesk") -> "Answer":
+    """Answer the validating webhook for GPUPools."""
+    return _answer(body, pools.KIND, lambda request: pools.validate(request, desk))
+
+
+def validate_gpudevice(body: bytes, desk: "AdmissionDesk") -> "Answer":
+    """Answer the validating webhook for GPUDevices."""
+    return _answer(body, devices.KIND, lambda request: devices.validate(request, desk))
+
+
+def _on_create(
+    request: "Request",
+    desk: "AdmissionDesk",
+    decide: "Callable[[PodRequest, AdmissionDesk], Decision]",
+) -> "Decision":
+    if request.operation is not Operation.CREATE:
+        return _UNTOUCHED
+    pod = decode_object(request.object_, pod_decoder, POD_KIND)
+    return pod if isinstance(pod, Denied) else decide(PodRequest(request, pod), desk)
+
+
+def _answer(
+    body: bytes, kind: "GroupVersionKind", decide: "Callable[[Request], Decision]"
+) -> "Answer":
+    request = decode_review(body, kind)
+    if isinstance(request, Malformed):
+        return encode_malformed(request)
+    return encode_decision(request.uid, decide(request), _facts_of(request))
+
+
+def _facts_of(request: "Request") -> dict[str, object]:
+    facts: dict[str, object] = {
+        "object": cut(f"{request.namespace}/{request.name}" if request.namespace else request.name),
+        "operation": request.operation.value,
+        "user": cut(request.user_info.username),
+    }
+    if request.dry_run:
+        facts["dry_run"] = True
+    return facts

@@ -1,0 +1,114 @@
+"""Certificates that somebody else makes and mounts: tls.crt, tls.key and ca.crt in a directory.
+
+As cert-manager does; its ca-injector then writes caBundle, and kube-scheduler's client certificate
+must be by a CA in ca.crt too. The key must be ECDSA P-256 (`privateKey: {algorithm: ECDSA,
+size: 256}` of a Certificate; cert-manager's default is RSA).
+If that CA signs for others as well, the CN is what tells kube-scheduler from them.
+
+The files are compared by content: kubelet swaps a symlink of the directory, and a watch on it, or
+times of change, would miss or repeat things.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from certs.bundle import (
+    CA_CERTIFICATE,
+    SERVING_CERTIFICATE,
+    SERVING_KEY,
+    KeyPair,
+    ServingBundle,
+)
+from certs.errors import Step, UnusableBundle
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from api.clock import Clock
+    from certs.tls import ServingContext
+
+POLL_INTERVAL_S: Final = 10.0
+"""Kubelet takes up to a minute to bring a Secret's change into a volume; this adds little."""
+
+_log = structlog.get_logger()
+
+
+@final
+class MountedCertificates:
+    """Keeps a `ServingContext` in step with files."""
+
+    def __init__(
+        self,
+        directory: "Path",
+        serving: "ServingContext",
+        clock: "Clock",
+        *,
+        interval_s: float = POLL_INTERVAL_S,
+    ) -> None:
+        """Take the directory; nothing is read yet.
+
+        Args:
+            directory: where the files are mounted.
+            serving: gets the certificates.
+            clock: its wall clock tells whether what is mounted has expired.
+            interval_s: between two polls.
+        """
+        self.ready: Final = asyncio.Event()
+        """Set once a certificate is served."""
+        self._directory = directory
+        self._serving = serving
+        self._clock = clock
+        self._interval_s = interval_s
+        self._last_fault: str | None = None
+
+    async def run(self) -> NoReturn:
+        """Poll for ever."""
+        while True:
+            self.poll()
+            await asyncio.sleep(self._interval_s)
+
+    def poll(self) -> None:
+        """Serve what is mounted now, if it can be served.
+
+        What cannot be (missing, half-written, another kind of key) is counted every time, logged once,
+        and what was served stays. Blocks for three small files in memory (kubelet's tmpfs).
+        """
+        try:
+            bundle = self._read()
+        except OSError as error:
+            Step.RELOAD.count_failure()
+            self._note(f"{error.filename}: {error.strerror}")
+            return
+        try:
+            self._serving.load(bundle)
+        except UnusableBundle as error:
+            self._note(str(error))
+            return
+        self._note(self._expiry())
+        self.ready.set()
+
+    def _read(self) -> ServingBundle:
+        return ServingBundle(
+            trust_pem=(self._directory / CA_CERTIFICATE).read_bytes(),
+            pair=KeyPair(
+                certificate_pem=(self._directory / SERVING_CERTIFICATE).read_bytes(),
+                key_pem=(self._directory / SERVING_KEY).read_bytes(),
+            ),
+        )
+
+    def _expiry(self) -> str | None:
+        end = self._serving.not_after
+        if end is None or self._clock.utc_now() < end:
+            return None
+        return f"{SERVING_CERTIFICATE}: it expired at {end:%FT%TZ}"
+
+    def _note(self, fault: str | None) -> None:
+        if fault is not None and fault != self._last_fault:
+            _log.error(
+                "mounted certificates cannot be used",
+                directory=str(self._directory),
+                error=fault,
+            )
+        self._last_fault = fault

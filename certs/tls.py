@@ -1,0 +1,193 @@
+"""TLS contexts: the server's, whose certificates change under it, and clients'.
+
+`SSLContext` can be reloaded in place, but only half of it: `load_verify_locations` adds CAs and
+never removes one, and a key of another kind does not replace the first. So the context that the
+server listens with holds nothing; at each handshake it hands over to a complete one (the
+mechanism of SNI, which OpenSSL runs with or without a name), and a reload swaps that one whole.
+Connections that are open keep theirs.
+
+Client certificates are optional: the API server calls webhooks without one, and the extender's
+paths demand one by `peer_common_name`. One by a CA that we don't trust, or made for another
+purpose, ends the handshake.
+"""
+
+import os
+import ssl
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, final
+
+import structlog
+
+from certs.decoding import Certificate, DecodedPair, Fault, decode_certificates, decode_pair
+from certs.errors import Step, UnusableBundle
+from telemetry.metrics import CERTIFICATE_NOT_AFTER
+
+if TYPE_CHECKING:
+    import asyncio
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from certs.bundle import KeyPair, ServingBundle
+
+_log = structlog.get_logger()
+
+
+@final
+class ServingContext:
+    """The server's TLS, reloaded in place; what `context` returns is the same for ever."""
+
+    def __init__(self) -> None:
+        """Hold nothing yet: handshakes are refused until the first `load`."""
+        self._loaded: ServingBundle | None = None
+        self._current: ssl.SSLContext | None = None
+        self._not_after: dt.datetime | None = None
+        self._context = _server_context()
+        self._context.sni_callback = self._hand_over
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return what the server listens with."""
+        return self._context
+
+    @property
+    def loaded(self) -> "ServingBundle | None":
+        """Return what is served now."""
+        return self._loaded
+
+    @property
+    def not_after(self) -> "dt.datetime | None":
+        """Return when the certificate that is served expires."""
+        return self._not_after
+
+    def load(self, bundle: "ServingBundle") -> bool:
+        """Serve this from the next handshake on; say whether it differs from what was served.
+
+        All or nothing. The dates are not looked at.
+
+        Raises:
+            UnusableBundle: it cannot be served; counted, and what was served stays.
+        """
+        if bundle == self._loaded:
+            return False
+        try:
+            pair = _usable(bundle.pair, "tls.crt and tls.key")
+            trusted = _trusted(bundle.trust_pem)
+            context = _server_context()
+            _present(context, pair)
+            _trust(context, trusted)
+        except UnusableBundle:
+            Step.RELOAD.count_failure()
+            raise
+        except (ssl.SSLError, OSError) as error:
+            Step.RELOAD.count_failure()
+            raise UnusableBundle(f"OpenSSL refuses the certificates: {error}") from error
+        self._current = context
+        self._loaded = bundle
+        self._not_after = pair.certificate.not_after
+        authority = _issuer(pair.chain[-1], trusted)
+        CERTIFICATE_NOT_AFTER.labels("leaf").set(self._not_after.timestamp())
+        CERTIFICATE_NOT_AFTER.labels("ca").set(authority.not_after.timestamp())
+        _log.info(
+            "serving certificate loaded",
+            serial=f"{pair.certificate.parsed.serial_number:x}",
+            not_after=self._not_after.isoformat(),
+            trusted_cas=len(trusted),
+        )
+        return True
+
+    def _hand_over(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
+    ) -> int | None:
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current
+        return None
+
+
+def client_context(trust_pem: bytes, pair: "KeyPair | None" = None) -> ssl.SSLContext:
+    """Return a client's TLS that trusts these CAs only, verifies the name, and may show a pair.
+
+    Raises:
+        UnusableBundle: the CAs or the pair cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if pair is not None:
+        _present(context, _usable(pair, "the client's certificate"))
+    _trust(context, _trusted(trust_pem))
+    return context
+
+
+def peer_common_name(transport: "asyncio.BaseTransport | None") -> str | None:
+    """Return the CN of the client's verified certificate; None without one, or with several CNs."""
+    certificate = transport.get_extra_info("peercert") if transport is not None else None
+    if not certificate:
+        return None
+    names = [
+        value
+        for relative_name in certificate.get("subject", ())
+        for key, value in relative_name
+        if key == "commonName"
+    ]
+    return names[0] if len(names) == 1 else None
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_OPTIONAL
+    # A resumed session would go on with a client certificate whose CA is trusted no longer.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    return context
+
+
+def _usable(pair: "KeyPair", what: str) -> DecodedPair:
+    decoded = decode_pair(pair)
+    if isinstance(decoded, Fault):
+        raise UnusableBundle(f"{what}: {decoded.detail} ({decoded.flaw.value})")
+    return decoded
+
+
+def _trusted(pem: bytes) -> tuple[Certificate, ...]:
+    trusted = decode_certificates(pem)
+    if isinstance(trusted, Fault):
+        raise UnusableBundle(f"ca.crt: {trusted.detail} ({trusted.flaw.value})")
+    return trusted
+
+
+def _issuer(last: Certificate, trusted: tuple[Certificate, ...]) -> Certificate:
+    return next((authority for authority in trusted if last.is_issued_by(authority)), trusted[0])
+
+
+def _trust(context: ssl.SSLContext, trusted: tuple[Certificate, ...]) -> None:
+    context.load_verify_locations(cadata=b"".join(ca.pem for ca in trusted).decode("ascii"))
+    # As Go does it: who is in ca.crt is trusted, an intermediate too.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _present(context: ssl.SSLContext, pair: DecodedPair) -> None:
+    with _as_path(pair.pem) as path:
+        context.load_cert_chain(path)
+
+
+@contextmanager
+def _as_path(content: bytes) -> "Iterator[str]":
+    """Give the content a path for as long as the context lasts; OpenSSL takes nothing else.
+
+    In memory where the system can (the pod's root file system is read-only), else in a file that
+    only we can read.
+    """
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            yield f"/proc/self/fd/{descriptor}"
+    else:
+        with tempfile.NamedTemporaryFile(suffix=".pem") as file:
+            file.write(content)
+            file.flush()
+            yield file.name

@@ -1,0 +1,240 @@
+"""Decide which certificates must be made anew. Pure: no clock, no I/O, nothing raised.
+
+The life of a CA, with L = min(lookahead, lifetime / 3), 90 days for one of ten years:
+
+    end - L             its successor is made; both are trusted, the old one's leaves stay
+    L / 3 later         the successor begins to sign leaves (30 days; less where leaves live shorter)
+    L after its start   the old one is dropped, or when it ends, whichever comes first
+
+So caBundle carries a CA long before a server shows a leaf by it, and kube-scheduler, which reads
+an extender's `caFile` once at its start, has those 30 days to be restarted. Nobody must remember
+in which phase a rotation is: it follows from the new CA's notBefore.
+A leaf that enters its own lookahead meanwhile waits for that moment. One that is broken, or
+lacks a name that is wanted now, does not, and is made by the newest CA, whose key we have.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, final
+
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from certs.decoding import (
+    Certificate,
+    Fault,
+    Flaw,
+    Usage,
+    decode_certificates,
+    decode_pair,
+)
+from certs.issuing import BACKDATE
+
+if TYPE_CHECKING:
+    from certs.bundle import Bundle, KeyPair, Requirements
+
+
+class Part(Enum):
+    """A part of the bundle that is made by itself."""
+
+    AUTHORITY = "authority"
+    RETIRED = "retired"
+    """CAs that are still trusted, but need not be."""
+    SERVING = "serving"
+    CLIENT = "client"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """A part to make anew, and why."""
+
+    part: Part
+    fault: Fault
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RenewalNeeded:
+    """Something is to be made anew; at least one, each part at most once."""
+
+    renewals: tuple[Renewal, ...]
+
+    def concerns(self, part: Part) -> bool:
+        """Say whether this part is to be made anew."""
+        return any(renewal.part is part for renewal in self.renewals)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StillGood:
+    """Nothing is to be done before this moment."""
+
+    until: dt.datetime
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Succession:
+    """The trusted CAs, the signing one first; `start` is when that one was made."""
+
+    trusted: tuple[Certificate, ...]
+    start: dt.datetime
+    lookahead: dt.timedelta
+    signs_from: dt.datetime
+
+    def issuer_of(self, leaf: Certificate) -> Certificate | None:
+        return next((ca for ca in self.trusted if leaf.is_issued_by(ca)), None)
+
+    def dropped_from(self, retiring: Certificate) -> dt.datetime:
+        if not retiring.is_authority:
+            return self.start
+        return min(retiring.not_after, self.start + self.lookahead)
+
+
+def needs_renewal(
+    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+) -> RenewalNeeded | StillGood:
+    """Say which parts must be made anew at this moment, or until when none must.
+
+    An authority that must be made anew says nothing of the leaves: those by an old one stay good
+    while it is trusted. So ask again once it was replaced.
+    """
+    verdicts = dict(_verdicts(bundle, wanted, now))
+    renewals = tuple(
+        Renewal(part, verdict) for part, verdict in verdicts.items() if isinstance(verdict, Fault)
+    )
+    if renewals:
+        return RenewalNeeded(renewals)
+    return StillGood(
+        min(verdict for verdict in verdicts.values() if not isinstance(verdict, Fault))
+    )
+
+
+def still_trusted(
+    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+) -> tuple[Certificate, ...]:
+    """Return the CAs of the bundle that are not yet to be dropped, in their order."""
+    trusted = decode_certificates(bundle.trust_pem)
+    if isinstance(trusted, Fault):
+        return ()
+    succession = _succession(trusted, wanted)
+    signing, *retiring = trusted
+    kept = [] if now >= signing.not_after or not signing.is_authority else [signing]
+    return (*kept, *(other for other in retiring if now < succession.dropped_from(other)))
+
+
+def _verdicts(
+    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+) -> Iterator[tuple[Part, Fault | dt.datetime]]:
+    yield Part.AUTHORITY, _authority(bundle, wanted, now)
+    trusted = decode_certificates(bundle.trust_pem)
+    if isinstance(trusted, Fault):
+        # Made anew with the authority; nobody can say anything of these now.
+        yield Part.SERVING, Fault(Flaw.UNKNOWN_ISSUER, "no CA is known")
+        yield Part.CLIENT, Fault(Flaw.UNKNOWN_ISSUER, "no CA is known")
+        return
+    succession = _succession(trusted, wanted)
+    yield from _retired(succession, now)
+    serving = _Leaf(ExtendedKeyUsageOID.SERVER_AUTH, _missing_names)
+    client = _Leaf(ExtendedKeyUsageOID.CLIENT_AUTH, _missing_common_name)
+    yield Part.SERVING, serving.verdict(bundle.serving, succession, wanted=wanted, now=now)
+    yield Part.CLIENT, client.verdict(bundle.client, succession, wanted=wanted, now=now)
+
+
+def _authority(bundle: "Bundle", wanted: "Requirements", now: dt.datetime) -> Fault | dt.datetime:
+    pair = decode_pair(bundle.authority)
+    if isinstance(pair, Fault):
+        return pair
+    if not pair.certificate.is_authority:
+        return Fault(Flaw.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's")
+    return _in_time(pair.certificate, now, lookahead=_lookahead(pair.certificate, wanted))
+
+
+def _retired(
+    succession: _Succession, now: dt.datetime
+) -> Iterator[tuple[Part, Fault | dt.datetime]]:
+    drops = [succession.dropped_from(certificate) for certificate in succession.trusted[1:]]
+    if any(drop <= now for drop in drops):
+        yield Part.RETIRED, Fault(Flaw.RETIRED, "a replaced CA is trusted no longer")
+    elif drops:
+        yield Part.RETIRED, min(drops)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    usage: Usage
+    missing_from: "Callable[[Certificate, Requirements], list[str]]"
+
+    def verdict(
+        self,
+        pair: "KeyPair",
+        succession: _Succession,
+        *,
+        wanted: "Requirements",
+        now: dt.datetime,
+    ) -> Fault | dt.datetime:
+        decoded = decode_pair(pair)
+        if isinstance(decoded, Fault):
+            return decoded
+        leaf = decoded.certificate
+        if self.usage not in leaf.usages:
+            return Fault(Flaw.WRONG_USAGE, "the certificate is made for another purpose")
+        if missing := self.missing_from(leaf, wanted):
+            return Fault(Flaw.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}")
+        issuer = succession.issuer_of(leaf)
+        if issuer is None:
+            return Fault(Flaw.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted")
+        if issuer is succession.trusted[0]:
+            return _in_time(leaf, now, lookahead=_lookahead(leaf, wanted))
+        return _in_succession(leaf, now, succession.signs_from, lookahead=_lookahead(leaf, wanted))
+
+
+def _in_succession(
+    leaf: Certificate, now: dt.datetime, signs_from: dt.datetime, *, lookahead: dt.timedelta
+) -> Fault | dt.datetime:
+    """Judge a leaf by a CA that has been replaced."""
+    if now >= signs_from:
+        return Fault(Flaw.RETIRING_ISSUER, "the certificate is by a CA that was replaced")
+    waits = signs_from < leaf.not_after
+    verdict = _in_time(leaf, now, lookahead=dt.timedelta(0) if waits else lookahead)
+    return verdict if isinstance(verdict, Fault) else min(verdict, signs_from)
+
+
+def _in_time(
+    certificate: Certificate, now: dt.datetime, *, lookahead: dt.timedelta
+) -> Fault | dt.datetime:
+    if now < certificate.not_before:
+        return Fault(Flaw.NOT_YET_VALID, f"it is valid from {certificate.not_before:%FT%TZ} only")
+    if now >= certificate.not_after:
+        return Fault(Flaw.EXPIRED, f"it expired at {certificate.not_after:%FT%TZ}")
+    renew_at = certificate.not_after - lookahead
+    if now >= renew_at:
+        return Fault(Flaw.EXPIRING, f"it expires at {certificate.not_after:%FT%TZ}")
+    return renew_at
+
+
+def _succession(trusted: tuple[Certificate, ...], wanted: "Requirements") -> _Succession:
+    signing = trusted[0]
+    start = signing.not_before + BACKDATE
+    lookahead = _lookahead(signing, wanted)
+    # No leaf ends while it waits: when the wait begins it has its whole lookahead before it.
+    wait = min(lookahead, wanted.lookahead, wanted.leaf_lifetime / 3) / 3
+    return _Succession(trusted, start, lookahead, start + wait)
+
+
+def _lookahead(certificate: Certificate, wanted: "Requirements") -> dt.timedelta:
+    lifetime = certificate.not_after - certificate.not_before - BACKDATE
+    return max(dt.timedelta(0), min(wanted.lookahead, lifetime / 3))
+
+
+def _missing_names(certificate: Certificate, wanted: "Requirements") -> list[str]:
+    return [name for name in wanted.dns_names if name not in certificate.dns_names] + [
+        str(address) for address in wanted.ip_addresses if address not in certificate.ip_addresses
+    ]
+
+
+def _missing_common_name(certificate: Certificate, wanted: "Requirements") -> list[str]:
+    return [] if certificate.common_names == (wanted.client_name,) else [wanted.client_name]

@@ -1,0 +1,306 @@
+"""Kubernetes Events: what we tell the people who run `kubectl describe`.
+
+Telling must never hold up or break the work: `emit` only remembers, `run` writes.
+The same thing said again about the same object becomes a count on the first Event, an object that
+is talked about too much is talked about less, and what cannot be written is counted and dropped.
+What is worth an event and how it is worded is decided elsewhere.
+"""
+
+import asyncio
+import datetime as dt
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, final
+
+import structlog
+
+from api.meta import Model
+from kube.backoff import Backoff
+from kube.errors import AlreadyExists, KubeError, NotFound, cut
+from kube.resources import EVENTS
+from telemetry.metrics import EVENTS_EMITTED
+
+if TYPE_CHECKING:
+    import random
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+MAX_NOTE_BYTES: Final = 1024
+"""The API server counts bytes, and refuses longer notes."""
+MAX_REASON: Final = 128
+"""Also of an action."""
+_MAX_OBJECT_NAME = 253 - 1 - 16
+"""Of an event's name, which is `<object>.<16 hex digits>` and a DNS subdomain."""
+_CLUSTER_SCOPED_NAMESPACE = "default"
+"""Where events about cluster-scoped objects live; the API server takes no other but kube-system."""
+_ATTEMPTS = 3
+
+_log = structlog.get_logger()
+
+
+class ObjectReference(Model, frozen=True):
+    """What an event is about; without `uid` kubectl does not show the event of a cluster object."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something to tell; two are the same if object, type, reason and note are."""
+
+    regarding: ObjectReference
+    type: Literal["Normal", "Warning"]
+    reason: str
+    """Why, in PascalCase, from the closed set of `telemetry.reasons`."""
+    action: str
+    """What was done or tried, in PascalCase."""
+    note: str
+    """For people; cut to `MAX_NOTE_BYTES`."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLimits:
+    """How much is remembered and written."""
+
+    window_s: float = 600.0
+    """The same event within this time of the last one becomes a count; client-go's figure."""
+    queue_length: int = 1024
+    """Events that wait to be written; a new one beyond them is dropped."""
+    remembered: int = 4096
+    """Events and objects remembered for counting and limiting; the oldest are forgotten first."""
+    burst: int = 25
+    """Writes about one object at once, and then one for each `refill_s`; client-go's figures."""
+    refill_s: float = 300.0
+
+
+@final
+class EventRecorder:
+    """Takes events from anywhere in the loop and writes them in order."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        clock: "Clock",
+        *,
+        reporting_controller: str,
+        reporting_instance: str,
+        limits: EventLimits = EventLimits(),
+        rng: "random.Random | None" = None,
+    ) -> None:
+        """Take the parts; `run` does the writing."""
+        self._client = client
+        self._clock = clock
+        self._reporting_controller = reporting_controller
+        self._reporting_instance = reporting_instance
+        self._limits = limits
+        self._backoff = Backoff(rng=rng)
+        self._waiting: asyncio.Queue[_Series] = asyncio.Queue(limits.queue_length)
+        # what makes events the same -> what was said; the one said longest ago first
+        self._series: OrderedDict[_Key, _Series] = OrderedDict()
+        # object -> how much may still be written about it
+        self._budgets: OrderedDict[ObjectReference, _Budget] = OrderedDict()
+
+    def emit(self, event: Event) -> None:
+        """Have the event written soon; returns at once and raises nothing.
+
+        It is dropped, and counted as that, where too many wait or too much was said of the object.
+        """
+        now = self._clock.monotonic()
+        key = (event.regarding, event.type, event.reason, event.note)
+        series = self._series.get(key)
+        is_repeat = series is not None and now - series.last_at <= self._limits.window_s
+        if series is None or not is_repeat:
+            series = _Series(event=event, first_seen=self._clock.utc_now())
+        series.say(now, self._clock.utc_now())
+        accepted = series.is_waiting or self._enqueue(series, now)
+        if is_repeat:
+            # Counted even where it cannot be queued: the next write about it carries the count.
+            EVENTS_EMITTED.labels(event.reason, "merged").inc()
+        elif not accepted:
+            EVENTS_EMITTED.labels(event.reason, "dropped").inc()
+            return
+        self._remember(key, series)
+
+    async def run(self) -> NoReturn:
+        """Write what is emitted until cancelled; raises nothing else."""
+        while True:
+            series = await self._waiting.get()
+            series.is_waiting = False
+            try:
+                await self._write(series)
+            finally:
+                self._waiting.task_done()
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until everything emitted was tried, for at most so long; `run` must be running."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._waiting.join()
+        except TimeoutError:
+            _log.warning("events left unwritten", waiting=self._waiting.qsize())
+
+    def _enqueue(self, series: "_Series", now: float) -> bool:
+        if self._waiting.full() or not self._budget_of(series.event.regarding, now).spend(now):
+            return False
+        series.is_waiting = True
+        self._waiting.put_nowait(series)
+        return True
+
+    def _remember(self, key: "_Key", series: "_Series") -> None:
+        self._series[key] = series
+        self._series.move_to_end(key)
+        if len(self._series) > self._limits.remembered:
+            self._series.popitem(last=False)
+
+    def _budget_of(self, regarding: ObjectReference, now: float) -> "_Budget":
+        budget = self._budgets.setdefault(
+            regarding, _Budget(limits=self._limits, left=float(self._limits.burst), as_of=now)
+        )
+        self._budgets.move_to_end(regarding)
+        if len(self._budgets) > self._limits.remembered:
+            self._budgets.popitem(last=False)
+        return budget
+
+    async def _write(self, series: "_Series") -> None:
+        self._backoff.succeed()
+        event = series.event
+        while True:
+            try:
+                await self._write_once(series)
+            except KubeError as error:
+                delay_s = self._backoff.fail()
+                if error.is_transient and self._backoff.failures < _ATTEMPTS:
+                    await asyncio.sleep(delay_s)
+                    continue
+                self._report_failure(event, error)
+            except Exception as error:  # noqa: BLE001  # one bad event must not end the telling
+                self._report_failure(event, error)
+            return
+
+    async def _write_once(self, series: "_Series") -> None:
+        # The count that is written; more may be said while the request is under way.
+        count = series.count
+        namespace = series.event.regarding.namespace or _CLUSTER_SCOPED_NAMESPACE
+        if series.written_as is not None:
+            try:
+                await self._client.merge_patch(
+                    EVENTS,
+                    {"series": {"count": count, "lastObservedTime": micro_time(series.last_seen)}},
+                    name=series.written_as,
+                    namespace=namespace,
+                )
+            except NotFound:
+                # Events live an hour; this one is gone, and its story begins anew.
+                series.written_as = None
+                series.tried_as = None
+            else:
+                return
+        await self._create(series, namespace)
+
+    async def _create(self, series: "_Series", namespace: str) -> None:
+        # The name is chosen once, so that a second attempt after a lost answer makes no second event.
+        series.tried_as = series.tried_as or self._name_for(series.event.regarding)
+        try:
+            await self._client.create(
+                EVENTS, self._body(series, series.tried_as, namespace), namespace=namespace
+            )
+        except AlreadyExists:
+            _log.debug("event was already written", name=series.tried_as)
+        series.written_as = series.tried_as
+        EVENTS_EMITTED.labels(series.event.reason, "written").inc()
+
+    def _name_for(self, regarding: ObjectReference) -> str:
+        return f"{regarding.name[:_MAX_OBJECT_NAME].rstrip('-.')}.{self._backoff.rng.getrandbits(64):016x}"
+
+    def _body(self, series: "_Series", name: str, namespace: str) -> dict[str, object]:
+        event = series.event
+        body: dict[str, object] = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": micro_time(series.first_seen),
+            "type": event.type,
+            "reason": event.reason[:MAX_REASON],
+            "action": event.action[:MAX_REASON],
+            "note": _cut_bytes(event.note, MAX_NOTE_BYTES),
+            "reportingController": self._reporting_controller,
+            "reportingInstance": self._reporting_instance[:MAX_REASON],
+            "regarding": event.regarding,
+        }
+        if series.count > 1:
+            body["series"] = {
+                "count": series.count,
+                "lastObservedTime": micro_time(series.last_seen),
+            }
+        return body
+
+    def _report_failure(self, event: Event, error: Exception) -> None:
+        EVENTS_EMITTED.labels(event.reason, "failed").inc()
+        _log.warning(
+            "event not written",
+            reason=event.reason,
+            kind=event.regarding.kind,
+            object=f"{event.regarding.namespace}/{event.regarding.name}",
+            cause=type(error).__name__,
+            error=cut(str(error)),
+        )
+
+
+def micro_time(moment: dt.datetime) -> str:
+    """Return the moment as `metav1.MicroTime`: UTC, six fraction digits even where they are zero."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+_Key = tuple[ObjectReference, str, str, str]
+"""Object, type, reason, note."""
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    event: Event
+    first_seen: dt.datetime
+    last_seen: dt.datetime = field(init=False)
+    last_at: float = 0.0
+    count: int = 0
+    is_waiting: bool = False
+    tried_as: str | None = None
+    written_as: str | None = None
+
+    def say(self, now: float, utc_now: dt.datetime) -> None:
+        self.count += 1
+        self.last_at = now
+        self.last_seen = utc_now
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Budget:
+    """A token bucket."""
+
+    limits: EventLimits
+    left: float
+    as_of: float
+
+    def spend(self, now: float) -> bool:
+        refilled = self.left + (now - self.as_of) / self.limits.refill_s
+        self.left = min(refilled, float(self.limits.burst))
+        self.as_of = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+def _cut_bytes(text: str, limit: int) -> str:
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return text
+    return encoded[: limit - len("…".encode())].decode("utf-8", "ignore") + "…"

@@ -1,0 +1,323 @@
+"""The informer: one resource, listed and then watched, told to a sink for as long as we live.
+
+    list ──> sink.replace_all ──> watch from the list's version ──> sink.upsert, sink.discard
+     ^                                  │    ^
+     └── too old (410), or failing ─────┘    └── ended properly: again, from the last version seen
+
+Trouble of the API server ends nothing: it is logged, counted and retried with backoff.
+An exception out of the sink is a fault of ours and propagates, because state that missed a change
+must not go on deciding.
+
+The list is consistent: no resourceVersion, hence as new as anything that was ever answered to
+anybody. `resourceVersion=0` is cheaper but may show a past in which a card was still free, and a
+restarted process would give it out again. It is not paged: since 1.31 the API server answers such
+a list from its cache, at one moment, while pages come from etcd and their token may expire half-way.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar, final
+
+import msgspec
+import structlog
+
+from kube.backoff import Backoff
+from kube.decoding import UNDECODABLE, report_undecodable
+from kube.errors import (
+    ApiError,
+    Gone,
+    KubeError,
+    Status,
+    TimedOut,
+    Undecodable,
+    Unreachable,
+    cut,
+    from_status,
+)
+from telemetry.metrics import INFORMER_EVENTS, INFORMER_LAG, INFORMER_RELISTS, INFORMER_SYNCED
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from api.clock import Clock
+    from api.meta import ObjectMeta
+    from kube.client import KubeClient
+    from kube.resources import Resource
+
+_EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
+_log = structlog.get_logger()
+
+
+class KubeObject(Protocol):
+    """What an informer needs to know of its items."""
+
+    @property
+    def metadata(self) -> "ObjectMeta":
+        """Return the object's metadata, with its resourceVersion."""
+
+
+T = TypeVar("T", bound=KubeObject)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Sink(Protocol[T_contra]):
+    """Where an informer's items go; plain calls, never concurrent, and whatever they raise is fatal.
+
+    Calls may repeat: an upsert of what is known, a discard of what is not.
+    """
+
+    def replace_all(self, items: "Sequence[T_contra]") -> None:
+        """Take these as all that there are; whatever is missing was deleted unseen."""
+
+    def upsert(self, item: T_contra) -> None:
+        """Take the item as the present state of its object."""
+
+    def discard(self, item: T_contra) -> None:
+        """Forget the object; the item is its last state."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects of the resource; all of them by default."""
+
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTiming:
+    """How an informer deals with time."""
+
+    server_timeout_s: int = 300
+    """The server is asked to end a watch after once to twice as long, so that not all end together
+    and connections spread anew over API servers; client-go's figures."""
+    idle_timeout_s: float = 150.0
+    """Silence after which a connection is taken for half-open. Bookmarks come once a minute; this is
+    two of them and a half."""
+    steady_s: float = 1.0
+    """A watch that lived so long counts as a success. One that did not is a failure even if the
+    server ended it properly: a server that closes at once would be asked thousands of times."""
+    relist_after: int = 6
+    """Failures in a row, about half a minute of them, after which the version itself is doubted and
+    the list is taken anew: an etcd restored from a backup may be behind it."""
+
+
+@final
+class Informer(Generic[T]):
+    """Keeps one sink equal to one selection of one resource.
+
+    An object that cannot be decoded is counted, logged and skipped: in a list it counts as absent,
+    after a change the sink keeps what it knew.
+    """
+
+    synced: Final[asyncio.Event]
+    """Set once the first full list is in the sink, and never cleared."""
+    last_heard: float
+    """Monotonic time of the last list, event or bookmark, or of the start of `run`."""
+
+    def __init__(  # noqa: PLR0913  # what, where to, and how; each has one meaning
+        self,
+        client: "KubeClient",
+        resource: "Resource",
+        item_type: type[T],
+        *,
+        sink: Sink[T],
+        clock: "Clock",
+        selection: Selection = Selection(),
+        timing: WatchTiming = WatchTiming(),
+        rng: "random.Random | None" = None,
+    ) -> None:
+        """Take the parts; `run` does the work."""
+        self._client = client
+        self._resource = resource
+        self._item_type = item_type
+        self._sink = sink
+        self._clock = clock
+        self._selection = selection
+        self._timing = timing
+        self._backoff = Backoff(rng=rng)
+        self._rng = self._backoff.rng
+        self._events = msgspec.json.Decoder(_Event)
+        self._items = msgspec.json.Decoder(item_type)
+        self._version: str | None = None
+        self._relist_cause = ""
+        self._last_failure = "none"
+        self._log = _log.bind(resource=resource.plural)
+        self.synced = asyncio.Event()
+        self.last_heard = 0.0
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled; raises nothing but what the sink raises."""
+        name = self._resource.plural
+        self.last_heard = self._clock.monotonic()
+        INFORMER_SYNCED.labels(name).set(0)
+        INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
+        try:
+            while True:
+                try:
+                    await self._follow(self._version or await self._list())
+                except KubeError as error:
+                    await self._recover(error)
+        finally:
+            INFORMER_SYNCED.labels(name).set(0)
+            INFORMER_LAG.remove(name)
+
+    async def wait_synced(self, timeout_s: float) -> None:
+        """Wait for the first full list.
+
+        Raises:
+            TimeoutError: it did not come in time; the text names the resource and the last failure.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.synced.wait()
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{self._resource.plural} not listed within {timeout_s:g} s; "
+                f"last failure: {self._last_failure}"
+            ) from error
+
+    async def _list(self) -> str:
+        listing = await self._client.list_(
+            self._resource,
+            self._item_type,
+            namespace=self._selection.namespace,
+            label_selector=self._selection.label_selector,
+            field_selector=self._selection.field_selector,
+        )
+        self._sink.replace_all(listing.items)
+        self._version = listing.resource_version
+        self.last_heard = self._clock.monotonic()
+        name = self._resource.plural
+        if self.synced.is_set():
+            INFORMER_RELISTS.labels(name, self._relist_cause).inc()
+        self.synced.set()
+        INFORMER_SYNCED.labels(name).set(1)
+        self._log.info(
+            "listed",
+            items=len(listing.items),
+            undecodable=listing.undecodable,
+            cause=self._relist_cause or "start",
+        )
+        return listing.resource_version
+
+    async def _follow(self, version: str) -> None:
+        """Feed the sink from one watch until it ends; raise unless it ended properly and in time."""
+        timing = self._timing
+        opened = self._clock.monotonic()
+        failure: KubeError | None = None
+        try:
+            async with self._client.watch(
+                self._resource,
+                resource_version=version,
+                timeout_s=round(timing.server_timeout_s * self._rng.uniform(1, 2)),
+                idle_timeout_s=timing.idle_timeout_s,
+                namespace=self._selection.namespace,
+                label_selector=self._selection.label_selector,
+                field_selector=self._selection.field_selector,
+            ) as lines:
+                async for line in lines:
+                    self._observe(line)
+        except KubeError as error:
+            failure = error
+        lived_s = self._clock.monotonic() - opened
+        # A silent watch lived long too, but proves nothing.
+        if lived_s >= timing.steady_s and not isinstance(failure, TimedOut):
+            self._backoff.succeed()
+        elif failure is None:
+            failure = Unreachable(f"watch closed after {lived_s:.2f} s", request_sent=True)
+        if failure is not None:
+            raise failure
+
+    def _observe(self, line: bytes) -> None:
+        try:
+            event = self._events.decode(line)
+        except UNDECODABLE as error:
+            raise Undecodable(f"not a watch event: {error}") from error
+        if event.type not in _EVENT_TYPES:
+            raise Undecodable(f"a watch event of type {event.type!r}")
+        self.last_heard = self._clock.monotonic()
+        INFORMER_EVENTS.labels(self._resource.plural, event.type).inc()
+        match event.type:
+            case "BOOKMARK":
+                self._version = _version_of(event.object) or self._version
+            case "ERROR":
+                raise _error_of(event.object)
+            case _:
+                self._deliver(event)
+
+    def _deliver(self, event: "_Event") -> None:
+        try:
+            item = self._items.decode(event.object)
+        except UNDECODABLE as error:
+            report_undecodable(event.object, self._resource.plural, error)
+            if event.type == "DELETED":
+                # What must be forgotten cannot be named to the sink; a list without it can.
+                self._doubt_version("undecodable")
+                raise Undecodable(f"a deletion cannot be decoded: {error}") from error
+            self._version = _version_of(event.object) or self._version
+            return
+        if event.type == "DELETED":
+            self._sink.discard(item)
+        else:
+            self._sink.upsert(item)
+        self._version = item.metadata.resource_version or self._version
+
+    async def _recover(self, error: KubeError) -> None:
+        asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+        delay_s = self._backoff.fail(asked_s)
+        if isinstance(error, Gone):
+            self._doubt_version("gone")
+        elif self._backoff.failures % self._timing.relist_after == 0:
+            self._doubt_version("failures")
+        self._last_failure = f"{type(error).__name__}: {error}"
+        self._log.warning(
+            "list or watch failed",
+            cause=type(error).__name__,
+            error=cut(str(error)),
+            failures=self._backoff.failures,
+            next_is="list" if self._version is None else "watch",
+            retry_in_s=round(delay_s, 2),
+        )
+        await asyncio.sleep(delay_s)
+
+    def _doubt_version(self, cause: str) -> None:
+        if self._version is not None:
+            self._version = None
+            self._relist_cause = cause
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Version = msgspec.field(default_factory=_Version)
+
+
+_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
+_STATUS_DECODER = msgspec.json.Decoder(Status)
+
+
+def _version_of(item: msgspec.Raw) -> str:
+    try:
+        return _VERSION_DECODER.decode(item).metadata.resource_version
+    except UNDECODABLE:
+        return ""
+
+
+def _error_of(item: msgspec.Raw) -> KubeError:
+    try:
+        status = _STATUS_DECODER.decode(item)
+    except UNDECODABLE as error:
+        return Undecodable(f"an ERROR event without a Status: {error}")
+    return from_status(status.code, bytes(item))

@@ -1,0 +1,64 @@
+"""Names of objects, ports and paths that manifests, server and certificates must agree on."""
+
+from types import MappingProxyType
+from typing import Final
+
+from api.names import GROUP
+
+NAME: Final = "gpu-control-plane"
+"""Of the Deployment, Service, service account, roles and policies."""
+DEFAULT_NAMESPACE: Final = "gpu-control-plane"
+LABELS: Final = MappingProxyType(
+    {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME}
+)
+SERVICE_NAME: Final = NAME
+SERVICE_ACCOUNT: Final = NAME
+LEASE_NAME: Final = NAME
+CA_SECRET: Final = f"{NAME}-ca"
+SERVING_SECRET: Final = f"{NAME}-tls"
+EXTENDER_CLIENT_SECRET: Final = f"{NAME}-extender-client"
+"""The certificate that kube-scheduler shows to the extender."""
+
+SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
+SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
+
+DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
+"""Where no pod depends on us, and none can ask for a pool."""
+
+SERVICE_PORT: Final = 443
+CONTAINER_PORT: Final = 8443
+"""One TLS port for webhooks, extender, probes and metrics."""
+
+MUTATING_CONFIGURATION: Final = f"zz-{NAME}"
+"""Configurations are called in the order of their names: ours is last, so that it sees the
+resources that other mutators add. One that adds a pool resource after ours would go unseen."""
+VALIDATING_CONFIGURATION: Final = NAME
+ANNOTATION_POLICY: Final = f"{NAME}-annotations"
+
+PODS_WEBHOOK: Final = f"pods.{GROUP}"
+POOLS_WEBHOOK: Final = f"gpupools.{GROUP}"
+DEVICES_WEBHOOK: Final = f"gpudevices.{GROUP}"
+
+MUTATE_PODS_PATH: Final = "/mutate/pods"
+VALIDATE_PODS_PATH: Final = "/validate/pods"
+VALIDATE_POOLS_PATH: Final = "/validate/gpupools"
+VALIDATE_DEVICES_PATH: Final = "/validate/gpudevices"
+
+EXTENDER_PREFIX: Final = "/scheduler"
+FILTER_VERB: Final = "filter"
+PRIORITIZE_VERB: Final = "prioritize"
+PREEMPT_VERB: Final = "preempt"
+BIND_VERB: Final = "bind"
+FILTER_PATH: Final = f"{EXTENDER_PREFIX}/{FILTER_VERB}"
+PRIORITIZE_PATH: Final = f"{EXTENDER_PREFIX}/{PRIORITIZE_VERB}"
+PREEMPT_PATH: Final = f"{EXTENDER_PREFIX}/{PREEMPT_VERB}"
+BIND_PATH: Final = f"{EXTENDER_PREFIX}/{BIND_VERB}"
+
+LIVENESS_PATH: Final = "/livez"
+READINESS_PATH: Final = "/readyz"
+METRICS_PATH: Final = "/metrics"
+
+
+def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str:
+    """Return the user name under which the API server knows a service account."""
+    return f"system:serviceaccount:{namespace}:{name}"

@@ -1,0 +1,33 @@
+"""Examples as an operator or a user would write them: `manifests/examples/*.yaml`, shipped in the package."""
+
+import importlib.resources
+from typing import Any
+
+import yaml
+
+_DIRECTORY = importlib.resources.files("manifests") / "examples"
+
+
+def example_names() -> list[str]:
+    """Return the names of the examples, sorted."""
+    return sorted(
+        entry.name.removesuffix(".yaml")
+        for entry in _DIRECTORY.iterdir()
+        if entry.name.endswith(".yaml")
+    )
+
+
+def example_text(name: str) -> str:
+    """Return an example as it is written, comments included.
+
+    Raises:
+        ValueError: there is no example of this name.
+    """
+    if name not in example_names():
+        raise ValueError(f"there is no example {name!r}; there are {', '.join(example_names())}")
+    return (_DIRECTORY / f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def load_example(name: str) -> list[dict[str, Any]]:
+    """Return the objects of an example."""
+    return list(yaml.safe_load_all(example_text(name)))

@@ -1,0 +1,151 @@
+"""A ValidatingAdmissionPolicy that keeps our annotations and our label on pods from everyone else.
+
+It is the API server's own, so it holds while we are down, and it covers every path by which metadata
+of a pod can be written: the pod, its subresources, and both ways to post a binding, whose annotations
+are merged into the pod without another admission.
+
+A policy sees a pod after mutation, under the name of the user who creates it. What our mutating
+webhook writes can therefore not be forbidden on CREATE; the webhook overwrites or strips what came
+with the pod (`manifests.webhooks.POOL_POD_EXPRESSION` lets it see every such pod). Where it is not
+called, in the excluded namespaces, the annotation is forbidden, and with it every pool pod.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.names import ENGINE_ANNOTATIONS, POOL_LABEL, RESERVATION_ANNOTATION, RESOURCE_PREFIX
+from manifests import constants
+from manifests.webhooks import MIRRORED_EXPRESSION, NAMES_POOL_EXPRESSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def _cel_list(words: "Sequence[str]") -> str:
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+
+
+_GUARDED_BESIDE_WEBHOOK: Final = [k for k in ENGINE_ANNOTATIONS if k != RESERVATION_ANNOTATION]
+
+_VARIABLES: Final = {
+    "isNewPod": "request.operation == 'CREATE' && request.kind.kind == 'Pod'",
+    "annotations": "object.metadata.?annotations.orValue({})",
+    "oldAnnotations": "oldObject == null ? {} : oldObject.metadata.?annotations.orValue({})",
+    "label": f"object.metadata.?labels[?'{POOL_LABEL}'].orValue('')",
+    "oldLabel": (
+        f"oldObject == null ? '' : oldObject.metadata.?labels[?'{POOL_LABEL}'].orValue('')"
+    ),
+    "forged": (
+        "(variables.isNewPod && !variables.isExcluded"
+        f" ? {_cel_list(_GUARDED_BESIDE_WEBHOOK)} : {_cel_list(ENGINE_ANNOTATIONS)})"
+        ".filter(k, variables.annotations[?k] != variables.oldAnnotations[?k])"
+    ),
+    "namesPool": NAMES_POOL_EXPRESSION,
+    "isAdmitted": (f"'{RESERVATION_ANNOTATION}' in variables.annotations || {MIRRORED_EXPRESSION}"),
+}
+"""Evaluated when used; `namesPool` and `isAdmitted` are for new pods only."""
+
+_VALIDATIONS: Final = (
+    {
+        "expression": "variables.forged.size() == 0",
+        "messageExpression": (
+            "'only the GPU control plane may set or change '"
+            " + variables.forged.join(', ') + ' on a pod: leave it out'"
+        ),
+        "reason": "Forbidden",
+    },
+    {
+        "expression": (
+            "variables.isNewPod ? (variables.label == '' || variables.namesPool)"
+            " : variables.label == variables.oldLabel"
+        ),
+        "message": (
+            f"only the GPU control plane may set or change the label {POOL_LABEL} on a pod:"
+            f" leave it out; a pod gets it by asking for {RESOURCE_PREFIX}<pool>"
+        ),
+        "reason": "Forbidden",
+    },
+    {
+        "expression": "!variables.isNewPod || !variables.namesPool || variables.isAdmitted",
+        "messageExpression": (
+            "variables.isExcluded"
+            " ? 'no pod of namespace ' + request.namespace + ' can ask for a GPU pool:"
+            " create it in another namespace'"
+            " : 'the pod asks for a GPU pool and did not pass the GPU control plane;"
+            f" is the webhook configuration {constants.MUTATING_CONFIGURATION} in place?'"
+        ),
+        "reason": "Forbidden",
+    },
+)
+
+
+def build_annotation_policy(
+    engine_usernames: "Sequence[str]",
+    *,
+    excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
+) -> list[dict[str, Any]]:
+    """Return the policy and its binding; the given users alone may write what is guarded.
+
+    `excluded_namespaces` are those of the webhook configurations.
+
+    Raises:
+        ValueError: there is no user, or one whose name could not stand in an expression.
+    """
+    if not engine_usernames:
+        raise ValueError("the policy needs the user name of the control plane, or it locks it out")
+    for username in engine_usernames:
+        if not username or not username.isprintable() or set(username) & set("'\\"):
+            raise ValueError(f"{username!r} cannot be used as a user name in the policy")
+    variables = {
+        "isExcluded": f"request.namespace in {_cel_list(sorted(set(excluded_namespaces)))}"
+    }
+    return [_policy(sorted(set(engine_usernames)), variables | _VARIABLES), _binding()]
+
+
+def _policy(usernames: "Sequence[str]", variables: "Mapping[str, str]") -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": constants.ANNOTATION_POLICY, "labels": dict(constants.LABELS)},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "scope": "Namespaced",
+                        # `bindings` is a resource of its own, which `pods/*` does not cover.
+                        "resources": [
+                            "pods",
+                            "pods/status",
+                            "pods/ephemeralcontainers",
+                            "pods/resize",
+                            "pods/binding",
+                            "bindings",
+                        ],
+                    }
+                ],
+            },
+            "matchConditions": [
+                {
+                    "name": "not-the-control-plane",
+                    "expression": f"!(request.userInfo.username in {_cel_list(usernames)})",
+                }
+            ],
+            "variables": [
+                {"name": name, "expression": expression} for name, expression in variables.items()
+            ],
+            "validations": [dict(validation) for validation in _VALIDATIONS],
+        },
+    }
+
+
+def _binding() -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": constants.ANNOTATION_POLICY, "labels": dict(constants.LABELS)},
+        "spec": {"policyName": constants.ANNOTATION_POLICY, "validationActions": ["Deny"]},
+    }

@@ -1,0 +1,192 @@
+"""Roles and their bindings: ours from the rules that the wiring collects, the users', the scheduler's.
+
+Which rules a controller needs stands beside that controller; here they are merged and bound.
+RBAC knows no `pods/*`: every subresource is named.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.names import GROUP
+from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_READ: Final = ("get", "list", "watch")
+_RBAC: Final = "rbac.authorization.k8s.io"
+_SCHEDULER_CLUSTER_ROLES: Final = ("system:kube-scheduler", "system:volume-scheduler")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Verbs on resources of one API group, on named objects only where there are names."""
+
+    group: str = ""
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.resources or not self.verbs:
+            raise ValueError(f"a rule needs resources and verbs: {self}")
+        if self.names and (unnamed := {"create", "deletecollection"} & set(self.verbs)):
+            raise ValueError(
+                f"{', '.join(sorted(unnamed))} of {', '.join(self.resources)} cannot be limited to"
+                " names: the request carries none"
+            )
+
+
+def build_rbac(
+    rules: "Sequence[Rule]",
+    *,
+    namespaced_rules: "Sequence[Rule]" = (),
+    namespace: str = constants.DEFAULT_NAMESPACE,
+) -> list[dict[str, Any]]:
+    """Return our service account with these rights everywhere, and further ones in our namespace."""
+    account = _service_account(constants.SERVICE_ACCOUNT, namespace)
+    objects = [
+        account,
+        _cluster_role(constants.NAME, rules),
+        _binding(constants.NAME, "ClusterRole", constants.NAME, subject=account),
+    ]
+    if namespaced_rules:
+        objects += [
+            _role(constants.NAME, namespace, namespaced_rules),
+            _binding(constants.NAME, "Role", constants.NAME, subject=account, namespace=namespace),
+        ]
+    return objects
+
+
+def build_user_roles() -> list[dict[str, Any]]:
+    """Return the roles that extend `view` (and through it `edit`) and `admin`.
+
+    Whoever views a namespace sees pools, devices and nodes' inventories. Pools span namespaces, so
+    only those bound to `admin` in the whole cluster can write them; a RoleBinding to `admin` gives
+    nothing here, because the kinds are cluster-scoped.
+    """
+    view = Rule(
+        group=GROUP, resources=("gpudevices", "gpunodeinventories", "gpupools"), verbs=_READ
+    )
+    edit = Rule(
+        group=GROUP,
+        resources=("gpupools",),
+        verbs=("create", "delete", "deletecollection", "patch", "update"),
+    )
+    return [
+        _cluster_role(f"{constants.NAME}-view", [view], aggregate_to="view"),
+        _cluster_role(f"{constants.NAME}-edit", [edit], aggregate_to="admin"),
+    ]
+
+
+def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
+    """Return what the kube-scheduler that we deploy runs as.
+
+    The stock roles allow only the stock Lease, so its own Lease in our namespace has a role.
+    """
+    name = constants.SCHEDULER_SERVICE_ACCOUNT
+    account = _service_account(name, namespace)
+    lease_rules = [
+        Rule(group="coordination.k8s.io", resources=("leases",), verbs=("create",)),
+        Rule(
+            group="coordination.k8s.io",
+            resources=("leases",),
+            verbs=("get", "update"),
+            names=(constants.SCHEDULER_LEASE_NAME,),
+        ),
+    ]
+    return [
+        account,
+        *(
+            _binding(f"{name}:{role}", "ClusterRole", role, subject=account)
+            for role in _SCHEDULER_CLUSTER_ROLES
+        ),
+        _binding(
+            f"{name}:extension-apiserver-authentication-reader",
+            "Role",
+            "extension-apiserver-authentication-reader",
+            subject=account,
+            namespace="kube-system",
+        ),
+        _role(name, namespace, lease_rules),
+        _binding(name, "Role", name, subject=account, namespace=namespace),
+    ]
+
+
+def merge_rules(rules: "Iterable[Rule]") -> list[dict[str, Any]]:
+    """Return policy rules that allow the same, each verb of a resource once, in a fixed order."""
+    verbs_by_target: dict[tuple[str, tuple[str, ...], str], set[str]] = defaultdict(set)
+    for rule in rules:
+        for resource in rule.resources:
+            target = (rule.group, tuple(sorted(set(rule.names))), resource)
+            verbs_by_target[target] |= set(rule.verbs)
+    resources_by_right: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(
+        list
+    )
+    for (group, names, resource), verbs in sorted(verbs_by_target.items()):
+        resources_by_right[group, names, tuple(sorted(verbs))].append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources}
+        | ({"resourceNames": list(names)} if names else {})
+        | {"verbs": list(verbs)}
+        for (group, names, verbs), resources in resources_by_right.items()
+    ]
+
+
+def _service_account(name: str, namespace: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(constants.LABELS)},
+    }
+
+
+def _cluster_role(
+    name: str, rules: "Sequence[Rule]", *, aggregate_to: str | None = None
+) -> dict[str, Any]:
+    labels = dict(constants.LABELS)
+    if aggregate_to is not None:
+        labels[f"{_RBAC}/aggregate-to-{aggregate_to}"] = "true"
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": labels},
+        "rules": merge_rules(rules),
+    }
+
+
+def _role(name: str, namespace: str, rules: "Sequence[Rule]") -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "Role",
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(constants.LABELS)},
+        "rules": merge_rules(rules),
+    }
+
+
+def _binding(
+    name: str,
+    role_kind: str,
+    role: str,
+    *,
+    subject: dict[str, Any],
+    namespace: str | None = None,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(constants.LABELS)}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding" if namespace is None else "RoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": _RBAC, "kind": role_kind, "name": role},
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": subject["metadata"]["name"],
+                "namespace": subject["metadata"]["namespace"],
+            }
+        ],
+    }

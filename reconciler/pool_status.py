@@ -1,0 +1,164 @@
+"""`pool.status`: capacity, phase and conditions of a GPUPool, and the pool's gauges.
+
+Deciding (`status_of`) is pure; the write is one server-side apply of the status, only on a difference.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.gpupool import GPUPoolStatus, PoolCapacity
+from api.meta import Condition
+from api.names import API_VERSION, GROUP
+from kube.errors import NotFound
+from kube.resources import GPU_POOLS
+from manifests.rbac import Rule
+from telemetry.conditions import PoolCondition, PoolPhase, PoolReady
+from telemetry.metrics import (
+    DEVICES_RESERVED,
+    POOL_CAPACITY_AVAILABLE,
+    POOL_CAPACITY_RESERVED,
+    POOL_CAPACITY_TOTAL,
+    POOL_CAPACITY_UNHEALTHY,
+    POOL_CAPACITY_USED,
+    RESERVATION_AGE,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable
+
+    from api.gpupool import GPUPool
+    from api.names import PoolName
+    from kube.client import KubeClient
+    from pool.books import Books
+    from pool.catalog import Catalog
+    from pool.model import Instant
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+
+FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
+_POOL_GAUGES: Final = (
+    POOL_CAPACITY_TOTAL,
+    POOL_CAPACITY_RESERVED,
+    POOL_CAPACITY_USED,
+    POOL_CAPACITY_AVAILABLE,
+    POOL_CAPACITY_UNHEALTHY,
+    DEVICES_RESERVED,
+    RESERVATION_AGE,
+)
+
+
+def status_of(
+    pool: "GPUPool", capacity: PoolCapacity, *, nodes: int, now: "dt.datetime"
+) -> GPUPoolStatus:
+    """Return the status that the pool should show."""
+    if pool.metadata.deletion_timestamp is not None:
+        phase, reason, message = PoolPhase.TERMINATING, PoolReady.TERMINATING, "being deleted"
+    elif capacity.total == 0:
+        phase, reason = PoolPhase.PENDING, PoolReady.NO_DEVICES
+        message = "no device is assigned to the pool, or none has reported its UUID yet"
+    elif capacity.unhealthy == capacity.total:
+        phase, reason = PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES
+        message = "every device is faulted, or its node is missing, not ready or cordoned"
+    else:
+        phase, reason = PoolPhase.READY, PoolReady.SERVING
+        message = f"{capacity.total} units of {pool.resource_name} on {nodes} nodes"
+    return GPUPoolStatus(
+        observed_generation=pool.metadata.generation,
+        phase=phase.value,
+        capacity=capacity,
+        nodes=nodes,
+        conditions=[_ready(pool, reason, message, now=now)],
+    )
+
+
+def _ready(pool: "GPUPool", reason: PoolReady, message: str, *, now: "dt.datetime") -> Condition:
+    status = "True" if reason is PoolReady.SERVING else "False"
+    shown = [c for c in pool.status.conditions or () if c.type == PoolCondition.READY.value]
+    same = bool(shown) and shown[0].status == status
+    return Condition(
+        type=PoolCondition.READY.value,
+        status="True" if reason is PoolReady.SERVING else "False",
+        reason=reason.value,
+        message=message,
+        last_transition_time=(
+            shown[0].last_transition_time if same else now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ),
+        observed_generation=pool.metadata.generation,
+    )
+
+
+@final
+class PoolStatus:
+    """Writes the status of one pool, and sets its gauges."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        books: "Books",
+        catalog: "Catalog",
+        *,
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._client = client
+        self._books = books
+        self._catalog = catalog
+        self._now = now
+
+    async def reconcile(self, name: "PoolName") -> float | None:
+        """Make the pool's status say what the books say; a pool that is gone loses its gauges."""
+        pool = self._catalog.pools.get(name)
+        if pool is None:
+            _forget_gauges(name)
+            return None
+        state = self._books.index.state(name)
+        figures = state.capacity()
+        capacity = PoolCapacity(
+            total=figures.total,
+            reserved=figures.reserved,
+            used=figures.used,
+            available=figures.available,
+            unhealthy=figures.unhealthy,
+        )
+        self._set_gauges(name, capacity)
+        status = status_of(pool, capacity, nodes=len(state.nodes()), now=self._now().utc)
+        if status == pool.status:
+            return None
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_POOLS.kind,
+            "metadata": {"name": name},
+            "status": _complete(status),
+        }
+        try:
+            await self._client.apply(
+                GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status"
+            )
+        except NotFound:
+            return None
+        return None
+
+    def _set_gauges(self, name: "PoolName", capacity: PoolCapacity) -> None:
+        POOL_CAPACITY_TOTAL.labels(name).set(capacity.total)
+        POOL_CAPACITY_RESERVED.labels(name).set(capacity.reserved)
+        POOL_CAPACITY_USED.labels(name).set(capacity.used)
+        POOL_CAPACITY_AVAILABLE.labels(name).set(capacity.available)
+        POOL_CAPACITY_UNHEALTHY.labels(name).set(capacity.unhealthy)
+
+
+def _complete(status: GPUPoolStatus) -> dict[str, object]:
+    """Return every field, zeros too: an applied status owns all that it shows."""
+    return {
+        "observedGeneration": status.observed_generation,
+        "phase": status.phase,
+        "capacity": status.capacity,
+        "nodes": status.nodes,
+        "conditions": status.conditions,
+    }
+
+
+def _forget_gauges(name: "PoolName") -> None:
+    for gauge in _POOL_GAUGES:
+        try:
+            gauge.remove(name)
+        except KeyError:
+            continue

@@ -1,0 +1,28 @@
+"""What the verbs work on."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from scheduler.recent import RecentPods
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.names import ReservationId
+    from pool.books import Books
+    from pool.model import Instant
+    from scheduler.ports import Binder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingDesk:
+    """The books, the port that binds, and where ids and the time come from."""
+
+    books: "Books"
+    binder: "Binder"
+    new_id: "Callable[[], ReservationId]"
+    """A fresh id, for a pod that is bound without a reservation."""
+    now: "Callable[[], Instant]"
+    is_ready: "Callable[[], bool]"
+    """Whether the caches are synced, the ledger is rebuilt, and this replica leads."""
+    recent: RecentPods = field(default_factory=RecentPods)

@@ -1,0 +1,120 @@
+"""The four verbs: bytes in, an `Answer` out. Each decodes, decides and encodes; none raises for input.
+
+Where the protocol has no field for an error (prioritize, preempt), the reply is the harmless one: no
+score, no eviction; the outcome and the log line say why.
+"""
+
+from typing import TYPE_CHECKING
+
+from scheduler.answer import NOT_READY, Answer, Outcome
+from scheduler.asking import AsksNothing, AsksUnits, read_pod, remember_pod
+from scheduler.binding import bind_pod
+from scheduler.filtering import filter_names
+from scheduler.preempting import keep_nodes
+from scheduler.prioritizing import no_scores, score_names
+from scheduler.wire import (
+    BadRequest,
+    FilterResult,
+    decode_bind,
+    decode_candidates,
+    decode_preemption,
+    encode_bind,
+    encode_filter,
+    encode_preemption,
+    encode_priorities,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.core import Pod
+    from scheduler.asking import Asked
+    from scheduler.binding import Bound
+    from scheduler.desk import SchedulingDesk
+    from scheduler.wire import BindRequest
+
+
+def filter_nodes(body: bytes, desk: "SchedulingDesk") -> Answer:
+    """Answer ExtenderArgs with ExtenderFilterResult."""
+    request = decode_candidates(body)
+    if isinstance(request, BadRequest):
+        result = FilterResult(error=request.error)
+        return Answer(encode_filter(result), Outcome.MALFORMED, {"error": request.error})
+    asked = read_pod(request.pod, desk.books.index)
+    remember_pod(request.pod, asked, desk)
+    if _must_wait(asked, desk):
+        result = FilterResult(error=NOT_READY)
+        return Answer(encode_filter(result), Outcome.NOT_READY, _facts(request.pod, asked))
+    outcome, result = filter_names(asked, request.names, desk.books)
+    facts = _facts(request.pod, asked, nodes=len(request.names), fit=len(result.node_names))
+    return Answer(encode_filter(result), outcome, facts)
+
+
+def prioritize(body: bytes, desk: "SchedulingDesk") -> Answer:
+    """Answer ExtenderArgs with HostPriorityList."""
+    request = decode_candidates(body)
+    if isinstance(request, BadRequest):
+        return Answer(encode_priorities([]), Outcome.MALFORMED, {"error": request.error})
+    asked = read_pod(request.pod, desk.books.index)
+    facts = _facts(request.pod, asked, nodes=len(request.names))
+    if _must_wait(asked, desk):
+        return Answer(encode_priorities(no_scores(request.names)), Outcome.NOT_READY, facts)
+    outcome, scores = score_names(asked, request.names, desk.books)
+    return Answer(encode_priorities(scores), outcome, facts)
+
+
+def preempt(body: bytes, desk: "SchedulingDesk") -> Answer:
+    """Answer ExtenderPreemptionArgs with ExtenderPreemptionResult."""
+    request = decode_preemption(body)
+    if isinstance(request, BadRequest):
+        return Answer(encode_preemption({}), Outcome.MALFORMED, {"error": request.error})
+    asked = read_pod(request.pod, desk.books.index)
+    if _must_wait(asked, desk):
+        return Answer(encode_preemption({}), Outcome.NOT_READY, _facts(request.pod, asked))
+    outcome, kept = keep_nodes(asked, request.victims_by_node, desk.books)
+    facts = _facts(request.pod, asked, nodes=len(request.victims_by_node), kept=len(kept))
+    return Answer(encode_preemption(kept), outcome, facts)
+
+
+async def bind(body: bytes, desk: "SchedulingDesk") -> Answer:
+    """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits the binder, nothing else.
+
+    Cancelled, or failed by the binder, it raises, with the books as `scheduler.binding` says.
+    """
+    request = decode_bind(body)
+    if isinstance(request, BadRequest):
+        return Answer(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
+    bound = await bind_pod(request, desk)
+    return Answer(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
+
+
+def _must_wait(asked: "Asked", desk: "SchedulingDesk") -> bool:
+    """Say whether the answer needs caches that are not there; pods of no pool never wait for us."""
+    return not isinstance(asked, AsksNothing) and not desk.is_ready()
+
+
+def _facts(pod: "Pod", asked: "Asked", **figures: int) -> "Mapping[str, object]":
+    facts: dict[str, object] = {
+        "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
+        "uid": pod.metadata.uid,
+    }
+    if isinstance(asked, AsksUnits):
+        facts |= {"pool": asked.pool.name, "units": asked.demand.units}
+    return {**facts, **figures}
+
+
+def _bind_facts(request: "BindRequest", bound: "Bound") -> "Mapping[str, object]":
+    facts: dict[str, object] = {
+        "pod": str(request.pod),
+        "uid": request.pod.uid,
+        "node": request.node,
+    }
+    if bound.reservation is not None:
+        facts |= {
+            "pool": bound.reservation.pool,
+            "devices": bound.reservation.devices,
+            "reservation": bound.reservation.id,
+        }
+    if bound.error:
+        facts["error"] = bound.error
+    return facts

@@ -1,0 +1,104 @@
+"""The port through which bind writes, and what comes back.
+
+`server` puts the API client behind it; tests put a fake there.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.annotations import Devices
+    from api.names import NodeName, PodUid
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """One incarnation of a pod."""
+
+    namespace: str
+    name: str
+    uid: "PodUid"
+
+    def __str__(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodBinding:
+    """What the Binding says; the uid is its precondition."""
+
+    namespace: str
+    name: str
+    uid: "PodUid"
+    node: "NodeName"
+    annotations: "Mapping[str, str]"
+    """Merged into the pod in the same write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The API server bound the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The API server certainly did not carry this write out."""
+
+    message: str
+    is_conflict: bool
+    """409: the pod is bound, gated or terminating, or its uid is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The write may have been carried out, or may still be."""
+
+    message: str
+
+
+BindOutcome = Written | Refused | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class SeenBound:
+    """The pod, with this uid, is bound."""
+
+    node: "NodeName"
+    devices: "Devices | None"
+    """None where its annotation says nothing that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPending:
+    """The pod, with this uid, is there and not bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGone:
+    """There is no pod with this uid."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """The pod could not be read."""
+
+    message: str
+
+
+PodSighting = SeenBound | SeenPending | SeenGone | Unseen
+
+
+class Binder(Protocol):
+    """Binds pods. Both calls bound their own time, below kube-scheduler's `httpTimeout` together."""
+
+    async def bind(self, binding: PodBinding) -> BindOutcome:
+        """Send one Binding: one API write, no retry. Raises nothing but CancelledError."""
+
+    async def look(self, pod: PodRef) -> PodSighting:
+        """Read the pod once, from etcd and not from a cache (no resourceVersion).
+
+        Raises nothing but CancelledError.
+        """

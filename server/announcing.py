@@ -1,0 +1,61 @@
+"""Events about reservations, on the pool and on the pod, through the recorder."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import API_VERSION
+from kube.events import Event, ObjectReference
+from manifests.rbac import Rule
+
+if TYPE_CHECKING:
+    from kube.events import EventRecorder
+    from pool.catalog import Catalog
+    from pool.reservation import Reservation
+    from telemetry.reasons import EventReason
+
+ACTION: Final = "Reserving"
+
+
+RBAC: Final = (Rule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)
+
+
+@final
+class ReservationEvents:
+    """Writes warnings; silent where this replica does not lead."""
+
+    def __init__(self, recorder: "EventRecorder", catalog: "Catalog") -> None:
+        self._recorder = recorder
+        self._catalog = catalog
+        self.is_leading = False
+
+    def warn_pool(self, reservation: "Reservation", reason: "EventReason", note: str) -> None:
+        """Put a warning on the reservation's pool."""
+        pool = self._catalog.pools.get(reservation.pool)
+        if pool is not None:
+            regarding = ObjectReference(
+                api_version=API_VERSION, kind="GPUPool", name=pool.name, uid=pool.metadata.uid
+            )
+            self._emit(regarding, reason, note)
+
+    def warn_pod(self, reservation: "Reservation", reason: "EventReason", note: str) -> None:
+        """Put a warning on the reservation's pod, if it is known."""
+        if reservation.uid is not None:
+            regarding = ObjectReference(
+                api_version="v1",
+                kind="Pod",
+                name=reservation.name,
+                namespace=reservation.namespace,
+                uid=reservation.uid,
+            )
+            self._emit(regarding, reason, note)
+
+    def _emit(self, regarding: ObjectReference, reason: "EventReason", note: str) -> None:
+        if self.is_leading:
+            self._recorder.emit(
+                Event(
+                    regarding=regarding,
+                    type="Warning",
+                    reason=reason.value,
+                    action=ACTION,
+                    note=note,
+                )
+            )

@@ -1,0 +1,55 @@
+"""Who may call the scheduler's paths: a client certificate of our CA, or a bearer token.
+
+Nothing that binds is open: with neither configured every call is refused.
+"""
+
+import hmac
+from typing import TYPE_CHECKING, final
+
+from certs.tls import peer_common_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from aiohttp import web
+
+
+@final
+class ExtenderAuthentication:
+    """Checks each call; the TLS layer has verified the certificate's chain already."""
+
+    def __init__(self, client_names: "Collection[str]", token_file: "Path | None") -> None:
+        self._client_names = frozenset(client_names)
+        self._token_file = token_file
+        self._token: tuple[int, bytes] | None = None
+        # (mtime in ns, token): read again when the file changes
+
+    def refusal_of(self, request: "web.Request") -> str | None:
+        """Return why the caller is refused, or None."""
+        transport = request.transport
+        name = peer_common_name(transport) if transport is not None else None
+        if name is not None and name in self._client_names:
+            return None
+        header = request.headers.get("Authorization", "")
+        if header.startswith("Bearer ") and self._is_token(header.removeprefix("Bearer ").encode()):
+            return None
+        if name is not None:
+            return f"client certificate {name} may not call the scheduler's paths"
+        return "a client certificate or a bearer token is needed"
+
+    def _is_token(self, offered: bytes) -> bool:
+        expected = self._read_token()
+        return bool(expected) and hmac.compare_digest(expected, offered)
+
+    def _read_token(self) -> bytes:
+        if self._token_file is None:
+            return b""
+        try:
+            changed = self._token_file.stat().st_mtime_ns
+            if self._token is None or self._token[0] != changed:
+                self._token = (changed, self._token_file.read_bytes().strip())
+        except OSError:
+            # A file that is being replaced: the token known so far stays good.
+            return self._token[1] if self._token else b""
+        return self._token[1]

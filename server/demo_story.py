@@ -1,0 +1,294 @@
+"""What the demo tells, and the check behind every claim."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from api.annotations import decode_devices, decode_reservation
+from api.core import Pod
+from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
+from kube.resources import EVENTS, PODS
+from server.demo_cluster import (
+    CARDS_PER_NODE,
+    NODES,
+    SLICES,
+    SLICES_PER_CARD,
+    WHOLE,
+    ApiEvent,
+    PodDenied,
+)
+from simulator.kubelet import RUN_FOR_ANNOTATION
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from server.demo_cluster import DemoCluster
+
+PATIENCE_S: Final = 15.0
+T = TypeVar("T")
+
+
+class Untrue(Exception):  # noqa: N818  # it is named for what happened
+    """Something that the demo claims is not so."""
+
+
+@final
+class Story:
+    """Chapters, in the order in which they are told."""
+
+    def __init__(self, cluster: "DemoCluster", say: "Callable[[str], None]") -> None:
+        self._cluster = cluster
+        self._say = say
+        self._bound: set[str] = set()
+
+    async def introduce(self) -> None:
+        """Show the cluster and its pools."""
+        self._title("A cluster of three nodes with eight cards each")
+        await self._cluster.add_pools()
+        self._say(f"  pool {WHOLE}:  one unit is a whole card; namespaces default and ml-team")
+        self._say(
+            f"  pool {SLICES}: one unit is one of {SLICES_PER_CARD} time slices of a card; "
+            "holds last 5 s"
+        )
+        for name in (WHOLE, SLICES):
+            pool = await self._until(
+                f"pool {name} has capacity",
+                lambda name=name: self._cluster.pool(name),  # type: ignore[misc]  # bound at once
+                lambda pool: pool.status.capacity.total > 0,
+            )
+            capacity = pool.status.capacity
+            self._say(
+                f"  kubectl get gpool {name}: total {capacity.total}, "
+                f"available {capacity.available}, on {pool.status.nodes} node(s)"
+            )
+        whole = (len(NODES) - 1) * CARDS_PER_NODE + CARDS_PER_NODE // 2
+        self._check(
+            (await self._cluster.pool(WHOLE)).status.capacity.total == whole,
+            f"pool {WHOLE} has {whole} cards",
+        )
+
+    async def whole_cards(self) -> None:
+        """Admit, hold, place and bind a pod that wants every card of a node."""
+        self._title(f"A pod asks for 8 whole cards: limits {{{RESOURCE_PREFIX}{WHOLE}: 8}}")
+        await self._cluster.create_pod(a_pod("train", WHOLE, 8, run_for_s=9))
+        pod = await self._pod("train")
+        note = decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION))
+        if note is None or note.expires_at is None:
+            raise Untrue("pod train was admitted without a hold")
+        self._say(
+            f"  admitted: 8 cards are held on {note.node} until {note.expires_at:%H:%M:%S}; "
+            f"scheduler {pod.spec.scheduler_name}"
+        )
+        pod = await self._bind("train")
+        self._check(pod.spec.node_name == note.node, "pod train was bound where its hold was")
+        self._check(
+            decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) == note.devices,
+            "pod train got the very devices that were held for it",
+        )
+
+    async def time_slices(self) -> None:
+        """Bind two pods that share cards, one with two containers."""
+        self._title(
+            "Time slices: two pods share cards, slices of one container lie on distinct ones"
+        )
+        await self._cluster.create_pod(a_pod("notebook", SLICES, 2))
+        await self._cluster.create_pod(a_pod("pipeline", SLICES, 1, containers=("load", "infer")))
+        notebook, pipeline = await self._bind("notebook"), await self._bind("pipeline")
+        slices = self._units(notebook)
+        self._check(
+            len({unit.split("::")[0] for unit in slices}) == len(slices),
+            "the two slices of pod notebook lie on two cards",
+        )
+        given = decode_devices(pipeline.metadata.annotation(DEVICES_ANNOTATION)) or {}
+        self._check(
+            set(given) == {"load", "infer"}, "each container of pod pipeline has its own slice"
+        )
+
+    async def refusals(self) -> None:
+        """Show what users are told when they ask for what they cannot have."""
+        self._title("What is refused, and what the user reads")
+        both = a_pod("greedy", WHOLE, 1)
+        both["spec"]["containers"][0]["resources"]["limits"][f"{RESOURCE_PREFIX}{SLICES}"] = "1"
+        cases = (
+            ("two pools in one pod", both),
+            ("a namespace without access", a_pod("homework", WHOLE, 1, namespace="students")),
+            ("more than any node has", a_pod("huge", WHOLE, 9)),
+            ("a pool that does not exist", a_pod("typo", "hole", 1)),
+        )
+        for what, body in cases:
+            try:
+                await self._cluster.create_pod(body)
+            except PodDenied as denied:
+                self._say(f"  {what}:\n      {denied}")
+            else:
+                raise Untrue(f"a pod was admitted: {what}")
+
+    async def exhaustion(self) -> None:
+        """Fill the pool; a further pod waits, and runs as soon as a card is free."""
+        self._title("The pool is exhausted: a pod waits, and runs as soon as cards are free")
+        for name, units in (("train-2", 8), ("train-3", 4)):
+            await self._cluster.create_pod(a_pod(name, WHOLE, units))
+            await self._bind(name)
+        warnings = await self._cluster.create_pod(a_pod("patient", WHOLE, 2))
+        self._check(bool(warnings), "the user is warned that the pod has to wait")
+        self._say(f"  Warning: {warnings[0]}")
+        pod = await self._pod("patient")
+        self._check(not pod.spec.node_name, "pod patient waits")
+        self._say("  pod train ends by itself after 9 s …")
+        before = self._cluster.clock.monotonic()
+        await self._bind("patient")
+        train = await self._pod("train")
+        self._check(train.status.phase == "Succeeded", "pod train has ended")
+        self._say(f"  pod patient waited {self._cluster.clock.monotonic() - before:.1f} s more")
+
+    async def expiry(self) -> None:
+        """Let a hold run out in the open."""
+        self._title("A hold expires: nobody schedules this pod, so its slices are given back")
+        body = a_pod("forgotten", SLICES, 3)
+        body["spec"]["schedulerName"] = "a-scheduler-that-does-not-run"
+        await self._cluster.create_pod(body)
+        held = await self._until(
+            "3 slices are reserved",
+            lambda: self._cluster.pool(SLICES),
+            lambda pool: pool.status.capacity.reserved == 3,
+        )
+        self._say(
+            f"  reserved in pool {SLICES}: {held.status.capacity.reserved}; waiting for its 5 s …"
+        )
+        freed = await self._until(
+            "the hold has expired",
+            lambda: self._cluster.pool(SLICES),
+            lambda pool: pool.status.capacity.reserved == 0,
+        )
+        self._say(f"  reserved in pool {SLICES}: {freed.status.capacity.reserved}")
+        event = await self._until(
+            "an event tells so", self._expiry_event, lambda found: found is not None
+        )
+        if event is not None:
+            self._say(f"  event on GPUPool {event.regarding.name}: {event.reason}: {event.note}")
+
+    async def accounts(self) -> None:
+        """Count what it cost, and show who has what."""
+        self._title("What it cost, and who has what")
+        writes = self._cluster.server_writes()
+        bindings = [path for _, path in writes if path.endswith("/binding")]
+        self._check(
+            len(bindings) == len(self._bound) and len(writes) == len(bindings),
+            f"{len(self._bound)} pods were bound with exactly one API write each",
+        )
+        self._check(self._cluster.server_pod_reads() == 0, "and without reading a pod")
+        await self._table()
+        self._say("\nEvery claim above was checked.")
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    async def _bind(self, name: str) -> Pod:
+        pod = await self._until(
+            f"pod {name} is running",
+            lambda: self._pod(name),
+            lambda pod: bool(pod.spec.node_name) and pod.status.phase in {"Running", "Succeeded"},
+        )
+        self._bound.add(name)
+        self._say(f"  bound: {name} → {pod.spec.node_name} → {self._devices(pod)}")
+        return pod
+
+    async def _pod(self, name: str) -> Pod:
+        pod = await self._cluster.pod(name)
+        if pod is None:
+            raise Untrue(f"pod {name} does not exist")
+        return pod
+
+    async def _expiry_event(self) -> ApiEvent | None:
+        events = await self._cluster.client.list_(EVENTS, ApiEvent)
+        for event in events.items:
+            if (
+                event.reason == EventReason.RESERVATION_EXPIRED.value
+                and event.regarding.name == SLICES
+            ):
+                return event
+        return None
+
+    async def _table(self) -> None:
+        pods = (await self._cluster.client.list_(PODS, Pod)).items
+        holders: dict[str, str] = {}
+        rows: list[tuple[str, str, str]] = []
+        for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+            state = "" if pod.spec.node_name else "(waiting)"
+            ended = " (ended)" if pod.is_terminal else ""
+            rows.append(
+                (pod.metadata.name + ended, pod.spec.node_name or state, self._devices(pod))
+            )
+            for unit in () if pod.is_terminal else self._units(pod):
+                if unit in holders:
+                    raise Untrue(f"{unit} was given to {holders[unit]} and to {pod.metadata.name}")
+                holders[unit] = pod.metadata.name
+        self._check(True, f"{len(holders)} units are in use, none of them twice")  # noqa: FBT003
+        widths = [max(len(row[column]) for row in rows) for column in range(2)]
+        self._say("")
+        self._say(f"  {'POD'.ljust(widths[0])}   {'NODE'.ljust(widths[1])}   DEVICES")
+        for name, node, devices in rows:
+            self._say(f"  {name.ljust(widths[0])}   {node.ljust(widths[1])}   {devices}")
+
+    def _units(self, pod: Pod) -> list[str]:
+        devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+        return [unit for units in devices.values() for unit in units]
+
+    def _devices(self, pod: Pod) -> str:
+        devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+        if not devices:
+            return "-"
+        if len(devices) == 1:
+            return _short(next(iter(devices.values())))
+        return "; ".join(f"{name}: {_short(units)}" for name, units in devices.items())
+
+    async def _until(
+        self, what: str, read: "Callable[[], Awaitable[T]]", holds: "Callable[[T], bool]"
+    ) -> T:
+        deadline = self._cluster.clock.monotonic() + PATIENCE_S
+        while True:
+            value = await read()
+            if holds(value):
+                return value
+            if self._cluster.clock.monotonic() > deadline:
+                raise Untrue(f"{what} (waited {PATIENCE_S:g} s)")
+            await asyncio.sleep(0.05)
+
+    def _check(self, holds: bool, claim: str) -> None:  # noqa: FBT001  # the checked fact itself
+        if not holds:
+            raise Untrue(claim)
+        self._say(f"  ✓ {claim}")
+
+    def _title(self, text: str) -> None:
+        self._say(f"\n── {text}")
+
+
+def a_pod(
+    name: str,
+    pool: str,
+    units: int,
+    *,
+    namespace: str = "default",
+    containers: "Sequence[str]" = ("main",),
+    run_for_s: int | None = None,
+) -> dict[str, Any]:
+    """Return a pod of which every container asks for so many units of a pool."""
+    limits = {f"{RESOURCE_PREFIX}{pool}": str(units)}
+    annotations = {} if run_for_s is None else {RUN_FOR_ANNOTATION: str(run_for_s)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "spec": {
+            "containers": [
+                {"name": container, "image": "train", "resources": {"limits": dict(limits)}}
+                for container in containers
+            ]
+        },
+    }
+
+
+def _short(units: "Sequence[str]") -> str:
+    """Name units briefly: a run of cards of one node as a range."""
+    if len(units) <= 3:  # a line of a terminal
+        return ", ".join(units)
+    return f"{units[0]} … {units[-1]} ({len(units)})"

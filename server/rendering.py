@@ -1,0 +1,119 @@
+"""`gpu-control-plane render`: what a cluster needs, as YAML."""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+import manifests
+from manifests import constants
+from manifests.crds import build_crds
+from manifests.policy import build_annotation_policy
+from manifests.rendering import render
+from manifests.scheduler_config import (
+    ApiConnection,
+    Extender,
+    ExtenderTls,
+    LeaderElection,
+    build_scheduler_configuration,
+)
+from manifests.webhooks import (
+    ServiceClient,
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from server.rights import build_roles
+from server.settings import BadSettings
+
+if TYPE_CHECKING:
+    import argparse
+
+SCHEDULER_FILES = "/etc/gpu-scheduler"
+"""Where our Deployment of kube-scheduler mounts the Secret with its client certificate."""
+
+
+class Target(Enum):
+    """What can be printed."""
+
+    CRDS = "crds"
+    WEBHOOKS = "webhooks"
+    RBAC = "rbac"
+    POLICY = "policy"
+    SCHEDULER_CONFIG = "scheduler-config"
+    EXAMPLES = "examples"
+
+
+def render_target(target: Target, options: "argparse.Namespace") -> str:
+    """Return the YAML stream of one target.
+
+    Raises:
+        BadSettings: a file that was named cannot be read.
+    """
+    namespace = options.namespace or constants.DEFAULT_NAMESPACE
+    match target:
+        case Target.CRDS:
+            return render(build_crds())
+        case Target.RBAC:
+            return render(build_roles(namespace))
+        case Target.WEBHOOKS:
+            settings = _webhook_settings(options, namespace)
+            return render(
+                [build_mutating_configuration(settings), build_validating_configuration(settings)]
+            )
+        case Target.POLICY:
+            users = options.user or [constants.service_account_username(namespace)]
+            return render(build_annotation_policy(users, excluded_namespaces=_excluded(namespace)))
+        case Target.SCHEDULER_CONFIG:
+            return render([_scheduler_configuration(options, namespace)])
+        case Target.EXAMPLES:
+            return render(load_examples())
+
+
+def load_examples() -> list[dict[str, Any]]:
+    """Return the example objects that ship with the manifests, in the order of their file names."""
+    folder = Path(manifests.__file__).parent / "examples"
+    return [
+        document
+        for path in sorted(folder.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    ]
+
+
+def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookSettings:
+    return WebhookSettings(
+        client=UrlClient(base_url=options.url)
+        if options.url
+        else ServiceClient(namespace=namespace),
+        ca_bundle=_read(options.ca_file) if options.ca_file else b"",
+        excluded_namespaces=_excluded(namespace),
+    )
+
+
+def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> dict[str, Any]:
+    url = options.url or f"https://{constants.SERVICE_NAME}.{namespace}.svc"
+    tls = ExtenderTls(
+        ca_file=str(options.ca_file or f"{SCHEDULER_FILES}/ca.crt"),
+        cert_file=str(options.client_cert or f"{SCHEDULER_FILES}/tls.crt"),
+        key_file=str(options.client_key or f"{SCHEDULER_FILES}/tls.key"),
+    )
+    in_cluster = options.kubeconfig is None
+    return build_scheduler_configuration(
+        Extender(base_url=url, tls=tls),
+        leader_election=LeaderElection(namespace=namespace) if in_cluster else None,
+        connection=ApiConnection(kubeconfig="" if in_cluster else str(options.kubeconfig)),
+    )
+
+
+def _excluded(namespace: str) -> tuple[str, ...]:
+    others = set(constants.DEFAULT_EXCLUDED_NAMESPACES) - {constants.DEFAULT_NAMESPACE}
+    return (namespace, *sorted(others))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,174 @@
+"""Settings of the process: flags win over the environment, that over the file, that over defaults.
+
+gpu-control-plane serve --settings settings.yaml --listen.port 9443
+GPU_CONTROL_PLANE_LISTEN__PORT=9443 gpu-control-plane serve
+gpu-control-plane serve --show-settings
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from api.names import DEFAULT_SCHEDULER_NAME
+from manifests.constants import (
+    CONTAINER_PORT,
+    DEFAULT_NAMESPACE,
+    LEASE_NAME,
+    MUTATING_CONFIGURATION,
+    SERVICE_NAME,
+    SERVING_SECRET,
+    VALIDATING_CONFIGURATION,
+)
+from telemetry.logs import LogLevel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Listen(_Section):
+    """Where the one TLS port is."""
+
+    host: str = "0.0.0.0"  # noqa: S104  # a pod's own network; every binding path is authenticated
+    port: Port = CONTAINER_PORT
+    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=64 * 1024)
+    """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope;
+    10,000 node names of 63 characters are 0.7 MiB."""
+
+
+class Tls(_Section):
+    """Where the serving certificate comes from."""
+
+    source: Literal["SelfSigned", "Files"] = "SelfSigned"
+    """SelfSigned: an own CA in a Secret, renewed and injected as caBundle. Files: `directory`."""
+    directory: Path | None = None
+    """tls.crt, tls.key and ca.crt, as cert-manager mounts them."""
+    secret: str = SERVING_SECRET
+    dns_names: tuple[str, ...] = ()
+    """Besides those of the Service."""
+    ip_addresses: tuple[str, ...] = ()
+    check_every_s: Seconds = 60.0
+    """A Secret or caBundle that somebody removed stops pod creations until we look."""
+    poll_files_every_s: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _files_need_a_directory(self) -> Self:
+        if self.source == "Files" and self.directory is None:
+            raise ValueError("tls.source Files needs tls.directory")
+        return self
+
+
+class Extender(_Section):
+    """Who may call the scheduler's paths: a client certificate, a bearer token, or either."""
+
+    client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    """Common names of client certificates signed by our CA."""
+    token_file: Path | None = None
+    """A file with a bearer token; read again when it changes."""
+    bind_timeout_s: Seconds = 4.0
+    """Below kube-scheduler's httpTimeout of 5 s, so that it always gets an answer."""
+
+
+class Leadership(_Section):
+    """Leader election by a Lease."""
+
+    enabled: bool = True
+    lease: str = LEASE_NAME
+    duration_s: Seconds = 15.0
+    renew_deadline_s: Seconds = 10.0
+    retry_s: Seconds = 2.0
+
+    @model_validator(mode="after")
+    def _deadlines_in_order(self) -> Self:
+        if not 2 * self.retry_s < self.renew_deadline_s < self.duration_s:
+            raise ValueError("leadership needs 2 * retry_s < renew_deadline_s < duration_s")
+        return self
+
+
+class Settings(BaseSettings):
+    """All settings."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="GPU_CONTROL_PLANE_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+    _file: ClassVar[Path | None] = None
+
+    kubeconfig: Path | None = None
+    """Left out: $KUBECONFIG, the pod's service account, ~/.kube/config."""
+    context: str | None = None
+    namespace: str = DEFAULT_NAMESPACE
+    """Where our Secret, Lease and Events are."""
+    service: str = SERVICE_NAME
+    scheduler_name: str | None = DEFAULT_SCHEDULER_NAME
+    """Put into pool pods that name the default scheduler; empty leaves them to it."""
+    mutating_configuration: str = MUTATING_CONFIGURATION
+    validating_configuration: str = VALIDATING_CONFIGURATION
+    observe_within_s: Seconds = 5.0
+    """How long after admission the watch may take to show a pod before its hold ends."""
+    drain_s: Annotated[float, Field(ge=0)] = 5.0
+    """On shutdown: unready for so long before the port closes."""
+    api_timeout_s: Seconds = 10.0
+    log_level: LogLevel = "info"
+    listen: Listen = Listen()
+    tls: Tls = Tls()
+    extender: Extender = Extender()
+    leadership: Leadership = Leadership()
+
+    @classmethod
+    def settings_customise_sources(  # noqa: PLR0917  # the library's signature
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order the sources: flags (given as init), environment, file."""
+        return (
+            init_settings,
+            env_settings,
+            YamlConfigSettingsSource(settings_cls, yaml_file=cls._file),
+        )
+
+
+class BadSettings(Exception):  # noqa: N818  # it is named for what is wrong
+    """The settings cannot be used; the text names each of them."""
+
+
+def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
+    """Read settings from flags (`--listen.port 9443`), the environment and a YAML file.
+
+    Raises:
+        BadSettings: naming every wrong setting.
+    """
+    if file is not None and not file.is_file():
+        raise BadSettings(f"settings file {file} does not exist")
+
+    class FromFile(Settings):
+        _file = file
+
+    flags: CliSettingsSource[FromFile] = CliSettingsSource(
+        FromFile, cli_parse_args=list(arguments), cli_prog_name="gpu-control-plane serve"
+    )
+    try:
+        return FromFile(_cli_settings_source=flags)  # type: ignore[call-arg]  # the library's way
+    except ValidationError as error:
+        faults = (
+            f"{'.'.join(str(part) for part in fault['loc']) or 'settings'}: {fault['msg']}"
+            for fault in error.errors()
+        )
+        raise BadSettings("; ".join(faults)) from error

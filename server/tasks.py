@@ -1,0 +1,32 @@
+"""Long tasks: each has a name, and its end, of whatever kind, is a fault that ends the process."""
+
+from typing import TYPE_CHECKING, NoReturn
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+_log = structlog.get_logger()
+
+
+class TaskEnded(Exception):  # noqa: N818  # it is named for what happened
+    """A task that should run for ever came to an end."""
+
+
+class Stopped(Exception):  # noqa: N818  # it is named for what happened
+    """The process was asked to stop, and has drained."""
+
+
+async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
+    """Await a task that must not end.
+
+    Raises:
+        TaskEnded: it ended, with what it raised as the cause.
+    """
+    try:
+        await work
+    except Exception as error:
+        _log.exception("task failed", task=name)
+        raise TaskEnded(f"task {name} failed: {error}") from error
+    raise TaskEnded(f"task {name} returned")

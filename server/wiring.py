@@ -1,0 +1,303 @@
+"""The process: what is built, in which order it starts, and how it stops.
+
+Start: port open (live, not ready) → devices, pools, nodes and namespaces listed → pods listed, which
+rebuilds the ledger → Lease won → ready. Pods come last, because a hold that is restored from a pod's
+annotation must find its devices.
+Stop: not ready → `drain_s` for the Service and open connections → port closed → tasks cancelled →
+Events flushed → Lease released.
+"""
+
+import asyncio
+import secrets
+import signal
+import socket
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+import structlog
+from aiohttp import web
+
+from admission.desk import AdmissionDesk
+from api.core import Namespace, Node, Pod
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
+from api.names import ReservationId
+from kube.client import KubeClient
+from kube.configuration import load_configuration
+from kube.events import EventRecorder
+from kube.leases import LeaderElection, LeaseTerms
+from kube.resources import GPU_DEVICES, GPU_POOLS, NAMESPACES, NODES, PODS
+from kube.watching import Informer
+from pool.books import Books
+from pool.catalog import Catalog
+from reconciler.changes import ChangePump
+from reconciler.device_state import DeviceStatus
+from reconciler.devices import DeviceFeed
+from reconciler.endings import Endings
+from reconciler.expiry import Expiry
+from reconciler.namespaces import NamespaceFeed
+from reconciler.node_labels import NodeLabels
+from reconciler.nodes import NodeFeed
+from reconciler.pods import PodFeed
+from reconciler.pool_status import PoolStatus
+from reconciler.pools import PoolFeed
+from reconciler.runtime import Controller
+from reconciler.settling import Settling
+from reconciler.waking import Waking
+from scheduler.desk import SchedulingDesk
+from server.announcing import ReservationEvents
+from server.app import Desks, build_app
+from server.authentication import ExtenderAuthentication
+from server.binding import KubeBinder
+from server.clock import SystemClock
+from server.readiness import Readiness
+from server.serving import Certificates
+from server.tasks import Stopped, forever
+from telemetry.metrics import INFORMER_LAG, INFORMER_SYNCED
+from telemetry.reasons import REPORTING_CONTROLLER
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kube.resources import Resource
+    from kube.watching import Sink
+    from server.settings import Settings
+
+DEVICE_WORKERS: Final = 4
+"""Status writes at a time; a burst of 1,000 devices is through in seconds."""
+FLUSH_EVENTS_S: Final = 2.0
+
+_log = structlog.get_logger()
+
+
+@final
+class ControlPlane:
+    """All parts of one server process, built without I/O."""
+
+    def __init__(self, settings: "Settings", client: KubeClient, clock: SystemClock) -> None:
+        self.settings = settings
+        self.client = client
+        self.clock = clock
+        self.catalog = Catalog()
+        identity = socket.gethostname()
+        self.recorder = EventRecorder(
+            client,
+            clock,
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance=identity,
+        )
+        self.announcing = ReservationEvents(self.recorder, self.catalog)
+        self.books = Books(settings.observe_within_s, on_end=Endings(self.announcing))
+        self.readiness = Readiness()
+        self.scheduling = SchedulingDesk(
+            books=self.books,
+            binder=KubeBinder(client, settings.extender.bind_timeout_s),
+            new_id=_new_id,
+            now=clock.instant,
+            is_ready=self.readiness.is_ready,
+        )
+        self.admission = AdmissionDesk(
+            books=self.books,
+            catalog=self.catalog,
+            scheduler_name=settings.scheduler_name or None,
+            new_id=_new_id,
+            now=clock.instant,
+            is_ready=self.readiness.is_ready,
+        )
+        self.certificates = Certificates(settings, client, clock)
+        self.device_feed = DeviceFeed(self.books.index)
+        self.informers = self._build_informers()
+        leadership = settings.leadership
+        self.election = LeaderElection(
+            client,
+            clock,
+            LeaseTerms(
+                namespace=settings.namespace,
+                name=leadership.lease,
+                lease_duration_s=leadership.duration_s,
+                renew_deadline_s=leadership.renew_deadline_s,
+                retry_s=leadership.retry_s,
+            ),
+            identity=identity,
+        )
+        self._add_checks()
+
+    def build_app(self) -> web.Application:
+        """Return the HTTP application."""
+        extender = self.settings.extender
+        desks = Desks(
+            admission=self.admission,
+            scheduling=self.scheduling,
+            authentication=ExtenderAuthentication(extender.client_names, extender.token_file),
+            readiness=self.readiness,
+            clock=self.clock,
+        )
+        return build_app(desks, max_body_bytes=self.settings.listen.max_body_bytes)
+
+    async def watch_pods(self) -> NoReturn:
+        """Follow pods once everything that their holds refer to is known."""
+        pods = self.informers[PODS.plural]
+        for informer in self.informers.values():
+            if informer is not pods:
+                await informer.synced.wait()
+        await pods.run()
+
+    async def act(self) -> NoReturn:
+        """Run what writes, from the moment this replica may answer for the cluster."""
+        await self.informers[PODS.plural].synced.wait()
+        if self.settings.leadership.enabled:
+            await self.election.leading.wait()
+        self.announcing.is_leading = True
+        _log.info(
+            "serving",
+            pools=len(self.catalog.pools),
+            devices=sum(1 for _ in self.books.index.devices()),
+            reservations=len(self.books.ledger),
+        )
+        index = self.books.index
+        pools = Controller(
+            "pool.status",
+            PoolStatus(self.client, self.books, self.catalog, now=self.clock.instant).reconcile,
+            self.clock,
+        )
+        devices = Controller(
+            "device.state",
+            DeviceStatus(self.client, index, self.device_feed).reconcile,
+            self.clock,
+            workers=DEVICE_WORKERS,
+        )
+        nodes = Controller("node.pool-labels", NodeLabels(self.client, index).reconcile, self.clock)
+        pump = ChangePump(
+            self.books,
+            self.catalog,
+            self.clock.instant,
+            pools=pools,
+            devices=devices,
+            nodes=nodes,
+        )
+        waking = Waking(self.client, self.books, self.clock.instant)
+        async with asyncio.TaskGroup() as group:
+            for name, work in (
+                (pools.name, pools.run()),
+                (devices.name, devices.run()),
+                (nodes.name, nodes.run()),
+                ("index.changes", pump.run()),
+                ("pod.waking", waking.run()),
+                ("binding.settling", Settling(self.scheduling).run()),
+            ):
+                group.create_task(forever(name, work), name=name)
+        raise AssertionError("a task group of endless tasks ended")
+
+    def _build_informers(self) -> dict[str, Informer[Any]]:
+        index, clock = self.books.index, self.clock
+        pods = PodFeed(self.books, clock.instant)
+
+        def informer(resource: "Resource", kind: type[Any], feed: "Sink[Any]") -> Informer[Any]:
+            return Informer(self.client, resource, kind, sink=feed, clock=clock)
+
+        informers = (
+            (GPU_POOLS, informer(GPU_POOLS, GPUPool, PoolFeed(index, self.catalog))),
+            (GPU_DEVICES, informer(GPU_DEVICES, GPUDevice, self.device_feed)),
+            (NODES, informer(NODES, Node, NodeFeed(index))),
+            (NAMESPACES, informer(NAMESPACES, Namespace, NamespaceFeed(self.catalog))),
+            (PODS, informer(PODS, Pod, pods)),
+        )
+        return {resource.plural: one for resource, one in informers}
+
+    def _add_checks(self) -> None:
+        for name, informer in self.informers.items():
+            self.readiness.checks[f"{name} synced"] = informer.synced.is_set
+            INFORMER_SYNCED.labels(name).set_function(_as_gauge(informer.synced.is_set))
+            INFORMER_LAG.labels(name).set_function(_silence_of(informer, self.clock))
+        self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
+        if self.settings.leadership.enabled:
+            self.readiness.checks["leading"] = self.election.is_leading
+
+
+def _as_gauge(check: "Callable[[], bool]") -> "Callable[[], float]":
+    return lambda: float(check())
+
+
+def _silence_of(informer: Informer[Any], clock: SystemClock) -> "Callable[[], float]":
+    return lambda: max(0.0, clock.monotonic() - informer.last_heard)
+
+
+async def serve(settings: "Settings") -> None:
+    """Run the server until SIGTERM or SIGINT.
+
+    Raises:
+        ExceptionGroup: a task ended that must not; the process should exit with a failure.
+    """
+    clock = SystemClock()
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
+        )
+        plane = ControlPlane(settings, client, clock)
+        runner = web.AppRunner(plane.build_app(), access_log=None, handle_signals=False)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        site = web.TCPSite(
+            runner,
+            settings.listen.host,
+            settings.listen.port,
+            ssl_context=plane.certificates.context,
+        )
+        await site.start()
+        _log.info("listening", host=settings.listen.host, port=settings.listen.port)
+        try:
+            await _run(plane, runner)
+        except* Stopped:
+            if settings.leadership.enabled:
+                await plane.election.release()
+            _log.info("stopped")
+
+
+async def _run(plane: ControlPlane, runner: web.AppRunner) -> None:
+    lost = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+
+        def spawn(name: str, work: "Awaitable[object]") -> None:
+            group.create_task(forever(name, work), name=name)
+
+        for name, informer in plane.informers.items():
+            following = plane.watch_pods() if name == PODS.plural else informer.run()
+            spawn(f"informer/{name}", following)
+        spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
+        spawn("certificates", plane.certificates.run())
+        spawn("events", plane.recorder.run())
+        if plane.settings.leadership.enabled:
+            spawn("leadership", plane.election.run(lambda: None, lost.set))
+        spawn("acting", plane.act())
+        group.create_task(_stop_when_told(plane, runner, lost), name="shutdown")
+
+
+async def _stop_when_told(
+    plane: ControlPlane, runner: web.AppRunner, lost: asyncio.Event
+) -> NoReturn:
+    """Wait for a signal or the loss of the Lease, then drain and end the task group."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in (asked, lost)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    if not asked.is_set():
+        # A replica that lost its Lease holds books that another one is writing now: start anew.
+        raise RuntimeError("the Lease was lost; another replica may lead")
+    plane.readiness.is_stopping = True
+    _log.info("draining", for_s=plane.settings.drain_s)
+    await asyncio.sleep(plane.settings.drain_s)
+    await runner.cleanup()
+    await plane.recorder.flush(FLUSH_EVENTS_S)
+    raise Stopped
+
+
+def _new_id() -> ReservationId:
+    """Return an id that nobody can guess: it proves that an annotation is ours."""
+    return ReservationId(secrets.token_urlsafe(12))

@@ -1,0 +1,256 @@
+"""Refusals as kube-apiserver words them.
+
+`ApiFault` is what ends a request; its `body` is the `Status` that goes over the wire. `FieldError` is
+one line of a 422. The texts were read from kube-apiserver 1.36.3.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from simulator.apiserver.resources import ResourceType
+
+Json = dict[str, Any]
+"""A JSON object. Kubernetes objects stay plain here: this server has no opinion about most kinds."""
+
+
+@final
+class ApiFault(Exception):  # noqa: N818  # "fault" is the word of the simulator for a refusal
+    """A request that is refused, with the status that says why."""
+
+    def __init__(
+        self, status: int, reason: str, message: str, *, details: Json | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    @property
+    def body(self) -> Json:
+        """Return the `Status` object."""
+        body: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            body["reason"] = self.reason
+        if self.details is not None:
+            body["details"] = self.details
+        body["code"] = self.status
+        return body
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """Why one field makes an object invalid."""
+
+    field: str
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def show(value: object) -> str:
+    """Return the value as it appears in a message."""
+    return msgspec.json.encode(value).decode()
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(
+        field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else "")
+    )
+
+
+def invalid_value(field: str, value: object, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueInvalid", f"Invalid value: {show(value)}: {detail}")
+
+
+def wrong_type(field: str, value: object, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {show(value)}: {detail}")
+
+
+def unsupported_value(field: str, value: object, supported: "Iterable[object]") -> FieldError:
+    listed = ", ".join(show(each) for each in supported)
+    return FieldError(
+        field,
+        "FieldValueNotSupported",
+        f"Unsupported value: {show(value)}: supported values: {listed}",
+    )
+
+
+def forbidden_field(field: str, detail: str) -> FieldError:
+    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate_value(field: str, value: object) -> FieldError:
+    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {show(value)}")
+
+
+def too_long(field: str, limit: int) -> FieldError:
+    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    return FieldError(
+        field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items"
+    )
+
+
+def _details(group: str, kind: str, name: str) -> Json:
+    details: Json = {"name": name} if name else {}
+    if group:
+        details["group"] = group
+    details["kind"] = kind
+    return details
+
+
+def not_found(resource: "ResourceType", name: str) -> ApiFault:
+    return ApiFault(
+        404,
+        "NotFound",
+        f'{resource.qualified_name} "{name}" not found',
+        details=_details(resource.group, resource.plural, name),
+    )
+
+
+def no_such_path() -> ApiFault:
+    return ApiFault(404, "NotFound", "the server could not find the requested resource", details={})
+
+
+def method_not_allowed() -> ApiFault:
+    return ApiFault(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+        details={},
+    )
+
+
+def already_exists(resource: "ResourceType", name: str) -> ApiFault:
+    return ApiFault(
+        409,
+        "AlreadyExists",
+        f'{resource.qualified_name} "{name}" already exists',
+        details=_details(resource.group, resource.plural, name),
+    )
+
+
+def conflict(group: str, kind: str, name: str, why: str) -> ApiFault:
+    """Return a 409; `kind` is the plural, or `pods/binding` and the like."""
+    shown = f"{kind}.{group}" if group else kind
+    return ApiFault(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {shown} "{name}": {why}',
+        details=_details(group, kind, name),
+    )
+
+
+def stale(resource: "ResourceType", name: str) -> ApiFault:
+    return conflict(
+        resource.group,
+        resource.plural,
+        name,
+        "the object has been modified; please apply your changes to the latest version and try again",
+    )
+
+
+def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: str) -> ApiFault:
+    """Return the 409 of a write that names a uid which the stored object does not have."""
+    key = "/registry/" + "/".join(filter(None, (resource.group, resource.plural, name)))
+    return conflict(
+        resource.group,
+        resource.plural,
+        name,
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}",
+    )
+
+
+def invalid(group: str, kind: str, name: str, errors: "Sequence[FieldError]") -> ApiFault:
+    """Return a 422 that lists every error."""
+    shown = f"{kind}.{group}" if group else kind
+    lines = ", ".join(str(error) for error in errors)
+    text = lines if len(errors) == 1 else f"[{lines}]"
+    details = _details(group, kind, name)
+    details["causes"] = [
+        {"reason": error.reason, "message": error.message, "field": error.field} for error in errors
+    ]
+    return ApiFault(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
+
+
+def invalid_object(resource: "ResourceType", name: str, errors: "Sequence[FieldError]") -> ApiFault:
+    # Event is served by two groups and invalid under the older one, which has no name.
+    group = "" if resource.kind == "Event" else resource.group
+    return invalid(group, resource.kind, name, errors)
+
+
+def bad_request(message: str) -> ApiFault:
+    return ApiFault(400, "BadRequest", message)
+
+
+def forbidden(
+    resource: "ResourceType", name: str, why: str, causes: "Sequence[Json]" = ()
+) -> ApiFault:
+    details = _details(resource.group, resource.plural, name)
+    if causes:
+        details["causes"] = list(causes)
+    return ApiFault(
+        403,
+        "Forbidden",
+        f'{resource.qualified_name} "{name}" is forbidden: {why}',
+        details=details,
+    )
+
+
+def unauthorized() -> ApiFault:
+    return ApiFault(401, "Unauthorized", "Unauthorized")
+
+
+def unsupported_media_type(accepted: "Iterable[str]") -> ApiFault:
+    return ApiFault(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ", ".join(accepted),
+    )
+
+
+def rejected_patch() -> ApiFault:
+    """Return the answer to a JSON patch that does not fit the object."""
+    return ApiFault(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+        details={},
+    )
+
+
+def internal(message: str) -> ApiFault:
+    return ApiFault(
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        details={"causes": [{"message": message}]},
+    )
+
+
+def failed_without_reason(message: str) -> ApiFault:
+    """Return a 500 that names no reason, as the server's plain errors do."""
+    return ApiFault(500, "", message)
+
+
+def expired(message: str) -> ApiFault:
+    return ApiFault(410, "Expired", message)

@@ -1,0 +1,352 @@
+"""HTTP: requests in, answers and watch streams out.
+
+Every refusal is an `ApiFault`, so this is the one place that makes responses of them. What is no
+`ApiFault` is a fault of this server: logged, and a 500 for the client.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+import structlog
+from aiohttp import web
+from multidict import CIMultiDict
+
+from simulator.apiserver import decoding, listing, patching
+from simulator.apiserver.binding import Binder
+from simulator.apiserver.decoding import Caller, Target
+from simulator.apiserver.deleting import Deleter, decode_options
+from simulator.apiserver.errors import (
+    ApiFault,
+    bad_request,
+    internal,
+    invalid,
+    method_not_allowed,
+    not_found,
+    required,
+    unauthorized,
+    unsupported_media_type,
+    unsupported_value,
+)
+from simulator.apiserver.faults import Breakage, Fault, Faults
+from simulator.apiserver.requestlog import Request, RequestLog
+from simulator.apiserver.resources import BINDINGS
+from simulator.apiserver.routing import resolve
+from simulator.apiserver.selectors import Selection
+from simulator.apiserver.watching import WatchRequest, WatchStream
+from simulator.apiserver.webhooks import User
+from simulator.apiserver.writing import Writer, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from simulator.apiserver.resources import Registry
+    from simulator.apiserver.store import Store
+
+Json = dict[str, Any]
+
+_log = structlog.get_logger()
+
+EVERYBODY: Final = User(name="system:admin", groups=("system:masters",))
+"""Who makes a request when no tokens are configured."""
+
+_JSON: Final = "application/json"
+_APPLY: Final = "application/apply-patch+yaml"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
+_OBJECTS: Final = (_JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+_HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
+_VERSION: Final = msgspec.json.encode(
+    {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "simulator"}
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """What requests are worked on with."""
+
+    store: "Store"
+    registry: "Registry"
+    writer: Writer
+    deleter: Deleter
+    binder: Binder
+    tokens: "Mapping[str, User] | None"
+    bookmark_interval_s: float
+
+
+@final
+class Frontend:
+    """Answers requests. `requests`, `faults` and `drop_watches` are for tests."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.requests = RequestLog()
+        self.faults = Faults()
+        self.is_stopping = False
+        self._backend = backend
+        self._watches: set[asyncio.Transport] = set()
+
+    def drop_watches(self) -> None:
+        """Cut the connection of every watch that is open."""
+        for transport in list(self._watches):
+            transport.abort()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
+        if request.path in _HEALTH:
+            return web.Response(text="ok")
+        if request.path == "/version":
+            return web.Response(body=_VERSION, content_type=_JSON)
+        try:
+            user = self._authenticate(request)
+        except ApiFault as fault:
+            return _respond_fault(fault, [])
+        is_dry = "dryRun" in request.query
+        self.requests.append(
+            Request(method=request.method, path=request.path, user=user.name, dry_run=is_dry)
+        )
+        rule = self.faults.pick(request.method, request.path)
+        if rule is None:
+            return await self._answer(request, user)
+        return await self._fail(request, user, rule)
+
+    async def _fail(self, request: web.Request, user: User, rule: Fault) -> web.StreamResponse:
+        match rule.breakage:
+            case Breakage.STATUS:
+                fault = ApiFault(rule.status, "", f"status {rule.status} on request of a test")
+                return _respond_fault(fault, [])
+            case Breakage.RESET_BEFORE:
+                return _cut(request)
+            case Breakage.RESET_AFTER:
+                await self._answer(request, user)
+                return _cut(request)
+            case Breakage.DELAY:
+                await asyncio.sleep(rule.delay_s)
+                return await self._answer(request, user)
+
+    def _authenticate(self, request: web.Request) -> User:
+        tokens = self._backend.tokens
+        if tokens is None:
+            return EVERYBODY
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        user = tokens.get(token) if scheme == "Bearer" else None
+        if user is None:
+            raise unauthorized()
+        return user
+
+    async def _answer(self, request: web.Request, user: User) -> web.StreamResponse:
+        warnings: list[str] = []
+        try:
+            target = resolve(request.path, self._backend.registry)
+            if request.method == "GET":
+                return await self._read(request, target)
+            caller = _caller_of(request, user, warnings)
+            written = await self._write(request, target, caller)
+        except ApiFault as fault:
+            return _respond_fault(fault, warnings)
+        except Exception as error:  # noqa: BLE001  # the request boundary
+            _log.exception("request failed", method=request.method, path=request.path)
+            return _respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)
+        return _respond(written.status, written.encoded, warnings)
+
+    async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
+        if target.resource is BINDINGS or target.subresource == "binding":
+            raise method_not_allowed()
+        collection = self._backend.store.collection(target.resource)
+        if target.name:
+            stored = collection.get(target.namespace, target.name)
+            if stored is None:
+                raise not_found(target.resource, target.name)
+            return _respond(200, stored.encode_for(target.resource), [])
+        query = request.query
+        selection = Selection(
+            target.resource,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
+        )
+        current = self._backend.store.revision.current
+        if query.get("watch", "false") not in {"false", "0"}:
+            return await self._watch(request, target, selection)
+        encoded = listing.encode_list(collection, target.resource, selection, current, query)
+        return _respond(200, encoded, [])
+
+    async def _watch(
+        self, request: web.Request, target: Target, selection: Selection
+    ) -> web.StreamResponse:
+        query = request.query
+        store = self._backend.store
+        timeout = query.get("timeoutSeconds", "")
+        watch = WatchRequest(
+            resource=target.resource,
+            selection=selection,
+            version=listing.check_version(query.get("resourceVersion", ""), store.revision.current),
+            bookmarks=query.get("allowWatchBookmarks") in {"true", "1"},
+            sends_initial_events=query.get("sendInitialEvents") in {"true", "1"},
+            timeout_s=float(timeout) if timeout.isdecimal() and int(timeout) else None,
+        )
+        stream = WatchStream(
+            watch,
+            store.collection(target.resource),
+            store.revision,
+            bookmark_interval_s=self._backend.bookmark_interval_s,
+            is_stopping=lambda: self.is_stopping,
+        )
+        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        transport = request.transport
+        if transport is not None:
+            self._watches.add(transport)
+        try:
+            async for lines in stream.lines():
+                if lines:
+                    await response.write(lines)
+            await response.write_eof()
+        except ConnectionResetError:
+            _log.debug("watch client went away", path=request.path)
+        finally:
+            if transport is not None:
+                self._watches.discard(transport)
+        return response
+
+    async def _write(self, request: web.Request, target: Target, caller: Caller) -> Written:
+        backend = self._backend
+        is_binding = target.resource is BINDINGS or target.subresource == "binding"
+        match request.method, bool(target.name):
+            case "POST", named if is_binding and named == (target.resource is not BINDINGS):
+                body = decoding.decode_json(await _read_object(request), "Binding")
+                return await backend.binder.bind(target, caller, body)
+            case "POST", False if target.namespace or not target.resource.namespaced:
+                body = decoding.decode_object(await _read_object(request), target)
+                return await backend.writer.create(target, caller, body)
+            case "PUT", True if not is_binding:
+                return await self._replace(request, target, caller)
+            case "PATCH", True if not is_binding:
+                return await self._patch(request, target, caller)
+            case "DELETE", True if not target.subresource:
+                options = decode_options(await request.read(), request.query)
+                return await backend.deleter.delete(target, caller, options)
+            case "DELETE", False if target.namespace or not target.resource.namespaced:
+                return await self._delete_collection(request, target, caller)
+            case _:
+                raise method_not_allowed()
+
+    async def _replace(self, request: web.Request, target: Target, caller: Caller) -> Written:
+        writer = self._backend.writer
+        body = decoding.decode_object(await _read_object(request), target)
+        collection = self._backend.store.collection(target.resource)
+        if collection.get(target.namespace, target.name) is None:
+            if target.resource.creates_on_update:
+                return await writer.create(target, caller, body)
+            raise not_found(target.resource, target.name)
+        decoding.check_version_is_named(body, target.resource, target.name)
+        return await writer.replace(target, caller, body)
+
+    async def _patch(self, request: web.Request, target: Target, caller: Caller) -> Written:
+        writer, resource = self._backend.writer, target.resource
+        content_type = request.content_type
+        raw = await request.read()
+        if content_type == _APPLY:
+            _check_apply(request)
+            config = _decode_config(raw, resource.kind)
+            forced = request.query.get("force") in {"true", "1"}
+            return await writer.apply(target, caller, config, forced=forced)
+        accepted = _PATCHES if resource.is_custom else (*_PATCHES, _STRATEGIC)
+        if content_type not in accepted:
+            raise unsupported_media_type(accepted)
+        try:
+            patch = msgspec.json.decode(raw)
+        except msgspec.DecodeError as error:
+            raise bad_request(f"error decoding patch: {error}") from error
+        transform: Callable[[Json], Json]
+        if content_type == "application/json-patch+json":
+            transform = partial(patching.json_patch, patch=patch)
+        elif content_type == _STRATEGIC:
+            transform = partial(patching.strategic_merge, patch=patch, shape=resource.shape)
+        else:
+            transform = partial(patching.merge_patch, patch=patch)
+        return await writer.patch(target, caller, transform)
+
+    async def _delete_collection(
+        self, request: web.Request, target: Target, caller: Caller
+    ) -> Written:
+        """Delete what the selectors select, one by one; it is no transaction on the real one either."""
+        query, store = request.query, self._backend.store
+        options = decode_options(await request.read(), query)
+        selection = Selection(
+            target.resource,
+            target.namespace,
+            query.get("labelSelector", ""),
+            query.get("fieldSelector", ""),
+        )
+        collection = store.collection(target.resource)
+        encoded = listing.encode_list(
+            collection, target.resource, selection, store.revision.current, {}
+        )
+        for stored in list(collection.all(target.namespace)):
+            if selection.matches(stored.body):
+                namespace, name = stored.key
+                one = Target(resource=target.resource, namespace=namespace, name=name)
+                await self._backend.deleter.delete(one, caller, options)
+        return Written(status=200, encoded=encoded)
+
+
+def _caller_of(request: web.Request, user: User, warnings: list[str]) -> Caller:
+    query = request.query
+    kinds = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
+    options = kinds.get(request.method, "DeleteOptions")
+    validation = query.get("fieldValidation", "Warn")
+    if validation not in decoding.FIELD_VALIDATIONS:
+        error = unsupported_value("fieldValidation", validation, decoding.FIELD_VALIDATIONS)
+        raise invalid("meta.k8s.io", options, "", [error])
+    agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
+    return Caller(
+        user=user,
+        manager=query.get("fieldManager") or agent,
+        dry_run=decoding.check_dry_run(query.getall("dryRun", []), options),
+        field_validation=validation,
+        warnings=warnings,
+    )
+
+
+async def _read_object(request: web.Request) -> bytes:
+    if "Content-Type" in request.headers and request.content_type != _JSON:
+        raise unsupported_media_type(_OBJECTS)
+    return await request.read()
+
+
+def _check_apply(request: web.Request) -> None:
+    if not request.query.get("fieldManager"):
+        error = required("fieldManager", "is required for apply patch")
+        raise invalid("meta.k8s.io", "PatchOptions", "", [error])
+
+
+def _decode_config(raw: bytes, kind: str) -> Json:
+    config = decoding.decode_json(raw, kind)
+    if not config.get("kind") or not config.get("apiVersion"):
+        raise bad_request("invalid object type: /, Kind=")
+    if (config.get("metadata") or {}).get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    return config
+
+
+def _respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
+    headers: CIMultiDict[str] = CIMultiDict({"Content-Type": _JSON})
+    for warning in warnings:
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+        headers.add("Warning", f'299 - "{escaped}"')
+    return web.Response(status=status, body=encoded, headers=headers)
+
+
+def _respond_fault(fault: ApiFault, warnings: list[str]) -> web.Response:
+    return _respond(fault.status, msgspec.json.encode(fault.body), warnings)
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Reset the connection; the response returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

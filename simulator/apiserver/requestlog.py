@@ -1,0 +1,55 @@
+"""Every request that came in, so that tests can count writes."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_KEPT: Final = 200_000
+"""Older requests are forgotten; tests count in the hundreds."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, noted when it came in."""
+
+    method: str
+    path: str
+    user: str
+    dry_run: bool = False
+
+    @property
+    def is_write(self) -> bool:
+        return self.method in _WRITING and not self.dry_run
+
+
+@final
+class RequestLog:
+    """The requests in order of arrival, whatever became of them."""
+
+    def __init__(self) -> None:
+        self._requests: deque[Request] = deque(maxlen=_KEPT)
+
+    def __iter__(self) -> "Iterator[Request]":
+        return iter(tuple(self._requests))
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def append(self, request: Request) -> None:
+        self._requests.append(request)
+
+    def writes(self, *, user: str | None = None, path: str = "") -> list[Request]:
+        """Return the requests that write, of one user or all, whose path contains the text."""
+        return [
+            each
+            for each in self._requests
+            if each.is_write and path in each.path and user in {None, each.user}
+        ]
+
+    def clear(self) -> None:
+        self._requests.clear()

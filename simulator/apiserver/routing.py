@@ -1,0 +1,47 @@
+"""Paths: which kind, namespace, name and subresource a URL names."""
+
+from typing import TYPE_CHECKING, Final
+
+from simulator.apiserver.decoding import Target
+from simulator.apiserver.errors import no_such_path
+from simulator.apiserver.resources import BINDINGS, PODS
+
+if TYPE_CHECKING:
+    from simulator.apiserver.resources import Registry
+
+_OF_NAMESPACES: Final = frozenset({"status", "finalize"})
+
+
+def resolve(path: str, registry: "Registry") -> Target:
+    """Return what the path names.
+
+    Raises:
+        ApiFault: 404, nothing that is served.
+    """
+    parts = [part for part in path.split("/") if part]
+    match parts:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            raise no_such_path()
+    namespace = ""
+    if len(rest) >= 3 and rest[0] == "namespaces" and rest[2] not in _OF_NAMESPACES:
+        namespace, rest = rest[1], rest[2:]
+    if not 1 <= len(rest) <= 3:
+        raise no_such_path()
+    plural, name, subresource = (*rest, "", "")[:3]
+    resource = registry.find(group, version, plural)
+    if resource is None or (namespace and not resource.namespaced):
+        raise no_such_path()
+    if name and resource.namespaced and not namespace:
+        raise no_such_path()
+    is_served = (
+        not subresource
+        or (subresource == "status" and resource.has_status)
+        or (subresource == "binding" and resource is PODS)
+    )
+    if not is_served or (resource is BINDINGS and name):
+        raise no_such_path()
+    return Target(resource=resource, namespace=namespace, name=name, subresource=subresource)

@@ -1,0 +1,183 @@
+"""The server: constructor, life cycle, and what is there from the start."""
+
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from aiohttp import web
+
+from simulator.apiserver.binding import Binder
+from simulator.apiserver.deleting import Deleter
+from simulator.apiserver.effects import Effects
+from simulator.apiserver.http import Backend, Frontend
+from simulator.apiserver.kinds import strategy_of
+from simulator.apiserver.matching import evaluate_rendered
+from simulator.apiserver.metadata import fill_new, timestamp
+from simulator.apiserver.ownership import Ownership
+from simulator.apiserver.resources import NAMESPACES, PRIORITY_CLASSES, Registry
+from simulator.apiserver.store import Store
+from simulator.apiserver.webhooks import AdmissionChain
+from simulator.apiserver.writing import Writer
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from api.clock import Clock
+    from simulator.apiserver.faults import Faults
+    from simulator.apiserver.matching import MatchCondition
+    from simulator.apiserver.requestlog import RequestLog
+    from simulator.apiserver.resources import ResourceType
+    from simulator.apiserver.webhooks import User
+
+Json = dict[str, Any]
+
+DEFAULT_HISTORY: Final = 20_000
+"""Changes of a kind that watches can resume behind."""
+DEFAULT_BOOKMARK_INTERVAL_S: Final = 60.0
+_MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+"""As the real server."""
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+_PRIORITY_CLASSES: Final = (
+    ("system-cluster-critical", 2_000_000_000),
+    ("system-node-critical", 2_000_001_000),
+)
+
+
+@final
+class InMemoryApiServer:
+    """An API server on a loopback port.
+
+    Stopping keeps the objects and the port: a server that is started again is the same one after a
+    restart, with every watch ended.
+    """
+
+    def __init__(  # noqa: PLR0913  # each is a thing that tests and the demo set alone
+        self,
+        clock: "Clock",
+        *,
+        tokens: "Mapping[str, User] | None" = None,
+        ssl_context: "ssl.SSLContext | None" = None,
+        services: "Mapping[str, str] | None" = None,
+        match_condition: "MatchCondition" = evaluate_rendered,
+        history_limit: int = DEFAULT_HISTORY,
+        bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
+    ) -> None:
+        """Make the server; nothing is stored and nothing listens before the first `start`.
+
+        Args:
+            clock: dates objects.
+            tokens: bearer token -> user; a request without one of them gets 401. Without it, every
+                request is an administrator's.
+            ssl_context: serves https.
+            services: `<namespace>/<name>` -> base URL, for webhooks that are configured by service.
+            match_condition: evaluates the matchConditions of webhooks.
+            history_limit: changes of each kind that are kept for watches, at least.
+            bookmark_interval_s: how often a watch that wants bookmarks gets one.
+        """
+        self._clock = clock
+        self._ssl_context = ssl_context
+        self._store = Store(history_limit=history_limit)
+        registry = Registry()
+        effects = Effects(self._store, registry)
+        self._admission = AdmissionChain(self._store, match_condition, services or {})
+        self._frontend = Frontend(
+            Backend(
+                store=self._store,
+                registry=registry,
+                writer=Writer(self._store, self._admission, effects, clock),
+                deleter=Deleter(self._store, self._admission, effects, clock),
+                binder=Binder(self._store, self._admission, clock),
+                tokens=tokens,
+                bookmark_interval_s=bookmark_interval_s,
+            )
+        )
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+
+    def _seed_cluster(self) -> None:
+        for name in _NAMESPACES:
+            self._seed(NAMESPACES, name, {})
+        for name, value in _PRIORITY_CLASSES:
+            self._seed(PRIORITY_CLASSES, name, {"value": value})
+
+    def _seed(self, resource: "ResourceType", name: str, content: Json) -> None:
+        body = {
+            "kind": resource.kind,
+            "apiVersion": resource.api_version,
+            "metadata": {"name": name},
+            **content,
+        }
+        now = timestamp(self._clock.utc_now())
+        strategy = strategy_of(resource)
+        strategy.default(body)
+        fill_new(body, resource, now)
+        strategy.begin(body, now)
+        self._store.collection(resource).add(resource, body, Ownership())
+
+    @property
+    def url(self) -> str:
+        """Return the base URL; the port is known once the server was started."""
+        scheme = "http" if self._ssl_context is None else "https"
+        return f"{scheme}://127.0.0.1:{self._port}"
+
+    @property
+    def requests(self) -> "RequestLog":
+        """Return what came in so far."""
+        return self._frontend.requests
+
+    @property
+    def faults(self) -> "Faults":
+        """Return the rules by which requests fail."""
+        return self._frontend.faults
+
+    def drop_watches(self) -> None:
+        """Cut the connections of all open watches; the server goes on."""
+        self._frontend.drop_watches()
+
+    def forget_history(self) -> None:
+        """Forget every change, as a compaction does: watches that resume get 410."""
+        for collection in self._store.collections():
+            collection.history.forget()
+
+    async def start(self) -> None:
+        """Listen. The first start fills the store with what every cluster has and picks a port."""
+        if self._runner is not None:
+            raise RuntimeError("the API server is started already")
+        self._frontend.is_stopping = False
+        if not self._port:
+            self._seed_cluster()
+        self._admission.open()
+        application = web.Application(client_max_size=_MAX_BODY_BYTES)
+        application.router.add_route("*", "/{path:.*}", self._frontend.handle)
+        self._runner = web.AppRunner(
+            application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0
+        )
+        await self._runner.setup()
+        site = web.TCPSite(
+            self._runner, "127.0.0.1", self._port, ssl_context=self._ssl_context, reuse_address=True
+        )
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """End watches, finish requests and stop listening; does nothing when not started."""
+        if self._runner is None:
+            return
+        self._frontend.is_stopping = True
+        for collection in self._store.collections():
+            collection.history.wake()
+        runner, self._runner = self._runner, None
+        await runner.cleanup()
+        await self._admission.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: "TracebackType | None",
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,382 @@
+"""Admission webhooks: the stored configurations, called over HTTPS as the API server calls them.
+
+Mutating webhooks run one after the other, in the order of configuration names and then of the list;
+`IfNeeded` ones run again after a later one changed the object. Validating webhooks run together.
+Texts of failures follow Go's, because users and tests read them.
+"""
+
+import asyncio
+import base64
+import binascii
+import errno
+import ssl
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+import aiohttp
+import msgspec
+
+from simulator.apiserver import matching, patching
+from simulator.apiserver.errors import ApiFault, forbidden, internal
+from simulator.apiserver.resources import (
+    MUTATING_CONFIGURATIONS,
+    NAMESPACES,
+    VALIDATING_CONFIGURATIONS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from simulator.apiserver.matching import MatchCondition
+    from simulator.apiserver.resources import ResourceType
+    from simulator.apiserver.store import Store
+
+Json = dict[str, Any]
+
+_UNGUARDED: Final = frozenset({MUTATING_CONFIGURATIONS.plural, VALIDATING_CONFIGURATIONS.plural})
+"""No webhook is called for these, so that a broken one can be removed."""
+_MAX_WARNING: Final = 256
+_CONTENT_TYPE: Final = {"Content-Type": "application/json"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Who makes a request."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+    @property
+    def info(self) -> Json:
+        """Return the `userInfo` of an admission request."""
+        groups = [*self.groups]
+        if "system:authenticated" not in groups:
+            groups.append("system:authenticated")
+        info: Json = {"username": self.name, "groups": groups}
+        if self.uid:
+            info["uid"] = self.uid
+        return info
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """What is being done: everything of an admission request but the object."""
+
+    resource: "ResourceType"
+    operation: str
+    namespace: str
+    name: str
+    subresource: str = ""
+    user: User
+    dry_run: bool = False
+    old: Json | None = None
+    kind: "tuple[str, str, str] | None" = None
+    """Group, version and kind of the body where it is not the resource's: a Binding, say."""
+    warnings: list[str] = field(default_factory=list)
+    """Grows as webhooks answer."""
+
+    def request(self, body: Json | None) -> Json:
+        """Return the AdmissionReview's `request`, with a new uid."""
+        resource = self.resource
+        group, version, kind = self.kind or (resource.group, resource.version, resource.kind)
+        named_kind = {"group": group, "version": version, "kind": kind}
+        named_resource = {
+            "group": resource.group,
+            "version": resource.version,
+            "resource": resource.plural,
+        }
+        request: Json = {
+            "uid": str(uuid.uuid4()),
+            "kind": named_kind,
+            "resource": named_resource,
+            "requestKind": named_kind,
+            "requestResource": named_resource,
+            "operation": self.operation,
+            "userInfo": self.user.info,
+            "object": body,
+            "oldObject": self.old,
+            "dryRun": self.dry_run,
+        }
+        if self.subresource:
+            request["subResource"] = request["requestSubResource"] = self.subresource
+        if self.namespace:
+            request["namespace"] = self.namespace
+        if name := self.name or ((body or {}).get("metadata") or {}).get("name", ""):
+            request["name"] = name
+        return request
+
+
+class _CallFailed(Exception):
+    """The webhook could not be called, or did not answer as it has to."""
+
+
+@final
+class AdmissionChain:
+    """Calls webhooks for a write. `open` before the first call, `close` after the last one."""
+
+    def __init__(
+        self,
+        store: "Store",
+        match_condition: "MatchCondition",
+        services: "Mapping[str, str]",
+    ) -> None:
+        self._store = store
+        self._match_condition = match_condition
+        self._services = services
+        self._session: aiohttp.ClientSession | None = None
+        # CA bundle, base64 as configured -> context that trusts it
+        self._contexts: dict[str, ssl.SSLContext] = {}
+
+    def open(self) -> None:
+        self._session = aiohttp.ClientSession(auto_decompress=True)
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def mutate(self, attributes: Attributes, body: Json) -> Json:
+        """Return the object after all mutating webhooks; the one given is left as it is.
+
+        Raises:
+            ApiFault: a webhook denied it, or failed and its failure policy is Fail.
+        """
+        webhooks = list(self._webhooks(MUTATING_CONFIGURATIONS, attributes))
+        invoked: set[int] = set()
+        again: set[int] = set()
+        for is_second_pass in (False, True):
+            for index, webhook in enumerate(webhooks):
+                if is_second_pass and index not in again:
+                    continue
+                if not self._is_for(webhook, attributes, body):
+                    continue
+                changed = await self._mutate_by(webhook, attributes, body)
+                if changed != body:
+                    again |= invoked
+                    invoked = set()
+                    body = changed
+                if webhook.get("reinvocationPolicy") == "IfNeeded":
+                    invoked.add(index)
+        return body
+
+    async def validate(self, attributes: Attributes, body: Json | None) -> None:
+        """Ask all validating webhooks.
+
+        Raises:
+            ApiFault: one of them denied it, or failed and its failure policy is Fail.
+        """
+        webhooks = [
+            webhook
+            for webhook in self._webhooks(VALIDATING_CONFIGURATIONS, attributes)
+            if self._is_for(webhook, attributes, body)
+        ]
+        if not webhooks:
+            return
+        faults: list[ApiFault] = []
+
+        async def ask(webhook: Json) -> None:
+            try:
+                await self._ask(webhook, attributes, body)
+            except ApiFault as fault:
+                faults.append(fault)
+
+        async with asyncio.TaskGroup() as group:
+            for webhook in webhooks:
+                group.create_task(ask(webhook))
+        if faults:
+            raise faults[0]
+
+    def _webhooks(self, configurations: "ResourceType", attributes: Attributes) -> "Iterator[Json]":
+        if attributes.resource.plural in _UNGUARDED:
+            return
+        stored = sorted(self._store.collection(configurations).all(), key=lambda each: each.key)
+        for configuration in stored:
+            for webhook in configuration.body.get("webhooks") or ():
+                if matching.matches_rules(
+                    webhook, attributes.resource, attributes.subresource, attributes.operation
+                ):
+                    yield webhook
+
+    def _is_for(self, webhook: Json, attributes: Attributes, body: Json | None) -> bool:
+        """Say whether selectors and match conditions let the request through to the webhook."""
+        if not matching.selects(
+            webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)
+        ):
+            return False
+        selector = webhook.get("objectSelector")
+        bodies = [each for each in (body, attributes.old) if each is not None]
+        if not any(matching.selects(selector, _labels(each)) for each in bodies):
+            return False
+        conditions = webhook.get("matchConditions") or ()
+        if not conditions:
+            return True
+        request = attributes.request(body)
+        try:
+            return all(self._match_condition(each["expression"], request) for each in conditions)
+        except matching.UnknownExpression as error:
+            if webhook.get("failurePolicy") == "Ignore":
+                return False
+            name = attributes.name or _name(body)
+            raise forbidden(attributes.resource, name, str(error)) from error
+
+    def _namespace_labels(self, attributes: Attributes, body: Json | None) -> "Mapping[str, str]":
+        if attributes.resource is NAMESPACES:
+            return _labels(body if body is not None else attributes.old or {})
+        if not attributes.namespace:
+            return {}
+        namespace = self._store.collection(NAMESPACES).get("", attributes.namespace)
+        return _labels(namespace.body) if namespace else {}
+
+    async def _mutate_by(self, webhook: Json, attributes: Attributes, body: Json) -> Json:
+        response = await self._ask(webhook, attributes, body)
+        patch = response.get("patch")
+        if not patch:
+            return body
+        if response.get("patchType") != "JSONPatch":
+            raise internal(
+                f'webhook returned response.patch but not response.patchType "JSONPatch": '
+                f"{response.get('patchType', '')!r}"
+            )
+        try:
+            operations = msgspec.json.decode(base64.b64decode(patch, validate=True))
+            patched = patching.apply_operations(body, operations)
+        except (
+            binascii.Error,
+            msgspec.DecodeError,
+            patching.PatchRefused,
+        ) as error:
+            raise internal(str(error)) from error
+        if not isinstance(patched, dict):
+            raise internal("the patch left no object")
+        return patched
+
+    async def _ask(self, webhook: Json, attributes: Attributes, body: Json | None) -> Json:
+        """Return the webhook's response; empty where a failure is ignored.
+
+        Raises:
+            ApiFault: denied, or failed with failure policy Fail.
+        """
+        request = attributes.request(body)
+        try:
+            response = await self._call(webhook, request)
+        except _CallFailed as error:
+            if webhook.get("failurePolicy") == "Ignore":
+                return {}
+            raise internal(f'failed calling webhook "{webhook["name"]}": {error}') from error
+        attributes.warnings.extend(_shorten(each) for each in response.get("warnings") or ())
+        if not response["allowed"]:
+            raise _denial(webhook["name"], response.get("status") or {})
+        return response
+
+    async def _call(self, webhook: Json, request: Json) -> Json:
+        assert self._session is not None, "the chain is not open"
+        client = webhook["clientConfig"]
+        timeout_s = webhook.get("timeoutSeconds", 10)
+        url, server_name = self._address(client)
+        shown = f'failed to call webhook: Post "{url}?timeout={timeout_s}s"'
+        review = {
+            "kind": "AdmissionReview",
+            "apiVersion": "admission.k8s.io/v1",
+            "request": request,
+        }
+        try:
+            async with self._session.post(
+                f"{url}?timeout={timeout_s}s",
+                data=msgspec.json.encode(review),
+                headers=_CONTENT_TYPE,
+                ssl=self._context(client.get("caBundle", "")),
+                server_hostname=server_name,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+            ) as answer:
+                status, text = answer.status, await answer.read()
+        except TimeoutError as error:
+            raise _CallFailed(f"{shown}: context deadline exceeded") from error
+        except aiohttp.ClientError as error:
+            raise _CallFailed(f"{shown}: {_go_text(error)}") from error
+        if status != 200:
+            raise _CallFailed(
+                f"failed to call webhook: an error on the server ({text[:256]!r}) has prevented the "
+                f"request from succeeding, code {status}"
+            )
+        return _checked_response(text, request["uid"])
+
+    def _address(self, client: Json) -> tuple[str, str | None]:
+        """Return the URL to call and the name that its certificate has to carry."""
+        if "url" in client:
+            return client["url"], None
+        service = client["service"]
+        key = f"{service['namespace']}/{service['name']}"
+        base = self._services.get(key)
+        if base is None:
+            raise _CallFailed(f'failed to call webhook: service "{service["name"]}" not found')
+        path = service.get("path", "")
+        return base.rstrip("/") + path, f"{service['name']}.{service['namespace']}.svc"
+
+    def _context(self, bundle: str) -> ssl.SSLContext:
+        found = self._contexts.get(bundle)
+        if found is None:
+            try:
+                pem = base64.b64decode(bundle, validate=True).decode()
+                found = ssl.create_default_context(cadata=pem or None)
+            except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
+                raise _CallFailed(f"unable to load root certificates: {error}") from error
+            self._contexts[bundle] = found
+        return found
+
+
+def _labels(body: "Mapping[str, Any]") -> "Mapping[str, str]":
+    return (body.get("metadata") or {}).get("labels") or {}
+
+
+def _name(body: Json | None) -> str:
+    name: str = ((body or {}).get("metadata") or {}).get("name", "")
+    return name
+
+
+def _shorten(warning: str) -> str:
+    return warning if len(warning) <= _MAX_WARNING else warning[:_MAX_WARNING]
+
+
+def _checked_response(text: bytes, uid: str) -> Json:
+    try:
+        review = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise _CallFailed(f"could not get REST client response: {error}") from error
+    response = review.get("response")
+    if not isinstance(response, dict):
+        raise _CallFailed("webhook response was absent")
+    if response.get("uid") != uid:
+        raise _CallFailed(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+    if not isinstance(response.get("allowed"), bool):
+        raise _CallFailed("webhook response has no `allowed`")
+    return response
+
+
+def _denial(webhook_name: str, status: Json) -> ApiFault:
+    code = status.get("code") or 0
+    message = status.get("message") or status.get("reason")
+    text = f'admission webhook "{webhook_name}" denied the request'
+    return ApiFault(
+        code if code >= 400 else 403,
+        status.get("reason") or ("" if code >= 400 else "Forbidden"),
+        f"{text}: {message}" if message else f"{text} without explanation",
+        details=status.get("details"),
+    )
+
+
+def _go_text(error: aiohttp.ClientError) -> str:
+    """Return what Go's client says about the same failure."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"tls: failed to verify certificate: x509: {error.certificate_error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        address = f"dial tcp {error.host}:{error.port}: connect"
+        if error.os_error.errno == errno.ECONNREFUSED:
+            return f"{address}: connection refused"
+        return f"{address}: {error.os_error.strerror or error}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(error)

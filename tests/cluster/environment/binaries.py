@@ -1,0 +1,99 @@
+"""The Kubernetes programs: taken from KUBEBUILDER_ASSETS, else built from `components/go.mod`.
+
+`KUBEBUILDER_ASSETS` names a directory with at least `etcd` and `kube-apiserver`, as the tools of
+kubebuilder lay it out; what it lacks of the rest is built. What is built lies in
+`build/kubernetes/<version>` and is used again while it is newer than go.mod and go.sum.
+"""
+
+import os
+import re
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ROOT = Path(__file__).resolve().parents[3]
+COMPONENTS = ROOT / "tests" / "cluster" / "components"
+
+_REQUIRED_ASSETS = ("etcd", "kube-apiserver")
+_NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    etcd: Path
+    kube_apiserver: Path
+    kube_scheduler: Path
+    kube_controller_manager: Path
+    kubectl: Path
+
+
+def find_binaries(progress: "Callable[[str], None]") -> Binaries:
+    """Return the programs, building the missing ones; `progress` gets a line per step."""
+    found = _find(_NAMES, progress)
+    return Binaries(**{name.replace("-", "_"): path for name, path in found.items()})
+
+
+def find_kubectl(progress: "Callable[[str], None]") -> Path:
+    """Return kubectl alone, which is all that somebody else's cluster needs."""
+    return _find(["kubectl"], progress)["kubectl"]
+
+
+def kubernetes_version() -> str:
+    go_mod = (COMPONENTS / "go.mod").read_text(encoding="utf-8")
+    match = re.search(r"^\tk8s\.io/kubernetes (v[\d.]+)", go_mod, re.MULTILINE)
+    if match is None:
+        raise AssertionError(f"{COMPONENTS / 'go.mod'} names no version of k8s.io/kubernetes")
+    return match[1]
+
+
+def build(directory: Path, names: "Sequence[str]", progress: "Callable[[str], None]") -> None:
+    """Run build.sh, passing its lines on as they come; its last lines are in the error."""
+    lines: list[str] = []
+    script = [str(COMPONENTS / "build.sh"), str(directory), *names]
+    with subprocess.Popen(
+        script,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                progress(line.rstrip())
+        except BaseException:
+            os.killpg(process.pid, signal.SIGTERM)  # the compiler too, not only the script
+            raise
+    if process.returncode != 0:
+        raise AssertionError(
+            f"{' '.join(script)} ended with {process.returncode}:\n{''.join(lines[-20:])}"
+        )
+
+
+def _find(names: "Sequence[str]", progress: "Callable[[str], None]") -> dict[str, Path]:
+    assets = _assets()
+    missing = [name for name in names if name not in assets]
+    directory = ROOT / "build" / "kubernetes" / kubernetes_version()
+    if missing:
+        build(directory, missing, progress)
+    return {name: assets.get(name, directory / name) for name in names}
+
+
+def _assets() -> dict[str, Path]:
+    configured = os.environ.get("KUBEBUILDER_ASSETS")
+    if not configured:
+        return {}
+    directory = Path(configured)
+    found = {name: directory / name for name in _NAMES if os.access(directory / name, os.X_OK)}
+    lacking = [name for name in _REQUIRED_ASSETS if name not in found]
+    if lacking:
+        raise AssertionError(
+            f"KUBEBUILDER_ASSETS={configured} has no executable {' and no '.join(lacking)}"
+        )
+    return found

@@ -1,0 +1,110 @@
+"""Our manifests in the real control plane, installed once for a module and removed after it."""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from manifests import constants
+from manifests.crds import build_crds
+from manifests.policy import build_annotation_policy
+from manifests.rendering import render
+from manifests.webhooks import (
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from tests.cluster.environment import client, polling
+from tests.cluster.manifests.objects import ENGINE, a_pod, permanent_objects
+from tests.cluster.manifests.stub import serve_stub
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.manifests.stub import Stub
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[str]":
+    """CRDs and roles; the value is what kubectl said when it created them, strictly validated."""
+    text = render(permanent_objects())
+    done = asyncio.run(kubectl("create", "--validate=strict", "-f", "-", stdin=text))
+    names = [f"crd/{crd['metadata']['name']}" for crd in build_crds()]
+    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    yield done.stdout
+    asyncio.run(kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text))
+
+
+@pytest.fixture
+async def pools(api: client.ApiClient, installed: str) -> "AsyncIterator[str]":
+    """The path of pools, of which none are left after the test."""
+    path = "/apis/gpu.deckhouse.io/v1alpha1/gpupools"
+    yield path
+    await api.delete(path)
+
+
+@pytest.fixture
+async def stub(control_plane: "ControlPlane") -> "AsyncIterator[Stub]":
+    async with serve_stub(control_plane) as stub:
+        yield stub
+
+
+@pytest.fixture
+async def webhooks(
+    api: client.ApiClient, control_plane: "ControlPlane", installed: str, stub: "Stub"
+) -> "AsyncIterator[Stub]":
+    """Both webhook configurations point at the stub, and are in effect."""
+    settings = WebhookSettings(
+        client=UrlClient(base_url=stub.url), ca_bundle=control_plane.ca_file.read_bytes()
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        for build in (build_mutating_configuration, build_validating_configuration):
+            await stack.enter_async_context(created(api, build(settings)))
+        probe = a_pod("default", pool="probe", name="probe")
+
+        async def both_are_called() -> bool:
+            await api.create("/api/v1/namespaces/default/pods", probe, dryRun="All")
+            return {constants.MUTATE_PODS_PATH, constants.VALIDATE_PODS_PATH} <= set(stub.paths())
+
+        await polling.eventually(both_are_called, what="calls of the webhooks")
+        stub.calls.clear()
+        yield stub
+
+
+@pytest.fixture
+async def policy(api: client.ApiClient, webhooks: "Stub") -> "AsyncIterator[None]":
+    """The policy is in effect, beside the webhooks."""
+    async with contextlib.AsyncExitStack() as stack:
+        for part in build_annotation_policy([ENGINE]):
+            await stack.enter_async_context(created(api, part))
+        probe = a_pod("default", name="probe", annotations={"gpu.deckhouse.io/devices": "{}"})
+
+        async def is_enforced() -> bool:
+            try:
+                await api.create("/api/v1/namespaces/default/pods", probe, dryRun="All")
+            except client.ApiRefused:
+                return True
+            return False
+
+        await polling.eventually(is_enforced, what="refusal by the policy")
+        yield
+
+
+@contextlib.asynccontextmanager
+async def created(api: client.ApiClient, document: "dict[str, Any]") -> "AsyncIterator[None]":
+    plural = {
+        "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+        "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    }[document["kind"]]
+    path = f"/apis/{document['apiVersion']}/{plural}"
+    await api.create(path, document, fieldValidation="Strict")
+    try:
+        yield
+    finally:
+        await api.delete(f"{path}/{document['metadata']['name']}")

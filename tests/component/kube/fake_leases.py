@@ -1,0 +1,142 @@
+"""One Lease as the API server keeps it, reached over a network that may delay, lose and break."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    ServerError,
+    Undecodable,
+    Unreachable,
+)
+from kube.leases import LeaderElection, Lease, LeaseClient, LeaseTerms
+from kube.resources import Resource
+from tests.support.loop_clock import LoopClock
+
+TERMS = LeaseTerms(namespace="gpu", name="engine")
+
+
+class FakeLeases:
+    """The stored object, with optimistic concurrency; every step is atomic."""
+
+    def __init__(self) -> None:
+        self.lease: Lease | None = None
+        self._version = 0
+
+    async def get(
+        self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
+    ) -> Lease:
+        if self.lease is None:
+            raise NotFound(404, "NotFound", name)
+        return self.lease
+
+    async def create(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        if self.lease is not None:
+            raise AlreadyExists(409, "AlreadyExists", "")
+        return self._store(body)
+
+    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        assert isinstance(body, Lease)
+        if self.lease is None:
+            raise NotFound(404, "NotFound", "")
+        if body.metadata.resource_version != self.lease.metadata.resource_version:
+            raise Conflict(409, "Conflict", "the object has been modified")
+        return self._store(body)
+
+    def delete(self) -> None:
+        self.lease = None
+
+    @property
+    def holder(self) -> str:
+        return self.lease.spec.holder_identity if self.lease else ""
+
+    def _store(self, body: object) -> Lease:
+        stored = msgspec.json.decode(msgspec.json.encode(body), type=Lease)
+        self._version += 1
+        metadata = msgspec.structs.replace(stored.metadata, resource_version=str(self._version))
+        self.lease = msgspec.structs.replace(stored, metadata=metadata)
+        return self.lease
+
+
+class BadNetwork:
+    """Between one candidate and the Lease; `trouble` is the share of calls that something befalls."""
+
+    def __init__(self, leases: FakeLeases, rng: random.Random) -> None:
+        self.trouble = 0.0
+        self._leases = leases
+        self._rng = rng
+
+    async def get(
+        self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
+    ) -> Lease:
+        await self._befall()
+        lease = await self._leases.get(resource, type_, name, namespace=namespace)
+        await self._befall()
+        return lease
+
+    async def create(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        await self._befall()
+        lease = await self._leases.create(resource, body, type_)
+        await self._befall()
+        return lease
+
+    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        await self._befall()
+        lease = await self._leases.replace(resource, body, type_)
+        await self._befall()
+        return lease
+
+    async def _befall(self) -> None:
+        rng = self._rng
+        await asyncio.sleep(rng.uniform(0, 0.2))
+        if rng.random() >= self.trouble:
+            return
+        errors: list[KubeError] = [
+            ServerError(500, "InternalError", ""),
+            Unreachable("reset", request_sent=True),
+            Undecodable("<html>"),
+        ]
+        kind = rng.choice(["late", "hang", "error", "error"])
+        if kind == "late":
+            await asyncio.sleep(rng.uniform(0, 8))
+        elif kind == "hang":
+            await asyncio.sleep(3600)
+        else:
+            raise rng.choice(errors)
+
+
+class Candidate:
+    """An election and what it called, with the times of the calls."""
+
+    def __init__(self, client: LeaseClient, name: str, clock: LoopClock | None = None) -> None:
+        self.clock = clock or LoopClock()
+        self.election = LeaderElection(
+            client, self.clock, TERMS, identity=name, rng=random.Random(name)
+        )
+        self.calls: list[tuple[str, float]] = []
+
+    async def run(self) -> None:
+        await self.election.run(self._record("started"), self._record("stopped"))
+
+    def _record(self, what: str) -> Callable[[], None]:
+        return lambda: self.calls.append((what, asyncio.get_running_loop().time()))
+
+    @property
+    def said(self) -> list[str]:
+        return [what for what, _ in self.calls]
+
+
+@asynccontextmanager
+async def running(*candidates: Candidate) -> AsyncIterator[list[asyncio.Task[None]]]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(candidate.run()) for candidate in candidates]
+        yield tasks
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,211 @@
+"""Who leads, from when, and until when."""
+
+import asyncio
+import re
+
+import pytest
+
+from kube.leases import LeaderElection, Lease, LeaseTerms
+from kube.resources import Resource
+from telemetry.metrics import REGISTRY
+from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running
+from tests.support.loop_clock import LoopClock
+
+pytestmark = pytest.mark.looptime
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+async def leases() -> FakeLeases:
+    return FakeLeases()
+
+
+def two_candidates(leases: FakeLeases) -> tuple[Candidate, Candidate]:
+    return Candidate(leases, "first"), Candidate(leases, "second")
+
+
+async def test_the_first_candidate_leads_at_once_and_stays(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        assert asyncio.get_running_loop().time() < 1
+        await asyncio.sleep(600)
+        assert first.election.is_leading()
+        assert first.said == ["started"]
+        assert REGISTRY.get_sample_value("gpu_leading") == 1
+    assert first.said == ["started", "stopped"]
+    assert not first.election.is_leading()
+    assert not first.election.leading.is_set()
+    assert REGISTRY.get_sample_value("gpu_leading") == 0
+
+
+async def test_the_record_reads_as_kubernetes_writes_it(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await asyncio.sleep(30)
+        assert isinstance(leases.lease, Lease)
+        spec = leases.lease.spec
+    assert (leases.lease.metadata.namespace, leases.lease.metadata.name) == ("gpu", "engine")
+    assert leases.lease.api_version == "coordination.k8s.io/v1"
+    assert re.fullmatch(r"first_[0-9a-f]{16}", spec.holder_identity)
+    assert spec.lease_duration_seconds == 15
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", spec.renew_time)
+    assert spec.acquire_time < spec.renew_time
+    assert spec.lease_transitions == 0
+
+
+async def test_a_second_candidate_waits_while_the_first_renews(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(300)
+            assert first.election.is_leading()
+            assert second.said == []
+
+
+async def test_a_leader_that_dies_is_followed_after_the_lease_and_not_before(
+    leases: FakeLeases,
+) -> None:
+    first, second = two_candidates(leases)
+    async with running(first) as tasks:
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(20)
+            tasks[0].cancel()  # and no release, as when a process is killed
+            death = asyncio.get_running_loop().time()
+            await second.election.leading.wait()
+            waited = asyncio.get_running_loop().time() - death
+    # From the last renewal seen, at most a pause before the death, to the look after the lease's end.
+    assert 15 - 2.4 <= waited <= 15 + 2 * 2.4
+    assert leases.lease is not None
+    assert leases.lease.spec.lease_transitions == 1
+
+
+async def test_a_released_lease_is_taken_at_once(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first) as tasks:
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(10)
+            tasks[0].cancel()
+            await asyncio.wait(tasks)
+            await first.election.release()
+            assert leases.holder == ""
+            async with asyncio.timeout(2.5):
+                await second.election.leading.wait()
+
+
+async def test_releasing_what_is_not_ours_changes_nothing(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        await second.election.release()
+        assert leases.holder == first.election.identity
+
+
+async def test_releasing_where_there_is_no_lease_is_quiet(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    await first.election.release()
+    assert leases.lease is None
+
+
+async def test_a_loop_that_stood_still_does_not_lead_on(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        first.clock.offset_s += 10.5  # nothing ran meanwhile, so nobody could clear a flag
+        assert not first.election.is_leading()
+
+
+class SlowAnswers(FakeLeases):
+    """Writes at once, and says so after `delay_s`."""
+
+    delay_s = 0.0
+
+    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        lease = await super().replace(resource, body, type_)
+        await asyncio.sleep(self.delay_s)
+        return lease
+
+
+async def test_a_slow_answer_counts_from_when_it_was_asked_for() -> None:
+    leases = SlowAnswers()
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        leases.delay_s = 4.5
+        await asyncio.sleep(60)
+        leases.delay_s = 3600
+        written = leases.lease
+        while leases.lease is written:
+            await asyncio.sleep(0.01)
+        # The last answered write was asked for 4.5 s and a pause before this one.
+        await asyncio.sleep(10 - 4.5)
+        assert not first.election.is_leading()
+
+
+@pytest.mark.parametrize("jump_s", [DAY_S, -DAY_S], ids=["forth", "back"])
+async def test_a_wall_clock_that_is_set_changes_nothing(leases: FakeLeases, jump_s: float) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(30)
+            first.clock.wall_offset_s = jump_s
+            await asyncio.sleep(30)
+            second.clock.wall_offset_s = -jump_s
+            await asyncio.sleep(60)
+            assert first.said == ["started"]
+            assert second.said == []
+
+
+async def test_two_processes_of_one_name_are_two_candidates(leases: FakeLeases) -> None:
+    twins = Candidate(leases, "same"), Candidate(leases, "same")
+    async with running(*twins):
+        await asyncio.sleep(120)
+        assert sorted(twin.election.is_leading() for twin in twins) == [False, True]
+
+
+async def test_a_deleted_lease_is_not_taken_while_its_holder_may_still_lead(
+    leases: FakeLeases,
+) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(20)
+            leases.delete()
+            for _ in range(400):
+                await asyncio.sleep(0.1)
+                assert not (first.election.is_leading() and second.election.is_leading())
+            assert first.election.is_leading() or second.election.is_leading()
+
+
+async def test_a_holder_that_asks_for_longer_gets_it(leases: FakeLeases, clock: LoopClock) -> None:
+    patient = LeaseTerms(namespace="gpu", name="engine", lease_duration_s=60, renew_deadline_s=40)
+    first = LeaderElection(leases, clock, patient, identity="patient")
+    second = Candidate(leases, "hasty")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(first.run(lambda: None, lambda: None))
+        await first.leading.wait()
+        task.cancel()
+    async with running(second):
+        await second.election.leading.wait()
+        assert asyncio.get_running_loop().time() >= 60
+
+
+@pytest.mark.parametrize("times", [(10, 10, 2), (15, 10, 5), (15, 0, 0), (15, 10, -1)])
+async def test_times_with_which_two_could_lead_are_refused(
+    times: tuple[float, float, float],
+) -> None:
+    lease, deadline, retry = times
+    with pytest.raises(ValueError, match="renew deadline"):
+        LeaseTerms(
+            namespace=TERMS.namespace,
+            name=TERMS.name,
+            lease_duration_s=lease,
+            renew_deadline_s=deadline,
+            retry_s=retry,
+        )

@@ -1,0 +1,116 @@
+"""Books with a cluster in them, and the ways that pods take through them."""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from api.annotations import ReservationNote
+from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
+from pool.books import Applicant, Books
+from pool.model import Constraints, NodeFacts, PodPhase
+from pool.placement import Placed
+from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool, at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pool.model import Demand, DeviceFacts, PodFacts, PoolFacts
+    from pool.reservation import Ended, Reservation
+
+N1 = NodeName("n1")
+N2 = NodeName("n2")
+ANYWHERE = Constraints()
+
+
+def some_books(
+    *pools: "PoolFacts",
+    devices: "Iterable[DeviceFacts]" = (),
+    nodes: "Iterable[NodeFacts | str]" = ("n1", "n2"),
+    on_end: "Callable[[Ended], None] | None" = None,
+) -> Books:
+    """Books that know these; one pool of whole cards unless pools are given."""
+    books = Books(on_end=on_end)
+    for device in devices:
+        books.index.replace_device(device)
+    for pool in pools or (a_pool(),):
+        books.index.replace_pool(pool)
+    for node in nodes:
+        books.index.replace_node(node if isinstance(node, NodeFacts) else a_node(node))
+    return books
+
+
+def cards(count: int, node: str = "n1", **changes: Any) -> "list[DeviceFacts]":
+    return [a_device(node, index, **changes) for index in range(count)]
+
+
+def pool_of(books: Books, pool: str = "whole") -> "PoolFacts":
+    facts = books.index.pool(PoolName(pool))
+    assert facts is not None
+    return facts
+
+
+def an_applicant(books: Books, demand: "Demand", *, id_: str, name: str = "p") -> Applicant:
+    pool = books.index.pool_of(demand.resource)
+    assert pool is not None
+    return Applicant(
+        id=ReservationId(id_), pool=pool, demand=demand, namespace="default", name=name
+    )
+
+
+def take_hold(
+    books: Books, demand: "Demand", *, id_: str = "r", seconds: float = 0
+) -> "Reservation":
+    """What the mutating webhook does where something is free."""
+    applicant = an_applicant(books, demand, id_=id_)
+    placed = books.plan_hold(applicant.pool, demand, ANYWHERE)
+    return books.hold(applicant, placed if isinstance(placed, Placed) else None, at(seconds))
+
+
+def note_of(reservation: "Reservation") -> ReservationNote:
+    """What the mutating webhook writes into the pod."""
+    if not reservation.holds_units:
+        return ReservationNote(id=reservation.id, pool=reservation.pool)
+    return ReservationNote(
+        id=reservation.id,
+        pool=reservation.pool,
+        node=reservation.node or "",
+        devices=reservation.devices,
+        expires_at=EPOCH + dt.timedelta(seconds=reservation.expires_at),
+    )
+
+
+def a_held_pod(books: Books, name: str = "p", units: int = 1, **changes: Any) -> "PodFacts":
+    """A pending pod whose hold went all the way: taken, tied, observed."""
+    pod = a_pod_facts(name, units, **changes)
+    reservation = take_hold(books, pod.demand, id_=f"r-{name}")
+    books.tie(reservation.id, pod.uid, name=name, now=at(0))
+    pod = a_pod_facts(name, units, **{**changes, "reservation": note_of(reservation)})
+    books.observe_pod(pod, at(0))
+    return pod
+
+
+def commit_to(
+    books: Books, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
+) -> "Reservation":
+    """What the extender's bind does before it writes."""
+    applicant = an_applicant(books, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)
+    placed = books.plan_bind(NodeName(node), applicant.pool, pod.demand, uid=pod.uid)
+    assert isinstance(placed, Placed), placed
+    return books.commit(applicant, placed, uid=pod.uid, now=at(seconds))
+
+
+def a_bound_pod(name: str = "b", *units: str, node: str = "n1", **changes: Any) -> "PodFacts":
+    """A pod that the API server shows as bound to these units; to unknown ones where none are named."""
+    fields: dict[str, Any] = {
+        "phase": PodPhase.BOUND,
+        "node": NodeName(node),
+        "devices": {"c0": units} if units else None,
+    }
+    return a_pod_facts(name, **{"units": len(units) or 1, **fields, **changes})
+
+
+def uid_of(name: str) -> PodUid:
+    return PodUid(f"uid-{name}")
+
+
+def unit_ids(*names: str) -> tuple[UnitId, ...]:
+    return tuple(UnitId(name) for name in names)

@@ -1,0 +1,21 @@
+"""A clock on the event loop's time, so that virtual time moves it; its wall clock can be set."""
+
+import asyncio
+import datetime as dt
+
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class LoopClock:
+    """`rate` makes the monotonic clock run fast or slow; `wall_offset_s` sets the wall clock."""
+
+    def __init__(self, *, rate: float = 1.0, offset_s: float = 0.0) -> None:
+        self.rate = rate
+        self.offset_s = offset_s
+        self.wall_offset_s = 0.0
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time() * self.rate + self.offset_s
+
+    def utc_now(self) -> dt.datetime:
+        return EPOCH + dt.timedelta(seconds=asyncio.get_running_loop().time() + self.wall_offset_s)

@@ -1,0 +1,215 @@
+"""Admission reviews as the API server sends them, and a desk to answer them at."""
+
+import base64
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from admission.answer import Answer
+from admission.desk import AdmissionDesk
+from api.gpupool import GPUPool
+from api.names import ReservationId
+from pool.books import Books
+from pool.catalog import Catalog
+from pool.facts import pool_facts
+from pool.model import Instant
+from tests.support.builders import a_device, a_node, at
+
+POD = {"group": "", "version": "v1", "kind": "Pod"}
+GPUPOOL = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUPool"}
+GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDevice"}
+
+
+@dataclass
+class Office:
+    """A control plane's memory, with a clock that stands still unless told otherwise."""
+
+    books: Books = field(default_factory=Books)
+    catalog: Catalog = field(default_factory=Catalog)
+    scheduler_name: str | None = "gpu-scheduler"
+    is_ready: bool = True
+    now: Instant = field(default_factory=lambda: at(0))
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def desk(self) -> AdmissionDesk:
+        return AdmissionDesk(
+            books=self.books,
+            catalog=self.catalog,
+            scheduler_name=self.scheduler_name,
+            new_id=lambda: ReservationId(f"r{next(self._numbers)}"),
+            now=lambda: self.now,
+            is_ready=lambda: self.is_ready,
+        )
+
+    def add_pool(self, name: str = "whole", **spec: Any) -> GPUPool:
+        pool = msgspec.convert(a_pool_object(name, **spec), GPUPool)
+        self.catalog.pools[pool.name] = pool
+        self.books.index.replace_pool(pool_facts(pool))
+        return pool
+
+    def add_node(self, name: str = "n1", cards: int = 2, pool: str = "whole", **facts: Any) -> None:
+        self.books.index.replace_node(a_node(name, **facts))
+        for index in range(cards):
+            self.books.index.replace_device(a_device(name, index, pool))
+
+    def ask(
+        self, webhook: Callable[[bytes, AdmissionDesk], Answer], obj: Any, **review: Any
+    ) -> "Reply":
+        return Reply(webhook(a_review(obj, **review), self.desk()))
+
+
+@dataclass
+class Reply:
+    """An answer as the API server reads it."""
+
+    answer: Answer
+
+    @property
+    def response(self) -> dict[str, Any]:
+        review = msgspec.json.decode(self.answer.body)
+        assert (review["apiVersion"], review["kind"]) == (
+            "admission.k8s.io/v1",
+            "AdmissionReview",
+        )
+        response: dict[str, Any] = review["response"]
+        return response
+
+    @property
+    def allowed(self) -> bool:
+        return bool(self.response["allowed"])
+
+    @property
+    def message(self) -> str:
+        return str(self.response["status"]["message"])
+
+    @property
+    def code(self) -> int:
+        return int(self.response["status"]["code"])
+
+    @property
+    def warnings(self) -> list[str]:
+        return list(self.response.get("warnings", []))
+
+    @property
+    def patch(self) -> list[dict[str, Any]]:
+        response = self.response
+        if "patch" not in response:
+            assert "patchType" not in response
+            return []
+        assert response["patchType"] == "JSONPatch"
+        operations: list[dict[str, Any]] = msgspec.json.decode(base64.b64decode(response["patch"]))
+        return operations
+
+    def applied_to(self, obj: dict[str, Any]) -> dict[str, Any]:
+        assert self.allowed, self.message
+        changed: dict[str, Any] = jsonpatch.JsonPatch(self.patch).apply(obj)
+        return changed
+
+
+def a_review(
+    obj: Any,
+    *,
+    kind: dict[str, str] = POD,
+    operation: str = "CREATE",
+    old: Any = None,
+    user: str = "alice",
+    groups: tuple[str, ...] = ("system:authenticated",),
+    **request: Any,
+) -> bytes:
+    found = obj.get("metadata") if isinstance(obj, dict) else None
+    meta = found if isinstance(found, dict) else {}
+    fields = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": kind,
+        "resource": {"group": kind["group"], "version": kind["version"], "resource": "things"},
+        "requestKind": kind,
+        "name": meta.get("name") or "",
+        "namespace": meta.get("namespace") or "",
+        "operation": operation,
+        "userInfo": {"username": user, "uid": "u", "groups": list(groups)},
+        "object": obj,
+        "oldObject": old,
+        "dryRun": False,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+        **request,
+    }
+    return msgspec.json.encode(
+        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
+    )
+
+
+def a_pod_object(
+    gpus: int | str | None = 1, pool: str = "whole", name: str = "p", **changes: Any
+) -> dict[str, Any]:
+    """A pod as it reaches the mutating webhook: defaulted, with requests copied from limits."""
+    resources = {"cpu": "1"}
+    if gpus is not None:
+        resources[f"gpu.deckhouse.io/{pool}"] = str(gpus)
+    spec = {
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox",
+                "resources": {"limits": dict(resources), "requests": dict(resources)},
+                "terminationMessagePath": "/dev/termination-log",
+            }
+        ],
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "serviceAccountName": "default",
+        "tolerations": [
+            {
+                "key": "node.kubernetes.io/not-ready",
+                "operator": "Exists",
+                "effect": "NoExecute",
+                "tolerationSeconds": 300,
+            }
+        ],
+        "priority": 0,
+        **changes.pop("spec", {}),
+    }
+    metadata = {"name": name, "namespace": "team-a", **changes.pop("metadata", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, **changes}
+
+
+def stored(pod: dict[str, Any], uid: str = "uid-1", name: str = "p") -> dict[str, Any]:
+    """The pod as validation sees it: with its final name and uid."""
+    return {**pod, "metadata": {**pod["metadata"], "name": name, "uid": uid}}
+
+
+def a_pool_object(name: str = "whole", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": name, "uid": f"uid-{name}", "generation": 1},
+        "spec": spec,
+    }
+
+
+def a_device_object(assignment: str | None = "whole", **changes: Any) -> dict[str, Any]:
+    status = {
+        "nodeName": "n1",
+        "inventoryID": "n1-0000:17:00.0",
+        "uuid": "GPU-1",
+        "product": "NVIDIA A100-SXM4-80GB",
+        "memoryMiB": 81920,
+        "computeCapability": "8.0",
+        "pci": {"vendor": "10de", "device": "20b2", "class": "0302", "address": "0000:17:00.0"},
+        "mig": {"capable": True, "profiles": ["1g.10gb", "2g.20gb"]},
+        "managed": True,
+        **changes.pop("status", {}),
+    }
+    annotations = {} if assignment is None else {"gpu.deckhouse.io/assignment": assignment}
+    metadata = {"name": "n1-0", "annotations": annotations, **changes.pop("metadata", {})}
+    return {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUDevice",
+        "metadata": metadata,
+        "spec": {},
+        "status": status,
+        **changes,
+    }

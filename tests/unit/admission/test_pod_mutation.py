@@ -1,0 +1,270 @@
+"""What a pool pod is given: label, toleration, affinity, spread, scheduler."""
+
+import pytest
+
+from admission.webhooks import mutate_pod
+from tests.support.reviews import Office, a_pod_object
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ON_POOL_NODES = {"key": "pool.gpu.deckhouse.io/whole", "operator": "Exists"}
+IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+
+
+def an_office(**spec: object) -> Office:
+    office = Office()
+    office.add_pool(**spec)
+    office.add_node(labels={"zone": "a"})
+    return office
+
+
+def required_terms(pod: dict) -> list:
+    return pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+
+
+def with_terms(*terms: dict) -> dict:
+    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}}
+
+
+def test_a_pool_pod_gets_its_pools_label_beside_its_own():
+    pod = a_pod_object(metadata={"labels": {"app": "train"}})
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert mutated["metadata"]["labels"] == {"app": "train", "gpu.deckhouse.io/pool": "whole"}
+
+
+def test_a_pod_without_labels_and_annotations_gets_both():
+    mutated = an_office().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+
+    assert mutated["metadata"]["labels"] == {"gpu.deckhouse.io/pool": "whole"}
+    assert list(mutated["metadata"]["annotations"]) == ["gpu.deckhouse.io/reservation"]
+
+
+def test_a_pod_that_asks_for_nothing_of_ours_is_left_alone():
+    assert an_office().ask(mutate_pod, a_pod_object(gpus=None)).patch == []
+
+
+def test_a_pod_that_asks_for_no_unit_is_left_alone():
+    assert an_office().ask(mutate_pod, a_pod_object(gpus=0)).patch == []
+
+
+def test_forged_annotations_are_taken_from_a_pod_that_asks_for_nothing_of_ours():
+    pod = a_pod_object(
+        gpus=None,
+        metadata={
+            "annotations": {
+                "gpu.deckhouse.io/reservation": "x",
+                "gpu.deckhouse.io/devices": "{}",
+                "gpu.deckhouse.io/woken": "now",
+                "example.com/a~b": "kept",
+            }
+        },
+    )
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert mutated["metadata"]["annotations"] == {"example.com/a~b": "kept"}
+
+
+def test_forged_devices_are_taken_from_a_pool_pod():
+    pod = a_pod_object(
+        metadata={"annotations": {"gpu.deckhouse.io/devices": "{}", "gpu.deckhouse.io/woken": ""}}
+    )
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert list(mutated["metadata"]["annotations"]) == ["gpu.deckhouse.io/reservation"]
+
+
+def test_the_pools_own_taints_are_tolerated_and_no_others():
+    """Defect 4: cordon, not-ready and foreign taints on the pool's nodes change nothing."""
+    office = an_office(
+        scheduling={
+            "taints": [
+                {"key": "gpu", "value": "whole", "effect": "NoSchedule"},
+                {"key": "dedicated", "effect": "NoExecute"},
+            ]
+        }
+    )
+    before = a_pod_object()
+
+    after = office.ask(mutate_pod, before).applied_to(before)
+
+    added = after["spec"]["tolerations"][len(before["spec"]["tolerations"]) :]
+    assert added == [
+        {"key": "gpu", "operator": "Equal", "value": "whole", "effect": "NoSchedule"},
+        {"key": "dedicated", "operator": "Exists", "effect": "NoExecute"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "toleration",
+    [
+        pytest.param({"operator": "Exists"}, id="everything"),
+        pytest.param({"key": "gpu", "operator": "Exists"}, id="the key"),
+        pytest.param({"key": "gpu", "value": "whole", "effect": "NoSchedule"}, id="the taint"),
+    ],
+)
+def test_a_taint_that_the_pod_tolerates_already_adds_nothing(toleration):
+    office = an_office(
+        scheduling={"taints": [{"key": "gpu", "value": "whole", "effect": "NoSchedule"}]}
+    )
+    pod = a_pod_object(spec={"tolerations": [toleration]})
+
+    assert office.ask(mutate_pod, pod).applied_to(pod)["spec"]["tolerations"] == [toleration]
+
+
+def test_a_pod_without_tolerations_gets_the_pools():
+    office = an_office(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
+    pod = a_pod_object()
+    del pod["spec"]["tolerations"]
+
+    mutated = office.ask(mutate_pod, pod).applied_to(pod)
+
+    assert mutated["spec"]["tolerations"] == [
+        {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        pytest.param({}, id="no affinity"),
+        pytest.param({"affinity": None}, id="null"),
+        pytest.param({"affinity": {}}, id="empty"),
+        pytest.param({"affinity": {"podAffinity": {"x": 1}}}, id="of pods only"),
+        pytest.param({"affinity": {"nodeAffinity": None}}, id="null of nodes"),
+        pytest.param({"affinity": {"nodeAffinity": {"preferred": [1]}}}, id="a preference only"),
+        pytest.param({"affinity": {"nodeAffinity": {REQUIRED: None}}}, id="null requirement"),
+    ],
+)
+def test_a_pod_is_sent_to_nodes_of_its_pool(affinity):
+    pod = a_pod_object(spec=affinity)
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert required_terms(mutated) == [{"matchExpressions": [ON_POOL_NODES]}]
+
+
+def test_every_alternative_of_an_affinity_requires_the_pools_nodes():
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    pod = a_pod_object(spec=with_terms({"matchExpressions": [IN_ZONE]}, by_name))
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert required_terms(mutated) == [
+        {"matchExpressions": [IN_ZONE, ON_POOL_NODES]},
+        {**by_name, "matchExpressions": [ON_POOL_NODES]},
+    ]
+
+
+def test_an_alternative_that_selects_nothing_goes_on_selecting_nothing():
+    """With our expression in it, the empty term would select every node of the pool."""
+    pod = a_pod_object(spec=with_terms({}, {"matchExpressions": [IN_ZONE]}))
+
+    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+
+    assert required_terms(mutated)[0] == {}
+
+
+def test_an_affinity_without_alternatives_is_left_for_the_api_server_to_refuse():
+    pod = a_pod_object(spec=with_terms())
+
+    assert required_terms(an_office().ask(mutate_pod, pod).applied_to(pod)) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", "gpu-scheduler"),
+        ("default-scheduler", "gpu-scheduler"),
+        ("volcano", "volcano"),
+        ("gpu-scheduler", "gpu-scheduler"),
+    ],
+)
+def test_our_scheduler_takes_pods_whose_author_chose_none(given, expected):
+    pod = a_pod_object(spec={"schedulerName": given})
+
+    assert an_office().ask(mutate_pod, pod).applied_to(pod)["spec"]["schedulerName"] == expected
+
+
+def test_the_scheduler_is_left_alone_where_the_extender_is_on_the_default_one():
+    office = an_office()
+    office.scheduler_name = None
+
+    mutated = office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+
+    assert mutated["spec"]["schedulerName"] == "default-scheduler"
+
+
+SPREAD = {"strategy": "Spread", "topologyKey": "zone"}
+
+
+def test_spread_selects_the_very_label_that_the_pod_gets():
+    """Defect 3: a selector that no pod matches spreads nothing."""
+    mutated = (
+        an_office(scheduling=SPREAD).ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    )
+
+    (constraint,) = mutated["spec"]["topologySpreadConstraints"]
+    selected = constraint["labelSelector"]["matchLabels"]
+    assert selected
+    assert selected.items() <= mutated["metadata"]["labels"].items()
+    assert (constraint["maxSkew"], constraint["topologyKey"]) == (1, "zone")
+
+
+def whens(office: Office) -> list[str]:
+    mutated = office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    return [one["whenUnsatisfiable"] for one in mutated["spec"]["topologySpreadConstraints"]]
+
+
+def test_spread_is_strict_where_every_node_of_the_pool_has_the_key():
+    assert whens(an_office(scheduling=SPREAD)) == ["DoNotSchedule"]
+
+
+def test_spread_is_a_preference_while_a_node_of_the_pool_lacks_the_key():
+    """Defect 3: a strict constraint would shut that node out."""
+    office = an_office(scheduling=SPREAD)
+    office.add_node("n2", labels={})
+
+    assert whens(office) == ["ScheduleAnyway"]
+
+
+def test_spread_is_a_preference_while_the_pool_has_no_node():
+    office = Office()
+    office.add_pool(scheduling=SPREAD)
+
+    assert whens(office) == ["ScheduleAnyway"]
+
+
+def test_spread_stands_back_behind_the_pods_own_constraint_on_the_key():
+    own = {"maxSkew": 5, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    pod = a_pod_object(spec={"topologySpreadConstraints": [own]})
+
+    mutated = an_office(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
+
+    assert mutated["spec"]["topologySpreadConstraints"] == [own]
+
+
+def test_spread_is_added_to_constraints_on_other_keys():
+    own = {"maxSkew": 5, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
+    pod = a_pod_object(spec={"topologySpreadConstraints": [own]})
+
+    mutated = an_office(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
+
+    assert [one["topologyKey"] for one in mutated["spec"]["topologySpreadConstraints"]] == [
+        "rack",
+        "zone",
+    ]
+
+
+def test_other_strategies_spread_nothing():
+    mutated = an_office().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+
+    assert "topologySpreadConstraints" not in mutated["spec"]
+
+
+def test_the_audit_log_names_pool_and_reservation():
+    reply = an_office().ask(mutate_pod, a_pod_object())
+
+    assert reply.response["auditAnnotations"] == {"pool": "whole", "reservation": "r0"}

@@ -1,0 +1,186 @@
+"""Pods that cannot work are refused with a reason, the figures, and what to do."""
+
+import pytest
+
+from admission.webhooks import mutate_pod
+from telemetry.reasons import RefusalReason
+from tests.support.reviews import Office, Reply, a_pod_object
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def an_office(**spec: object) -> Office:
+    office = Office()
+    office.add_pool(**spec)
+    office.add_node(cards=2)
+    return office
+
+
+def refused(office: Office, pod: dict, reason: RefusalReason, **review: object) -> Reply:
+    reply = office.ask(mutate_pod, pod, **review)
+    assert not reply.allowed
+    assert reply.answer.reason is reason
+    assert reply.message.startswith(f"{reason.value}: ")
+    assert len(office.books.ledger) == 0
+    return reply
+
+
+def test_a_pod_takes_units_of_one_pool():
+    pod = a_pod_object()
+    pod["spec"]["initContainers"] = [
+        {"name": "i", "resources": {"requests": {"gpu.deckhouse.io/another": "1"}}}
+    ]
+
+    reply = refused(an_office(), pod, RefusalReason.MIXED_POOLS)
+
+    assert "gpu.deckhouse.io/another, gpu.deckhouse.io/whole" in reply.message
+
+
+@pytest.mark.parametrize("amount", ["0.5", "-1", "some", "1e99999999", "9" * 5000])
+def test_units_are_whole_numbers(amount):
+    reply = refused(an_office(), a_pod_object(amount), RefusalReason.BAD_QUANTITY)
+
+    assert 'container "main"' in reply.message
+    assert "gpu.deckhouse.io/whole" in reply.message
+
+
+def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_the_pod_may_use():
+    """Defect 14."""
+    office = an_office()
+    office.add_pool("secret", access={"namespaces": ["elsewhere"]})
+    for number in range(7):
+        office.add_pool(f"p{number}")
+
+    reply = refused(office, a_pod_object(pool="a30"), RefusalReason.POOL_NOT_FOUND)
+
+    assert reply.message == (
+        "PoolNotFound: no GPU pool serves gpu.deckhouse.io/a30; the pod may use"
+        " gpu.deckhouse.io/p0, gpu.deckhouse.io/p1, gpu.deckhouse.io/p2, gpu.deckhouse.io/p3,"
+        " gpu.deckhouse.io/p4 and 3 more"
+    )
+    assert reply.code == 422
+
+
+def test_without_any_pool_the_message_says_so():
+    reply = refused(Office(), a_pod_object(), RefusalReason.POOL_NOT_FOUND)
+
+    assert "there is no pool that it may use" in reply.message
+
+
+def test_a_pool_is_found_by_its_resource_name():
+    office = Office()
+    office.add_pool("a100", resource={"name": "gpu.deckhouse.io/big"})
+    office.add_node(pool="a100")
+
+    mutated = office.ask(mutate_pod, a_pod_object(pool="big")).applied_to(a_pod_object(pool="big"))
+
+    assert mutated["metadata"]["labels"]["gpu.deckhouse.io/pool"] == "a100"
+
+
+def test_a_pool_that_is_being_deleted_takes_no_pods():
+    office = an_office()
+    office.catalog.pools["whole"] = _terminating(office)
+
+    refused(office, a_pod_object(), RefusalReason.POOL_TERMINATING)
+
+
+def _terminating(office: Office):
+    import msgspec
+
+    pool = office.catalog.pools["whole"]
+    return msgspec.structs.replace(
+        pool,
+        metadata=msgspec.structs.replace(pool.metadata, deletion_timestamp="2026-01-01T00:00:00Z"),
+    )
+
+
+def test_a_pod_that_names_its_node_is_refused():
+    reply = refused(an_office(), a_pod_object(spec={"nodeName": "n1"}), RefusalReason.NODE_PRESET)
+
+    assert "spec.nodeName is set to n1" in reply.message
+    assert "nodeSelector" in reply.message
+
+
+def test_a_pod_labelled_for_another_pool_is_refused():
+    pod = a_pod_object(metadata={"labels": {"gpu.deckhouse.io/pool": "another"}})
+
+    reply = refused(an_office(), pod, RefusalReason.CONFLICTING_SPEC)
+
+    assert 'says "another", but the pod asks for pool whole' in reply.message
+
+
+def test_a_node_selector_that_no_node_of_the_pool_can_meet_is_refused():
+    pod = a_pod_object(spec={"nodeSelector": {"pool.gpu.deckhouse.io/whole": "whole"}})
+
+    reply = refused(an_office(), pod, RefusalReason.CONFLICTING_SPEC)
+
+    assert 'nodeSelector wants pool.gpu.deckhouse.io/whole to be "whole"' in reply.message
+
+
+def test_a_node_selector_on_the_pools_nodes_is_fine():
+    pod = a_pod_object(spec={"nodeSelector": {"pool.gpu.deckhouse.io/whole": ""}})
+    office = Office()
+    office.add_pool()
+    office.add_node(labels={"pool.gpu.deckhouse.io/whole": ""})
+
+    assert office.ask(mutate_pod, pod).allowed
+
+
+def with_expressions(*alternatives: list[dict]) -> dict:
+    terms = [{"matchExpressions": expressions} for expressions in alternatives]
+    return a_pod_object(
+        spec={"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
+    )
+
+
+NOT_THE_POOL = {"key": "pool.gpu.deckhouse.io/whole", "operator": "DoesNotExist"}
+IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+
+
+def test_an_affinity_that_shuts_out_the_pools_nodes_is_refused():
+    reply = refused(
+        an_office(), with_expressions([IN_ZONE, NOT_THE_POOL]), RefusalReason.CONFLICTING_SPEC
+    )
+
+    assert "shuts out nodes with the label pool.gpu.deckhouse.io/whole" in reply.message
+
+
+def test_an_affinity_with_another_alternative_is_fine():
+    assert an_office().ask(mutate_pod, with_expressions([NOT_THE_POOL], [IN_ZONE])).allowed
+
+
+def test_more_units_than_any_node_has_are_refused_with_both_figures():
+    reply = refused(an_office(), a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
+
+    assert "asks for 3 units of gpu.deckhouse.io/whole" in reply.message
+    assert "largest node of pool whole has 2" in reply.message
+    assert "ask for at most 2" in reply.message
+
+
+def test_more_units_than_any_node_has_are_refused_behind_a_gate_too():
+    pod = a_pod_object(3, spec={"schedulingGates": [{"name": "queue"}]})
+
+    refused(an_office(), pod, RefusalReason.EXCEEDS_CAPACITY)
+
+
+def test_a_pool_without_nodes_refuses_no_size():
+    office = Office()
+    office.add_pool()
+
+    reply = office.ask(mutate_pod, a_pod_object(100))
+
+    assert reply.allowed
+    assert reply.warnings == ["the pod waits: GPU pool whole has no devices yet"]
+
+
+def test_sidecars_count_beside_the_containers():
+    """Defect 19."""
+    pod = a_pod_object(2)
+    resources = {"limits": {"gpu.deckhouse.io/whole": "1"}}
+    pod["spec"]["initContainers"] = [
+        {"name": "proxy", "restartPolicy": "Always", "resources": resources}
+    ]
+
+    reply = refused(an_office(), pod, RefusalReason.EXCEEDS_CAPACITY)
+
+    assert "asks for 3 units" in reply.message

@@ -1,0 +1,210 @@
+"""Schemas say to the API server what the models say to us, in the words that it takes."""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Annotated, Any, cast
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from api.gpudevice import GPUDevice
+from api.gpunodeinventory import GPUNodeInventory
+from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.meta import Model
+from api.schema import UnsupportedShapeError, crd_schema
+
+KINDS = [GPUPool, GPUDevice, GPUNodeInventory]
+
+TAKEN = {
+    "type",
+    "format",
+    "description",
+    "default",
+    "enum",
+    "pattern",
+    "items",
+    "properties",
+    "required",
+    "additionalProperties",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "maxItems",
+    "maxProperties",
+    "minProperties",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+}
+"""Keywords that the API server neither refuses nor drops."""
+
+
+def every_schema(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, nested in schema.get("properties", {}).items():
+        yield from every_schema(nested, f"{path}.{name}")
+    for keyword in ("items", "additionalProperties"):
+        if keyword in schema:
+            yield from every_schema(schema[keyword], f"{path}[]")
+
+
+def at(schema: dict[str, Any], path: str) -> dict[str, Any]:
+    return dict(every_schema(schema))[path]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_schema_has_a_type_and_only_keywords_that_are_taken(kind):
+    for path, schema in every_schema(crd_schema(kind)):
+        assert "type" in schema, path
+        assert set(schema) <= TAKEN, path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_list_says_how_it_is_merged(kind):
+    for path, schema in every_schema(crd_schema(kind)):
+        if schema["type"] == "array":
+            assert schema["x-kubernetes-list-type"] in {"atomic", "map", "set"}, path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_keys_of_a_list_are_fields_that_its_items_must_have(kind):
+    for path, schema in every_schema(crd_schema(kind)):
+        for key in schema.get("x-kubernetes-list-map-keys", []):
+            assert key in schema["items"]["required"], path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_object_read_back_with_the_defaults_is_the_object_that_was_written(kind):
+    schema = crd_schema(kind)
+    filled = {"metadata": {"name": "a"}, "spec": defaults_of(schema["properties"]["spec"])}
+    filled["status"] = defaults_of(schema["properties"]["status"])
+    assert msgspec.convert(filled, kind) == msgspec.convert({"metadata": {"name": "a"}}, kind)
+
+
+def defaults_of(schema: dict[str, Any]) -> dict[str, Any]:
+    properties = schema.get("properties", {})
+    return {name: nested["default"] for name, nested in properties.items() if "default" in nested}
+
+
+def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
+    assert crd_schema(GPUPool)["properties"]["spec"]["default"] == {
+        "allocation": {"mode": "Exclusive"},
+        "assignment": {"requireAnnotation": True},
+        "scheduling": {"topologyKey": "topology.kubernetes.io/zone"},
+        "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
+    }
+
+
+def test_status_that_nobody_wrote_stays_absent():
+    assert "default" not in crd_schema(GPUPool)["properties"]["status"]
+
+
+def test_optional_object_is_not_conjured_up():
+    assert "default" not in at(crd_schema(GPUPool), ".spec.assignment.autoApproveSelector")
+    assert "default" not in at(crd_schema(GPUDevice), ".status.poolRef")
+
+
+@pytest.mark.parametrize(
+    ("path", "enum"),
+    [
+        (".spec.allocation.mode", AllocationMode),
+        (".spec.scheduling.strategy", Strategy),
+        (".spec.reservation.whenExhausted", WhenExhausted),
+    ],
+)
+def test_enum_lists_and_explains_its_members(path, enum):
+    schema = at(crd_schema(GPUPool), path)
+    assert schema["enum"] == [member.value for member in enum]
+    for member in enum:
+        assert f"{member.value}: " in schema["description"]
+
+
+def test_label_selector_takes_no_operators_of_node_affinity():
+    operator = at(crd_schema(GPUPool), ".spec.nodeSelector.matchExpressions[].operator")
+    assert operator["enum"] == ["In", "NotIn", "Exists", "DoesNotExist"]
+
+
+def test_pci_ids_are_taken_in_any_case():
+    pattern = at(crd_schema(GPUPool), ".spec.deviceSelector.include.pciVendors[]")["pattern"]
+    assert pattern == "^[0-9a-fA-F]{4}$"
+
+
+def test_taint_needs_key_and_effect():
+    taint = at(crd_schema(GPUPool), ".spec.scheduling.taints[]")
+    assert taint["required"] == ["effect", "key"]
+    assert taint["properties"]["effect"]["enum"] == ["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class Colour(Enum):
+    RED = "Red"
+
+
+class Nested(Model, frozen=True):
+    """A thing inside."""
+
+    size: int = 3
+
+
+class Shapes(Model, frozen=True):
+    """Shapes that a model may have."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=9, pattern="^a$")]
+    """What it is called."""
+    count: Annotated[int, Meta(ge=1, le=5)] | None = None
+    colour: Colour = Colour.RED
+    here: Nested = Nested()
+    elsewhere: Nested | None = None
+    tags: dict[str, str] | None = None
+    numbers: list[int] | None = None
+
+
+class Holder(Model, frozen=True):
+    spec: Shapes
+    status: Nested = Nested()
+
+
+def test_model_becomes_its_schema():
+    assert crd_schema(Holder)["properties"]["spec"] == {
+        "type": "object",
+        "description": "Shapes that a model may have.",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 9, "pattern": "^a$"},
+            "count": {"type": "integer", "format": "int64", "minimum": 1, "maximum": 5},
+            "colour": {"type": "string", "enum": ["Red"], "default": "Red"},
+            "here": {**NESTED, "default": {"size": 3}},
+            "elsewhere": NESTED,
+            "tags": {"type": "object", "additionalProperties": {"type": "string"}},
+            "numbers": {
+                "type": "array",
+                "items": {"type": "integer", "format": "int64"},
+                "x-kubernetes-list-type": "set",
+            },
+        },
+    }
+
+
+NESTED = {
+    "type": "object",
+    "description": "A thing inside.",
+    "properties": {"size": {"type": "integer", "format": "int64", "default": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param(int | str, id="union of types"),
+        pytest.param(Any, id="anything"),
+        pytest.param(tuple[int, str], id="tuple of unlike items"),
+        pytest.param(float, id="fraction"),
+        pytest.param(Annotated[int, Meta(gt=0)], id="bound that is excluded"),
+        pytest.param(dict[Annotated[str, Meta(max_length=3)], str], id="limited keys"),
+    ],
+)
+def test_shape_that_cannot_be_said_is_an_error(shape):
+    odd = msgspec.defstruct("Odd", [("status", shape)], bases=(Model,), frozen=True)
+    with pytest.raises(UnsupportedShapeError):
+        crd_schema(cast("type[Model]", odd))

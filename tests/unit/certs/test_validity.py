@@ -1,0 +1,278 @@
+"""What must be made anew, when, and why: each reason by itself."""
+
+import datetime as dt
+import ipaddress
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certs.bundle import Bundle, KeyPair
+from certs.decoding import Flaw
+from certs.issuing import issue_client, issue_serving, new_key
+from certs.validity import Part, RenewalNeeded, StillGood, needs_renewal
+from tests.unit.certs.builders import (
+    DAY,
+    NOW,
+    WANTED,
+    a_bundle,
+    a_pair_by,
+    decoded,
+    pem_of,
+    renewed,
+    requirements,
+    rsa_key,
+)
+
+BUNDLE = a_bundle()
+OTHER = a_bundle()
+SECOND = dt.timedelta(seconds=1)
+LEAF_END = NOW + 365 * DAY
+CA_END = NOW + 3650 * DAY
+
+
+def flaws(bundle: Bundle, now: dt.datetime = NOW, wanted=WANTED) -> dict[Part, Flaw]:
+    match needs_renewal(bundle, wanted, now):
+        case StillGood():
+            return {}
+        case RenewalNeeded(renewals):
+            return {renewal.part: renewal.fault.flaw for renewal in renewals}
+
+
+def test_fresh_bundle_is_good_until_ninety_days_before_the_leaves_end():
+    lookahead_ends = LEAF_END - 90 * DAY
+    assert needs_renewal(BUNDLE, WANTED, NOW) == StillGood(lookahead_ends)
+    assert flaws(BUNDLE, lookahead_ends - SECOND) == {}
+
+
+def test_verdict_still_good_holds_until_its_moment_and_no_longer():
+    verdict = needs_renewal(BUNDLE, WANTED, NOW)
+    assert isinstance(verdict, StillGood)
+    assert flaws(BUNDLE, verdict.until - SECOND) == {}
+    assert flaws(BUNDLE, verdict.until) != {}
+
+
+def test_nothing_at_all_is_missing_in_every_part():
+    assert flaws(Bundle()) == {
+        Part.AUTHORITY: Flaw.MISSING,
+        Part.SERVING: Flaw.UNKNOWN_ISSUER,
+        Part.CLIENT: Flaw.UNKNOWN_ISSUER,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "want"),
+    [
+        pytest.param({"serving": KeyPair()}, {Part.SERVING: Flaw.MISSING}, id="no serving"),
+        pytest.param({"client": KeyPair()}, {Part.CLIENT: Flaw.MISSING}, id="no client"),
+        pytest.param({"authority_key_pem": b""}, {Part.AUTHORITY: Flaw.MISSING}, id="no CA key"),
+        pytest.param(
+            {"serving": replace(BUNDLE.serving, certificate_pem=b"x")},
+            {Part.SERVING: Flaw.UNDECODABLE},
+            id="garbage certificate",
+        ),
+        pytest.param(
+            {"client": replace(BUNDLE.client, key_pem=b"x")},
+            {Part.CLIENT: Flaw.UNDECODABLE},
+            id="garbage key",
+        ),
+        pytest.param(
+            {"serving": replace(BUNDLE.serving, key_pem=BUNDLE.client.key_pem)},
+            {Part.SERVING: Flaw.KEY_MISMATCH},
+            id="another's key",
+        ),
+        pytest.param(
+            {"authority_key_pem": OTHER.authority_key_pem},
+            {Part.AUTHORITY: Flaw.KEY_MISMATCH},
+            id="another CA's key",
+        ),
+        pytest.param(
+            {"authority_key_pem": pem_of(rsa_key())},
+            {Part.AUTHORITY: Flaw.WRONG_KEY_TYPE},
+            id="RSA CA key",
+        ),
+        pytest.param(
+            {"serving": a_pair_by(BUNDLE.authority, rsa_key())},
+            {Part.SERVING: Flaw.WRONG_KEY_TYPE},
+            id="RSA leaf",
+        ),
+        pytest.param(
+            {"serving": OTHER.serving}, {Part.SERVING: Flaw.UNKNOWN_ISSUER}, id="another CA's leaf"
+        ),
+        pytest.param(
+            {"client": OTHER.client},
+            {Part.CLIENT: Flaw.UNKNOWN_ISSUER},
+            id="another CA's client",
+        ),
+        pytest.param(
+            {"serving": BUNDLE.client}, {Part.SERVING: Flaw.WRONG_USAGE}, id="client's as server's"
+        ),
+        pytest.param(
+            {"client": BUNDLE.serving}, {Part.CLIENT: Flaw.WRONG_USAGE}, id="server's as client's"
+        ),
+    ],
+)
+def test_each_flaw_concerns_its_own_part_only(changes, want: dict[Part, Flaw]):
+    assert flaws(replace(BUNDLE, **changes)) == want
+
+
+def test_leaf_in_place_of_the_authority_is_no_authority():
+    bundle = replace(
+        BUNDLE,
+        trust_pem=BUNDLE.serving.certificate_pem,
+        authority_key_pem=BUNDLE.serving.key_pem,
+    )
+    assert flaws(bundle)[Part.AUTHORITY] is Flaw.NOT_AN_AUTHORITY
+
+
+@pytest.mark.parametrize(
+    ("wanted", "want"),
+    [
+        pytest.param(
+            requirements(dns_names=(*WANTED.dns_names, "new.example.org")),
+            {Part.SERVING: Flaw.NAMES_MISSING},
+            id="DNS name",
+        ),
+        pytest.param(
+            requirements(ip_addresses=(ipaddress.ip_address("10.0.0.1"),)),
+            {Part.SERVING: Flaw.NAMES_MISSING},
+            id="address",
+        ),
+        pytest.param(
+            requirements(client_name="other"), {Part.CLIENT: Flaw.NAMES_MISSING}, id="client"
+        ),
+        pytest.param(requirements(dns_names=WANTED.dns_names[:1]), {}, id="fewer names are wanted"),
+    ],
+)
+def test_names_that_are_wanted_must_be_there(wanted, want: dict[Part, Flaw]):
+    assert flaws(BUNDLE, wanted=wanted) == want
+
+
+def test_missing_names_are_named():
+    verdict = needs_renewal(BUNDLE, requirements(dns_names=("a.org", "b.org")), NOW)
+    assert isinstance(verdict, RenewalNeeded)
+    assert verdict.renewals[0].fault.detail == "the certificate lacks a.org, b.org"
+
+
+@pytest.mark.parametrize(
+    ("now", "want"),
+    [
+        pytest.param(LEAF_END - 90 * DAY, Flaw.EXPIRING, id="lookahead begins"),
+        pytest.param(LEAF_END - SECOND, Flaw.EXPIRING, id="last second"),
+        pytest.param(LEAF_END, Flaw.EXPIRED, id="end"),
+        pytest.param(NOW - dt.timedelta(hours=1, seconds=1), Flaw.NOT_YET_VALID, id="before it"),
+    ],
+)
+def test_leaf_is_judged_by_the_clock(now: dt.datetime, want: Flaw):
+    assert flaws(BUNDLE, now)[Part.SERVING] is want
+    assert flaws(BUNDLE, now)[Part.CLIENT] is want
+
+
+@pytest.mark.parametrize(
+    ("now", "want"),
+    [
+        pytest.param(CA_END - 90 * DAY - SECOND, None, id="before the lookahead"),
+        pytest.param(CA_END - 90 * DAY, Flaw.EXPIRING, id="lookahead begins"),
+        pytest.param(CA_END, Flaw.EXPIRED, id="end"),
+        pytest.param(NOW - dt.timedelta(hours=1, seconds=1), Flaw.NOT_YET_VALID, id="before it"),
+    ],
+)
+def test_authority_is_judged_by_the_clock(now: dt.datetime, want: Flaw | None):
+    assert flaws(BUNDLE, now).get(Part.AUTHORITY) is want
+
+
+def test_clock_an_hour_behind_is_good():
+    assert flaws(BUNDLE, NOW - dt.timedelta(hours=1)) == {}
+
+
+@pytest.mark.parametrize("lifetime", [dt.timedelta(minutes=3), dt.timedelta(hours=6), 30 * DAY])
+def test_lookahead_is_at_most_a_third_of_the_lifetime(lifetime: dt.timedelta):
+    wanted = requirements(leaf_lifetime=lifetime)
+    bundle = a_bundle(wanted)
+    assert needs_renewal(bundle, wanted, NOW) == StillGood(NOW + lifetime * 2 / 3)
+
+
+class TestSuccession:
+    """A CA ends: its successor is trusted first, signs later, and then the old one goes."""
+
+    start = CA_END - 90 * DAY
+    leaves_made = start - 10 * DAY
+    # leaves so young that their own end plays no part
+    old = replace(
+        BUNDLE,
+        serving=issue_serving(
+            decoded(BUNDLE.authority), new_key(), serial=1, now=leaves_made, wanted=WANTED
+        ),
+        client=issue_client(
+            decoded(BUNDLE.authority), new_key(), serial=2, now=leaves_made, wanted=WANTED
+        ),
+    )
+    both = renewed(old, now=start)
+
+    def test_authority_alone_is_replaced_and_the_leaves_stay(self):
+        assert flaws(self.old, self.start) == {Part.AUTHORITY: Flaw.EXPIRING}
+        assert self.both.serving == self.old.serving
+        assert self.both.client == self.old.client
+        assert self.both.trust_pem.endswith(self.old.trust_pem)
+        assert self.both.trust_pem != self.old.trust_pem
+
+    def test_leaves_of_the_old_one_are_good_for_thirty_days(self):
+        switch = self.start + 30 * DAY
+        assert needs_renewal(self.both, WANTED, self.start) == StillGood(switch)
+        assert flaws(self.both, switch) == {
+            Part.SERVING: Flaw.RETIRING_ISSUER,
+            Part.CLIENT: Flaw.RETIRING_ISSUER,
+        }
+
+    def test_leaf_that_enters_its_lookahead_meanwhile_waits_for_the_switch(self):
+        made = self.start - 270 * DAY
+        aging = replace(
+            self.both,
+            serving=issue_serving(
+                decoded(BUNDLE.authority), new_key(), serial=3, now=made, wanted=WANTED
+            ),
+        )
+        lookahead_begins = made + 275 * DAY
+        assert flaws(aging, lookahead_begins + DAY) == {}
+        assert flaws(aging, self.start + 30 * DAY)[Part.SERVING] is Flaw.RETIRING_ISSUER
+
+    def test_leaf_that_would_end_before_the_switch_does_not_wait(self):
+        made = self.start - 350 * DAY
+        ending = replace(
+            self.both,
+            serving=issue_serving(
+                decoded(BUNDLE.authority), new_key(), serial=3, now=made, wanted=WANTED
+            ),
+        )
+        assert flaws(ending, self.start) == {Part.SERVING: Flaw.EXPIRING}
+
+    def test_old_authority_is_dropped_at_its_end(self):
+        switched = renewed(self.both, now=self.start + 30 * DAY)
+        assert needs_renewal(switched, WANTED, self.start + 31 * DAY) == StillGood(CA_END)
+        assert flaws(switched, CA_END) == {Part.RETIRED: Flaw.RETIRED}
+
+
+def test_authority_replaced_early_is_dropped_after_ninety_days():
+    lost = replace(BUNDLE, authority_key_pem=b"")
+    both = renewed(lost)
+    switched = renewed(both, now=NOW + 30 * DAY)
+    assert switched.serving != both.serving
+    assert flaws(switched, NOW + 90 * DAY - SECOND) == {}
+    assert flaws(switched, NOW + 90 * DAY) == {Part.RETIRED: Flaw.RETIRED}
+
+
+def test_foreign_leaf_among_the_trusted_is_dropped_at_once():
+    bundle = replace(BUNDLE, trust_pem=BUNDLE.trust_pem + OTHER.serving.certificate_pem)
+    assert flaws(bundle) == {Part.RETIRED: Flaw.RETIRED}
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(BUNDLE.as_secret())),
+        st.binary(max_size=40) | st.sampled_from(sorted(BUNDLE.as_secret().values())),
+    )
+)
+def test_whatever_a_secret_holds_there_is_a_verdict(data: dict[str, bytes]):
+    bundle = Bundle.from_secret({**BUNDLE.as_secret(), **data})
+    assert isinstance(needs_renewal(bundle, WANTED, NOW), RenewalNeeded | StillGood)

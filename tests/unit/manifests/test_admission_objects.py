@@ -1,0 +1,83 @@
+"""Promises of the webhook configurations and the policy that a golden file does not explain."""
+
+from typing import Any
+
+import pytest
+
+from api.names import ENGINE_ANNOTATIONS
+from manifests import constants
+from manifests.policy import build_annotation_policy
+from manifests.webhooks import (
+    ServiceClient,
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+
+URL = UrlClient(base_url="https://127.0.0.1:1/")
+
+
+def webhooks(settings: WebhookSettings) -> list[dict[str, Any]]:
+    return [
+        *build_mutating_configuration(settings)["webhooks"],
+        *build_validating_configuration(settings)["webhooks"],
+    ]
+
+
+def test_mutating_configuration_sorts_after_usual_names():
+    usual = ["istio-sidecar-injector", "vault-agent-injector", "webhook", "yunikorn", "zebra"]
+    assert max([*usual, constants.MUTATING_CONFIGURATION]) == constants.MUTATING_CONFIGURATION
+
+
+def test_every_webhook_fails_closed_within_seconds_and_under_a_condition():
+    for webhook in webhooks(WebhookSettings(client=URL)):
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["timeoutSeconds"] <= 5
+        assert webhook["matchConditions"]
+
+
+def test_no_webhook_depends_on_a_label_that_a_user_may_set():
+    for webhook in webhooks(WebhookSettings(client=URL)):
+        assert "objectSelector" not in webhook
+
+
+def test_pod_webhooks_leave_out_the_namespaces_of_the_settings():
+    settings = WebhookSettings(client=URL, excluded_namespaces=("b", "a", "b"))
+    selectors = [
+        webhook["namespaceSelector"]["matchExpressions"][0]["values"]
+        for webhook in webhooks(settings)
+        if webhook["name"] == constants.PODS_WEBHOOK
+    ]
+    assert selectors == [["a", "b"], ["a", "b"]]
+
+
+def test_missing_authority_leaves_room_for_its_injection():
+    for webhook in webhooks(WebhookSettings(client=ServiceClient())):
+        assert "caBundle" not in webhook["clientConfig"]
+
+
+def test_every_path_is_one_that_the_server_serves():
+    paths = {
+        webhook["clientConfig"]["service"]["path"]
+        for webhook in webhooks(WebhookSettings(client=ServiceClient()))
+    }
+    assert paths == {
+        constants.MUTATE_PODS_PATH,
+        constants.VALIDATE_PODS_PATH,
+        constants.VALIDATE_POOLS_PATH,
+        constants.VALIDATE_DEVICES_PATH,
+    }
+
+
+@pytest.mark.parametrize("annotation", ENGINE_ANNOTATIONS)
+def test_policy_names_every_annotation_of_ours(annotation):
+    policy, _ = build_annotation_policy(["us"])
+    [forged] = [v for v in policy["spec"]["variables"] if v["name"] == "forged"]
+    assert f"'{annotation}'" in forged["expression"]
+
+
+@pytest.mark.parametrize("usernames", [[], [""], ["it's"], ["a\\b"], ["a\nb"]])
+def test_policy_needs_user_names_that_it_can_spell(usernames):
+    with pytest.raises(ValueError, match="user name"):
+        build_annotation_policy(usernames)

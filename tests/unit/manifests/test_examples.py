@@ -1,0 +1,90 @@
+"""Examples speak the language of the models and of the schemas."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
+from manifests.crds import build_crds
+from manifests.example_files import example_names, example_text, load_example
+
+MODELS = {"GPUDevice": GPUDevice, "GPUPool": GPUPool}
+SCHEMAS = {
+    crd["spec"]["names"]["kind"]: crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for crd in build_crds()
+}
+OURS = [
+    pytest.param(document, id=name)
+    for name in example_names()
+    for document in load_example(name)
+    if document["kind"] in MODELS
+]
+
+
+def unknown_fields(value: Any, schema: dict[str, Any], path: str = "") -> list[str]:
+    if isinstance(value, list):
+        return [
+            fault
+            for index, item in enumerate(value)
+            for fault in unknown_fields(item, schema["items"], f"{path}[{index}]")
+        ]
+    if not isinstance(value, dict) or "properties" not in schema:
+        return []
+    known = schema["properties"]
+    return [f"{path}.{key}" for key in value if key not in known] + [
+        fault
+        for key, nested in value.items()
+        if key in known
+        for fault in unknown_fields(nested, known[key], f"{path}.{key}")
+    ]
+
+
+def test_there_is_an_example_of_each_mode_and_of_a_workload():
+    modes = {
+        document["spec"]["allocation"]["mode"]
+        for name in example_names()
+        for document in load_example(name)
+        if document["kind"] == "GPUPool"
+    }
+    assert modes == {"Exclusive", "MIG", "TimeSlice"}
+    assert {"pod", "deployment", "gpudevice"} <= set(example_names())
+
+
+@pytest.mark.parametrize("document", OURS)
+def test_example_has_only_fields_that_the_schema_knows(document):
+    assert unknown_fields(document, SCHEMAS[document["kind"]]) == []
+
+
+@pytest.mark.parametrize("document", OURS)
+def test_example_is_what_the_model_reads_and_writes(document):
+    model = MODELS[document["kind"]]
+    decoded = msgspec.convert(document, model)
+    assert msgspec.convert(msgspec.to_builtins(decoded), model) == decoded
+
+
+@pytest.mark.parametrize("name", ["pod", "deployment"])
+def test_workload_asks_for_a_pool_of_the_examples(name):
+    pools = {
+        msgspec.convert(document, GPUPool).resource_name
+        for example in example_names()
+        for document in load_example(example)
+        if document["kind"] == "GPUPool"
+    }
+    [document] = load_example(name)
+    spec = document["spec"]["template"]["spec"] if name == "deployment" else document["spec"]
+    asked = [key for key in spec["containers"][0]["resources"]["limits"] if "/" in key]
+    assert len(asked) == 1
+    assert asked[0] in pools
+
+
+def test_text_keeps_its_comments():
+    assert example_text("pod").startswith("# ")
+
+
+def test_unknown_example_is_named_with_those_that_exist():
+    with pytest.raises(
+        ValueError, match="there is no example 'x'; there are deployment, gpudevice"
+    ):
+        load_example("x")

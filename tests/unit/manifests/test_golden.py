@@ -1,0 +1,93 @@
+"""What the builders give is what was read and approved: `UPDATE_GOLDEN=1` rewrites the files."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests import rbac
+from manifests.crds import build_crds
+from manifests.policy import build_annotation_policy
+from manifests.rendering import render
+from manifests.scheduler_config import (
+    ApiConnection,
+    Extender,
+    ExtenderTls,
+    LeaderElection,
+    build_extender_snippet,
+    build_scheduler_configuration,
+)
+from manifests.webhooks import (
+    ServiceClient,
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+
+IN_CLUSTER = WebhookSettings(client=ServiceClient())
+BESIDE_CLUSTER = WebhookSettings(
+    client=UrlClient(base_url="https://127.0.0.1:8443/"), ca_bundle=b"a certificate"
+)
+EXTENDER = Extender(
+    base_url="https://gpu-control-plane.gpu-control-plane.svc",
+    tls=ExtenderTls(ca_file="/tls/ca.crt", cert_file="/tls/tls.crt", key_file="/tls/tls.key"),
+)
+RULES = [
+    rbac.Rule(resources=("pods",), verbs=("watch", "list")),
+    rbac.Rule(resources=("pods/binding",), verbs=("create",)),
+    rbac.Rule(resources=("nodes", "pods"), verbs=("get", "list", "watch")),
+]
+
+DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "crds": build_crds,
+    "webhooks-service": lambda: [
+        build_mutating_configuration(IN_CLUSTER),
+        build_validating_configuration(IN_CLUSTER),
+    ],
+    "webhooks-url": lambda: [
+        build_mutating_configuration(BESIDE_CLUSTER),
+        build_validating_configuration(BESIDE_CLUSTER),
+    ],
+    "annotation-policy": lambda: build_annotation_policy(["system:serviceaccount:gpu:engine"]),
+    "rbac": lambda: rbac.build_rbac(RULES, namespaced_rules=RULES[1:2]),
+    "user-roles": rbac.build_user_roles,
+    "scheduler-rbac": rbac.build_scheduler_rbac,
+    "scheduler-configuration": lambda: [
+        build_scheduler_configuration(EXTENDER, leader_election=LeaderElection())
+    ],
+    "scheduler-configuration-beside-cluster": lambda: [
+        build_scheduler_configuration(
+            Extender(base_url="http://127.0.0.1:8080"),
+            connection=ApiConnection(kubeconfig="kubeconfig"),
+            percentage_of_nodes_to_score=100,
+        )
+    ],
+    "extender-snippet": lambda: [
+        build_extender_snippet(EXTENDER, ["gpu.deckhouse.io/b", "gpu.deckhouse.io/a"])
+    ],
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_manifest_is_as_approved(name):
+    rendered = render(DOCUMENTS[name]())
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        GOLDEN.mkdir(exist_ok=True)
+        path.write_text(rendered, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == rendered
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_rendering_loses_nothing(name):
+    assert list(yaml.safe_load_all(render(DOCUMENTS[name]()))) == DOCUMENTS[name]()
+
+
+def test_no_golden_file_is_left_over():
+    assert {path.stem for path in GOLDEN.glob("*")} == set(DOCUMENTS)

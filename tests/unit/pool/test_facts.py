@@ -1,0 +1,219 @@
+"""From the API's kinds to the facts that the core keeps."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.annotations import ReservationNote, encode_devices
+from api.core import Node, Pod, Taint
+from api.gpudevice import GPUDevice
+from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
+from pool.catalog import Catalog
+from pool.facts import device_facts, node_facts, pod_facts, pool_facts
+from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
+from tests.support.books import unit_ids
+
+NOTE = ReservationNote(id="r", pool="a100", expires_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+
+
+def a_gpupool(name: str = "a100", **spec: Any) -> GPUPool:
+    return msgspec.convert({"metadata": {"name": name, "uid": "u"}, "spec": spec}, GPUPool)
+
+
+def a_gpudevice(labels: dict[str, str] | None = None, **status: Any) -> GPUDevice:
+    known = {"nodeName": "n1", "uuid": "GPU-1", "poolRef": {"name": "a100"}}
+    return msgspec.convert(
+        {"metadata": {"name": "d1", "labels": labels}, "status": {**known, **status}}, GPUDevice
+    )
+
+
+def a_pod(
+    limits: dict[str, Any] | None = None,
+    *,
+    annotations: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> Pod:
+    asked = {"gpu.deckhouse.io/a100": "1"} if limits is None else limits
+    container = {"name": "c0", "resources": {"limits": asked}}
+    metadata = {"name": "p", "namespace": "ns", "uid": "u", "annotations": annotations}
+    return msgspec.convert(
+        {"metadata": metadata, "spec": {"containers": [container], **spec}, "status": status or {}},
+        Pod,
+    )
+
+
+def facts_of(pod: Pod) -> PodFacts:
+    facts = pod_facts(pod)
+    assert facts is not None
+    return facts
+
+
+def test_a_pool_with_defaults() -> None:
+    facts = pool_facts(a_gpupool())
+    assert (facts.name, facts.resource, facts.ttl_s) == ("a100", "gpu.deckhouse.io/a100", 120)
+    assert (facts.mode, facts.slices_per_device) == (AllocationMode.EXCLUSIVE, 1)
+    assert facts.when_exhausted is WhenExhausted.PEND
+    assert not facts.is_terminating
+
+
+@pytest.mark.parametrize(
+    ("mode", "want"),
+    [
+        (AllocationMode.EXCLUSIVE, Strategy.LEAST_FRAGMENTATION),
+        (AllocationMode.MIG, Strategy.LEAST_FRAGMENTATION),
+        (AllocationMode.TIME_SLICE, Strategy.BIN_PACK),
+    ],
+)
+def test_the_strategy_depends_on_the_mode_where_none_is_set(
+    mode: AllocationMode, want: Strategy
+) -> None:
+    assert pool_facts(a_gpupool(allocation={"mode": mode.value})).strategy is want
+
+
+def test_a_pool_with_everything_set() -> None:
+    pool = a_gpupool(
+        resource={"name": "gpu.deckhouse.io/big"},
+        allocation={"mode": "TimeSlice", "slicesPerDevice": 4},
+        scheduling={"strategy": "Spread"},
+        reservation={"ttl": "30s", "whenExhausted": "Reject"},
+    )
+    assert pool_facts(pool) == PoolFacts(
+        name=pool.name,
+        uid="u",
+        resource="gpu.deckhouse.io/big",
+        mode=AllocationMode.TIME_SLICE,
+        strategy=Strategy.SPREAD,
+        ttl_s=30,
+        when_exhausted=WhenExhausted.REJECT,
+        slices_per_device=4,
+    )
+
+
+def test_a_pool_that_is_being_deleted_is_terminating() -> None:
+    raw = {"metadata": {"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}}
+    assert pool_facts(msgspec.convert(raw, GPUPool)).is_terminating
+
+
+def test_a_device_in_a_pool() -> None:
+    device = a_gpudevice(mig={"instances": [{"profile": "1g.10gb", "uuid": "MIG-a"}]})
+    assert device_facts(device) == DeviceFacts(
+        name=device.name,
+        node=device.node,
+        uuid="GPU-1",
+        pool=pool_facts(a_gpupool()).name,
+        mig_instances=(("1g.10gb", "MIG-a"),),
+    )
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(a_gpudevice({"gpu.deckhouse.io/ignore": "True"}), id="ignored"),
+        pytest.param(a_gpudevice(managed=False), id="not managed"),
+        pytest.param(a_gpudevice(poolRef=None), id="not assigned"),
+    ],
+)
+def test_a_device_that_is_kept_out_is_in_no_pool(device: GPUDevice) -> None:
+    assert device_facts(device).pool is None
+
+
+@pytest.mark.parametrize(("status", "want"), [("True", False), ("False", True), ("Unknown", False)])
+def test_a_device_is_faulted_when_it_is_known_to_be_unhealthy(status: str, want: bool) -> None:
+    device = a_gpudevice(conditions=[{"type": "Healthy", "status": status}])
+    assert device_facts(device).is_faulted is want
+
+
+def test_a_node() -> None:
+    raw = {
+        "metadata": {"name": "n1", "labels": {"zone": "a"}},
+        "spec": {"unschedulable": True, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    facts = node_facts(msgspec.convert(raw, Node))
+    assert facts == NodeFacts(
+        name=facts.name,
+        is_ready=True,
+        is_cordoned=True,
+        labels={"zone": "a"},
+        taints=(Taint(key="k", effect="NoSchedule"),),
+    )
+    assert not facts.is_placeable
+
+
+def test_a_node_that_does_not_say_that_it_is_ready_is_not() -> None:
+    facts = node_facts(msgspec.convert({"metadata": {"name": "n1"}}, Node))
+    assert (facts.is_ready, facts.labels, facts.taints) == (False, {}, ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "want"),
+    [
+        ({}, {"phase": "Pending"}, PodPhase.PENDING),
+        ({"nodeName": "n1"}, {"phase": "Pending"}, PodPhase.BOUND),
+        ({"nodeName": "n1"}, {"phase": "Running"}, PodPhase.BOUND),
+        ({"nodeName": "n1"}, {"phase": "Succeeded"}, PodPhase.ENDED),
+        ({}, {"phase": "Failed"}, PodPhase.ENDED),
+    ],
+)
+def test_the_phase_of_a_pod_for_accounting(
+    spec: dict[str, Any], status: dict[str, Any], want: PodPhase
+) -> None:
+    assert facts_of(a_pod(status=status, **spec)).phase is want
+
+
+def test_a_pod_tells_its_devices_and_its_reservation() -> None:
+    devices = {"c0": unit_ids("GPU-1")}
+    facts = facts_of(
+        a_pod(
+            annotations={
+                DEVICES_ANNOTATION: encode_devices(devices),
+                RESERVATION_ANNOTATION: NOTE.encode(),
+            },
+            status={"nominatedNodeName": "n2"},
+            priority=7,
+            nodeName="n1",
+        )
+    )
+    assert (facts.devices, facts.reservation, facts.ref) == (devices, NOTE, "ns/p")
+    assert (facts.node, facts.nominated_node, facts.priority) == ("n1", "n2", 7)
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[]", '{"c0": "GPU-1"}', '{"c0": [1]}', "null"])
+def test_devices_that_cannot_be_read_are_unknown(text: str) -> None:
+    assert facts_of(a_pod(annotations={DEVICES_ANNOTATION: text})).devices is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", '{"id": "r"}', '{"id": "r", "pool": "p", "expiresAt": "2026-01-01T00:00:00"}'],
+)
+def test_a_reservation_that_cannot_be_read_is_none(text: str) -> None:
+    assert facts_of(a_pod(annotations={RESERVATION_ANNOTATION: text})).reservation is None
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        pytest.param({"cpu": "1"}, id="no pool"),
+        pytest.param({"gpu.deckhouse.io/a100": "0"}, id="no unit"),
+        pytest.param({"gpu.deckhouse.io/a100": "x"}, id="no number"),
+        pytest.param({"gpu.deckhouse.io/a": 1, "gpu.deckhouse.io/b": 1}, id="two pools"),
+    ],
+)
+def test_a_pod_that_asks_for_no_unit_of_a_single_pool_is_not_kept(limits: dict[str, Any]) -> None:
+    assert pod_facts(a_pod(limits)) is None
+
+
+def test_the_catalog_serves_a_resource_by_the_first_pool_by_name() -> None:
+    catalog = Catalog()
+    for name in ("b", "a"):
+        pool = a_gpupool(name, resource={"name": "gpu.deckhouse.io/x"})
+        catalog.pools[pool.name] = pool
+    found = catalog.by_resource("gpu.deckhouse.io/x")
+    assert found is not None
+    assert found.name == "a"
+    assert catalog.by_resource("gpu.deckhouse.io/y") is None

@@ -1,0 +1,238 @@
+"""What the index remembers, and what it says has changed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
+from pool.claims import Claims
+from pool.index import Changes, DeviceIndex
+from tests.support.books import N1, N2, a_bound_pod, a_held_pod, cards, some_books
+from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
+
+WHOLE = PoolName("whole")
+D0 = DeviceName("n1-0")
+
+
+def an_index(*devices) -> DeviceIndex:
+    index = some_books(devices=devices or cards(1)).index
+    index.take_changes()
+    return index
+
+
+def changes(devices=(), pools=(), nodes=()) -> Changes:
+    return Changes(frozenset(devices), frozenset(pools), frozenset(nodes))
+
+
+def masks(index: DeviceIndex) -> tuple[int, int]:
+    entry = index.device(D0)
+    assert entry is not None
+    return entry.observed, entry.assumed
+
+
+def served(index: DeviceIndex, resource: str) -> PoolName | None:
+    pool = index.pool_of(resource)
+    return pool.name if pool is not None else None
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda index: index.replace_device(a_device()), id="device"),
+        pytest.param(lambda index: index.replace_pool(a_pool()), id="pool"),
+        pytest.param(lambda index: index.replace_node(a_node()), id="node"),
+        pytest.param(lambda index: index.discard_device(DeviceName("ghost")), id="no device"),
+        pytest.param(lambda index: index.discard_pool(PoolName("ghost")), id="no pool"),
+        pytest.param(lambda index: index.discard_node(NodeName("ghost")), id="no node"),
+        pytest.param(lambda index: index.set_observed(PodUid("x"), ()), id="no claim"),
+        pytest.param(
+            lambda index: index.set_assumed(ReservationId("x"), (UnitId("elsewhere"),)),
+            id="claim on an unknown card",
+        ),
+        pytest.param(
+            lambda index: index.set_unaccounted(PodUid("x"), ("r", N1), 0), id="no unaccounted pod"
+        ),
+    ],
+)
+def test_what_is_known_already_changes_nothing(write) -> None:
+    index = an_index()
+    before = index.generation
+    write(index)
+    assert index.generation == before
+    assert index.take_changes() == changes()
+
+
+@pytest.mark.parametrize(
+    ("write", "want"),
+    [
+        pytest.param(
+            lambda index: index.replace_device(a_device(is_faulted=True)),
+            changes([D0], [WHOLE], [N1]),
+            id="fault",
+        ),
+        pytest.param(
+            lambda index: index.replace_device(a_device(node="n2", name=D0)),
+            changes([D0], [WHOLE], [N1, N2]),
+            id="move",
+        ),
+        pytest.param(
+            lambda index: index.discard_device(D0), changes([D0], [WHOLE], [N1]), id="device gone"
+        ),
+        pytest.param(
+            lambda index: index.replace_device(a_device(index=1, pool=None)),
+            changes(["n1-1"], [], [N1]),
+            id="device in no pool",
+        ),
+        pytest.param(
+            lambda index: index.discard_pool(WHOLE), changes([D0], [WHOLE], [N1]), id="pool gone"
+        ),
+        pytest.param(
+            lambda index: index.replace_pool(a_pool(ttl_s=5)),
+            changes([D0], [WHOLE], [N1]),
+            id="pool changed",
+        ),
+        pytest.param(
+            lambda index: index.replace_node(a_node(is_cordoned=True)),
+            changes([], [WHOLE], [N1]),
+            id="cordon",
+        ),
+        pytest.param(
+            lambda index: index.discard_node(N1), changes([], [WHOLE], [N1]), id="node gone"
+        ),
+        pytest.param(
+            lambda index: index.set_observed(PodUid("x"), (UnitId("GPU-n1-0"),)),
+            changes([D0], [WHOLE]),
+            id="bound pod",
+        ),
+        pytest.param(
+            lambda index: index.set_unaccounted(PodUid("x"), (a_pool().resource, N1), 2),
+            changes([], [WHOLE]),
+            id="unaccounted pod",
+        ),
+        pytest.param(
+            lambda index: index.replace_device(a_device(index=1, uuid="GPU-n1-0")),
+            changes([D0, "n1-1"], [WHOLE], [N1]),
+            id="second card with the uuid",
+        ),
+    ],
+)
+def test_a_change_is_told_once(write, want: Changes) -> None:
+    index = an_index()
+    before = index.generation
+    write(index)
+    assert index.take_changes() == want
+    assert index.take_changes() == changes()
+    assert index.generation > before
+
+
+def test_a_claim_on_a_card_in_no_pool_is_noted() -> None:
+    index = an_index(a_device(pool=None))
+    index.set_observed(PodUid("x"), (UnitId("GPU-n1-0"),))
+    assert masks(index) == (0, 0)
+    index.replace_device(a_device())
+    assert masks(index) == (1, 0)
+
+
+def test_a_node_that_changes_touches_only_pools_with_cards_there() -> None:
+    index = an_index(a_device(), a_device(index=1, pool=None), *cards(1, "n2", pool="other"))
+    index.replace_node(a_node("n1", is_ready=False))
+    assert index.take_changes().pools == {WHOLE}
+
+
+def test_the_pools_of_a_node_are_those_with_an_object_and_a_card_there() -> None:
+    index = an_index(a_device(), a_device(index=1, pool=None), a_device(index=2, pool="ghost"))
+    assert index.pools_on(N1) == {WHOLE}
+    assert index.pools_on(N2) == set()
+
+
+def test_all_pools_and_devices_can_be_read() -> None:
+    index = an_index(a_device(), a_device(index=1, pool="ghost"))
+    assert [pool.name for pool in index.pools()] == [WHOLE]
+    assert sorted(entry.facts.name for entry in index.devices()) == ["n1-0", "n1-1"]
+    assert [entry.facts.name for entry in index.devices_on(WHOLE, N1)] == [D0]
+    assert index.devices_on(PoolName("nowhere"), N1) == []
+    assert index.node(N1) == a_node()
+
+
+def test_two_pools_with_one_resource_are_served_by_the_first_by_name() -> None:
+    index = some_books(a_pool("b", resource="gpu.deckhouse.io/x")).index
+    assert served(index, "gpu.deckhouse.io/x") == "b"
+    index.replace_pool(a_pool("a", resource="gpu.deckhouse.io/x"))
+    assert served(index, "gpu.deckhouse.io/x") == "a"
+    index.discard_pool(PoolName("a"))
+    assert served(index, "gpu.deckhouse.io/x") == "b"
+
+
+def test_a_pool_that_takes_another_resource_name_leaves_the_old_one() -> None:
+    index = some_books().index
+    index.replace_pool(a_pool(resource="gpu.deckhouse.io/new"))
+    assert served(index, "gpu.deckhouse.io/whole") is None
+    assert served(index, "gpu.deckhouse.io/new") == WHOLE
+
+
+def test_an_empty_pool_that_is_gone_leaves_nothing_behind() -> None:
+    index = some_books().index
+    index.discard_pool(WHOLE)
+    assert index._pools == {}
+
+
+def test_a_card_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> None:
+    index = some_books(devices=[a_device(pool="ghost")]).index
+    index.discard_device(D0)
+    assert set(index._pools) == {WHOLE}
+    assert (index._devices_by_part, index._devices_by_node) == ({}, {})
+
+
+def test_a_reservation_holds_alone_what_no_other_holds() -> None:
+    books = some_books(a_slice_pool(slices=2), devices=cards(1, pool="slices"))
+    for name in ("a", "b"):
+        a_held_pod(books, name, pool="slices")
+    one, other = ReservationId("r-a"), ReservationId("r-b")
+    assert books.index.masks_held_alone(one) == {D0: 0b01}
+    entry = books.index.device(D0)
+    assert entry is not None
+    assert books.index.assumed_by_others(entry, one) == 0b10
+    assert books.index.assumed_by_others(entry, ReservationId("none")) == 0b11
+    books.index.replace_pool(a_pool("slices"))
+    assert books.index.masks_held_alone(one) == books.index.masks_held_alone(other) == {D0: 0}
+
+
+def test_unaccounted_pods_are_known_by_resource_and_node() -> None:
+    books = some_books(devices=cards(1))
+    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
+        books.observe_pod(a_bound_pod(name, node=node, units=2), at(0))
+    resource = a_pool().resource
+    assert books.index.unaccounted_pods(resource, N1) == {"uid-a": 2, "uid-b": 2}
+    assert books.index.unaccounted_pods("other", N1) == {}
+
+
+def test_an_unaccounted_pod_may_be_found_to_be_elsewhere() -> None:
+    index = an_index()
+    resource = a_pool().resource
+    index.set_unaccounted(PodUid("x"), (resource, N1), 2)
+    index.set_unaccounted(PodUid("x"), (resource, N2), 2)
+    assert index.unaccounted_pods(resource, N1) == {}
+    assert index.unaccounted_pods(resource, N2) == {"x": 2}
+
+
+UNITS = st.lists(
+    st.sampled_from([UnitId(f"G{n}::{i}") for n in range(3) for i in range(3)]), unique=True
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), UNITS)))
+def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -> None:
+    claims: Claims[str] = Claims()
+    want: dict[str, tuple[UnitId, ...]] = {}
+    for owner, units in writes:
+        before = want.get(owner, ())
+        changed = claims.replace(owner, tuple(units)) if units else claims.discard(owner)
+        want[owner] = tuple(units)
+        parts = {unit[:2] for unit in (*before, *units)}
+        assert changed == (parts if before != want[owner] else set())
+    for part in ("G0", "G1", "G2"):
+        held = {
+            (owner, unit) for owner, units in want.items() for unit in units if unit[:2] == part
+        }
+        assert set(claims.on(part)) == held
+    assert set(claims.owners()) == {owner for owner, units in want.items() if units}

@@ -1,0 +1,274 @@
+"""On which node a hold is taken."""
+
+from collections import Counter
+
+import pytest
+
+from api.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+)
+from api.gpupool import Strategy
+from api.meta import SelectorOperator, SelectorRequirement
+from api.names import NodeName, PoolName
+from pool.books import Exhausted
+from pool.model import Constraints
+from pool.placement import Placed, may_go_to
+from tests.support.books import ANYWHERE, a_bound_pod, cards, pool_of, some_books, take_hold
+from tests.support.builders import (
+    a_demand,
+    a_device,
+    a_node,
+    a_pod_facts,
+    a_pool,
+    a_slice_pool,
+    at,
+)
+
+
+def chosen(books, units: int = 1, constraints: Constraints = ANYWHERE, pool: str = "whole"):
+    placed = books.plan_hold(pool_of(books, pool), a_demand(units, pool=pool), constraints)
+    return placed.node if isinstance(placed, Placed) else None
+
+
+def books_with(strategy: Strategy, **cards_by_node: int):
+    devices = [card for node, count in cards_by_node.items() for card in cards(count, node)]
+    return some_books(a_pool(strategy=strategy), devices=devices, nodes=cards_by_node)
+
+
+def take(books, node: str, *units: str) -> None:
+    books.observe_pod(a_bound_pod(f"on-{node}", *units, node=node), at(0))
+
+
+def test_bin_pack_prefers_the_fullest_node() -> None:
+    books = books_with(Strategy.BIN_PACK, a=4, b=4)
+    take(books, "b", "GPU-b-0", "GPU-b-1")
+    assert chosen(books) == "b"
+
+
+def test_bin_pack_weighs_what_is_left_by_the_nodes_size() -> None:
+    books = books_with(Strategy.BIN_PACK, a=2, b=8)
+    take(books, "b", *(f"GPU-b-{n}" for n in range(6)))
+    assert chosen(books) == "b"
+
+
+def test_spread_prefers_the_emptiest_node() -> None:
+    books = books_with(Strategy.SPREAD, a=4, b=4)
+    take(books, "a", "GPU-a-0")
+    assert chosen(books) == "b"
+
+
+def test_least_fragmentation_prefers_the_node_that_is_left_with_the_fewest_units() -> None:
+    books = books_with(Strategy.LEAST_FRAGMENTATION, a=8, b=2, c=4)
+    assert [chosen(books, units) for units in (1, 2, 3, 5)] == ["b", "b", "c", "a"]
+
+
+def test_least_fragmentation_breaks_up_as_few_untouched_cards_as_possible() -> None:
+    pool = a_slice_pool(slices=2, strategy=Strategy.LEAST_FRAGMENTATION)
+    devices = [*cards(1, "a", pool="slices"), *cards(2, "b", pool="slices")]
+    books = some_books(pool, devices=devices, nodes=("a", "b"))
+    for index in (0, 1):
+        unit = f"GPU-b-{index}::0"
+        books.observe_pod(a_bound_pod(f"p{index}", unit, node="b", pool="slices"), at(0))
+    assert chosen(books, pool="slices") == "b"
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+def test_equal_nodes_are_taken_in_order_of_their_names(strategy: Strategy) -> None:
+    books = books_with(strategy, c=2, a=2, b=2)
+    assert chosen(books) == "a"
+
+
+def test_nodes_that_differ_only_in_what_the_strategy_ignores_are_taken_by_name() -> None:
+    devices = [*cards(2, "a", pool="slices"), *cards(2, "b", pool="slices")]
+    books = some_books(a_slice_pool(slices=2), devices=devices, nodes=("a", "b"))
+    books.observe_pod(a_bound_pod("x", "GPU-a-0::0", "GPU-a-1::0", node="a", pool="slices"), at(0))
+    books.observe_pod(a_bound_pod("y", "GPU-b-0::0", "GPU-b-0::1", node="b", pool="slices"), at(0))
+    assert chosen(books, pool="slices") == "a"
+
+
+def test_no_hold_is_taken_where_too_little_is_free() -> None:
+    books = books_with(Strategy.BIN_PACK, a=1, b=2)
+    assert chosen(books, 2) == "b"
+
+
+def test_an_exhausted_pool_says_what_it_has() -> None:
+    books = books_with(Strategy.BIN_PACK, a=1, b=2)
+    take_hold(books, a_demand(2))
+    answer = books.plan_hold(pool_of(books), a_demand(2), ANYWHERE)
+    assert isinstance(answer, Exhausted)
+    assert (answer.wanted, answer.largest_node) == (2, 2)
+    assert (answer.capacity.total, answer.capacity.reserved, answer.capacity.available) == (3, 2, 1)
+
+
+def test_a_pool_that_nobody_knows_is_exhausted() -> None:
+    assert isinstance(
+        some_books().plan_hold(a_pool("ghost"), a_demand(1, pool="ghost"), ANYWHERE), Exhausted
+    )
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        pytest.param(a_node("n1", is_cordoned=True), id="cordoned"),
+        pytest.param(a_node("n1", is_ready=False), id="not ready"),
+        pytest.param(a_node("other"), id="unknown"),
+    ],
+)
+def test_no_hold_is_taken_on_a_node_that_takes_no_pods(node) -> None:
+    assert chosen(some_books(devices=cards(1), nodes=(node,))) is None
+
+
+def test_a_node_that_is_ready_again_is_held_on_again() -> None:
+    books = some_books(devices=cards(1), nodes=(a_node("n1", is_ready=False),))
+    books.index.replace_node(a_node("n1"))
+    assert chosen(books) == "n1"
+
+
+def test_no_hold_is_taken_on_a_node_that_is_gone() -> None:
+    books = some_books(devices=cards(1))
+    books.index.discard_node(NodeName("n1"))
+    assert chosen(books) is None
+
+
+def test_no_hold_is_taken_beside_an_unaccounted_pod() -> None:
+    books = some_books(devices=[*cards(4), *cards(1, "n2")])
+    books.observe_pod(a_bound_pod("stranger", node="n1"), at(0))
+    assert chosen(books) == "n2"
+
+
+def test_room_made_for_a_nominated_pod_is_not_held_by_another() -> None:
+    books = some_books(devices=[*cards(2), *cards(4, "n2")])
+    books.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
+    assert chosen(books, 2) == "n2"
+    assert chosen(books, 1) == "n1"
+
+
+def test_a_nomination_ends_with_its_pods_own_hold() -> None:
+    books = some_books(devices=cards(1))
+    books.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
+    assert chosen(books) is None
+    books.observe_pod(a_pod_facts("preemptor", 1), at(1))
+    assert chosen(books) == "n1"
+
+
+def test_a_nominated_pod_that_is_gone_leaves_its_room() -> None:
+    books = some_books(devices=cards(1))
+    for name in ("one", "two"):
+        books.observe_pod(a_pod_facts(name, 1, nominated_node=NodeName("n1")), at(0))
+    for name in ("one", "two"):
+        assert chosen(books) is None
+        books.discard_pod(a_pod_facts(name).uid)
+    assert chosen(books) == "n1"
+
+
+def test_holds_fill_the_pool_one_after_the_other() -> None:
+    books = books_with(Strategy.BIN_PACK, a=2, b=3)
+    holds = [take_hold(books, a_demand(1), id_=f"r{n}") for n in range(6)]
+    assert Counter(hold.node for hold in holds) == {"a": 2, "b": 3, None: 1}
+    assert len({unit for hold in holds for unit in hold.units}) == 5
+
+
+def requires(*requirements: SelectorRequirement, field: bool = False) -> Constraints:
+    term = (
+        NodeSelectorTerm(match_fields=list(requirements))
+        if field
+        else NodeSelectorTerm(match_expressions=list(requirements))
+    )
+    selector = NodeSelector(node_selector_terms=[term])
+    return Constraints(affinity=Affinity(node_affinity=NodeAffinity(required=selector)))
+
+
+ZONE_A = SelectorRequirement(key="zone", operator=SelectorOperator.IN, values=["a"])
+NOT_N1 = SelectorRequirement(key="metadata.name", operator=SelectorOperator.NOT_IN, values=["n1"])
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        pytest.param(Constraints(), id="none"),
+        pytest.param(Constraints(node_selector={"zone": "a"}), id="selector"),
+        pytest.param(requires(ZONE_A), id="affinity"),
+        pytest.param(Constraints(affinity=Affinity()), id="empty affinity"),
+        pytest.param(
+            Constraints(affinity=Affinity(node_affinity=NodeAffinity())), id="only preferences"
+        ),
+    ],
+)
+def test_a_node_that_meets_the_constraints_is_accepted(constraints: Constraints) -> None:
+    assert may_go_to(a_node(labels={"zone": "a"}), constraints)
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        pytest.param(Constraints(node_selector={"zone": "b"}), id="selector"),
+        pytest.param(Constraints(node_selector={"zone": "a", "disk": "ssd"}), id="half a selector"),
+        pytest.param(requires(NOT_N1, field=True), id="field"),
+        pytest.param(requires(), id="an empty term selects nothing"),
+        pytest.param(
+            Constraints(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector()))),
+            id="no term selects nothing",
+        ),
+    ],
+)
+def test_a_node_that_breaks_the_constraints_is_not_accepted(constraints: Constraints) -> None:
+    assert not may_go_to(a_node("n1", labels={"zone": "a"}), constraints)
+
+
+def test_every_expression_of_a_term_must_hold() -> None:
+    other = SelectorRequirement(key="disk", operator=SelectorOperator.EXISTS)
+    assert not may_go_to(a_node(labels={"zone": "a"}), requires(ZONE_A, other))
+
+
+TAINT = Taint(key="pool", value="whole", effect="NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "want"),
+    [
+        pytest.param(Toleration(key="pool", value="whole", effect="NoSchedule"), True, id="equal"),
+        pytest.param(Toleration(key="pool", operator="Exists"), True, id="exists"),
+        pytest.param(Toleration(operator="Exists"), True, id="everything"),
+        pytest.param(Toleration(key="pool", value="other"), False, id="other value"),
+        pytest.param(Toleration(key="other", operator="Exists"), False, id="other key"),
+        pytest.param(
+            Toleration(key="pool", operator="Exists", effect="NoExecute"), False, id="other effect"
+        ),
+        pytest.param(Toleration(), False, id="empty"),
+    ],
+)
+def test_a_tainted_node_takes_only_pods_that_tolerate_it(
+    toleration: Toleration, want: bool
+) -> None:
+    node = a_node(taints=(TAINT,))
+    assert may_go_to(node, Constraints(tolerations=(toleration,))) is want
+
+
+def test_a_soft_taint_keeps_nobody_away() -> None:
+    assert may_go_to(a_node(taints=(Taint(key="x", effect="PreferNoSchedule"),)), ANYWHERE)
+
+
+def test_a_hold_respects_selector_affinity_and_taints() -> None:
+    nodes = (
+        a_node("a", taints=(TAINT,)),
+        a_node("b", labels={"zone": "b"}),
+        a_node("c", labels={"zone": "a"}),
+    )
+    books = some_books(devices=[a_device(node.name) for node in nodes], nodes=nodes)
+    assert chosen(books) == "b"
+    assert chosen(books, constraints=requires(ZONE_A)) == "c"
+    assert (
+        chosen(books, constraints=Constraints(tolerations=(Toleration(operator="Exists"),))) == "a"
+    )
+
+
+def test_pools_do_not_see_each_others_cards() -> None:
+    devices = [a_device("n1"), a_device("n2", pool="other")]
+    books = some_books(a_pool(), a_pool("other"), devices=devices)
+    assert (chosen(books), chosen(books, pool="other")) == ("n1", "n2")
+    assert set(books.index.state(PoolName("other")).nodes()) == {"n2"}

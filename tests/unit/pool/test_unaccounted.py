@@ -1,0 +1,131 @@
+"""Pods that run on units that nobody knows: their node fails closed."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.names import PoolName
+from pool.model import PodPhase
+from pool.reservation import End
+from tests.support.books import (
+    N1,
+    a_bound_pod,
+    a_held_pod,
+    cards,
+    some_books,
+    uid_of,
+    unit_ids,
+)
+from tests.support.builders import a_device, a_pod_facts, a_pool, at
+
+if TYPE_CHECKING:
+    from pool.books import Books
+    from pool.nodeview import PoolNode
+
+
+def node(books: "Books", pool: str = "whole") -> "PoolNode":
+    summary = books.index.state(PoolName(pool)).node(N1)
+    assert summary is not None
+    return summary
+
+
+@pytest.mark.parametrize(
+    ("devices", "used", "unaccounted"),
+    [
+        pytest.param(None, 0, 2, id="no annotation, or one that cannot be read"),
+        pytest.param({}, 0, 2, id="an empty annotation"),
+        pytest.param({"c0": unit_ids("GPU-n1-0")}, 1, 1, id="fewer units than it asks for"),
+        pytest.param({"c0": unit_ids("GPU-n1-0", "GPU-n1-0")}, 1, 1, id="one unit twice"),
+        pytest.param({"c0": unit_ids("GPU-n1-0", "GPU-n1-1")}, 2, 0, id="all its units"),
+        pytest.param(
+            {"c0": unit_ids("GPU-n1-0", "GPU-n1-1", "GPU-n1-2")}, 3, 0, id="more than it asks for"
+        ),
+    ],
+)
+def test_units_that_a_bound_pod_does_not_name_are_unaccounted(
+    devices: Any, used: int, unaccounted: int
+) -> None:
+    books = some_books(devices=cards(4))
+    books.observe_pod(a_bound_pod(units=2, devices=devices), at(0))
+    assert (node(books).used, node(books).unaccounted) == (used, unaccounted)
+    assert node(books).available == (0 if unaccounted else 4 - used)
+
+
+def test_an_unaccounted_pod_ends_its_own_hold() -> None:
+    books = some_books(devices=cards(2))
+    a_held_pod(books)
+    assert [one.end for one in books.observe_pod(a_bound_pod("p"), at(1))] == [End.BOUND]
+    assert (node(books).held, node(books).unaccounted) == (0, 1)
+
+
+def test_a_pod_whose_units_become_known_is_accounted() -> None:
+    books = some_books(devices=cards(2))
+    books.observe_pod(a_bound_pod(), at(0))
+    books.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(1))
+    assert (node(books).used, node(books).free, node(books).unaccounted) == (1, 1, 0)
+
+
+def test_a_pod_that_lost_its_annotation_is_unaccounted() -> None:
+    """The same as after a restart: what is not written down is not known."""
+    books = some_books(devices=cards(2))
+    books.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(0))
+    books.observe_pod(a_bound_pod("b"), at(1))
+    assert (node(books).used, node(books).unaccounted) == (0, 1)
+
+
+@pytest.mark.parametrize("end", ["deleted", "ended"])
+def test_a_node_opens_again_when_the_unaccounted_pod_is_gone(end: str) -> None:
+    books = some_books(devices=cards(2))
+    books.observe_pod(a_bound_pod(), at(0))
+    if end == "deleted":
+        books.discard_pod(uid_of("b"))
+    else:
+        books.observe_pod(a_bound_pod(phase=PodPhase.ENDED), at(1))
+    assert node(books).available == 2
+
+
+def test_a_node_opens_only_when_the_last_unaccounted_pod_is_gone() -> None:
+    books = some_books(devices=cards(4))
+    for name in ("b", "c"):
+        books.observe_pod(a_bound_pod(name), at(0))
+    books.discard_pod(uid_of("b"))
+    assert node(books).available == 0
+    books.discard_pod(uid_of("c"))
+    assert node(books).available == 4
+
+
+def test_another_pool_on_the_same_node_stays_open() -> None:
+    books = some_books(
+        a_pool(), a_pool("other"), devices=[a_device(), a_device(index=1, pool="other")]
+    )
+    books.observe_pod(a_bound_pod(), at(0))
+    assert (node(books).available, node(books, "other").available) == (0, 1)
+
+
+def test_a_card_that_comes_later_is_closed_too() -> None:
+    books = some_books()
+    books.observe_pod(a_bound_pod(), at(0))
+    books.index.replace_device(a_device())
+    assert node(books).available == 0
+
+
+def test_a_pool_that_takes_over_the_resource_closes_too() -> None:
+    books = some_books(a_pool("late", resource="gpu.deckhouse.io/x"), devices=cards(1, pool="late"))
+    books.observe_pod(a_bound_pod(), at(0))
+    assert node(books, "late").available == 1
+    books.index.replace_pool(a_pool("late", resource=a_pool().resource))
+    assert node(books, "late").available == 0
+
+
+def test_an_unaccounted_pod_seen_again_changes_nothing() -> None:
+    books = some_books(devices=cards(2))
+    books.observe_pod(a_bound_pod(), at(0))
+    generation = books.index.generation
+    books.observe_pod(a_bound_pod(), at(1))
+    assert books.index.generation == generation
+
+
+def test_a_pending_pod_is_not_unaccounted() -> None:
+    books = some_books(devices=cards(2))
+    books.observe_pod(a_pod_facts(), at(0))
+    assert node(books).available == 2

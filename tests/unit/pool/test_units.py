@@ -1,0 +1,79 @@
+"""How a card is cut into units."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.gpupool import AllocationMode
+from api.names import UnitId
+from pool.units import NO_UNITS, layout_of, part_of
+from tests.support.builders import a_device, a_pool, a_slice_pool
+
+if TYPE_CHECKING:
+    from pool.model import DeviceFacts
+
+MIG_POOL = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
+
+
+def a_mig_device(*instances: tuple[str, str], **changes: Any) -> "DeviceFacts":
+    return a_device(pool="mig", mig_instances=instances, **changes)
+
+
+def test_a_whole_card_is_one_unit_named_by_its_uuid() -> None:
+    assert layout_of(a_device(uuid="GPU-7"), a_pool()).ids == ("GPU-7",)
+
+
+def test_a_sliced_card_has_a_numbered_unit_for_every_slice() -> None:
+    layout = layout_of(a_device(uuid="GPU-7", pool="slices"), a_slice_pool(slices=3))
+    assert layout.ids == ("GPU-7::0", "GPU-7::1", "GPU-7::2")
+    assert (layout.count, layout.full) == (3, 0b111)
+
+
+def test_a_mig_card_has_only_its_own_instances_of_the_pools_profile() -> None:
+    """Defect 5: instances were counted for the node and given to every card."""
+    cards = [
+        a_mig_device(("1g.10gb", "MIG-b"), ("1g.10gb", "MIG-a"), ("3g.40gb", "MIG-c")),
+        a_mig_device(("1g.10gb", "MIG-d"), index=1),
+    ]
+    assert [layout_of(card, MIG_POOL).ids for card in cards] == [("MIG-a", "MIG-b"), ("MIG-d",)]
+
+
+def test_a_mig_instance_reported_twice_is_one_unit() -> None:
+    card = a_mig_device(("1g.10gb", "MIG-a"), ("1g.10gb", "MIG-a"))
+    assert layout_of(card, MIG_POOL).ids == ("MIG-a",)
+
+
+def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
+    assert layout_of(a_mig_device(("1g.10gb", "")), MIG_POOL) == NO_UNITS
+
+
+@pytest.mark.parametrize(
+    ("device", "pool"),
+    [
+        pytest.param(a_device(), None, id="the pool is unknown"),
+        pytest.param(a_device(pool="other"), a_pool(), id="in another pool"),
+        pytest.param(a_device(pool=None), a_pool(), id="in no pool"),
+        pytest.param(a_device(uuid=""), a_pool(), id="the driver has not reported the uuid"),
+    ],
+)
+def test_a_card_outside_of_the_pool_has_no_units(device, pool) -> None:
+    assert layout_of(device, pool) == NO_UNITS
+
+
+def test_a_unit_takes_its_own_slot() -> None:
+    layout = layout_of(a_device(uuid="G", pool="slices"), a_slice_pool(slices=4))
+    assert layout.mask_of(UnitId("G::2")) == 0b0100
+
+
+def test_a_unit_of_another_cut_takes_the_whole_card() -> None:
+    layout = layout_of(a_device(uuid="G", pool="slices"), a_slice_pool(slices=4))
+    assert layout.mask_of(UnitId("G")) == layout.mask_of(UnitId("G::7")) == 0b1111
+
+
+@pytest.mark.parametrize(
+    ("unit", "want"), [("GPU-7", "GPU-7"), ("GPU-7::3", "GPU-7"), ("MIG-a", "MIG-a")]
+)
+def test_the_part_of_a_unit_is_the_card_or_instance_that_it_belongs_to(
+    unit: str, want: str
+) -> None:
+    assert part_of(UnitId(unit)) == want

@@ -1,0 +1,251 @@
+"""bind when the write is refused, lost, cancelled or breaks: who holds the units afterwards."""
+
+import asyncio
+import json
+
+import pytest
+
+from api.names import PodUid
+from scheduler.extender import bind
+from scheduler.ports import BindOutcome, PodBinding, Refused, SeenPending, Unseen
+from tests.support.scheduling import LOST, Scene, binding_args, seen_on
+
+CONFLICT = Refused("Operation cannot be fulfilled", is_conflict=True)
+FORBIDDEN = Refused("pods is forbidden", is_conflict=False)
+
+
+def a_scene():
+    scene = Scene().pool(n1=2, n2=2)
+    scene.pending("p", 1)
+    return scene
+
+
+async def ask(scene, node="n1"):
+    answer = await bind(binding_args("p", node), scene.desk)
+    return json.loads(answer.body)["Error"], str(answer.outcome)
+
+
+async def test_a_refusal_releases_and_says_why():
+    scene = a_scene()
+    scene.binder.fail_next = [FORBIDDEN]
+    assert await ask(scene) == ("pods is forbidden", "refused")
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+    assert scene.binder.looks == []
+
+
+async def test_after_a_refusal_the_next_attempt_starts_afresh():
+    scene = a_scene()
+    scene.binder.fail_next = [FORBIDDEN]
+    await ask(scene)
+    assert await ask(scene, "n2") == ("", "bound")
+
+
+async def test_a_lost_answer_keeps_the_units_and_pins_the_pod():
+    scene = a_scene()
+    scene.binder.fail_next = [LOST]
+    error, outcome = await ask(scene)
+    assert error == (
+        "it is not known whether the API server bound pod default/p: no answer within 3 s"
+    )
+    assert outcome == "in_doubt"
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+    error, outcome = await ask(scene, "n2")
+    assert error == ("pod default/p cannot be bound to node n2: its binding to node n1 is in doubt")
+    assert outcome == "bound_elsewhere"
+
+
+async def test_a_retry_after_a_lost_answer_sends_the_very_same_binding():
+    scene = a_scene()
+    scene.binder.fail_next = [LOST]
+    await ask(scene)
+    scene.bound("a", "n1", "GPU-n1-1")
+    assert await ask(scene) == ("", "bound")
+    first, second = scene.binder.bindings
+    assert first == second
+
+
+async def test_a_retry_finds_that_the_lost_write_was_carried_out():
+    """trap 8: the retry's 409 comes from our own first write."""
+    scene = a_scene()
+    scene.binder.lose_next = True
+    assert (await ask(scene))[1] == "in_doubt"
+    assert await ask(scene) == ("", "already_bound")
+    assert (scene.phase(), scene.free("n1")) == ("bound", 1)
+
+
+async def test_a_watch_faster_than_the_answer_leaves_nothing_to_do():
+    scene = a_scene()
+    scene.binder.hold = asyncio.Event()
+    scene.binder.lose_next = True
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(ask(scene))
+        await scene.binder.sent.wait()
+        scene.bound("p", "n1", "GPU-n1-0")
+        scene.binder.hold.set()
+    assert call.result()[1] == "in_doubt"
+    assert (scene.phase(), scene.free("n1")) == (None, 1)
+
+
+async def test_a_pod_deleted_during_the_write_holds_nothing_afterwards():
+    scene = a_scene()
+    scene.binder.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask(scene))
+        await scene.binder.sent.wait()
+        scene.books.discard_pod(PodUid("uid-p"))
+        scene.binder.hold.set()
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+
+
+async def test_a_conflict_with_a_pod_that_is_still_pending_releases():
+    """Gated, terminating, or of another uid: the API server wrote nothing."""
+    scene = a_scene()
+    scene.binder.fail_next = [CONFLICT]
+    assert await ask(scene) == ("Operation cannot be fulfilled", "refused")
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+
+
+async def test_a_conflict_with_a_pod_that_is_gone_releases():
+    scene = a_scene()
+    scene.binder.fail_next = [CONFLICT]
+    scene.binder.gone.add("uid-p")
+    assert (await ask(scene))[1] == "refused"
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+
+
+async def test_a_conflict_that_cannot_be_looked_into_stays_in_doubt():
+    scene = a_scene()
+    scene.binder.fail_next = [CONFLICT]
+    scene.binder.blind = Unseen("connection refused")
+    assert (await ask(scene))[1] == "in_doubt"
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+
+
+async def test_a_pod_bound_elsewhere_by_somebody_else_is_followed():
+    scene = a_scene()
+    scene.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
+    error, outcome = await ask(scene)
+    assert error == "pod default/p cannot be bound to node n1: it is bound to node n2"
+    assert outcome == "bound_elsewhere"
+    assert (scene.phase(), scene.free("n1"), scene.free("n2")) == (None, 2, 1)
+
+
+async def test_a_pod_bound_here_with_other_devices_is_a_success_and_is_followed():
+    scene = a_scene()
+    scene.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-1")
+    assert await ask(scene) == ("", "already_bound")
+    assert scene.books.index.observed_units(PodUid("uid-p")) == ("GPU-n1-1",)
+    assert (scene.phase(), scene.free("n1")) == (None, 1)
+
+
+async def test_a_pod_bound_here_without_devices_makes_the_node_unavailable():
+    scene = a_scene()
+    scene.binder.bound["uid-p"] = seen_on("n1")
+    assert (await ask(scene))[1] == "already_bound"
+    assert scene.free("n1") == 0
+
+
+async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_released():
+    scene = Scene().pool(n1=2, n2=2)
+    scene.hold("p", 1, "n1")
+    scene.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
+    assert (await ask(scene))[1] == "bound_elsewhere"
+    assert scene.phase() is None
+    assert scene.books.pod(PodUid("uid-p")) is None
+
+
+async def test_a_refused_retry_does_not_end_the_doubt_about_the_first_write():
+    scene = a_scene()
+    scene.binder.fail_next = [LOST, FORBIDDEN]
+    await ask(scene)
+    scene.time.seconds += 59
+    assert (await ask(scene))[1] == "in_doubt"
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+
+
+async def test_a_refused_retry_releases_once_the_first_write_cannot_land_any_more():
+    scene = a_scene()
+    scene.binder.fail_next = [LOST, FORBIDDEN, FORBIDDEN]
+    await ask(scene)
+    scene.time.seconds += 30
+    await ask(scene)
+    scene.time.seconds += 30
+    assert await ask(scene) == ("pods is forbidden", "refused")
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+
+
+async def cancel_when_sent(scene):
+    scene.binder.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(ask(scene))
+        await scene.binder.sent.wait()
+        call.cancel()
+    assert call.cancelled()
+
+
+async def test_a_bind_cancelled_during_the_write_is_in_doubt_and_can_be_retried():
+    scene = a_scene()
+    await cancel_when_sent(scene)
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+    scene.binder.hold = None
+    assert await ask(scene) == ("", "bound")
+
+
+async def test_a_bind_cancelled_during_the_look_is_in_doubt():
+    scene = a_scene()
+    scene.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-0")
+    binder, write = scene.binder, scene.binder.bind
+
+    async def write_then_hold(binding):
+        outcome = await write(binding)
+        binder.hold = asyncio.Event()
+        return outcome
+
+    binder.bind = write_then_hold  # type: ignore[method-assign]  # the hold begins after the write
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(ask(scene))
+        await binder.sent.wait()
+        call.cancel()
+    assert call.cancelled()
+    assert len(binder.looks) == 1
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+
+
+async def test_a_plain_bind_that_is_cancelled_leaves_nothing_behind():
+    scene = Scene()
+    scene.desk.recent.remember(PodUid("uid-p"), None)
+    await cancel_when_sent(scene)
+    assert len(scene.books.ledger) == 0
+
+
+@pytest.mark.parametrize("where", ["write", "look"])
+async def test_a_binder_that_breaks_its_promise_leaves_doubt_and_is_not_hidden(where):
+    scene = a_scene()
+    if where == "write":
+        scene.binder.fail_next = [RuntimeError("broken")]
+    else:
+        scene.binder.fail_next = [CONFLICT]
+        scene.binder.blind = RuntimeError("broken")
+    with pytest.raises(RuntimeError, match="broken"):
+        await ask(scene)
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+
+
+async def test_however_often_a_bind_is_retried_the_units_are_taken_once():
+    scene = a_scene()
+    scene.binder.fail_next = [LOST] * 5
+    for _ in range(5):
+        scene.time.seconds += 5
+        await ask(scene)
+    assert scene.free("n1") == 1
+    assert (
+        len(
+            {
+                binding.annotations.values().__iter__().__next__()
+                for binding in scene.binder.bindings
+            }
+        )
+        == 1
+    )
+    scene.binder.blind = SeenPending()
+    assert await ask(scene) == ("", "bound")

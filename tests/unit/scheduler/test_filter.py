@@ -1,0 +1,217 @@
+"""filter: who passes, who fails and in which words."""
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+
+from api.names import NodeName, PodUid
+from pool.model import Instant
+from pool.reservation import ReservationPhase
+from scheduler.extender import filter_nodes
+from tests.support.builders import EPOCH, a_device, a_node, a_pool, a_slice_pool
+from tests.support.scheduling import Scene, a_wire_pod, extender_args
+
+
+def ask(scene, pod, *names):
+    return json.loads(filter_nodes(extender_args(pod, *names), scene.desk).body)
+
+
+def outcome(scene, pod, *names):
+    return filter_nodes(extender_args(pod, *names), scene.desk).outcome
+
+
+def test_all_nodes_that_fit_pass_in_their_order():
+    """trap 5: one node alone would disable in-tree scoring."""
+    scene = Scene().pool(n1=2, n2=2, n3=2)
+    reply = ask(scene, a_wire_pod(whole=2), "n3", "n1", "n2")
+    assert reply["NodeNames"] == ["n3", "n1", "n2"]
+
+
+def test_a_pod_of_no_pool_passes_everywhere_even_while_we_are_not_ready():
+    """trap 17: without managedResources every pod of the scheduler comes here."""
+    scene = Scene().pool(n1=1)
+    scene.is_ready = False
+    assert ask(scene, a_wire_pod(), "n1", "stranger")["NodeNames"] == ["n1", "stranger"]
+    assert outcome(scene, a_wire_pod(), "n1") == "not_ours"
+
+
+def test_a_pool_pod_is_not_judged_before_the_caches_are_synced():
+    scene = Scene().pool(n1=1)
+    scene.is_ready = False
+    reply = ask(scene, a_wire_pod(whole=1), "n1")
+    assert reply["Error"] == "gpu-control-plane is not ready: its caches are not synced"
+    assert outcome(scene, a_wire_pod(whole=1), "n1") == "not_ready"
+
+
+def test_a_full_node_fails_with_its_figures_and_may_be_preempted():
+    scene = Scene().pool(n1=4)
+    scene.bound("a", "n1", "GPU-n1-0", "GPU-n1-1")
+    scene.hold("b", 1, "n1")
+    reply = ask(scene, a_wire_pod(whole=2), "n1")
+    assert reply["FailedNodes"] == {"n1": "GPU pool whole: 2 wanted, 1 free (2 used, 1 held of 4)"}
+    assert reply["NodeNames"] == []
+    assert reply["FailedAndUnresolvableNodes"] == {}
+
+
+def test_what_no_eviction_can_fix_is_unresolvable():
+    """trap 14: a wrong part of the reply makes preemption try those nodes."""
+    scene = Scene().pool(small=1, sick=2)
+    scene.books.index.replace_device(a_device("sick", 0, is_faulted=True))
+    scene.books.index.replace_node(a_node("plain"))
+    scene.pool(a_pool("other"), elsewhere=8)
+    reply = ask(scene, a_wire_pod(whole=2), "small", "sick", "plain", "elsewhere", "stranger")
+    assert reply["FailedNodes"] == {}
+    assert reply["FailedAndUnresolvableNodes"] == {
+        "small": "GPU pool whole: 2 wanted, the node has 1",
+        "sick": "GPU pool whole: 2 wanted, the node has 2, 1 of them unhealthy",
+        "plain": "GPU pool whole: no device here",
+        "elsewhere": "GPU pool whole: no device here",
+        "stranger": "GPU pool whole: node unknown",
+    }
+
+
+def test_a_node_with_a_pod_on_unknown_devices_fails_and_may_be_preempted():
+    scene = Scene().pool(n1=4)
+    scene.bound("stranger", "n1")
+    reply = ask(scene, a_wire_pod(whole=1), "n1")
+    assert reply["FailedNodes"] == {
+        "n1": "GPU pool whole: a pod runs here on devices that nobody knows"
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "text"),
+    [
+        pytest.param(
+            a_wire_pod(whole=1, slices=1),
+            "the pod names several GPU pools (gpu.deckhouse.io/slices, gpu.deckhouse.io/whole); "
+            "only one is possible",
+            id="two pools",
+        ),
+        pytest.param(
+            a_wire_pod(whole="500m"),
+            'container c0: gpu.deckhouse.io/whole is "500m", not a whole number',
+            id="half a unit",
+        ),
+        pytest.param(
+            a_wire_pod(nowhere=1),
+            "no GPUPool serves gpu.deckhouse.io/nowhere",
+            id="no such pool",
+        ),
+    ],
+)
+def test_a_pod_that_nothing_can_serve_fails_everywhere_for_good(pod, text):
+    scene = Scene().pool(n1=1).pool(a_slice_pool(), n2=1)
+    reply = ask(scene, pod, "n1", "n2")
+    assert reply["FailedAndUnresolvableNodes"] == {"n1": text, "n2": text}
+    assert (reply["NodeNames"], reply["FailedNodes"], reply["Error"]) == ([], {}, "")
+    assert outcome(scene, pod, "n1") == "impossible"
+
+
+def test_a_pods_own_hold_does_not_stand_in_its_way():
+    scene = Scene().pool(n1=2, n2=2)
+    scene.hold("p", 2, "n1")
+    assert ask(scene, a_wire_pod("p", whole=2), "n1", "n2")["NodeNames"] == ["n1", "n2"]
+    assert ask(scene, a_wire_pod("q", whole=2), "n1", "n2")["NodeNames"] == ["n2"]
+
+
+def test_a_hold_that_lost_its_card_does_not_pass_its_node():
+    scene = Scene().pool(n1=2)
+    scene.hold("p", 2, "n1")
+    scene.books.index.replace_device(a_device("n1", 0, is_faulted=True))
+    reply = ask(scene, a_wire_pod("p", whole=2), "n1")
+    assert reply["FailedAndUnresolvableNodes"] == {
+        "n1": "GPU pool whole: 2 wanted, the node has 2, 1 of them unhealthy"
+    }
+
+
+def test_a_held_card_that_moved_to_another_pool_is_not_counted_for_the_old_one():
+    scene = Scene().pool(n1=2).pool(a_pool("other"))
+    scene.hold("p", 2, "n1")
+    scene.books.index.replace_device(a_device("n1", 1, pool="other"))
+    reply = ask(scene, a_wire_pod("p", whole=2), "n1")
+    assert reply["FailedAndUnresolvableNodes"] == {"n1": "GPU pool whole: 2 wanted, the node has 1"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "words"),
+    [
+        (ReservationPhase.COMMITTED, "its binding to node n1 is under way"),
+        (ReservationPhase.DOUBTFUL, "its binding to node n1 is in doubt"),
+        (ReservationPhase.BOUND, "it is bound to node n1"),
+    ],
+)
+def test_a_pod_whose_binding_was_sent_may_go_nowhere_else(phase, words):
+    scene = Scene().pool(n1=1, n2=1)
+    hold = scene.hold("p", 1, "n1")
+    held = scene.books.ledger.get(hold.id)
+    scene.books.ledger.move(replace(held, phase=phase))
+    reply = ask(scene, a_wire_pod("p", whole=1), "n1", "n2")
+    assert reply["NodeNames"] == ["n1"]
+    assert reply["FailedAndUnresolvableNodes"] == {"n2": f"GPU pool whole: {words}"}
+
+
+def test_a_pod_that_the_watch_shows_bound_may_go_nowhere_else():
+    scene = Scene().pool(n1=1, n2=1)
+    scene.bound("p", "n1", "GPU-n1-0")
+    reply = ask(scene, a_wire_pod("p", whole=1), "n1", "n2")
+    assert reply["NodeNames"] == ["n1"]
+    assert reply["FailedAndUnresolvableNodes"] == {"n2": "GPU pool whole: it is bound to node n1"}
+
+
+def test_slices_are_counted_as_units():
+    scene = Scene().pool(a_slice_pool(slices=4), n1=1)
+    scene.bound("a", "n1", "GPU-n1-0::0", "GPU-n1-0::1", pool="slices")
+    assert ask(scene, a_wire_pod(slices=2), "n1")["NodeNames"] == ["n1"]
+    assert ask(scene, a_wire_pod(slices=3), "n1")["FailedNodes"] == {
+        "n1": "GPU pool slices: 3 wanted, 2 free (2 used of 4)"
+    }
+
+
+def test_filtering_any_number_of_times_takes_nothing():
+    """Traps 10 and 12: a simulation cannot be told from a real call, and leaves no reservation."""
+    scene = Scene().pool(n1=1)
+    generation = scene.books.index.generation
+    for number in range(5):
+        assert ask(scene, a_wire_pod(f"p{number}", whole=1), "n1")["NodeNames"] == ["n1"]
+    assert len(scene.books.ledger) == 0
+    assert scene.free("n1") == 1
+    assert scene.books.index.generation == generation
+
+
+def test_a_simulated_pod_without_uid_is_judged_like_any_other():
+    scene = Scene().pool(n1=1)
+    pod = copy.deepcopy(a_wire_pod(whole=1))
+    del pod["metadata"]["uid"]
+    assert ask(scene, pod, "n1")["NodeNames"] == ["n1"]
+
+
+def test_an_expired_hold_frees_its_node_for_others():
+    """trap 10: whoever fails later in the cycle loses its hold to the TTL."""
+    scene = Scene().pool(n1=1)
+    scene.hold("p", 1, "n1")
+    assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == []
+    scene.books.expire(Instant(scene.time.seconds + 121, EPOCH))
+    assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == ["n1"]
+
+
+def test_an_empty_list_of_names_is_answered_empty():
+    scene = Scene().pool(n1=1)
+    reply = ask(scene, a_wire_pod(whole=1))
+    assert (reply["NodeNames"], reply["Error"]) == ([], "")
+
+
+def test_the_log_line_names_pod_pool_and_figures():
+    scene = Scene().pool(n1=1, n2=2)
+    answer = filter_nodes(extender_args(a_wire_pod(whole=2), "n1", "n2"), scene.desk)
+    assert answer.facts == {
+        "pod": "default/p",
+        "uid": PodUid("uid-p"),
+        "pool": "whole",
+        "units": 2,
+        "nodes": 2,
+        "fit": 1,
+    }
+    assert scene.books.index.knows_node(NodeName("n1"))

@@ -1,0 +1,100 @@
+"""filter on random books: a partition of the request, the same every time, and true."""
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.names import NodeName, PodUid
+from pool.placement import Placed
+from scheduler.extender import filter_nodes, prioritize
+from tests.support.builders import a_demand, a_device
+from tests.support.scheduling import Scene, a_wire_pod, extender_args
+
+NODES = ("n0", "n1", "n2", "n3")
+cards = st.integers(0, 4)
+units = st.integers(1, 4)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
+    scene = Scene().pool(**{node: draw(cards) for node in NODES[:3]})
+    for node in NODES[:3]:
+        for number in range(draw(st.integers(0, 1))):
+            if scene.books.index.devices_on(a_pool_name(), NodeName(node)):
+                scene.books.index.replace_device(a_device(node, number, is_faulted=True))
+    for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
+        wanted = draw(units)
+        free = scene.free(node)
+        match draw(st.sampled_from(["hold", "bind", "stranger"])):
+            case "hold" if free >= wanted:
+                scene.hold(f"p{number}", wanted, node)
+            case "bind" if free >= wanted:
+                placed = plan(scene, node, wanted)
+                scene.bound(f"p{number}", node, *placed.devices["c0"])
+            case "stranger":
+                scene.bound(f"p{number}", node)
+    return scene
+
+
+def a_pool_name():
+    return a_demand(1).resource.rpartition("/")[2]
+
+
+def plan(scene: Scene, node: str, wanted: int, uid: str = "nobody") -> Placed:
+    pool = scene.books.index.pool_of("gpu.deckhouse.io/whole")
+    assert pool is not None
+    placed = scene.books.plan_bind(NodeName(node), pool, a_demand(wanted), uid=PodUid(uid))
+    assert isinstance(placed, Placed)
+    return placed
+
+
+requests = st.tuples(
+    st.sampled_from(["p0", "p1", "new"]), units, st.lists(st.sampled_from(NODES), unique=True)
+)
+
+
+@given(scenes(), requests)
+def test_every_name_is_in_exactly_one_part_of_the_reply(scene, request_):
+    name, wanted, names = request_
+    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    reply = json.loads(filter_nodes(body, scene.desk).body)
+    parts = [*reply["NodeNames"], *reply["FailedNodes"], *reply["FailedAndUnresolvableNodes"]]
+    assert sorted(parts) == sorted(names)
+    assert all([*reply["FailedNodes"].values(), *reply["FailedAndUnresolvableNodes"].values()])
+
+
+@given(scenes(), requests)
+def test_the_same_question_has_the_same_answer(scene, request_):
+    name, wanted, names = request_
+    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    assert filter_nodes(body, scene.desk) == filter_nodes(body, scene.desk)
+    assert prioritize(body, scene.desk) == prioritize(body, scene.desk)
+
+
+@given(scenes(), requests)
+def test_a_node_passes_exactly_when_bind_finds_devices_there(scene, request_):
+    name, wanted, names = request_
+    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    passing = json.loads(filter_nodes(body, scene.desk).body)["NodeNames"]
+    pool = scene.books.index.pool_of("gpu.deckhouse.io/whole")
+    bound = scene.books.bound_to(PodUid(f"uid-{name}"))
+    for node in names:
+        if bound is not None:
+            assert (node in passing) == (node == bound.node)
+            continue
+        planned = scene.books.plan_bind(
+            NodeName(node), pool, a_demand(wanted), uid=PodUid(f"uid-{name}")
+        )
+        assert (node in passing) == isinstance(planned, Placed)
+
+
+@given(scenes(), requests)
+def test_scores_are_ints_from_0_to_10_for_every_name_in_order(scene, request_):
+    """trap 6: a float, more than 10 or less than 0."""
+    name, wanted, names = request_
+    body = extender_args(a_wire_pod(name, whole=wanted), *names)
+    scores = json.loads(prioritize(body, scene.desk).body)
+    assert [item["Host"] for item in scores] == names
+    assert all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in scores)

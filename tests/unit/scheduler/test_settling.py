@@ -1,0 +1,149 @@
+"""settle: what one read of the pod ends, and what it leaves open."""
+
+import asyncio
+
+import pytest
+
+from api.names import PodUid
+from scheduler.extender import bind
+from scheduler.ports import SeenGone, SeenPending, Unseen
+from scheduler.settling import settle
+from tests.support.scheduling import LOST, Scene, binding_args, seen_on
+
+
+async def a_doubtful_scene():
+    scene = Scene().pool(n1=2, n2=2)
+    scene.pending("p", 1)
+    scene.binder.fail_next = [LOST]
+    await bind(binding_args(), scene.desk)
+    return scene
+
+
+async def a_written_scene():
+    scene = Scene().pool(n1=2, n2=2)
+    scene.pending("p", 1)
+    await bind(binding_args(), scene.desk)
+    return scene
+
+
+async def settle_all(scene):
+    return [str(await settle(one, scene.desk)) for one in scene.books.unsettled()]
+
+
+async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = seen_on("n1", "GPU-n1-0")
+    assert await settle_all(scene) == ["confirmed"]
+    assert (scene.phase(), scene.free("n1")) == ("bound", 1)
+
+
+@pytest.mark.parametrize(("waited_s", "outcome"), [(59.9, "still_open"), (60, "released")])
+async def test_a_pod_seen_pending_is_released_only_when_the_write_cannot_land(waited_s, outcome):
+    scene = await a_doubtful_scene()
+    scene.time.seconds += waited_s
+    scene.binder.blind = SeenPending()
+    assert await settle_all(scene) == [outcome]
+    assert scene.free("n1") == (1 if outcome == "still_open" else 2)
+
+
+async def test_a_released_pod_waits_again_and_may_go_anywhere():
+    scene = await a_doubtful_scene()
+    scene.time.seconds += 60
+    await settle_all(scene)
+    assert [pod.name for pod in scene.books.waiting("gpu.deckhouse.io/whole")] == ["p"]
+    assert scene.books.bound_to(PodUid("uid-p")) is None
+
+
+@pytest.mark.parametrize("scene_of", [a_doubtful_scene, a_written_scene])
+async def test_a_pod_that_is_gone_is_released_at_once(scene_of):
+    scene = await scene_of()
+    scene.binder.blind = SeenGone()
+    assert await settle_all(scene) == ["released"]
+    assert (scene.phase(), scene.free("n1")) == (None, 2)
+
+
+@pytest.mark.parametrize("waited_s", [1, 3600])
+async def test_a_pod_that_cannot_be_read_stays_as_it_is(waited_s):
+    scene = await a_doubtful_scene()
+    scene.time.seconds += waited_s
+    scene.binder.blind = Unseen("connection refused")
+    assert await settle_all(scene) == ["unseen"]
+    assert (scene.phase(), scene.free("n1")) == ("doubtful", 1)
+
+
+async def test_a_pod_seen_on_another_node_is_followed():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = seen_on("n2", "GPU-n2-0")
+    assert await settle_all(scene) == ["overtaken"]
+    assert (scene.phase(), scene.free("n1"), scene.free("n2")) == (None, 2, 1)
+
+
+async def test_a_binding_that_the_watch_is_late_with_is_confirmed():
+    scene = await a_written_scene()
+    assert await settle_all(scene) == ["confirmed"]
+    assert (scene.phase(), scene.free("n1")) == ("bound", 1)
+
+
+async def test_an_accepted_binding_that_a_read_denies_is_released():
+    """The answer came, so that no write is on its way: etcd lost it."""
+    scene = await a_written_scene()
+    scene.binder.blind = SeenPending()
+    assert await settle_all(scene) == ["released"]
+
+
+async def test_settling_twice_changes_nothing_more():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = seen_on("n1", "GPU-n1-0")
+    await settle_all(scene)
+    generation = scene.books.index.generation
+    await settle_all(scene)
+    assert scene.books.index.generation == generation
+    assert scene.phase() == "bound"
+
+
+async def test_a_read_that_a_retry_overtook_is_disregarded():
+    scene = await a_doubtful_scene()
+    scene.time.seconds += 60
+    (reservation,) = scene.books.unsettled()
+    scene.binder.hold, scene.binder.blind = asyncio.Event(), SeenPending()
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(settle(reservation, scene.desk))
+        await scene.binder.sent.wait()
+        scene.books.retry(PodUid("uid-p"))
+        scene.binder.hold.set()
+    assert call.result() == "moved_on"
+    assert (scene.phase(), scene.free("n1")) == ("committed", 1)
+
+
+async def test_a_read_that_the_watch_overtook_is_disregarded():
+    scene = await a_doubtful_scene()
+    (reservation,) = scene.books.unsettled()
+    scene.binder.hold = asyncio.Event()
+    scene.binder.blind = seen_on("n1", "GPU-n1-0")
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(settle(reservation, scene.desk))
+        await scene.binder.sent.wait()
+        scene.books.discard_pod(PodUid("uid-p"))
+        scene.binder.hold.set()
+    assert call.result() == "moved_on"
+    assert scene.books.pod(PodUid("uid-p")) is None
+    assert scene.free("n1") == 2
+
+
+async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
+    scene = await a_doubtful_scene()
+    (reservation,) = scene.books.unsettled()
+    scene.binder.hold = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        call = group.create_task(settle(reservation, scene.desk))
+        await scene.binder.sent.wait()
+        call.cancel()
+    assert scene.books.unsettled() == [reservation]
+
+
+async def test_a_binding_under_way_is_none_of_settlings_business():
+    scene = await a_doubtful_scene()
+    committed = scene.books.retry(PodUid("uid-p"))
+    assert committed is not None
+    assert await settle(committed, scene.desk) == "moved_on"
+    assert scene.binder.looks == []
