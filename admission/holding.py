@@ -95,7 +95,7 @@ def _plan(
     match pool.when_exhausted:
         case WhenExhausted.PEND:
             return None, (_waiting_text(pool, plan),)
-        case WhenExhausted.REJECT:
+        case WhenExhausted.REJECT:  # pragma: no branch  # mypy proves that no case is missing
             return _insufficient(pool, plan)
 
 

@@ -5,22 +5,23 @@ from typing import TYPE_CHECKING
 
 from admission import podpatch
 from admission.access import may_use, refusal_text
+from admission.constraints import constraints_of, excludes_pool_nodes
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.holding import Grant, grant
 from admission.podrequest import PoolPod, node_preset_denial
 from admission.text import cut, listed
 from api.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
-from pool.model import Constraints, Demand
+from pool.model import Demand
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from admission.desk import AdmissionDesk
     from admission.jsonpatch import Operation
     from admission.podrequest import PodRequest
-    from api.core import NodeSelectorTerm, PodSpec, Toleration
+    from api.core import PodSpec, Toleration
     from api.gpupool import GPUPool
 
 
@@ -36,7 +37,7 @@ def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
             return Admitted(patch=tuple(podpatch.strip_annotations(petition.pod.metadata)))
         case Denied():
             return demand
-        case Demand():
+        case Demand():  # pragma: no branch  # mypy proves that no case is missing
             decision = _admit(petition, demand, desk)
             if isinstance(decision, Denied):
                 return replace(decision, facts=_about(petition, demand))
@@ -55,12 +56,12 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
         return refusal
     spec = petition.pod.spec
     tolerations = podpatch.missing_tolerations(spec, pool.taints)
-    constraints = Constraints(
-        node_selector=spec.node_selector,
-        affinity=spec.affinity,
-        tolerations=(*(spec.tolerations or ()), *tolerations),
+    pod = PoolPod(
+        petition=petition,
+        pool=facts,
+        demand=demand,
+        constraints=constraints_of(spec, pool.name, tolerations),
     )
-    pod = PoolPod(petition=petition, pool=facts, demand=demand, constraints=constraints)
     granted = grant(pod, desk)
     if isinstance(granted, Denied):
         return granted
@@ -152,19 +153,9 @@ def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:
             f'nodeSelector wants {key} to be "{cut(selected)}", but nodes of pool {pool.name} carry'
             " it with an empty value; remove it, admission sends the pod to nodes of the pool"
         )
-    elif _excludes_pool_nodes(podpatch.required_terms(spec.affinity), key):
+    elif excludes_pool_nodes(spec.affinity, key):
         text = (
             f"the required nodeAffinity shuts out nodes with the label {key}, which are the nodes of"
             f" pool {pool.name}; remove the expression"
         )
     return None if text is None else Denied(RefusalReason.CONFLICTING_SPEC, text)
-
-
-def _excludes_pool_nodes(terms: "Iterable[NodeSelectorTerm]", key: str) -> bool:
-    """Say whether every alternative that selects something shuts out the pool's nodes."""
-    labels = {key: ""}
-    alternatives = [term for term in terms if term.match_expressions or term.match_fields]
-    return bool(alternatives) and all(
-        any(one.key == key and not one.matches(labels) for one in term.match_expressions or ())
-        for term in alternatives
-    )

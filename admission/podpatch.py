@@ -7,6 +7,7 @@ newer than this code may send fields that we do not know.
 
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.constraints import required_terms
 from admission.jsonpatch import Operation, add, escape, remove
 from api.core import Toleration
 from api.meta import SelectorOperator
@@ -23,7 +24,7 @@ from api.names import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from api.core import Affinity, NodeSelectorTerm, PodSpec, Taint
+    from api.core import NodeSelectorTerm, PodSpec, Taint
     from api.meta import ObjectMeta
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -110,13 +111,6 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> list[Operation]:
             else add(f"{expressions}/-", expression)
         )
     return operations
-
-
-def required_terms(affinity: "Affinity | None") -> "Sequence[NodeSelectorTerm]":
-    """Return the alternatives of the required node affinity."""
-    node_affinity = affinity.node_affinity if affinity else None
-    required = node_affinity.required if node_affinity else None
-    return (required.node_selector_terms if required else None) or ()
 
 
 def spread(

@@ -38,11 +38,11 @@ def spec_faults(spec: "GPUPoolSpec") -> "Iterator[Fault]":
     """Yield what is wrong with a spec whose shape is right."""
     suffix = spec.resource.name.removeprefix(RESOURCE_PREFIX)
     if suffix in RESERVED_POOL_NAMES:
-        yield Fault("spec.resource.name", f'"{suffix}" is a reserved word; choose another name')
+        yield Fault("spec.resource.name", f'"{suffix}" is a reserved word, choose another name')
     exclude = spec.device_selector.exclude
     if exclude is not None and exclude == type(exclude)():
         yield Fault(
-            "spec.deviceSelector.exclude", "says nothing; name what to exclude, or remove it"
+            "spec.deviceSelector.exclude", "says nothing: name what to exclude, or remove it"
         )
     yield from _selector_faults(spec.node_selector, "spec.nodeSelector")
     yield from _allocation_faults(spec.allocation, "spec.allocation")
@@ -63,7 +63,7 @@ def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[Fault]"
         if mode is owner and value is None:
             yield Fault(f"{path}.{field}", f"is required in mode {owner.value}")
         if mode is not owner and value is not None:
-            text = f"has a meaning in mode {owner.value} only; the mode is {mode.value}"
+            text = f"has a meaning in mode {owner.value} only, the mode is {mode.value}"
             yield Fault(f"{path}.{field}", text)
 
 
@@ -98,7 +98,7 @@ def _taint_faults(taints: "tuple[Taint, ...] | list[Taint]", path: str) -> "Iter
             yield Fault(f"{where}.effect", text)
         if (taint.key, taint.effect) in seen:
             yield Fault(
-                where, "a node can carry one taint of this key and effect only; merge the two"
+                where, "a node can carry one taint of this key and effect only: merge the two"
             )
         seen.add((taint.key, taint.effect))
 
@@ -129,8 +129,10 @@ def _requirement_faults(requirement: "SelectorRequirement", path: str) -> "Itera
         case SelectorOperator.EXISTS | SelectorOperator.DOES_NOT_EXIST:
             if values:
                 yield Fault(f"{path}.values", f"operator {operator.value} takes no values")
-        case SelectorOperator.GT | SelectorOperator.LT:
-            text = f"{operator.value} compares in node affinity only; use In, NotIn, Exists or DoesNotExist"
+        case (
+            SelectorOperator.GT | SelectorOperator.LT
+        ):  # pragma: no branch  # mypy proves that no case is missing
+            text = f"{operator.value} compares in node affinity only: use In, NotIn, Exists or DoesNotExist"
             yield Fault(f"{path}.operator", text)
     for number, value in enumerate(values):
         yield from _named(_value_fault(value), f"{path}.values[{number}]")

@@ -95,7 +95,7 @@ def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[Fault]":
     if pool.resource_name != before:
         text = (
             f"cannot change from {cut(before)} to {cut(pool.resource_name)}, because running pods"
-            " hold the resource under it; create another pool"
+            " hold the resource under it: create another pool"
         )
         yield Fault(_OWN_NAME, text)
 
@@ -112,7 +112,7 @@ def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
     ]
     if not owners:
         return []
-    text = f"{cut(pool.resource_name)} is served by pool {min(owners)}; choose another name"
+    text = f"{cut(pool.resource_name)} is served by pool {min(owners)}: choose another name"
     return [Fault(_OWN_NAME, text)]
 
 

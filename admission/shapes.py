@@ -102,7 +102,7 @@ class _Reader:
 
     def _read_list(self, value: list[object], info: types.ListType, path: str) -> list[object]:
         if info.max_length is not None and len(value) > info.max_length:
-            text = f"has {len(value)} items; at most {info.max_length} are possible"
+            text = f"has {len(value)} items, at most {info.max_length} are possible"
             self.faults.append(Fault(path, text))
         found = [
             self.read(one, info.item_type, f"{path}[{number}]")
@@ -143,7 +143,7 @@ def _text_fault(value: str, info: types.StrType) -> str | None:
     if info.min_length is not None and len(value) < info.min_length:
         return "must not be empty"
     if info.max_length is not None and len(value) > info.max_length:
-        return f"has {len(value)} characters; at most {info.max_length} are possible"
+        return f"has {len(value)} characters, at most {info.max_length} are possible"
     if info.pattern is not None and re.search(info.pattern, value) is None:
         return f"{_shown(value)} is not {_WORDS.get(info.pattern, f'text like {info.pattern}')}"
     return None

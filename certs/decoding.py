@@ -159,8 +159,8 @@ def decode_certificates(pem: bytes) -> tuple[Certificate, ...] | Fault:
 def decode_pair(pair: "KeyPair") -> DecodedPair | Fault:
     """Return the pair, if its key is ECDSA P-256 and belongs to its first certificate.
 
-    No other kind of key is taken: two replicas, or two reloads, must not differ in it, since a
-    live `SSLContext` goes on serving the first kind that it was given.
+    No other kind of key is taken, so that replicas and reloads never differ in it, and what is
+    served is what was measured.
     """
     chain = decode_certificates(pair.certificate_pem)
     if isinstance(chain, Fault):

@@ -1,7 +1,7 @@
 """Make certificates: an authority, a serving leaf, a client leaf. Keys and serials are given.
 
-ECDSA P-256 throughout: 987 against RSA's 775 handshakes a second, and the kind of key must
-never change (`certs.decoding`). What is made passes OpenSSL's strict verification (key
+ECDSA P-256 throughout: 987 against RSA's 775 handshakes a second, and the only kind of key that
+`certs.decoding` takes. What is made passes OpenSSL's strict verification (key
 identifiers, key usage), which Python's clients switch on from 3.13.
 """
 

@@ -2,8 +2,8 @@
 
 Needs get, create and patch of the Secret, and get and patch of the configurations.
 Only the fields in question are written: labels, foreign keys of the Secret and other fields of a
-webhook stay as they are. Of a failed write of the Secret only status and reason are told, since
-nobody knows what some admission plugin puts into its message.
+webhook stay as they are. Of a failed write of the Secret only status, reason and fields are told,
+since nobody knows what some admission plugin puts into its message.
 """
 
 import base64
@@ -14,7 +14,7 @@ import msgspec
 from api.meta import ObjectMeta
 from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
 from certs.rotating import StoredSecret
-from kube.errors import ApiError, Conflict, KubeError, NotFound
+from kube.errors import ApiError, Conflict, KubeError, NotFound, cut
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     SECRETS,
@@ -176,6 +176,8 @@ def _ca_patch(webhooks: "Sequence[_Webhook]", ca_pem: bytes) -> list[dict[str, s
 
 
 def _brief(error: KubeError) -> str:
-    if isinstance(error, ApiError):
-        return f"{error.status} {error.reason or type(error).__name__}"
-    return type(error).__name__
+    if not isinstance(error, ApiError):
+        return type(error).__name__
+    causes = (error.details.causes if error.details else None) or ()
+    fields = "; ".join(f"{cause.field}: {cause.reason}" for cause in causes)
+    return cut(f"{error.status} {error.reason or type(error).__name__} {fields}")

@@ -94,6 +94,7 @@ class Transport:
         """Close all connections; requests under way end as Unreachable."""
         if self._session is not None:
             await self._session.close()
+            self._session = None
 
     async def call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
         """Return the body of a 2xx answer; bounded from the start to its last byte."""

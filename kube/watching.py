@@ -146,6 +146,7 @@ class Informer(Generic[T]):
         self._version: str | None = None
         self._relist_cause = ""
         self._last_failure = "none"
+        self._was_unreachable = False
         self._log = _log.bind(resource=resource.plural)
         self.synced = asyncio.Event()
         self.last_heard = 0.0
@@ -268,6 +269,10 @@ class Informer(Generic[T]):
         self._version = item.metadata.resource_version or self._version
 
     async def _recover(self, error: KubeError) -> None:
+        if isinstance(error, Gone) and self._was_unreachable:
+            # An API server that was restarted answers this; it is back, so the waiting starts over.
+            self._backoff.succeed()
+        self._was_unreachable = isinstance(error, Unreachable)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         delay_s = self._backoff.fail(asked_s)
         if isinstance(error, Gone):

@@ -145,7 +145,7 @@ class Books:
         reservation = self.ledger.get(id_)
         if reservation is None or reservation.phase is not ReservationPhase.HELD:
             return None
-        return self._end(id_, End.RELEASED)
+        return self._end(reservation, End.RELEASED)
 
     # --- what the watch says of pods -----------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Books:
                 ended = self._observe_pending(facts, now, is_new=before is None)
             case PodPhase.BOUND:
                 ended = self._observe_bound(facts)
-            case PodPhase.ENDED:
+            case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
                 ended = self._drop_claims(facts)
         return [one for one in ended if one.reservation.holds_units]
 
@@ -183,8 +183,8 @@ class Books:
         """End the holds whose time is over."""
         ended: list[Ended] = []
         for reservation, end in self.ledger.due(now.monotonic):
-            one = self._end(reservation.id, end)
-            if one is not None and reservation.holds_units:
+            one = self._end(reservation, end)
+            if reservation.holds_units:
                 ended.append(one)
         return ended
 
@@ -317,7 +317,7 @@ class Books:
     def release(self, uid: PodUid) -> Ended | None:
         """End a pod's reservation: its binding was refused, or a read showed that it is not bound."""
         reservation = self.ledger.of_pod(uid)
-        ended = self._end(reservation.id, End.RELEASED) if reservation else None
+        ended = self._end(reservation, End.RELEASED) if reservation else None
         facts = self._pods.get(uid)
         if facts is not None and facts.phase is PodPhase.PENDING:
             self._wait(facts)
@@ -387,10 +387,12 @@ class Books:
         if reservation is None:
             self._wait(facts)
             return []
-        if reservation.phase.is_hold:
-            self.ledger.confirm(reservation.id, facts.uid, facts.name)
-        if not reservation.holds_units and reservation.phase.is_hold:
+        if not reservation.phase.is_hold:
+            return []
+        if not reservation.holds_units:
+            self._wait(facts)
             return self._drop(reservation)
+        self.ledger.confirm(reservation.id, facts.uid, facts.name)
         return []
 
     def _observe_bound(self, facts: "PodFacts") -> list[Ended]:
@@ -498,19 +500,18 @@ class Books:
         return False
 
     def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
-        ended = self._end(reservation.id, end) if reservation is not None else None
-        return [ended] if ended is not None else []
+        return [self._end(reservation, end)] if reservation is not None else []
 
-    def _end(self, id_: ReservationId, end: End) -> Ended | None:
-        ended = self.ledger.end(id_, end)
-        if ended is not None:
-            self.index.set_assumed(id_, ())
-            if self._on_end is not None and ended.reservation.holds_units:
-                self._on_end(ended)
-            uid = ended.reservation.uid
-            facts = self._pods.get(uid) if uid is not None else None
-            if facts is not None and facts.phase is PodPhase.PENDING:
-                self._wait(facts)
+    def _end(self, reservation: Reservation, end: End) -> Ended:
+        """End a live reservation: its units are free, its pod waits, whoever wants to know is told."""
+        self.ledger.end(reservation.id, end)
+        self.index.set_assumed(reservation.id, ())
+        ended = Ended(reservation, end)
+        if self._on_end is not None and reservation.holds_units:
+            self._on_end(ended)
+        facts = self._pods.get(reservation.uid) if reservation.uid is not None else None
+        if facts is not None and facts.phase is PodPhase.PENDING:
+            self._wait(facts)
         return ended
 
     def _wait(self, facts: "PodFacts") -> None:

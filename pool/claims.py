@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from pool.units import part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from api.names import UnitId
 
@@ -25,7 +25,7 @@ class Claims(Generic[Owner]):
         # UUID of a card or MIG instance -> owners of some unit of it
 
     def replace(self, owner: Owner, units: "tuple[UnitId, ...]") -> set[str]:
-        """Make these the owner's units; return the UUIDs of cards and instances that changed."""
+        """Make these the owner's units, none to end its claims; return the UUIDs that changed."""
         before = self._units_by_owner.get(owner, ())
         if before == units:
             return set()
@@ -40,10 +40,6 @@ class Claims(Generic[Owner]):
             del self._units_by_owner[owner]
         return changed
 
-    def discard(self, owner: Owner) -> set[str]:
-        """Remove the owner; return the UUIDs of cards and instances that changed."""
-        return self.replace(owner, ())
-
     def units(self, owner: Owner) -> "tuple[UnitId, ...]":
         """Return the owner's units."""
         return self._units_by_owner.get(owner, ())
@@ -55,13 +51,9 @@ class Claims(Generic[Owner]):
                 if part_of(unit) == part:
                     yield owner, unit
 
-    def owners(self) -> "Iterable[Owner]":
-        """Return all owners."""
-        return self._units_by_owner.keys()
-
     def _drop(self, owner: Owner, part: str) -> None:
         owners = self._owners_by_part.get(part)
-        if owners is None:
+        if owners is None:  # another of its units there was dropped before
             return
         owners.discard(owner)
         if not owners:

@@ -409,9 +409,7 @@ class DeviceIndex:
             is_ambiguous = any(len(self._devices_by_part[part]) > 1 for part in entry.parts)
             if entry.is_ambiguous is not is_ambiguous:
                 entry.is_ambiguous = is_ambiguous
-                self._changed_devices.add(name)
-                if entry.facts.pool is not None:
-                    self._mark(entry.facts.pool, entry.facts.node)
+                self._mark_device(entry)
 
     def _recount(self, parts: "Iterable[str]") -> None:
         """Recompute the masks of every device that one of the UUIDs belongs to."""
@@ -432,10 +430,13 @@ class DeviceIndex:
         if (entry.observed, entry.assumed) == (observed, assumed):
             return False
         entry.observed, entry.assumed = observed, assumed
+        self._mark_device(entry)
+        return True
+
+    def _mark_device(self, entry: DeviceEntry) -> None:
         self._changed_devices.add(entry.facts.name)
         if entry.facts.pool is not None:
             self._mark(entry.facts.pool, entry.facts.node)
-        return True
 
     def _mark(self, pool: "PoolName", node: "NodeName") -> None:
         self._pools[pool].mark(node)

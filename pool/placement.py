@@ -45,10 +45,6 @@ class _Card:
     free: int
     """Mask of units still to be had."""
 
-    @property
-    def name(self) -> "DeviceName":
-        return self.entry.facts.name
-
     def take(self) -> "UnitId":
         slot = (self.free & -self.free).bit_length() - 1
         self.free &= self.free - 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from api.core import Pod
     from pool.books import Books
-    from pool.model import Instant, PodFacts
+    from pool.model import Instant
 
 _log = structlog.get_logger()
 
@@ -44,19 +44,13 @@ class PodFeed:
         for uid in [pod.uid for pod in self._books.pods() if pod.uid not in uids]:
             self._books.discard_pod(uid)
         for facts in sorted(found, key=lambda facts: facts.phase is PodPhase.PENDING):
-            self._observe(facts)
+            self._books.observe_pod(facts, self._now())
 
     def upsert(self, item: "Pod") -> None:
         """Take over a pod that is new or changed."""
         facts = pod_facts(item)
-        if facts is not None:
-            self._observe(facts)
-
-    def discard(self, item: "Pod") -> None:
-        """Forget a pod that is gone."""
-        self._books.discard_pod(PodUid(item.metadata.uid))
-
-    def _observe(self, facts: "PodFacts") -> None:
+        if facts is None:
+            return
         before = self._books.pod(facts.uid)
         self._books.observe_pod(facts, self._now())
         if facts.phase is PodPhase.BOUND and (before is None or before.phase is PodPhase.PENDING):
@@ -68,3 +62,7 @@ class PodFeed:
                 devices=facts.devices,
                 resource=facts.demand.resource,
             )
+
+    def discard(self, item: "Pod") -> None:
+        """Forget a pod that is gone."""
+        self._books.discard_pod(PodUid(item.metadata.uid))

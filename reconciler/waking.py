@@ -7,6 +7,7 @@ pauses and not for ever, since something else than us may keep it from being sch
 """
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -44,6 +45,11 @@ class _Sleeper:
     since: float
     touches: int = 0
     touch_at: float = 0.0
+    touched_at: float = math.inf
+
+    def has_declined(self, now: float) -> bool:
+        """Say whether it was woken and did not come: something else than units keeps it waiting."""
+        return now - self.touched_at >= FITS_FOR_S
 
 
 @final
@@ -65,11 +71,14 @@ class Waking:
                 await self._touch(pod)
 
     def due(self) -> "list[PodFacts]":
-        """Return the pods to touch now; what is free is promised to one pod only."""
+        """Return the pods to touch now; what is free is promised to one pod only.
+
+        A pod that was woken and did not come keeps its turn, and what it left goes to the next.
+        """
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
         for pool in self._books.index.pools():
-            fitting.update((pod.uid, pod) for pod in self._fitting(pool))
+            fitting.update((pod.uid, pod) for pod in self._fitting(pool, now))
         for uid in self._sleepers.keys() - fitting.keys():
             del self._sleepers[uid]
         due: list[PodFacts] = []
@@ -77,11 +86,12 @@ class Waking:
             sleeper = self._sleepers.setdefault(uid, _Sleeper(now, touch_at=now + FITS_FOR_S))
             if sleeper.touch_at <= now and sleeper.touches < MAX_TOUCHES:
                 sleeper.touches += 1
+                sleeper.touched_at = now
                 sleeper.touch_at = now + FIRST_PAUSE_S * 2 ** (sleeper.touches - 1)
                 due.append(pod)
         return due
 
-    def _fitting(self, pool: "PoolFacts") -> "Iterator[PodFacts]":
+    def _fitting(self, pool: "PoolFacts", now: float) -> "Iterator[PodFacts]":
         waiting = self._books.waiting(pool.resource)
         if not waiting:
             return
@@ -89,7 +99,9 @@ class Waking:
         left = state.capacity().available
         for pod in waiting:
             if pod.demand.units <= left and state.view(pod.demand.units).scores:
-                left -= pod.demand.units
+                sleeper = self._sleepers.get(pod.uid)
+                if sleeper is None or not sleeper.has_declined(now):
+                    left -= pod.demand.units
                 yield pod
 
     async def _touch(self, pod: "PodFacts") -> None:

@@ -153,7 +153,9 @@ def _after_look(
         return Bound(Outcome.REFUSED, message, reservation)
     if sighting.node == reservation.node:
         return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
-    text = f"pod {pod} cannot be bound to node {reservation.node}: it is bound to node {sighting.node}"
+    text = (
+        f"pod {pod} cannot be bound to node {reservation.node}: it is bound to node {sighting.node}"
+    )
     return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
 
 

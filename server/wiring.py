@@ -50,6 +50,7 @@ from server.app import Desks, build_app
 from server.authentication import ExtenderAuthentication
 from server.binding import KubeBinder
 from server.clock import SystemClock
+from server.collector import calm_collector
 from server.readiness import Readiness
 from server.serving import Certificates
 from server.tasks import Stopped, forever
@@ -145,6 +146,7 @@ class ControlPlane:
     async def act(self) -> NoReturn:
         """Run what writes, from the moment this replica may answer for the cluster."""
         await self.informers[PODS.plural].synced.wait()
+        calm_collector()
         if self.settings.leadership.enabled:
             await self.election.leading.wait()
         self.announcing.is_leading = True

@@ -85,14 +85,14 @@ def _merge(live: object, wanted: object, shape: "Mapping[str, Any]") -> object:
         return merged
     if isinstance(live, list) and isinstance(wanted, list):
         if keys := shapes.list_keys(shape):
-            return _merge_keyed(live, wanted, keys, shapes.item(shape))
+            return _merge_keyed(live, wanted, keys, item_shape=shapes.item(shape))
         if shapes.is_set(shape):
             return live + [each for each in wanted if each not in live]
     return wanted
 
 
 def _merge_keyed(
-    live: list[Any], wanted: list[Any], keys: tuple[str, ...], item_shape: "Mapping[str, Any]"
+    live: list[Any], wanted: list[Any], keys: tuple[str, ...], *, item_shape: "Mapping[str, Any]"
 ) -> list[Any]:
     merged = {fields.item_element(each, keys, item_shape): each for each in live}
     for each in wanted:

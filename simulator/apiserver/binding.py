@@ -73,10 +73,12 @@ class Binder:
         stored = collection.get(target.namespace, name)
         if stored is None:
             raise not_found(PODS, name)
-        _check(stored, binding)
+        if not is_legacy:
+            _check_preconditions(stored, binding)
+        _check_state(stored)
         body = self._assigned(stored, binding)
         if not caller.dry_run:
-            collection.replace(PODS, stored, body, stored.ownership)
+            collection.replace(PODS, stored, body, ownership=stored.ownership)
         return Written(status=201, encoded=_BOUND)
 
     def _assigned(self, stored: "Stored", binding: Json) -> Json:
@@ -99,8 +101,8 @@ class Binder:
         return body
 
 
-def _check(stored: "Stored", binding: Json) -> None:
-    """Refuse a binding that the pod's state forbids."""
+def _check_preconditions(stored: "Stored", binding: Json) -> None:
+    """Refuse a binding that names another uid or version; the older path never looks at them."""
     found, name = stored.body["metadata"], stored.key[1]
     wanted = binding["metadata"]
     if (uid := wanted.get("uid")) and uid != found["uid"]:
@@ -108,14 +110,18 @@ def _check(stored: "Stored", binding: Json) -> None:
     version = wanted.get("resourceVersion")
     if version and version != str(stored.version):
         raise conflict(
-            "",
             "pods",
             name,
             "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed: "
             f"ResourceVersion in precondition: {version}, ResourceVersion in object meta: "
             f"{stored.version}",
         )
-    if "deletionTimestamp" in found:
+
+
+def _check_state(stored: "Stored") -> None:
+    """Refuse a binding that the pod's state forbids."""
+    name = stored.key[1]
+    if "deletionTimestamp" in stored.body["metadata"]:
         raise _refusal(name, f"pod {name} is being deleted, cannot be assigned to a host")
     if node := stored.body["spec"].get("nodeName"):
         raise _refusal(name, f'pod {name} is already assigned to node "{node}"')
@@ -124,4 +130,4 @@ def _check(stored: "Stored", binding: Json) -> None:
 
 
 def _refusal(name: str, why: str) -> ApiFault:
-    return conflict("", "pods/binding", name, why)
+    return conflict("pods/binding", name, why)

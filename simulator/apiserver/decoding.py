@@ -62,7 +62,7 @@ def check_dry_run(values: list[str], options_kind: str) -> bool:
         return False
     if values != ["All"]:
         error = unsupported_value("dryRun", values, ("All",))
-        raise invalid("meta.k8s.io", options_kind, "", [error])
+        raise invalid(options_kind, "", [error], group="meta.k8s.io")
     return True
 
 
@@ -149,7 +149,7 @@ def _other_kind(body: Json, resource: "ResourceType") -> Exception:
         )
     name = (body.get("metadata") or {}).get("name", "")
     error = invalid_value("kind", kind, f"must be {resource.kind}")
-    return invalid(resource.group, kind, name, [error])
+    return invalid(kind, name, [error], group=resource.group)
 
 
 def _check_identity(metadata: Json, target: Target) -> None:
@@ -194,7 +194,7 @@ def check_version_is_named(body: Json, resource: "ResourceType", name: str) -> N
     """
     if resource.needs_version_to_update and not body["metadata"].get("resourceVersion"):
         error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(resource.group, resource.plural, name, [error])
+        raise invalid(resource.plural, name, [error], group=resource.group)
 
 
 def check_uid(body: Json, old: Json, resource: "ResourceType") -> None:

@@ -69,7 +69,7 @@ class Deleter:
     """Deletes objects."""
 
     def __init__(
-        self, store: "Store", admission: "AdmissionChain", effects: "Effects", clock: "Clock"
+        self, store: "Store", admission: "AdmissionChain", *, effects: "Effects", clock: "Clock"
     ) -> None:
         self._store = store
         self._admission = admission
@@ -128,7 +128,7 @@ class Deleter:
         body = self._mark(stored, resource, wanted_s)
         collection = self._store.collection(resource)
         if wanted_s or found.get("finalizers"):
-            marked = collection.replace(resource, stored, body, stored.ownership)
+            marked = collection.replace(resource, stored, body, ownership=stored.ownership)
             self._effects.stored(resource, marked)
             return marked, False
         removed = collection.remove(stored, body if resource is PODS else None)
@@ -151,7 +151,7 @@ class Deleter:
         body["metadata"]["deletionTimestamp"] = metadata.timestamp(self._clock.utc_now())
         body["status"] = {**body.get("status", {}), "phase": "Terminating"}
         collection = self._store.collection(NAMESPACES)
-        marked = collection.replace(NAMESPACES, stored, body, stored.ownership)
+        marked = collection.replace(NAMESPACES, stored, body, ownership=stored.ownership)
 
         def delete(resource: "ResourceType", each: "Stored") -> None:
             # A namespace's end waits for no kubelet here; only finalizers hold an object.
@@ -167,19 +167,19 @@ def _check_preconditions(
     name, uid = stored.key[1], stored.body["metadata"]["uid"]
     if options.uid is not None and options.uid != uid:
         raise conflict(
-            resource.group,
             resource.kind,
             name,
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
             "The object might have been deleted and then recreated",
+            group=resource.group,
         )
     if options.version is not None and options.version != str(stored.version):
         raise conflict(
-            resource.group,
             resource.kind,
             name,
             f"the ResourceVersion in the precondition ({options.version}) does not match the "
             f"ResourceVersion in record ({stored.version}). The object might have been modified",
+            group=resource.group,
         )
 
 

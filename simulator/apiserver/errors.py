@@ -147,7 +147,7 @@ def already_exists(resource: "ResourceType", name: str) -> ApiFault:
     )
 
 
-def conflict(group: str, kind: str, name: str, why: str) -> ApiFault:
+def conflict(kind: str, name: str, why: str, *, group: str = "") -> ApiFault:
     """Return a 409; `kind` is the plural, or `pods/binding` and the like."""
     shown = f"{kind}.{group}" if group else kind
     return ApiFault(
@@ -160,10 +160,10 @@ def conflict(group: str, kind: str, name: str, why: str) -> ApiFault:
 
 def stale(resource: "ResourceType", name: str) -> ApiFault:
     return conflict(
-        resource.group,
         resource.plural,
         name,
         "the object has been modified; please apply your changes to the latest version and try again",
+        group=resource.group,
     )
 
 
@@ -171,15 +171,15 @@ def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: st
     """Return the 409 of a write that names a uid which the stored object does not have."""
     key = "/registry/" + "/".join(filter(None, (resource.group, resource.plural, name)))
     return conflict(
-        resource.group,
         resource.plural,
         name,
         f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {actual}",
+        group=resource.group,
     )
 
 
-def invalid(group: str, kind: str, name: str, errors: "Sequence[FieldError]") -> ApiFault:
+def invalid(kind: str, name: str, errors: "Sequence[FieldError]", *, group: str = "") -> ApiFault:
     """Return a 422 that lists every error."""
     shown = f"{kind}.{group}" if group else kind
     lines = ", ".join(str(error) for error in errors)
@@ -194,7 +194,7 @@ def invalid(group: str, kind: str, name: str, errors: "Sequence[FieldError]") ->
 def invalid_object(resource: "ResourceType", name: str, errors: "Sequence[FieldError]") -> ApiFault:
     # Event is served by two groups and invalid under the older one, which has no name.
     group = "" if resource.kind == "Event" else resource.group
-    return invalid(group, resource.kind, name, errors)
+    return invalid(resource.kind, name, errors, group=group)
 
 
 def bad_request(message: str) -> ApiFault:
@@ -202,7 +202,7 @@ def bad_request(message: str) -> ApiFault:
 
 
 def forbidden(
-    resource: "ResourceType", name: str, why: str, causes: "Sequence[Json]" = ()
+    resource: "ResourceType", name: str, why: str, *, causes: "Sequence[Json]" = ()
 ) -> ApiFault:
     details = _details(resource.group, resource.plural, name)
     if causes:

@@ -68,9 +68,9 @@ class Difference:
         """Leaves of the new object that are new or have another value."""
         self.removed: set[Path] = set()
         """Leaves of the old object that are gone."""
-        self._compare(old, new, shape, ())
+        self._compare(old, new, shape, path=())
 
-    def _compare(self, old: object, new: object, shape: "Mapping[str, Any]", path: Path) -> None:
+    def _compare(self, old: object, new: object, shape: "Mapping[str, Any]", *, path: Path) -> None:
         if old == new:
             return
         if isinstance(old, dict) and isinstance(new, dict) and shapes.is_granular_map(shape):
@@ -107,7 +107,7 @@ class Difference:
         for element, (value, shape) in new.items():
             at = (*path, element)
             if element in old:
-                self._compare(old[element][0], value, shape, at)
+                self._compare(old[element][0], value, shape, path=at)
                 continue
             if items:
                 self.changed.add(at)

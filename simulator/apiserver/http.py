@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 import structlog
 from aiohttp import web
-from multidict import CIMultiDict
 
 from simulator.apiserver import decoding, listing, patching
 from simulator.apiserver.binding import Binder
@@ -33,6 +32,7 @@ from simulator.apiserver.errors import (
 from simulator.apiserver.faults import Breakage, Fault, Faults
 from simulator.apiserver.requestlog import Request, RequestLog
 from simulator.apiserver.resources import BINDINGS
+from simulator.apiserver.responses import JSON, cut, respond, respond_fault
 from simulator.apiserver.routing import resolve
 from simulator.apiserver.selectors import Selection
 from simulator.apiserver.watching import WatchRequest, WatchStream
@@ -52,11 +52,10 @@ _log = structlog.get_logger()
 EVERYBODY: Final = User(name="system:admin", groups=("system:masters",))
 """Who makes a request when no tokens are configured."""
 
-_JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
-_OBJECTS: Final = (_JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+_OBJECTS: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _VERSION: Final = msgspec.json.encode(
     {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "simulator"}
@@ -98,11 +97,11 @@ class Frontend:
         if request.path in _HEALTH:
             return web.Response(text="ok")
         if request.path == "/version":
-            return web.Response(body=_VERSION, content_type=_JSON)
+            return web.Response(body=_VERSION, content_type=JSON)
         try:
             user = self._authenticate(request)
         except ApiFault as fault:
-            return _respond_fault(fault, [])
+            return respond_fault(fault, [])
         is_dry = "dryRun" in request.query
         self.requests.append(
             Request(method=request.method, path=request.path, user=user.name, dry_run=is_dry)
@@ -116,12 +115,12 @@ class Frontend:
         match rule.breakage:
             case Breakage.STATUS:
                 fault = ApiFault(rule.status, "", f"status {rule.status} on request of a test")
-                return _respond_fault(fault, [])
+                return respond_fault(fault, [])
             case Breakage.RESET_BEFORE:
-                return _cut(request)
+                return cut(request)
             case Breakage.RESET_AFTER:
                 await self._answer(request, user)
-                return _cut(request)
+                return cut(request)
             case Breakage.DELAY:
                 await asyncio.sleep(rule.delay_s)
                 return await self._answer(request, user)
@@ -145,11 +144,11 @@ class Frontend:
             caller = _caller_of(request, user, warnings)
             written = await self._write(request, target, caller)
         except ApiFault as fault:
-            return _respond_fault(fault, warnings)
+            return respond_fault(fault, warnings)
         except Exception as error:  # noqa: BLE001  # the request boundary
             _log.exception("request failed", method=request.method, path=request.path)
-            return _respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)
-        return _respond(written.status, written.encoded, warnings)
+            return respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)
+        return respond(written.status, written.encoded, warnings)
 
     async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
         if target.resource is BINDINGS or target.subresource == "binding":
@@ -159,19 +158,21 @@ class Frontend:
             stored = collection.get(target.namespace, target.name)
             if stored is None:
                 raise not_found(target.resource, target.name)
-            return _respond(200, stored.encode_for(target.resource), [])
+            return respond(200, stored.encode_for(target.resource), [])
         query = request.query
         selection = Selection(
             target.resource,
             target.namespace,
-            query.get("labelSelector", ""),
-            query.get("fieldSelector", ""),
+            labels=query.get("labelSelector", ""),
+            fields=query.get("fieldSelector", ""),
         )
         current = self._backend.store.revision.current
         if query.get("watch", "false") not in {"false", "0"}:
             return await self._watch(request, target, selection)
-        encoded = listing.encode_list(collection, target.resource, selection, current, query)
-        return _respond(200, encoded, [])
+        encoded = listing.encode_list(
+            collection, target.resource, selection, current=current, query=query
+        )
+        return respond(200, encoded, [])
 
     async def _watch(
         self, request: web.Request, target: Target, selection: Selection
@@ -194,7 +195,7 @@ class Frontend:
             bookmark_interval_s=self._backend.bookmark_interval_s,
             is_stopping=lambda: self.is_stopping,
         )
-        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        response = web.StreamResponse(headers={"Content-Type": JSON})
         response.enable_chunked_encoding()
         await response.prepare(request)
         transport = request.transport
@@ -279,12 +280,12 @@ class Frontend:
         selection = Selection(
             target.resource,
             target.namespace,
-            query.get("labelSelector", ""),
-            query.get("fieldSelector", ""),
+            labels=query.get("labelSelector", ""),
+            fields=query.get("fieldSelector", ""),
         )
         collection = store.collection(target.resource)
         encoded = listing.encode_list(
-            collection, target.resource, selection, store.revision.current, {}
+            collection, target.resource, selection, current=store.revision.current, query={}
         )
         for stored in list(collection.all(target.namespace)):
             if selection.matches(stored.body):
@@ -301,7 +302,7 @@ def _caller_of(request: web.Request, user: User, warnings: list[str]) -> Caller:
     validation = query.get("fieldValidation", "Warn")
     if validation not in decoding.FIELD_VALIDATIONS:
         error = unsupported_value("fieldValidation", validation, decoding.FIELD_VALIDATIONS)
-        raise invalid("meta.k8s.io", options, "", [error])
+        raise invalid(options, "", [error], group="meta.k8s.io")
     agent = request.headers.get("User-Agent", "unknown").partition("/")[0]
     return Caller(
         user=user,
@@ -313,7 +314,7 @@ def _caller_of(request: web.Request, user: User, warnings: list[str]) -> Caller:
 
 
 async def _read_object(request: web.Request) -> bytes:
-    if "Content-Type" in request.headers and request.content_type != _JSON:
+    if "Content-Type" in request.headers and request.content_type != JSON:
         raise unsupported_media_type(_OBJECTS)
     return await request.read()
 
@@ -321,7 +322,7 @@ async def _read_object(request: web.Request) -> bytes:
 def _check_apply(request: web.Request) -> None:
     if not request.query.get("fieldManager"):
         error = required("fieldManager", "is required for apply patch")
-        raise invalid("meta.k8s.io", "PatchOptions", "", [error])
+        raise invalid("PatchOptions", "", [error], group="meta.k8s.io")
 
 
 def _decode_config(raw: bytes, kind: str) -> Json:
@@ -331,22 +332,3 @@ def _decode_config(raw: bytes, kind: str) -> Json:
     if (config.get("metadata") or {}).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     return config
-
-
-def _respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
-    headers: CIMultiDict[str] = CIMultiDict({"Content-Type": _JSON})
-    for warning in warnings:
-        escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
-        headers.add("Warning", f'299 - "{escaped}"')
-    return web.Response(status=status, body=encoded, headers=headers)
-
-
-def _respond_fault(fault: ApiFault, warnings: list[str]) -> web.Response:
-    return _respond(fault.status, msgspec.json.encode(fault.body), warnings)
-
-
-def _cut(request: web.Request) -> web.Response:
-    """Reset the connection; the response returned goes nowhere."""
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()

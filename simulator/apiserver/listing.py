@@ -44,6 +44,7 @@ def encode_list(
     collection: "Collection",
     resource: "ResourceType",
     selection: "Selection",
+    *,
     current: int,
     query: "Mapping[str, str]",
 ) -> bytes:

@@ -81,7 +81,7 @@ def evaluate_rendered(expression: str, request: "Mapping[str, Any]") -> bool:
 
 
 def matches_rules(
-    webhook: Json, resource: "ResourceType", subresource: str, operation: str
+    webhook: Json, resource: "ResourceType", *, subresource: str, operation: str
 ) -> bool:
     """Say whether any rule of the webhook names this kind and operation."""
     path = f"{resource.plural}/{subresource}" if subresource else resource.plural
@@ -97,7 +97,7 @@ def matches_rules(
 
 
 def _has(values: list[str] | None, wanted: str) -> bool:
-    return bool(values) and (wanted in values or "*" in values)
+    return values is not None and not {wanted, "*"}.isdisjoint(values)
 
 
 def _is_path(pattern: str, path: str) -> bool:
@@ -109,7 +109,7 @@ def _is_path(pattern: str, path: str) -> bool:
     if not slash:
         return not subresource
     # `pods/*` is pods and all their subresources.
-    return wanted_subresource == "*" or wanted_subresource == subresource
+    return wanted_subresource in {"*", subresource}
 
 
 def selects(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:

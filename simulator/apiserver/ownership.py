@@ -119,14 +119,14 @@ class Ownership:
 
 
 def of_new(
-    manager: Manager, body: Json, shape: "Mapping[str, Any]", now: str, *, status: bool
+    manager: Manager, body: Json, shape: "Mapping[str, Any]", *, now: str, has_status: bool
 ) -> Ownership:
     """Return the ownership of an object that the manager creates.
 
-    `status` says whether the writer can have written the status, too.
+    `has_status` says whether its status is the manager's work, too.
     """
     part = fields.ownable(body)
-    if not status:
+    if not has_status:
         part.pop("status", None)
     paths = frozenset(fields.leaves(part, shape)) if part else frozenset()
     return Ownership().with_share(manager, paths, now)

@@ -51,6 +51,8 @@ def apply_operations(body: Json, operations: object) -> object:
         PatchRefused: they are no operations, or one does not fit.
     """
     try:
+        if not isinstance(operations, list):
+            raise PatchRefused("the patch is not a list of operations")
         return jsonpatch.JsonPatch(operations).apply(body)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
         raise PatchRefused(str(error)) from error
@@ -121,14 +123,14 @@ def _merge_value(target: object, patch: object, shape: "Mapping[str, Any]") -> o
     if isinstance(patch, list):
         live = target if isinstance(target, list) else []
         if keys := shapes.list_keys(shape):
-            return _merge_list(live, patch, keys[0], shapes.item(shape))
+            return _merge_list(live, patch, keys[0], item_shape=shapes.item(shape))
         if shapes.is_set(shape):
             return live + [each for each in patch if each not in live]
     return patch
 
 
 def _merge_list(
-    target: list[Any], patch: list[Any], key: str, item_shape: "Mapping[str, Any]"
+    target: list[Any], patch: list[Any], key: str, *, item_shape: "Mapping[str, Any]"
 ) -> list[Any]:
     merged = {each.get(key): each for each in target}
     replaces = False

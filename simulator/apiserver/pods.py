@@ -60,6 +60,9 @@ def _default_container(container: Json) -> None:
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
     resources = container.setdefault("resources", {})
+    for kind in ("limits", "requests"):
+        if amounts := resources.get(kind):
+            resources[kind] = {key: str(amount) for key, amount in amounts.items()}
     if limits := resources.get("limits"):
         requests = resources.setdefault("requests", {})
         for key, value in limits.items():
@@ -159,7 +162,7 @@ def _validate_container(container: Json, at: str) -> "Iterator[FieldError]":
             yield required(
                 f"{at}.resources.limits", "Limit must be set for non overcommitable resources"
             )
-        elif str(limits[key]) != str(amount):
+        elif limits[key] != amount:
             yield invalid_value(
                 f"{at}.resources.requests",
                 str(amount),
@@ -173,14 +176,14 @@ def is_extended(resource_name: str) -> bool:
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
-def _validate_amount(key: str, amount: str | int, at: str) -> "Iterator[FieldError]":
+def _validate_amount(key: str, amount: str, at: str) -> "Iterator[FieldError]":
     name = key.rpartition("/")[2]
     if len(name) > _MAX_RESOURCE_NAME:
         yield invalid_value(at, key, "name part must be no more than 63 bytes")
     try:
         parse_count(amount)
     except ValueError:
-        yield invalid_value(f"{at}[{key}]", str(amount), "must be an integer")
+        yield invalid_value(f"{at}[{key}]", amount, "must be an integer")
 
 
 def _validate_change(spec: Json, before: Json) -> "Iterator[FieldError]":

@@ -56,12 +56,12 @@ class Selection:
     """Which objects a list or watch is about. `matches` is a pure function of the object."""
 
     def __init__(
-        self, resource: "ResourceType", namespace: str, label_selector: str, field_selector: str
+        self, resource: "ResourceType", namespace: str, *, labels: str, fields: str
     ) -> None:
         self.namespace = namespace
         """Empty: all namespaces."""
-        self._labels = parse_labels(label_selector)
-        self._fields = tuple(_parse_fields(resource, field_selector))
+        self._labels = parse_labels(labels)
+        self._fields = tuple(_parse_fields(resource, fields))
 
     @property
     def is_everything(self) -> bool:

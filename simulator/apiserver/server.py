@@ -84,8 +84,8 @@ class InMemoryApiServer:
             Backend(
                 store=self._store,
                 registry=registry,
-                writer=Writer(self._store, self._admission, effects, clock),
-                deleter=Deleter(self._store, self._admission, effects, clock),
+                writer=Writer(self._store, self._admission, effects=effects, clock=clock),
+                deleter=Deleter(self._store, self._admission, effects=effects, clock=clock),
                 binder=Binder(self._store, self._admission, clock),
                 tokens=tokens,
                 bookmark_interval_s=bookmark_interval_s,

@@ -196,7 +196,7 @@ class Collection:
         return stored
 
     def replace(
-        self, resource: "ResourceType", previous: Stored, body: Json, ownership: Ownership
+        self, resource: "ResourceType", previous: Stored, body: Json, *, ownership: Ownership
     ) -> Stored:
         """Store a new version of `previous`.
 

@@ -2,19 +2,15 @@
 
 Mutating webhooks run one after the other, in the order of configuration names and then of the list;
 `IfNeeded` ones run again after a later one changed the object. Validating webhooks run together.
-Texts of failures follow Go's, because users and tests read them.
 """
 
 import asyncio
 import base64
 import binascii
-import errno
-import ssl
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
-import aiohttp
 import msgspec
 
 from simulator.apiserver import matching, patching
@@ -24,6 +20,7 @@ from simulator.apiserver.resources import (
     NAMESPACES,
     VALIDATING_CONFIGURATIONS,
 )
+from simulator.apiserver.webhookcalls import CallFailed, WebhookCaller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,8 +33,6 @@ Json = dict[str, Any]
 
 _UNGUARDED: Final = frozenset({MUTATING_CONFIGURATIONS.plural, VALIDATING_CONFIGURATIONS.plural})
 """No webhook is called for these, so that a broken one can be removed."""
-_MAX_WARNING: Final = 256
-_CONTENT_TYPE: Final = {"Content-Type": "application/json"}
 
 
 @final
@@ -110,10 +105,6 @@ class Attributes:
         return request
 
 
-class _CallFailed(Exception):
-    """The webhook could not be called, or did not answer as it has to."""
-
-
 @final
 class AdmissionChain:
     """Calls webhooks for a write. `open` before the first call, `close` after the last one."""
@@ -126,18 +117,13 @@ class AdmissionChain:
     ) -> None:
         self._store = store
         self._match_condition = match_condition
-        self._services = services
-        self._session: aiohttp.ClientSession | None = None
-        # CA bundle, base64 as configured -> context that trusts it
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._caller = WebhookCaller(services)
 
     def open(self) -> None:
-        self._session = aiohttp.ClientSession(auto_decompress=True)
+        self._caller.open()
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._caller.close()
 
     async def mutate(self, attributes: Attributes, body: Json) -> Json:
         """Return the object after all mutating webhooks; the one given is left as it is.
@@ -197,7 +183,10 @@ class AdmissionChain:
         for configuration in stored:
             for webhook in configuration.body.get("webhooks") or ():
                 if matching.matches_rules(
-                    webhook, attributes.resource, attributes.subresource, attributes.operation
+                    webhook,
+                    attributes.resource,
+                    subresource=attributes.subresource,
+                    operation=attributes.operation,
                 ):
                     yield webhook
 
@@ -262,70 +251,15 @@ class AdmissionChain:
         """
         request = attributes.request(body)
         try:
-            response = await self._call(webhook, request)
-        except _CallFailed as error:
+            response = await self._caller.call(webhook, request)
+        except CallFailed as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return {}
             raise internal(f'failed calling webhook "{webhook["name"]}": {error}') from error
-        attributes.warnings.extend(_shorten(each) for each in response.get("warnings") or ())
+        attributes.warnings.extend(response.get("warnings") or ())
         if not response["allowed"]:
             raise _denial(webhook["name"], response.get("status") or {})
         return response
-
-    async def _call(self, webhook: Json, request: Json) -> Json:
-        assert self._session is not None, "the chain is not open"
-        client = webhook["clientConfig"]
-        timeout_s = webhook.get("timeoutSeconds", 10)
-        url, server_name = self._address(client)
-        shown = f'failed to call webhook: Post "{url}?timeout={timeout_s}s"'
-        review = {
-            "kind": "AdmissionReview",
-            "apiVersion": "admission.k8s.io/v1",
-            "request": request,
-        }
-        try:
-            async with self._session.post(
-                f"{url}?timeout={timeout_s}s",
-                data=msgspec.json.encode(review),
-                headers=_CONTENT_TYPE,
-                ssl=self._context(client.get("caBundle", "")),
-                server_hostname=server_name,
-                timeout=aiohttp.ClientTimeout(total=timeout_s),
-            ) as answer:
-                status, text = answer.status, await answer.read()
-        except TimeoutError as error:
-            raise _CallFailed(f"{shown}: context deadline exceeded") from error
-        except aiohttp.ClientError as error:
-            raise _CallFailed(f"{shown}: {_go_text(error)}") from error
-        if status != 200:
-            raise _CallFailed(
-                f"failed to call webhook: an error on the server ({text[:256]!r}) has prevented the "
-                f"request from succeeding, code {status}"
-            )
-        return _checked_response(text, request["uid"])
-
-    def _address(self, client: Json) -> tuple[str, str | None]:
-        """Return the URL to call and the name that its certificate has to carry."""
-        if "url" in client:
-            return client["url"], None
-        service = client["service"]
-        key = f"{service['namespace']}/{service['name']}"
-        base = self._services.get(key)
-        if base is None:
-            raise _CallFailed(f'failed to call webhook: service "{service["name"]}" not found')
-        path = service.get("path", "")
-        return base.rstrip("/") + path, f"{service['name']}.{service['namespace']}.svc"
-
-    def _context(self, bundle: str) -> ssl.SSLContext:
-        found = self._contexts.get(bundle)
-        if found is None:
-            try:
-                pem = base64.b64decode(bundle, validate=True).decode()
-                found = ssl.create_default_context(cadata=pem or None)
-            except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
-                raise _CallFailed(f"unable to load root certificates: {error}") from error
-            self._contexts[bundle] = found
-        return found
 
 
 def _labels(body: "Mapping[str, Any]") -> "Mapping[str, str]":
@@ -335,25 +269,6 @@ def _labels(body: "Mapping[str, Any]") -> "Mapping[str, str]":
 def _name(body: Json | None) -> str:
     name: str = ((body or {}).get("metadata") or {}).get("name", "")
     return name
-
-
-def _shorten(warning: str) -> str:
-    return warning if len(warning) <= _MAX_WARNING else warning[:_MAX_WARNING]
-
-
-def _checked_response(text: bytes, uid: str) -> Json:
-    try:
-        review = msgspec.json.decode(text, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise _CallFailed(f"could not get REST client response: {error}") from error
-    response = review.get("response")
-    if not isinstance(response, dict):
-        raise _CallFailed("webhook response was absent")
-    if response.get("uid") != uid:
-        raise _CallFailed(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
-    if not isinstance(response.get("allowed"), bool):
-        raise _CallFailed("webhook response has no `allowed`")
-    return response
 
 
 def _denial(webhook_name: str, status: Json) -> ApiFault:
@@ -366,17 +281,3 @@ def _denial(webhook_name: str, status: Json) -> ApiFault:
         f"{text}: {message}" if message else f"{text} without explanation",
         details=status.get("details"),
     )
-
-
-def _go_text(error: aiohttp.ClientError) -> str:
-    """Return what Go's client says about the same failure."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"tls: failed to verify certificate: x509: {error.certificate_error}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        address = f"dial tcp {error.host}:{error.port}: connect"
-        if error.os_error.errno == errno.ECONNREFUSED:
-            return f"{address}: connection refused"
-        return f"{address}: {error.os_error.strerror or error}"
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "EOF"
-    return str(error)

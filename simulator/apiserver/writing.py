@@ -23,7 +23,13 @@ from simulator.apiserver.fields import Difference, ownable
 from simulator.apiserver.kinds import strategy_of
 from simulator.apiserver.ownership import Manager, Ownership
 from simulator.apiserver.resources import NAMESPACES, PODS, PRIORITY_CLASSES
-from simulator.apiserver.store import encode
+from simulator.apiserver.transitions import (
+    is_finished,
+    isolate,
+    move_generation,
+    render,
+    to_stored,
+)
 from simulator.apiserver.webhooks import Attributes
 
 if TYPE_CHECKING:
@@ -51,7 +57,7 @@ class Written:
     encoded: bytes
 
 
-class _Overtaken(Exception):
+class _Overtaken(Exception):  # noqa: N818  # caught by its raiser, never seen
     """Somebody else changed the object while admission was asked."""
 
 
@@ -60,7 +66,7 @@ class Writer:
     """Creates and changes objects."""
 
     def __init__(
-        self, store: "Store", admission: "AdmissionChain", effects: "Effects", clock: "Clock"
+        self, store: "Store", admission: "AdmissionChain", *, effects: "Effects", clock: "Clock"
     ) -> None:
         self._store = store
         self._admission = admission
@@ -88,11 +94,11 @@ class Writer:
         resource = target.resource
         if body["metadata"].get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        body = _to_stored(body, resource)
+        body = to_stored(body, resource)
         self._check_namespace(target, body)
         for key in ("uid", "creationTimestamp"):
             body["metadata"].pop(key, None)
-        self._conform(body, target, caller, None)
+        self._conform(body, target, caller, old=None)
         attributes = Attributes(
             resource=resource,
             operation="CREATE",
@@ -105,36 +111,36 @@ class Writer:
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
             body = adopt(mutated, target)
-            self._conform(body, target, caller, None)
+            self._conform(body, target, caller, old=None)
         now = self.now()
         metadata.fill_new(body, resource, now)
         strategy_of(resource).begin(body, now)
         self._check_rules(body, resource, None)
         await self._admission.validate(attributes, body)
-        owners = self._first_owners(target, caller, body, config, now)
-        return self._add(resource, caller, body, owners)
+        owners = self._first_owners(target, caller, body, config=config, now=now)
+        return self._add(resource, caller, body, owners=owners)
 
     def _first_owners(
-        self, target: "Target", caller: "Caller", body: Json, config: Json | None, now: str
+        self, target: "Target", caller: "Caller", body: Json, *, config: Json | None, now: str
     ) -> Ownership:
         resource = target.resource
         if config is None:
             manager = _updating(target, caller)
             return ownership.of_new(
-                manager, body, resource.shape, now, status=not resource.has_status
+                manager, body, resource.shape, now=now, has_status=not resource.has_status
             )
         application = self._application(target, caller, config, forced=True)
         return applying.apply(application, {}, Ownership())[1]
 
     def _add(
-        self, resource: "ResourceType", caller: "Caller", body: Json, owners: Ownership
+        self, resource: "ResourceType", caller: "Caller", body: Json, *, owners: Ownership
     ) -> Written:
         collection = self._store.collection(resource)
         name = body["metadata"]["name"]
         if caller.dry_run:
             if collection.get(body["metadata"].get("namespace", ""), name) is not None:
                 raise already_exists(resource, name)
-            return Written(status=201, encoded=_render(resource, body, owners))
+            return Written(status=201, encoded=render(resource, body, owners))
         stored = collection.add(resource, body, owners)
         self._effects.stored(resource, stored)
         return Written(status=201, encoded=stored.encode_for(resource))
@@ -148,7 +154,7 @@ class Writer:
 
         def change(stored: "Stored") -> tuple[Json, Ownership | None]:
             metadata.check_preconditions(body, stored, target.resource)
-            return _to_stored({**body, "metadata": dict(body["metadata"])}, target.resource), None
+            return to_stored({**body, "metadata": dict(body["metadata"])}, target.resource), None
 
         return await self._update(target, caller, change)
 
@@ -168,7 +174,7 @@ class Writer:
                 current = resource.forms.from_stored(current)
             body = adopt(transform(current), target)
             metadata.check_version(body, stored, resource)
-            return _to_stored(body, resource), None
+            return to_stored(body, resource), None
 
         return await self._update(target, caller, change)
 
@@ -194,11 +200,11 @@ class Writer:
                 raise not_found(resource, target.name)
             if uid := config["metadata"].get("uid"):
                 raise conflict(
-                    resource.group,
                     resource.plural,
                     target.name,
                     f"uid mismatch: the provided object specified uid {uid}, and no existing object "
                     "was found",
+                    group=resource.group,
                 )
             body = applying.without_nulls(config)
             return await self.create(target, caller, body, config=config)
@@ -244,7 +250,7 @@ class Writer:
                 raise not_found(target.resource, target.name)
             body, owners = change(stored)
             try:
-                return await self._update_once(target, caller, stored, body, owners)
+                return await self._update_once(target, caller, stored, body=body, owners=owners)
             except _Overtaken:
                 continue
         raise stale(target.resource, target.name)
@@ -260,9 +266,9 @@ class Writer:
         resource = target.resource
         # A copy, because parts of it become parts of the new object.
         old = stored.copy()
-        body = _isolate(body, old, target)
+        body = isolate(body, old, target)
         check_uid(body, old, resource)
-        self._conform(body, target, caller, old)
+        self._conform(body, target, caller, old=old)
         attributes = Attributes(
             resource=resource,
             operation="UPDATE",
@@ -276,16 +282,16 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = _isolate(adopt(mutated, target), old, target)
-            self._conform(body, target, caller, old)
-        _move_generation(body, old, resource)
+            body = isolate(adopt(mutated, target), old, target)
+            self._conform(body, target, caller, old=old)
+        move_generation(body, old, resource)
         self._check_rules(body, resource, old)
         await self._admission.validate(attributes, body)
         now = self.now()
         if owners is None:
             difference = Difference(ownable(old), ownable(body), resource.shape)
             owners = stored.ownership.after_update(_updating(target, caller), difference, now)
-        return self._commit(target, caller, stored, body, owners)
+        return self._commit(target, caller, stored, body=body, owners=owners)
 
     def _commit(  # noqa: PLR0917  # one write, its two versions and its owners
         self,
@@ -303,12 +309,12 @@ class Writer:
         if body == stored.body and owners == stored.ownership:
             return Written(status=200, encoded=stored.encode_for(resource))
         if caller.dry_run:
-            return Written(status=200, encoded=_render(resource, body, owners))
-        if _is_finished(body):
+            return Written(status=200, encoded=render(resource, body, owners))
+        if is_finished(body):
             removed = collection.remove(stored, body)
             self._effects.removed(resource, removed)
             return Written(status=200, encoded=removed.encode_for(resource))
-        replaced = collection.replace(resource, stored, body, owners)
+        replaced = collection.replace(resource, stored, body, ownership=owners)
         self._effects.stored(resource, replaced)
         return Written(status=200, encoded=replaced.encode_for(resource))
 
@@ -325,7 +331,7 @@ class Writer:
                 body["metadata"].get("name", ""),
                 f"unable to create new content in namespace {target.namespace} because it is being "
                 "terminated",
-                [
+                causes=[
                     {
                         "reason": "NamespaceTerminating",
                         "message": f"namespace {target.namespace} is being terminated",
@@ -334,7 +340,7 @@ class Writer:
                 ],
             )
 
-    def _conform(self, body: Json, target: "Target", caller: "Caller", old: Json | None) -> None:
+    def _conform(self, body: Json, target: "Target", caller: "Caller", *, old: Json | None) -> None:
         """Prune and default in place; the second time for what a webhook brought in."""
         resource = target.resource
         drop_unknown_fields(body, resource, caller)
@@ -362,59 +368,10 @@ class Writer:
             raise invalid_object(resource, body["metadata"].get("name", ""), errors)
 
 
-def _to_stored(body: Json, resource: "ResourceType") -> Json:
-    return body if resource.forms is None else resource.forms.to_stored(body)
-
-
-def _render(resource: "ResourceType", body: Json, owners: Ownership) -> bytes:
-    """Return the JSON of an object that is not stored."""
-    shown = body if resource.forms is None else resource.forms.from_stored(body)
-    return encode(shown, owners)
-
-
 def _updating(target: "Target", caller: "Caller") -> Manager:
     return Manager(
         name=caller.manager,
         operation="Update",
         api_version=target.resource.api_version,
         subresource=target.subresource,
-    )
-
-
-def _isolate(body: Json, old: Json, target: "Target") -> Json:
-    """Return the object with the parts that this path cannot write as they were."""
-    resource = target.resource
-    if target.subresource != "status":
-        if not resource.has_status:
-            return body
-        isolated = {key: value for key, value in body.items() if key != "status"}
-        if "status" in old:
-            isolated["status"] = old["status"]
-        return isolated
-    isolated = {key: value for key, value in old.items() if key != "status"}
-    if "status" in body:
-        isolated["status"] = body["status"]
-    # Built-in kinds let labels and annotations through their status path, custom resources do not.
-    isolated["metadata"] = dict(old["metadata"] if resource.is_custom else body["metadata"])
-    return isolated
-
-
-def _move_generation(body: Json, old: Json, resource: "ResourceType") -> None:
-    if not resource.has_generation:
-        return
-    ignored = {"metadata", "status"} if resource.has_status else {"metadata"}
-    before = {key: value for key, value in old.items() if key not in ignored}
-    after = {key: value for key, value in body.items() if key not in ignored}
-    if before != after:
-        body["metadata"]["generation"] = old["metadata"]["generation"] + 1
-
-
-def _is_finished(body: Json) -> bool:
-    """Say whether the object is being deleted and nothing holds it any more."""
-    found = body["metadata"]
-    return (
-        "deletionTimestamp" in found
-        and not found.get("finalizers")
-        and not found.get("deletionGracePeriodSeconds")
-        and body["kind"] != "Namespace"
     )

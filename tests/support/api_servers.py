@@ -71,26 +71,37 @@ class WatchReader:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def next(self) -> Json | None:
-        """Return the next event, None at the end of the stream."""
-        async with asyncio.timeout(WITHIN_S):
-            line = await self._response.content.readline()
-        return json.loads(line) if line else None
+    async def next(self) -> Json:
+        """Return the next event."""
+        line = await self._read()
+        assert line, "the watch ended"
+        event: Json = json.loads(line)
+        return event
 
     async def next_change(self) -> tuple[str, str]:
         """Return type and name of the next event that is no bookmark."""
-        while (event := await self.next()) is not None:
-            if event["type"] != "BOOKMARK":
-                return event["type"], event["object"]["metadata"]["name"]
-        raise AssertionError("the watch ended")
+        event = await self.next()
+        while event["type"] == "BOOKMARK":
+            event = await self.next()
+        return event["type"], event["object"]["metadata"]["name"]
+
+    async def end(self) -> None:
+        """Wait for the end of the stream, which has to come next."""
+        line = await self._read()
+        assert not line, line
+
+    async def _read(self) -> bytes:
+        async with asyncio.timeout(WITHIN_S):
+            return await self._response.content.readline()
 
 
 class Api:
     """Calls one API server."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, *, is_real: bool = False) -> None:
         self._session = session
         self.url = url
+        self.is_real = is_real
 
     async def call(
         self,
@@ -182,4 +193,4 @@ async def real_api() -> "AsyncIterator[Api]":
     headers = {"Authorization": f"Bearer {os.environ['CONFORMANCE_API_TOKEN']}"}
     connector = aiohttp.TCPConnector(ssl=context)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
-        yield Api(session, os.environ["CONFORMANCE_API_URL"].rstrip("/"))
+        yield Api(session, os.environ["CONFORMANCE_API_URL"].rstrip("/"), is_real=True)

@@ -9,6 +9,7 @@ Answers are used up in order; `api.always` answers once there are none left.
 
 import asyncio
 import json
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,7 +103,8 @@ def a_list(*items: object, version: str = "10", **metadata: str) -> Json:
 class CannedApi:
     """The server; `seen` holds every request in order of arrival."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.seen: list[Seen] = []
         self.url = ""
         self.always: Answer | Answering = Text("no answer was scripted", status=599)
@@ -120,10 +122,10 @@ class CannedApi:
     async def __aenter__(self) -> Self:
         self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=0.01)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"{'https' if self._tls else 'http'}://{host}:{port}"
         return self
 
     async def __aexit__(

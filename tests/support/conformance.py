@@ -85,7 +85,7 @@ def a_definition(group: str, scope: str = "Cluster") -> Json:
 async def until(ask: "Callable[[], Awaitable[Answer]]", done: "Callable[[Answer], bool]") -> None:
     """Ask again until the answer is the one wanted: a real server serves new things a bit later."""
     async with asyncio.timeout(WITHIN_S):
-        while not done(await ask()):
+        while not done(await ask()):  # noqa: ASYNC110  # the event happens in another process
             await asyncio.sleep(0.02)
 
 
@@ -136,6 +136,23 @@ class Hooks:
         await until(probe, lambda _: all(self.server.calls.get(path) for path in paths))
         self.server.calls.clear()
         self.server.order.clear()
+
+    async def mutating(self, answer: "Callable[[Json], Json]", **changes: object) -> None:
+        """Have `/mutate` asked, with this answer."""
+        self.server.answers["/mutate"] = answer
+        config = self.server.config("/mutate", self.namespace, **changes)
+        await self.register("Mutating", "m", config)
+        await self.wait_until_called("/mutate")
+
+    async def validating(
+        self, answer: "Callable[[Json], Json] | None" = None, **changes: object
+    ) -> None:
+        """Have `/validate` asked, from then on with this answer."""
+        config = self.server.config("/validate", self.namespace, **changes)
+        await self.register("Validating", "v", config)
+        await self.wait_until_called("/validate")
+        if answer is not None:
+            self.server.answers["/validate"] = answer
 
     async def remove(self) -> None:
         for path in self._registered:

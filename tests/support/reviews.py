@@ -12,7 +12,7 @@ import msgspec
 from admission.answer import Answer
 from admission.desk import AdmissionDesk
 from api.gpupool import GPUPool
-from api.names import ReservationId
+from api.names import PoolName, ReservationId
 from pool.books import Books
 from pool.catalog import Catalog
 from pool.facts import pool_facts
@@ -50,6 +50,13 @@ class Office:
         self.catalog.pools[pool.name] = pool
         self.books.index.replace_pool(pool_facts(pool))
         return pool
+
+    def terminate(self, name: str) -> None:
+        pool = self.catalog.pools[PoolName(name)]
+        meta = msgspec.structs.replace(pool.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+        pool = msgspec.structs.replace(pool, metadata=meta)
+        self.catalog.pools[pool.name] = pool
+        self.books.index.replace_pool(pool_facts(pool))
 
     def add_node(self, name: str = "n1", cards: int = 2, pool: str = "whole", **facts: Any) -> None:
         self.books.index.replace_node(a_node(name, **facts))

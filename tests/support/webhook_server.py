@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable
 
 Json = dict[str, Any]
@@ -107,12 +108,16 @@ class WebhookServer:
         self.answers: dict[str, Callable[[Json], Json]] = {}
         self.calls: dict[str, list[Json]] = {}
         self.order: list[str] = []
+        self.holds: dict[str, asyncio.Event] = {}
+        """path -> what its answers wait for."""
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
         review = await request.json()
         self.order.append(request.path)
         self.calls.setdefault(request.path, []).append(review["request"])
+        if hold := self.holds.get(request.path):
+            await hold.wait()
         response = self.answers.get(request.path, allow)(review["request"])
         response.setdefault("uid", review["request"]["uid"])
         return web.json_response(
@@ -153,4 +158,8 @@ async def webhook_server(*dns_names: str) -> "AsyncIterator[WebhookServer]":
     try:
         yield server
     finally:
+        # API servers keep connections; over TLS they would outlive the test to say goodbye.
+        for connection in runner.server.connections if runner.server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
         await runner.cleanup()

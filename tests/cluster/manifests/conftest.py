@@ -1,7 +1,9 @@
-"""Our manifests in the real control plane, installed once for a module and removed after it."""
+"""Our manifests in the real control plane, installed for a module."""
 
 import asyncio
 import contextlib
+import secrets
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +19,7 @@ from manifests.webhooks import (
     build_validating_configuration,
 )
 from tests.cluster.environment import client, polling
-from tests.cluster.manifests.objects import ENGINE, a_pod, permanent_objects
+from tests.cluster.manifests.objects import ENGINE, a_pod, namespace_and_roles
 from tests.cluster.manifests.stub import serve_stub
 
 if TYPE_CHECKING:
@@ -28,19 +30,33 @@ if TYPE_CHECKING:
     from tests.cluster.manifests.stub import Stub
 
 
+@dataclass(frozen=True, kw_only=True)
+class Installed:
+    namespace: str
+    documents: list[dict[str, Any]]
+    output: str
+    """What kubectl said when it applied them."""
+
+
 @pytest.fixture(scope="module")
-def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[str]":
-    """CRDs and roles; the value is what kubectl said when it created them, strictly validated."""
-    text = render(permanent_objects())
-    done = asyncio.run(kubectl("create", "--validate=strict", "-f", "-", stdin=text))
-    names = [f"crd/{crd['metadata']['name']}" for crd in build_crds()]
+def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[Installed]":
+    """CRDs and roles, strictly validated, the latter for a namespace of their own.
+
+    CRDs stay until the control plane goes: after a quick create and delete, the API server's
+    finalizer can lose a race with its own storage and hang for more than a minute.
+    """
+    namespace = f"control-plane-{secrets.token_hex(3)}"
+    crds, others = build_crds(), namespace_and_roles(namespace)
+    text = render([*crds, *others])
+    applied = asyncio.run(kubectl("apply", "--validate=strict", "-f", "-", stdin=text))
+    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
     asyncio.run(kubectl("wait", "--for=condition=Established", *names))
-    yield done.stdout
-    asyncio.run(kubectl("delete", "--ignore-not-found", "-f", "-", stdin=text))
+    yield Installed(namespace=namespace, documents=[*crds, *others], output=applied.stdout)
+    asyncio.run(kubectl("delete", "--wait=false", "-f", "-", stdin=render(others)))
 
 
 @pytest.fixture
-async def pools(api: client.ApiClient, installed: str) -> "AsyncIterator[str]":
+async def pools(api: client.ApiClient, installed: Installed) -> "AsyncIterator[str]":
     """The path of pools, of which none are left after the test."""
     path = "/apis/gpu.deckhouse.io/v1alpha1/gpupools"
     yield path
@@ -55,7 +71,7 @@ async def stub(control_plane: "ControlPlane") -> "AsyncIterator[Stub]":
 
 @pytest.fixture
 async def webhooks(
-    api: client.ApiClient, control_plane: "ControlPlane", installed: str, stub: "Stub"
+    api: client.ApiClient, control_plane: "ControlPlane", installed: Installed, stub: "Stub"
 ) -> "AsyncIterator[Stub]":
     """Both webhook configurations point at the stub, and are in effect."""
     settings = WebhookSettings(

@@ -3,25 +3,20 @@
 from typing import Any
 
 from manifests import constants, rbac
-from manifests.crds import build_crds
 
 ENGINE = constants.service_account_username(constants.DEFAULT_NAMESPACE)
 
 
-def permanent_objects() -> list[dict[str, Any]]:
+def namespace_and_roles(namespace: str) -> list[dict[str, Any]]:
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": constants.DEFAULT_NAMESPACE},
-        },
-        *build_crds(),
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         *rbac.build_rbac(
             [rbac.Rule(resources=("pods", "pods/binding"), verbs=("create", "get", "patch"))],
             namespaced_rules=[rbac.Rule(resources=("secrets",), verbs=("create",))],
+            namespace=namespace,
         ),
         *rbac.build_user_roles(),
-        *rbac.build_scheduler_rbac(),
+        *rbac.build_scheduler_rbac(namespace),
     ]
 
 

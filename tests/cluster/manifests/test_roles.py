@@ -5,11 +5,6 @@ import pytest
 from manifests import constants
 from tests.cluster.environment import polling
 
-OURS = constants.service_account_username(constants.DEFAULT_NAMESPACE)
-SCHEDULER = constants.service_account_username(
-    constants.DEFAULT_NAMESPACE, constants.SCHEDULER_SERVICE_ACCOUNT
-)
-
 
 async def can(kubectl, user: str, *question: str) -> bool:
     done = await kubectl("auth", "can-i", *question, "--as", user, check=False)
@@ -64,16 +59,20 @@ async def test_stock_role_is_extended(role, may_read, may_write, bind, kubectl):
 
 
 async def test_our_service_account_has_what_was_asked_for_and_no_more(installed, kubectl):
-    assert await can(kubectl, OURS, "create", "pods/binding", "--namespace", "default")
-    assert not await can(kubectl, OURS, "delete", "pods", "--namespace", "default")
-    assert await can(kubectl, OURS, "create", "secrets", "--namespace", constants.DEFAULT_NAMESPACE)
-    assert not await can(kubectl, OURS, "create", "secrets", "--namespace", "default")
+    ours = constants.service_account_username(installed.namespace)
+    assert await can(kubectl, ours, "create", "pods/binding", "--namespace", "default")
+    assert not await can(kubectl, ours, "delete", "pods", "--namespace", "default")
+    assert await can(kubectl, ours, "create", "secrets", "--namespace", installed.namespace)
+    assert not await can(kubectl, ours, "create", "secrets", "--namespace", "default")
 
 
 async def test_scheduler_has_its_own_lease(installed, kubectl):
+    scheduler = constants.service_account_username(
+        installed.namespace, constants.SCHEDULER_SERVICE_ACCOUNT
+    )
     lease = f"leases.coordination.k8s.io/{constants.SCHEDULER_LEASE_NAME}"
-    here = ("--namespace", constants.DEFAULT_NAMESPACE)
-    assert await can(kubectl, SCHEDULER, "update", lease, *here)
-    assert not await can(kubectl, SCHEDULER, "update", "leases.coordination.k8s.io/other", *here)
-    assert await can(kubectl, SCHEDULER, "list", "pods", "--all-namespaces")
-    assert await can(kubectl, SCHEDULER, "list", "csinodes.storage.k8s.io")
+    here = ("--namespace", installed.namespace)
+    assert await can(kubectl, scheduler, "update", lease, *here)
+    assert not await can(kubectl, scheduler, "update", "leases.coordination.k8s.io/other", *here)
+    assert await can(kubectl, scheduler, "list", "pods", "--all-namespaces")
+    assert await can(kubectl, scheduler, "list", "csinodes.storage.k8s.io")

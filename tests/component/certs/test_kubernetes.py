@@ -14,6 +14,7 @@ from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from kube.client import KubeClient
 from kube.configuration import configuration_for
+from kube.errors import Cause, Invalid, StatusDetails
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     SECRETS,
@@ -28,6 +29,7 @@ SECRET = ("default", "gpu-certificates")
 SECRET_PATH = SECRETS.path(*SECRET)
 MUTATING_PATH = MUTATING_WEBHOOK_CONFIGURATIONS.path(name="gpu")
 BUNDLE = a_bundle()
+FIRST, SECOND = a_bundle().as_secret(), a_bundle().as_secret()
 REGISTRATIONS = (MUTATING_WEBHOOK_CONFIGURATIONS, VALIDATING_WEBHOOK_CONFIGURATIONS)
 WEBHOOKS = ("pods.gpu.example", "pools.gpu.example")
 
@@ -134,12 +136,12 @@ async def test_write_keeps_labels_type_and_foreign_keys(cluster: Cluster):
 
 
 async def test_create_of_what_is_there_is_a_conflict_and_writes_nothing(cluster: Cluster):
-    await cluster.store.write_secret(*SECRET, {"a": b"1"}, resource_version=None)
+    await cluster.store.write_secret(*SECRET, FIRST, resource_version=None)
     with pytest.raises(SecretConflict, match="default/gpu-certificates has changed"):
-        await cluster.store.write_secret(*SECRET, {"a": b"2"}, resource_version=None)
+        await cluster.store.write_secret(*SECRET, SECOND, resource_version=None)
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
-    assert stored.data["a"] == b"1"
+    assert stored.data == FIRST
 
 
 @pytest.fixture
@@ -147,7 +149,7 @@ async def changed(cluster: Cluster) -> str:
     """A Secret that somebody changed after it was read; the version that was read."""
     await cluster.store.write_secret(*SECRET, BUNDLE.as_secret(), resource_version=None)
     version = await stored_version(cluster)
-    await cluster.store.write_secret(*SECRET, {"a": b"1"}, resource_version=version)
+    await cluster.store.write_secret(*SECRET, FIRST, resource_version=version)
     return version
 
 
@@ -155,17 +157,17 @@ async def test_write_on_a_stale_version_is_a_conflict_and_writes_nothing(
     cluster: Cluster, changed: str
 ):
     with pytest.raises(SecretConflict):
-        await cluster.store.write_secret(*SECRET, {"a": b"2"}, resource_version=changed)
+        await cluster.store.write_secret(*SECRET, SECOND, resource_version=changed)
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
-    assert stored.data["a"] == b"1"
+    assert stored.data == FIRST
 
 
 async def test_write_to_a_deleted_secret_is_a_conflict(cluster: Cluster, changed: str):
     version = await stored_version(cluster)
     await cluster.client.delete(SECRETS, SECRET[1], namespace=SECRET[0])
     with pytest.raises(SecretConflict, match="is gone"):
-        await cluster.store.write_secret(*SECRET, {"a": b"2"}, resource_version=version)
+        await cluster.store.write_secret(*SECRET, SECOND, resource_version=version)
 
 
 async def test_create_in_a_missing_namespace_says_so(cluster: Cluster):
@@ -292,6 +294,29 @@ async def test_rotation_on_an_api_server_settles_after_one_pass(cluster: Cluster
     assert await cluster.ca_bundles(MUTATING_WEBHOOK_CONFIGURATIONS) == [bundle.trust_pem] * 2
     await rotation.check()
     assert await stored_version(cluster) == stored.resource_version
+
+
+async def test_refused_write_names_the_fields_but_tells_no_values(cluster: Cluster):
+    refusal = Invalid(
+        422,
+        "Invalid",
+        "data[tls.key]: Invalid value: hunter2",
+        details=StatusDetails(causes=[Cause("FieldValueForbidden", "hunter2", "data")]),
+    )
+    store = KubernetesCertificates(Refusing(refusal))  # type: ignore[arg-type]  # a double
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.write_secret(*SECRET, FIRST, resource_version="1")
+    assert str(caught.value).endswith("cannot be written: 422 Invalid data: FieldValueForbidden")
+
+
+class Refusing:
+    """A client whose patches are refused."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def merge_patch(self, *_: object, **__: object) -> None:
+        raise self._error
 
 
 async def test_error_of_a_refused_write_shows_nothing_of_the_secret(cluster: Cluster):

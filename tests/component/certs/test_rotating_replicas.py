@@ -104,7 +104,7 @@ async def test_replicas_whose_clocks_differ_agree_after_one_round():
     assert store.writes == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_years_of_passes_in_any_order_never_serve_what_is_not_trusted(seed: int):
     """Replicas pass in any order and often fail; at each moment each must be believed."""
     rng = random.Random(seed)

@@ -1,9 +1,9 @@
 """The server under test: always the one in memory, and a real one where the environment names it."""
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 
 from tests.support.api_servers import (
     Api,
@@ -44,29 +44,49 @@ def configmaps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
-@asynccontextmanager
-async def _widgets(api: Api, scope: str, namespace: str) -> "AsyncIterator[Widgets]":
+async def _define(api: Api, scope: str) -> str:
+    """Define the kind in a group of its own; return the group once it is served."""
     group = unique("g") + ".example"
     await api.created(CRDS, a_definition(group, scope))
-    space = f"/namespaces/{namespace}" if namespace else ""
-    path = f"/apis/{group}/v1{space}/widgets"
-    try:
-        await until(lambda: api.get(path), lambda answer: answer.status == 200)
-        yield Widgets(group, path)
-    finally:
-        await api.delete(f"{CRDS}/widgets.{group}")
+    everywhere = f"/apis/{group}/v1/widgets"
+    await until(lambda: api.get(everywhere), lambda answer: answer.status == 200)
+    return group
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def real_groups() -> "AsyncIterator[dict[str, str]]":
+    """Scope -> group of the kind on the real server, where a new definition costs two seconds."""
+    if not real_api_is_configured():
+        yield {}
+        return
+    async with real_api() as api:
+        groups = {scope: await _define(api, scope) for scope in ("Cluster", "Namespaced")}
+        yield groups
+        for group in groups.values():
+            await api.delete(f"{CRDS}/widgets.{group}")
+
+
+async def _empty_group(api: Api, scope: str, real_groups: dict[str, str]) -> str:
+    if not api.is_real:
+        return await _define(api, scope)
+    group = real_groups[scope]
+    if scope == "Cluster":
+        await api.delete(f"/apis/{group}/v1/widgets")
+    return group
 
 
 @pytest.fixture
-async def widgets(api: Api) -> "AsyncIterator[Widgets]":
-    async with _widgets(api, "Cluster", "") as served:
-        yield served
+async def widgets(api: Api, real_groups: dict[str, str]) -> Widgets:
+    """A kind of cluster scope without objects."""
+    group = await _empty_group(api, "Cluster", real_groups)
+    return Widgets(group, f"/apis/{group}/v1/widgets")
 
 
 @pytest.fixture
-async def spaced_widgets(api: Api, namespace: str) -> "AsyncIterator[Widgets]":
-    async with _widgets(api, "Namespaced", namespace) as served:
-        yield served
+async def spaced_widgets(api: Api, namespace: str, real_groups: dict[str, str]) -> Widgets:
+    """A namespaced kind, in a namespace without objects."""
+    group = await _empty_group(api, "Namespaced", real_groups)
+    return Widgets(group, f"/apis/{group}/v1/namespaces/{namespace}/widgets")
 
 
 @pytest.fixture
@@ -75,5 +95,3 @@ async def hooks(api: Api, namespace: str) -> "AsyncIterator[Hooks]":
         made = Hooks(api, namespace, server)
         yield made
         await made.remove()
-
-

@@ -1,14 +1,18 @@
 """Pods: defaults, rules, priority, and what an update may change."""
 
+from typing import Any
+
 import pytest
 
-from tests.support.api_servers import unique
+from tests.support.api_servers import Api, unique
 from tests.support.conformance import a_pod
+
+Json = dict[str, Any]
 
 GPU = "gpu.deckhouse.io/pool"
 
 
-async def test_a_new_pod_is_pending_for_the_default_scheduler(api, pods):
+async def test_a_new_pod_is_pending_for_the_default_scheduler(api: Api, pods: str) -> None:
     pod = (await api.created(pods, a_pod("p"))).body
     assert pod["status"]["phase"] == "Pending"
     assert pod["spec"]["schedulerName"] == "default-scheduler"
@@ -18,7 +22,7 @@ async def test_a_new_pod_is_pending_for_the_default_scheduler(api, pods):
     assert "nodeName" not in pod["spec"]
 
 
-async def test_requests_are_taken_from_limits(api, pods):
+async def test_requests_are_taken_from_limits(api: Api, pods: str) -> None:
     pod = (await api.created(pods, a_pod("p", limits={GPU: 2, "cpu": "1"}))).body
     resources = pod["spec"]["containers"][0]["resources"]
     assert resources["requests"] == {GPU: "2", "cpu": "1"}
@@ -47,7 +51,9 @@ async def test_requests_are_taken_from_limits(api, pods):
         ),
     ],
 )
-async def test_extended_resources_are_whole_and_not_overcommitted(api, pods, resources, text):
+async def test_extended_resources_are_whole_and_not_overcommitted(
+    api: Api, pods: str, resources: Json, text: str
+) -> None:
     body = a_pod("p")
     body["spec"]["containers"][0]["resources"] = resources
     answer = await api.post(pods, body)
@@ -55,7 +61,7 @@ async def test_extended_resources_are_whole_and_not_overcommitted(api, pods, res
     assert text in answer.message
 
 
-async def test_a_pod_needs_a_container_with_name_and_image(api, pods):
+async def test_a_pod_needs_a_container_with_name_and_image(api: Api, pods: str) -> None:
     answer = await api.post(pods, {"metadata": {"name": "p"}, "spec": {}})
     assert answer.message == 'Pod "p" is invalid: spec.containers: Required value'
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{}]}}
@@ -65,7 +71,7 @@ async def test_a_pod_needs_a_container_with_name_and_image(api, pods):
     assert {"spec.containers[0].name", "spec.containers[0].image"} <= fields
 
 
-async def test_two_containers_of_a_name_are_invalid(api, pods):
+async def test_two_containers_of_a_name_are_invalid(api: Api, pods: str) -> None:
     body = a_pod("p")
     body["spec"]["containers"] *= 2
     answer = await api.post(pods, body)
@@ -73,7 +79,7 @@ async def test_two_containers_of_a_name_are_invalid(api, pods):
     assert 'spec.containers[1].name: Duplicate value: "main"' in answer.message
 
 
-async def test_the_priority_of_a_pod_is_that_of_its_class(api, pods):
+async def test_the_priority_of_a_pod_is_that_of_its_class(api: Api, pods: str) -> None:
     name = unique("high")
     path = "/apis/scheduling.k8s.io/v1/priorityclasses"
     body = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
@@ -92,7 +98,7 @@ async def test_the_priority_of_a_pod_is_that_of_its_class(api, pods):
         await api.delete(f"{path}/{name}")
 
 
-async def test_a_priority_class_that_is_missing_is_forbidden(api, pods):
+async def test_a_priority_class_that_is_missing_is_forbidden(api: Api, pods: str) -> None:
     answer = await api.post(pods, a_pod("p", priorityClassName="nobody"))
     assert (answer.status, answer.message) == (
         403,
@@ -100,7 +106,7 @@ async def test_a_priority_class_that_is_missing_is_forbidden(api, pods):
     )
 
 
-async def test_a_gated_pod_says_so_at_once(api, pods):
+async def test_a_gated_pod_says_so_at_once(api: Api, pods: str) -> None:
     gates = [{"name": "example.com/wait"}]
     pod = (await api.created(pods, a_pod("p", schedulingGates=gates))).body
     (condition,) = pod["status"]["conditions"]
@@ -108,7 +114,7 @@ async def test_a_gated_pod_says_so_at_once(api, pods):
     assert (condition["status"], condition["reason"]) == ("False", "SchedulingGated")
 
 
-async def test_gates_can_be_removed_and_a_selector_added_in_one_patch(api, pods):
+async def test_gates_can_be_removed_and_a_selector_added_in_one_patch(api: Api, pods: str) -> None:
     gates = [{"name": "example.com/wait"}]
     await api.created(pods, a_pod("p", schedulingGates=gates))
     patch = {"spec": {"schedulingGates": None, "nodeSelector": {"a": "b"}}}
@@ -118,9 +124,11 @@ async def test_gates_can_be_removed_and_a_selector_added_in_one_patch(api, pods)
     assert pod["metadata"]["generation"] == 2
 
 
-async def test_gates_cannot_be_added(api, pods):
+async def test_gates_cannot_be_added(api: Api, pods: str) -> None:
     await api.created(pods, a_pod("p"))
-    answer = await api.merge(f"{pods}/p", {"spec": {"schedulingGates": [{"name": "example.com/w"}]}})
+    answer = await api.merge(
+        f"{pods}/p", {"spec": {"schedulingGates": [{"name": "example.com/w"}]}}
+    )
     assert answer.status == 422
     assert "only deletion is allowed, but found new scheduling gate 'example.com/w'" in (
         answer.message
@@ -136,21 +144,21 @@ async def test_gates_cannot_be_added(api, pods):
         pytest.param({"priority": 5}, id="priority"),
     ],
 )
-async def test_the_rest_of_a_pods_spec_cannot_be_changed(api, pods, change):
+async def test_the_rest_of_a_pods_spec_cannot_be_changed(api: Api, pods: str, change: Json) -> None:
     await api.created(pods, a_pod("p"))
     answer = await api.merge(f"{pods}/p", {"spec": change})
     assert (answer.status, answer.reason) == (422, "Invalid")
     assert "spec: Forbidden: pod updates may not change fields other than" in answer.message
 
 
-async def test_resources_of_a_pod_cannot_be_changed(api, pods):
+async def test_resources_of_a_pod_cannot_be_changed(api: Api, pods: str) -> None:
     created = await api.created(pods, a_pod("p", limits={GPU: "1"}))
     created.body["spec"]["containers"][0]["resources"]["limits"][GPU] = "2"
     created.body["spec"]["containers"][0]["resources"]["requests"][GPU] = "2"
     assert (await api.put(f"{pods}/p", created.body)).status == 422
 
 
-async def test_tolerations_can_be_added_only(api, pods):
+async def test_tolerations_can_be_added_only(api: Api, pods: str) -> None:
     await api.created(pods, a_pod("p", tolerations=[{"key": "a", "operator": "Exists"}]))
     before = (await api.get(f"{pods}/p")).body["spec"]["tolerations"]
     more = [*before, {"key": "b", "operator": "Exists"}]
@@ -159,19 +167,19 @@ async def test_tolerations_can_be_added_only(api, pods):
     assert (await api.merge(f"{pods}/p", fewer)).status == 422
 
 
-async def test_labels_and_annotations_do_not_move_the_generation(api, pods):
+async def test_labels_and_annotations_do_not_move_the_generation(api: Api, pods: str) -> None:
     await api.created(pods, a_pod("p"))
     answer = await api.merge(f"{pods}/p", {"metadata": {"annotations": {"a": "b"}}})
     assert answer.body["metadata"]["generation"] == 1
 
 
-async def test_status_in_a_patch_of_the_pod_is_ignored(api, pods):
+async def test_status_in_a_patch_of_the_pod_is_ignored(api: Api, pods: str) -> None:
     created = await api.created(pods, a_pod("p"))
     answer = await api.merge(f"{pods}/p", {"status": {"phase": "Running"}})
     assert (answer.status, answer.body) == (200, created.body)
 
 
-async def test_spec_in_a_patch_of_the_status_is_ignored(api, pods):
+async def test_spec_in_a_patch_of_the_status_is_ignored(api: Api, pods: str) -> None:
     await api.created(pods, a_pod("p"))
     patch = {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}}
     answer = await api.merge(f"{pods}/p/status", patch)

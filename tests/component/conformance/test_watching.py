@@ -1,10 +1,10 @@
 """WATCH."""
 
-from tests.support.api_servers import JSON_PATCH
+from tests.support.api_servers import JSON_PATCH, Api
 from tests.support.conformance import a_pod
 
 
-async def test_a_watch_from_a_version_shows_what_came_after_it(api, configmaps):
+async def test_a_watch_from_a_version_shows_what_came_after_it(api: Api, configmaps: str) -> None:
     await api.created(configmaps, {"metadata": {"name": "before"}})
     version = (await api.get(configmaps)).version
     await api.created(configmaps, {"metadata": {"name": "c"}})
@@ -16,14 +16,14 @@ async def test_a_watch_from_a_version_shows_what_came_after_it(api, configmaps):
         assert await events.next_change() == ("DELETED", "c")
 
 
-async def test_a_watch_shows_changes_as_they_happen(api, configmaps):
+async def test_a_watch_shows_changes_as_they_happen(api: Api, configmaps: str) -> None:
     version = (await api.get(configmaps)).version
     async with api.watch(configmaps, resourceVersion=version) as events:
         await api.created(configmaps, {"metadata": {"name": "c"}})
         assert await events.next_change() == ("ADDED", "c")
 
 
-async def test_events_carry_whole_objects_with_growing_versions(api, configmaps):
+async def test_events_carry_whole_objects_with_growing_versions(api: Api, configmaps: str) -> None:
     version = (await api.get(configmaps)).version
     created = await api.created(configmaps, {"metadata": {"name": "c"}, "data": {"a": "b"}})
     await api.delete(f"{configmaps}/c")
@@ -36,7 +36,9 @@ async def test_events_carry_whole_objects_with_growing_versions(api, configmaps)
     assert int(version) < versions[0] < versions[1]
 
 
-async def test_a_watch_without_a_version_starts_with_what_is_there(api, configmaps):
+async def test_a_watch_without_a_version_starts_with_what_is_there(
+    api: Api, configmaps: str
+) -> None:
     for name in ("a", "b"):
         await api.created(configmaps, {"metadata": {"name": name}})
     for version in ("", "0"):
@@ -45,7 +47,7 @@ async def test_a_watch_without_a_version_starts_with_what_is_there(api, configma
             assert found == {("ADDED", "a"), ("ADDED", "b")}
 
 
-async def test_a_watch_of_one_namespace_shows_no_other(api, configmaps):
+async def test_a_watch_of_one_namespace_shows_no_other(api: Api, configmaps: str) -> None:
     other = (await api.created("/api/v1/namespaces", {"metadata": {"generateName": "o-"}})).body
     elsewhere = f"/api/v1/namespaces/{other['metadata']['name']}/configmaps"
     version = (await api.get(configmaps)).version
@@ -55,7 +57,9 @@ async def test_a_watch_of_one_namespace_shows_no_other(api, configmaps):
         assert await events.next_change() == ("ADDED", "here")
 
 
-async def test_entering_and_leaving_a_label_selection_is_adding_and_deleting(api, configmaps):
+async def test_entering_and_leaving_a_label_selection_is_adding_and_deleting(
+    api: Api, configmaps: str
+) -> None:
     version = (await api.get(configmaps)).version
     path = f"{configmaps}/c"
     selector = {"labelSelector": "in=yes", "resourceVersion": version}
@@ -72,7 +76,7 @@ async def test_entering_and_leaving_a_label_selection_is_adding_and_deleting(api
         assert event["object"]["metadata"]["labels"] == {"in": "yes"}
 
 
-async def test_binding_moves_a_pod_between_field_selections(api, pods):
+async def test_binding_moves_a_pod_between_field_selections(api: Api, pods: str) -> None:
     version = (await api.get(pods)).version
     query = {"fieldSelector": "spec.nodeName=", "resourceVersion": version}
     async with api.watch(pods, **query) as events:
@@ -83,13 +87,15 @@ async def test_binding_moves_a_pod_between_field_selections(api, pods):
         assert await events.next_change() == ("DELETED", "p")
 
 
-async def test_a_watch_ends_cleanly_at_its_time_out(api, configmaps):
+async def test_a_watch_ends_cleanly_at_its_time_out(api: Api, configmaps: str) -> None:
     version = (await api.get(configmaps)).version
     async with api.watch(configmaps, resourceVersion=version, timeoutSeconds="1") as events:
-        assert await events.next() is None
+        await events.end()
 
 
-async def test_a_streamed_list_marks_the_end_of_the_initial_events(api, configmaps):
+async def test_a_streamed_list_marks_the_end_of_the_initial_events(
+    api: Api, configmaps: str
+) -> None:
     await api.created(configmaps, {"metadata": {"name": "c"}})
     query = {
         "sendInitialEvents": "true",
@@ -104,7 +110,7 @@ async def test_a_streamed_list_marks_the_end_of_the_initial_events(api, configma
     assert annotations == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_a_write_that_changes_nothing_is_no_event(api, configmaps):
+async def test_a_write_that_changes_nothing_is_no_event(api: Api, configmaps: str) -> None:
     created = await api.created(configmaps, {"metadata": {"name": "c"}, "data": {"a": "b"}})
     same = await api.merge(f"{configmaps}/c", {"data": {"a": "b"}})
     assert same.version == created.version
@@ -115,7 +121,7 @@ async def test_a_write_that_changes_nothing_is_no_event(api, configmaps):
     assert event["object"]["data"] == {"a": "c"}
 
 
-async def test_a_listed_version_and_its_watch_leave_no_gap(api, configmaps):
+async def test_a_listed_version_and_its_watch_leave_no_gap(api: Api, configmaps: str) -> None:
     listed = await api.get(configmaps)
     for index in range(20):
         await api.created(configmaps, {"metadata": {"name": f"c{index}"}})

@@ -158,8 +158,12 @@ async def test_cancellation_passes_through_and_is_counted(
     assert requests_counted("GET", "CancelledError") == before + 1
 
 
-async def test_calls_after_closing_are_unreachable(api: CannedApi, clock: LoopClock) -> None:
-    async with KubeClient(configuration_for(api.url), clock) as client:
-        pass
-    with pytest.raises((Unreachable, RuntimeError)):
-        await client.get(PODS, Pod, "p", namespace="a")
+async def test_calls_outside_of_the_context_are_a_mistake_of_ours(
+    api: CannedApi, clock: LoopClock
+) -> None:
+    client = KubeClient(configuration_for(api.url), clock)
+    for _ in ("before", "after"):
+        with pytest.raises(RuntimeError, match="not open"):
+            await client.get(PODS, Pod, "p", namespace="a")
+        async with client:
+            pass

@@ -231,6 +231,33 @@ async def test_a_deletion_that_cannot_be_decoded_is_learned_from_a_list(
     assert set(sink.pods) == {"q"}
 
 
+async def test_a_bookmark_that_cannot_be_read_keeps_the_version(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    api.will_answer(
+        a_list(version="10"),
+        Stream([event("BOOKMARK", "garbage"), event("BOOKMARK", {}), 20.0], then="end"),
+        Hang(),
+    )
+    async with running(an_informer(client, clock, Mirror())):
+        await api.until_seen(3)
+    assert asked(api) == ["list", "watch 10", "watch 10"]
+
+
+async def test_a_server_that_comes_back_without_our_version_is_listed_soon(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    informer = an_informer(client, clock, Mirror())
+    api.will_answer(a_list(version="10"), *[NotHttp()] * 5, Json(status(410, "Expired"), 410))
+    api.will_answer(a_list(version="5"), Hang())
+    async with running(informer):
+        await api.until_seen(7)
+        back = clock.monotonic()
+        await api.until_seen(8)
+        assert clock.monotonic() - back <= 1
+    assert asked(api)[-1] == "list"
+
+
 async def test_the_time_that_the_server_asks_for_is_waited(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import re
 
+import msgspec
 import pytest
 
 from kube.leases import LeaderElection, Lease, LeaseTerms
-from kube.resources import Resource
+from kube.resources import LEASES, Resource
 from telemetry.metrics import REGISTRY
 from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running
 from tests.support.loop_clock import LoopClock
@@ -105,6 +106,20 @@ async def test_releasing_what_is_not_ours_changes_nothing(leases: FakeLeases) ->
         assert leases.holder == first.election.identity
 
 
+async def test_a_release_that_fails_leaves_the_lease_to_run_out(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+    taken = leases.lease
+    leases.delete()
+    await first.election.release()
+    leases.lease = taken
+    assert not first.election.is_leading()
+    async with running(second):
+        await asyncio.sleep(14)
+        assert not second.election.is_leading()
+
+
 async def test_releasing_where_there_is_no_lease_is_quiet(leases: FakeLeases) -> None:
     first, _ = two_candidates(leases)
     await first.election.release()
@@ -120,13 +135,20 @@ async def test_a_loop_that_stood_still_does_not_lead_on(leases: FakeLeases) -> N
 
 
 class SlowAnswers(FakeLeases):
-    """Writes at once, and says so after `delay_s`."""
+    """Answers the first renewal after 4.5 s and none after it; says when that one was asked for."""
 
-    delay_s = 0.0
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_at: float | None = None
+        self.answered = asyncio.Event()
 
     async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        if self.asked_at is not None:
+            await asyncio.sleep(3600)
+        self.asked_at = asyncio.get_running_loop().time()
         lease = await super().replace(resource, body, type_)
-        await asyncio.sleep(self.delay_s)
+        await asyncio.sleep(4.5)
+        self.answered.set()
         return lease
 
 
@@ -134,15 +156,11 @@ async def test_a_slow_answer_counts_from_when_it_was_asked_for() -> None:
     leases = SlowAnswers()
     first, _ = two_candidates(leases)
     async with running(first):
-        await first.election.leading.wait()
-        leases.delay_s = 4.5
-        await asyncio.sleep(60)
-        leases.delay_s = 3600
-        written = leases.lease
-        while leases.lease is written:
-            await asyncio.sleep(0.01)
-        # The last answered write was asked for 4.5 s and a pause before this one.
-        await asyncio.sleep(10 - 4.5)
+        await leases.answered.wait()
+        assert leases.asked_at is not None
+        await asyncio.sleep(leases.asked_at + 9.9 - first.clock.monotonic())
+        assert first.election.is_leading()
+        await asyncio.sleep(0.2)
         assert not first.election.is_leading()
 
 
@@ -181,6 +199,18 @@ async def test_a_deleted_lease_is_not_taken_while_its_holder_may_still_lead(
                 await asyncio.sleep(0.1)
                 assert not (first.election.is_leading() and second.election.is_leading())
             assert first.election.is_leading() or second.election.is_leading()
+
+
+async def test_a_leader_that_reads_another_holder_stops_at_once(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        assert leases.lease is not None
+        spec = msgspec.structs.replace(leases.lease.spec, holder_identity="an administrator's")
+        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=spec), Lease)
+        # One renewal meets the conflict, the next one reads first.
+        await asyncio.sleep(2 * 2.4)
+        assert first.said == ["started", "stopped"]
 
 
 async def test_a_holder_that_asks_for_longer_gets_it(leases: FakeLeases, clock: LoopClock) -> None:

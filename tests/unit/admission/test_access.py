@@ -1,5 +1,7 @@
 """Who may ask for a pool: any rule that is met is enough."""
 
+from typing import Any
+
 import pytest
 
 from admission.webhooks import mutate_pod
@@ -9,7 +11,7 @@ from tests.support.reviews import Office, Reply, a_pod_object
 TEAM = {"matchLabels": {"team": "ml"}}
 
 
-def ask(access: dict, labels: dict | None = None, **review: object) -> Reply:
+def ask(access: dict[str, Any], labels: dict[str, Any] | None = None, **review: Any) -> Reply:
     office = Office()
     office.add_pool(access=access)
     office.add_node()

@@ -1,5 +1,7 @@
 """What a pool pod is given: label, toleration, affinity, spread, scheduler."""
 
+from typing import Any
+
 import pytest
 
 from admission.webhooks import mutate_pod
@@ -10,18 +12,19 @@ ON_POOL_NODES = {"key": "pool.gpu.deckhouse.io/whole", "operator": "Exists"}
 IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
 
-def an_office(**spec: object) -> Office:
+def an_office(**spec: Any) -> Office:
     office = Office()
     office.add_pool(**spec)
     office.add_node(labels={"zone": "a"})
     return office
 
 
-def required_terms(pod: dict) -> list:
-    return pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+def required_terms(pod: dict[str, Any]) -> list[Any]:
+    terms: list[Any] = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return terms
 
 
-def with_terms(*terms: dict) -> dict:
+def with_terms(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}}
 
 

@@ -114,7 +114,7 @@ WAIT = 7 * DAY / 9
 """A third of a third of the leaf's lifetime."""
 
 
-@pytest.mark.parametrize("step", [dt.timedelta(hours=5), dt.timedelta(hours=31)])
+@pytest.mark.parametrize("step", [dt.timedelta(hours=11), dt.timedelta(hours=31)])
 def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
     step: dt.timedelta,
 ):
@@ -122,7 +122,7 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
     trusted_since = {certificate(bundle.trust_pem).pem: now}
     shown = (bundle.serving, bundle.client)
     switches = 0
-    while now < NOW + 200 * DAY:
+    while now < NOW + 100 * DAY:
         now += step
         bundle = renewed(bundle, SHORT, now)
         for authority in certificates(bundle.trust_pem):
@@ -136,8 +136,8 @@ def test_through_many_rotations_each_new_leaf_is_by_an_authority_trusted_before(
                 switches += 1
                 assert now - trusted_since[issuers[0].pem] >= WAIT
         shown = (bundle.serving, bundle.client)
-    assert switches >= 2 * 8
-    assert len(trusted_since) >= 9
+    assert switches >= 2 * 4
+    assert len(trusted_since) >= 5
 
 
 @pytest.mark.parametrize("lifetime", [dt.timedelta(minutes=1), dt.timedelta(hours=2), 400 * DAY])

@@ -1,5 +1,6 @@
 """From a node that kube-scheduler chose to named units, and what becomes of the commitment."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from pool.placement import Placed, Refused
 from pool.refusal import NodeReason
 from pool.reservation import End, ReservationPhase
 from tests.support.books import (
+    ANYWHERE,
     N1,
     N2,
     a_bound_pod,
@@ -388,3 +390,24 @@ def test_a_hold_that_was_only_noted_is_committed_with_units() -> None:
     reservation = books.ledger.of_pod(pod.uid)
     assert reservation is not None
     assert (reservation.id, reservation.units) == ("r", ("GPU-n1-0",))
+
+
+def test_a_commitment_to_no_node_is_a_bug() -> None:
+    books = some_books(devices=cards(1))
+    pod = a_committed_pod(books)
+    reservation = books.ledger.of_pod(pod.uid)
+    assert reservation is not None
+    books.ledger.move(replace(reservation, node=None))
+    with pytest.raises(InvariantViolated, match="committed to no node"):
+        books.bound_to(pod.uid)
+
+
+def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:
+    books = some_books(devices=cards(1))
+    assert capacity(books).available == 1
+    for entry in books.index.devices():
+        entry.observed = 1
+    with pytest.raises(InvariantViolated, match="cannot be given out"):
+        books.plan_hold(pool_of(books), a_demand(1), ANYWHERE)
+    with pytest.raises(InvariantViolated, match="cannot be given out"):
+        bind_plan(books, a_pod_facts())

@@ -197,6 +197,35 @@ def test_a_reservation_holds_alone_what_no_other_holds() -> None:
     assert books.index.masks_held_alone(one) == books.index.masks_held_alone(other) == {D0: 0}
 
 
+def test_an_instance_that_has_no_uuid_yet_is_nobodys() -> None:
+    unnamed = (("1g.10gb", ""),)
+    index = an_index(a_device(mig_instances=unnamed), a_device(index=1, mig_instances=unnamed))
+    assert [entry.is_usable for entry in index.devices()] == [True, True]
+
+
+def test_a_uuid_may_be_claimed_by_more_than_two_cards() -> None:
+    twins = [a_device(index=n, uuid="GPU-x") for n in range(3)]
+    index = an_index(*twins)
+    index.discard_device(twins[0].name)
+    assert [entry.is_usable for entry in index.devices()] == [False, False]
+    index.discard_device(twins[1].name)
+    assert [entry.is_usable for entry in index.devices()] == [True]
+
+
+def test_a_pool_is_labelled_when_all_its_known_nodes_carry_the_label() -> None:
+    books = some_books(devices=[*cards(1), *cards(1, "n2"), *cards(1, "ghost")], nodes=("n1",))
+    index, key = books.index, "pool"
+    assert [index.are_labelled(WHOLE, key) for _ in range(2)] == [False, False]
+    index.replace_node(a_node("n1", labels={"pool": "x"}))
+    assert index.are_labelled(WHOLE, key)
+    index.replace_node(a_node("n2"))
+    assert not index.are_labelled(WHOLE, key)
+    index.discard_device(DeviceName("n2-0"))
+    assert index.are_labelled(WHOLE, key)
+    index.discard_node(N1)
+    assert not index.are_labelled(WHOLE, key)
+
+
 def test_unaccounted_pods_are_known_by_resource_and_node() -> None:
     books = some_books(devices=cards(1))
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
@@ -226,7 +255,7 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
     want: dict[str, tuple[UnitId, ...]] = {}
     for owner, units in writes:
         before = want.get(owner, ())
-        changed = claims.replace(owner, tuple(units)) if units else claims.discard(owner)
+        changed = claims.replace(owner, tuple(units))
         want[owner] = tuple(units)
         parts = {unit[:2] for unit in (*before, *units)}
         assert changed == (parts if before != want[owner] else set())
@@ -235,4 +264,4 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
             (owner, unit) for owner, units in want.items() for unit in units if unit[:2] == part
         }
         assert set(claims.on(part)) == held
-    assert set(claims.owners()) == {owner for owner, units in want.items() if units}
+    assert {owner: claims.units(owner) for owner in want} == want

@@ -2,7 +2,7 @@
 
 import datetime as dt
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 UID = uid_of("p")
 
 
-def a_note(*units: str, **changes: object) -> ReservationNote:
+def a_note(*units: str, **changes: Any) -> ReservationNote:
     note = ReservationNote(
         id="r",
         pool="whole",
@@ -43,7 +43,7 @@ def a_note(*units: str, **changes: object) -> ReservationNote:
         expires_at=EPOCH + dt.timedelta(seconds=120),
     )
     fields = {name: getattr(note, name) for name in note.__struct_fields__}
-    return ReservationNote(**{**fields, **changes})  # type: ignore[arg-type]  # fields of the note
+    return ReservationNote(**{**fields, **changes})
 
 
 def restarted(

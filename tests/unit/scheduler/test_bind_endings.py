@@ -7,20 +7,20 @@ import pytest
 
 from api.names import PodUid
 from scheduler.extender import bind
-from scheduler.ports import BindOutcome, PodBinding, Refused, SeenPending, Unseen
-from tests.support.scheduling import LOST, Scene, binding_args, seen_on
+from scheduler.ports import BindOutcome, PodBinding, Refused, Unseen
+from tests.support.scheduling import LOST, FakeBinder, Scene, binding_args, seen_on
 
 CONFLICT = Refused("Operation cannot be fulfilled", is_conflict=True)
 FORBIDDEN = Refused("pods is forbidden", is_conflict=False)
 
 
-def a_scene():
+def a_scene() -> Scene:
     scene = Scene().pool(n1=2, n2=2)
     scene.pending("p", 1)
     return scene
 
 
-async def ask(scene, node="n1"):
+async def ask(scene: Scene, node: str = "n1") -> tuple[str, str]:
     answer = await bind(binding_args("p", node), scene.desk)
     return json.loads(answer.body)["Error"], str(answer.outcome)
 
@@ -154,6 +154,21 @@ async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_releas
     assert scene.books.pod(PodUid("uid-p")) is None
 
 
+async def test_a_pod_deleted_during_the_look_is_not_brought_back():
+    scene = a_scene()
+    scene.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
+    binder = scene.binder
+    hold_the_look(binder)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask(scene))
+        await binder.sent.wait()
+        scene.books.discard_pod(PodUid("uid-p"))
+        assert binder.hold is not None
+        binder.hold.set()
+    assert scene.books.pod(PodUid("uid-p")) is None
+    assert (scene.free("n1"), scene.free("n2")) == (2, 2)
+
+
 async def test_a_refused_retry_does_not_end_the_doubt_about_the_first_write():
     scene = a_scene()
     scene.binder.fail_next = [LOST, FORBIDDEN]
@@ -174,7 +189,19 @@ async def test_a_refused_retry_releases_once_the_first_write_cannot_land_any_mor
     assert (scene.phase(), scene.free("n1")) == (None, 2)
 
 
-async def cancel_when_sent(scene):
+def hold_the_look(binder: FakeBinder) -> None:
+    """Let writes through, and keep the read that follows waiting."""
+    write = binder.bind
+
+    async def write_then_hold(binding: PodBinding) -> BindOutcome:
+        outcome = await write(binding)
+        binder.hold = asyncio.Event()
+        return outcome
+
+    binder.bind = write_then_hold  # type: ignore[method-assign]  # a step between two calls
+
+
+async def cancel_when_sent(scene: Scene) -> None:
     scene.binder.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(ask(scene))
@@ -196,7 +223,7 @@ async def test_a_bind_cancelled_during_the_look_is_in_doubt():
     scene.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-0")
     binder, write = scene.binder, scene.binder.bind
 
-    async def write_then_hold(binding):
+    async def write_then_hold(binding: PodBinding) -> BindOutcome:
         outcome = await write(binding)
         binder.hold = asyncio.Event()
         return outcome
@@ -238,14 +265,5 @@ async def test_however_often_a_bind_is_retried_the_units_are_taken_once():
         scene.time.seconds += 5
         await ask(scene)
     assert scene.free("n1") == 1
-    assert (
-        len(
-            {
-                binding.annotations.values().__iter__().__next__()
-                for binding in scene.binder.bindings
-            }
-        )
-        == 1
-    )
-    scene.binder.blind = SeenPending()
+    assert all(binding == scene.binder.bindings[0] for binding in scene.binder.bindings)
     assert await ask(scene) == ("", "bound")

@@ -3,6 +3,7 @@
 import copy
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,11 @@ from tests.support.builders import EPOCH, a_device, a_node, a_pool, a_slice_pool
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 
-def ask(scene, pod, *names):
+def ask(scene: Scene, pod: dict[str, Any], *names: str) -> Any:
     return json.loads(filter_nodes(extender_args(pod, *names), scene.desk).body)
 
 
-def outcome(scene, pod, *names):
+def outcome(scene: Scene, pod: dict[str, Any], *names: str) -> str:
     return filter_nodes(extender_args(pod, *names), scene.desk).outcome
 
 
@@ -146,8 +147,7 @@ def test_a_held_card_that_moved_to_another_pool_is_not_counted_for_the_old_one()
 def test_a_pod_whose_binding_was_sent_may_go_nowhere_else(phase, words):
     scene = Scene().pool(n1=1, n2=1)
     hold = scene.hold("p", 1, "n1")
-    held = scene.books.ledger.get(hold.id)
-    scene.books.ledger.move(replace(held, phase=phase))
+    scene.books.ledger.move(replace(scene.books.ledger.get(hold.id) or hold, phase=phase))
     reply = ask(scene, a_wire_pod("p", whole=1), "n1", "n2")
     assert reply["NodeNames"] == ["n1"]
     assert reply["FailedAndUnresolvableNodes"] == {"n2": f"GPU pool whole: {words}"}

@@ -1,6 +1,7 @@
 """filter on random books: a partition of the request, the same every time, and true."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from api.names import NodeName, PodUid
 from pool.placement import Placed
 from scheduler.extender import filter_nodes, prioritize
-from tests.support.builders import a_demand, a_device
+from tests.support.builders import a_demand
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 NODES = ("n0", "n1", "n2", "n3")
@@ -19,33 +20,29 @@ units = st.integers(1, 4)
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
-    scene = Scene().pool(**{node: draw(cards) for node in NODES[:3]})
-    for node in NODES[:3]:
-        for number in range(draw(st.integers(0, 1))):
-            if scene.books.index.devices_on(a_pool_name(), NodeName(node)):
-                scene.books.index.replace_device(a_device(node, number, is_faulted=True))
+    scene = Scene().pool(n0=draw(cards), n1=draw(cards), n2=draw(cards))
+    for device in [entry.facts for entry in scene.books.index.devices()]:
+        if draw(st.integers(0, 3)) == 0:
+            scene.books.index.replace_device(replace(device, is_faulted=True))
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
         wanted = draw(units)
         free = scene.free(node)
-        match draw(st.sampled_from(["hold", "bind", "stranger"])):
-            case "hold" if free >= wanted:
-                scene.hold(f"p{number}", wanted, node)
-            case "bind" if free >= wanted:
-                placed = plan(scene, node, wanted)
-                scene.bound(f"p{number}", node, *placed.devices["c0"])
-            case "stranger":
-                scene.bound(f"p{number}", node)
+        what = draw(st.sampled_from(["hold", "bind", "stranger"]))
+        if what == "stranger":
+            scene.bound(f"p{number}", node)
+        elif free < wanted:
+            continue
+        elif what == "hold":
+            scene.hold(f"p{number}", wanted, node)
+        else:
+            scene.bound(f"p{number}", node, *plan(scene, node, wanted).devices["c0"])
     return scene
 
 
-def a_pool_name():
-    return a_demand(1).resource.rpartition("/")[2]
-
-
-def plan(scene: Scene, node: str, wanted: int, uid: str = "nobody") -> Placed:
+def plan(scene: Scene, node: str, wanted: int) -> Placed:
     pool = scene.books.index.pool_of("gpu.deckhouse.io/whole")
     assert pool is not None
-    placed = scene.books.plan_bind(NodeName(node), pool, a_demand(wanted), uid=PodUid(uid))
+    placed = scene.books.plan_bind(NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody"))
     assert isinstance(placed, Placed)
     return placed
 

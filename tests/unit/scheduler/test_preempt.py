@@ -1,13 +1,14 @@
 """preempt: evictions that would not help are called off."""
 
 import json
+from typing import Any
 
 from scheduler.extender import preempt
 from tests.support.builders import a_device
 from tests.support.scheduling import Scene, a_wire_pod, preemption_args
 
 
-def kept(scene, pod, **victims):
+def kept(scene: Scene, pod: dict[str, Any], **victims: list[str]) -> Any:
     answer = preempt(preemption_args(pod, **victims), scene.desk)
     return json.loads(answer.body)["NodeNameToMetaVictims"]
 

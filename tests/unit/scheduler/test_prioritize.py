@@ -1,6 +1,7 @@
 """prioritize: which of the nodes that fit is best."""
 
 import json
+from typing import Any
 
 from api.gpupool import Strategy
 from scheduler.extender import prioritize
@@ -8,16 +9,16 @@ from tests.support.builders import a_pool
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 
-def scores(scene, pod, *names):
+def scores(scene: Scene, pod: dict[str, Any], *names: str) -> dict[str, int]:
     reply = json.loads(prioritize(extender_args(pod, *names), scene.desk).body)
     return {item["Host"]: item["Score"] for item in reply}
 
 
-def outcome(scene, pod, *names):
+def outcome(scene: Scene, pod: dict[str, Any], *names: str) -> str:
     return prioritize(extender_args(pod, *names), scene.desk).outcome
 
 
-def half_full_and_empty(strategy):
+def half_full_and_empty(strategy: Strategy) -> Scene:
     scene = Scene().pool(a_pool(strategy=strategy), half=4, empty=4)
     scene.bound("a", "half", "GPU-half-0", "GPU-half-1")
     return scene

@@ -11,7 +11,7 @@ from scheduler.settling import settle
 from tests.support.scheduling import LOST, Scene, binding_args, seen_on
 
 
-async def a_doubtful_scene():
+async def a_doubtful_scene() -> Scene:
     scene = Scene().pool(n1=2, n2=2)
     scene.pending("p", 1)
     scene.binder.fail_next = [LOST]
@@ -19,14 +19,14 @@ async def a_doubtful_scene():
     return scene
 
 
-async def a_written_scene():
+async def a_written_scene() -> Scene:
     scene = Scene().pool(n1=2, n2=2)
     scene.pending("p", 1)
     await bind(binding_args(), scene.desk)
     return scene
 
 
-async def settle_all(scene):
+async def settle_all(scene: Scene) -> list[str]:
     return [str(await settle(one, scene.desk)) for one in scene.books.unsettled()]
 
 

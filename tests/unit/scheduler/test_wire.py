@@ -49,6 +49,14 @@ def test_keys_of_victims_are_read_in_any_casing():
     assert decode_preemption(json.dumps(odd).encode()) == decode_preemption(body)
 
 
+@pytest.mark.parametrize("victims", [5, {"pods": 5}, {"pods": [5]}], ids=str)
+def test_victims_of_the_wrong_type_are_refused_in_any_casing(victims):
+    odd = {"pod": a_wire_pod(whole=1), "nodenametometavictims": {"n1": victims}}
+    request = decode_preemption(json.dumps(odd).encode())
+    assert isinstance(request, BadRequest)
+    assert "$.NodeNameToMetaVictims[...]" in request.error
+
+
 def test_the_pod_inside_keeps_its_own_casing():
     odd = {"pod": {"metadata": {"name": "p"}, "SPEC": {"nodeName": "x"}}, "nodenames": []}
     request = decode_candidates(json.dumps(odd).encode())

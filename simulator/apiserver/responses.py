@@ -1,0 +1,49 @@
+"""Responses: objects, refusals with their `Status`, warnings."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from aiohttp import web
+from multidict import CIMultiDict
+
+if TYPE_CHECKING:
+    from simulator.apiserver.errors import ApiFault
+
+JSON: Final = "application/json"
+_MAX_WARNINGS: Final = 4096
+_MAX_WARNING_OF_MANY: Final = 256
+
+
+def _fitting(warnings: list[str]) -> list[str]:
+    """Return the warnings, cut where together they are more than a header may carry."""
+    if sum(map(len, warnings)) <= _MAX_WARNINGS:
+        return warnings
+    fitting: list[str] = []
+    left = _MAX_WARNINGS
+    for warning in warnings:
+        cut = warning[: min(_MAX_WARNING_OF_MANY, left)]
+        left -= len(cut)
+        if cut:
+            fitting.append(cut)
+    return fitting
+
+
+def respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
+    """Return a response with a JSON body."""
+    headers: CIMultiDict[str] = CIMultiDict({"Content-Type": JSON})
+    for warning in _fitting(warnings):
+        escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
+        headers.add("Warning", f'299 - "{escaped}"')
+    return web.Response(status=status, body=encoded, headers=headers)
+
+
+def respond_fault(fault: "ApiFault", warnings: list[str]) -> web.Response:
+    """Return the refusal as a response."""
+    return respond(fault.status, msgspec.json.encode(fault.body), warnings)
+
+
+def cut(request: web.Request) -> web.Response:
+    """Reset the connection; the response returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()

@@ -1,0 +1,133 @@
+"""Our system installed once for this package; pools, nodes and cards of its own for each test."""
+
+import asyncio
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cluster.environment import client, polling
+from tests.cluster.system import installation
+from tests.cluster.system.objects import DEVICES, POOLS, Pool, a_device, a_pool_object, capacity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+    from tests.cluster.environment.components import Kubelets
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+
+    MakePool = Callable[..., Awaitable[Pool]]
+
+
+@pytest.fixture(scope="package")
+def installed(
+    control_plane: "ControlPlane", kubectl: "Kubectl", kubelets: "Kubelets"
+) -> "Iterator[installation.GpuSystem]":
+    """The installation; it had every right that it needed, or this fails at the end."""
+    system = installation.GpuSystem(control_plane, kubectl)
+    try:
+        asyncio.run(system.install())
+        yield system
+    finally:
+        asyncio.run(system.uninstall())
+    refused = [line for line in system.log() if "orbidden" in str(line)]
+    assert refused == []
+
+
+@pytest.fixture
+async def system(installed: installation.GpuSystem) -> installation.GpuSystem:
+    """Our system, with server and scheduler running and ready."""
+    await installed.restore()
+    return installed
+
+
+@pytest.fixture
+async def make_pool(
+    system: installation.GpuSystem,
+    api: client.ApiClient,
+    create_nodes: "Callable[..., Awaitable[list[str]]]",
+) -> "AsyncIterator[MakePool]":
+    """`await make_pool(nodes=2, cards=4, slices=1, **spec)`: a pool that is ready, deleted after.
+
+    `on` puts the cards on nodes that exist, behind those of another pool.
+    """
+    made: list[str] = []
+
+    async def make(
+        *,
+        nodes: int = 1,
+        cards: int = 4,
+        slices: int = 1,
+        on: Pool | None = None,
+        **spec: Any,
+    ) -> Pool:
+        name = f"pool-{secrets.token_hex(3)}"
+        if slices > 1:
+            spec["allocation"] = {"mode": "TimeSlice", "slicesPerDevice": slices}
+        resource = {f"gpu.deckhouse.io/{name}": cards * slices}
+        if on is None:
+            names = await create_nodes(nodes, gpus=0, resources=resource)
+        else:
+            names = list(on.nodes)
+            for node in names:
+                await _offer(api, node, resource)
+        first = 0 if on is None else 16
+        async with asyncio.TaskGroup() as group:
+            for node in names:
+                for card in range(first, first + cards):
+                    device = a_device(node, card, name)
+                    made.append(f"{DEVICES}/{device['metadata']['name']}")
+                    group.create_task(_add_device(api, device))
+        made.append(f"{POOLS}/{name}")
+        await api.create(POOLS, a_pool_object(name, **spec))
+        pool = Pool(name=name, nodes=tuple(names), slices=slices)
+        await _wait_until_served(api, pool, total=len(names) * cards * slices)
+        return pool
+
+    yield make
+    for path in made:
+        with contextlib.suppress(client.ApiRefused):
+            await api.delete(path)
+
+
+@pytest.fixture
+def figures(api: client.ApiClient) -> "Callable[..., Awaitable[dict[str, int]]]":
+    """`await figures(pool, used=3)`: wait until the pool's status says so; return all figures."""
+
+    async def wait(pool: Pool, **wanted: int) -> dict[str, int]:
+        async def shown() -> dict[str, int] | None:
+            found = capacity(await api.get(pool.path))
+            assert {key: found.get(key) for key in wanted} == wanted, f"{found}"
+            return found
+
+        return await polling.eventually(shown, what=f"status of {pool.name} with {wanted}")
+
+    return wait
+
+
+async def _offer(api: client.ApiClient, node: str, resource: dict[str, int]) -> None:
+    amounts = {key: str(value) for key, value in resource.items()}
+    status = {"status": {"capacity": amounts, "allocatable": amounts}}
+    await api.patch(f"/api/v1/nodes/{node}/status", status)
+
+
+async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
+    await api.create(DEVICES, device)
+    name = device["metadata"]["name"]
+    await api.patch(f"{DEVICES}/{name}/status", {"status": device["status"]})
+
+
+async def _wait_until_served(api: client.ApiClient, pool: Pool, *, total: int) -> None:
+    """Wait for the capacity in the status, and for the labels that pods of the pool require."""
+
+    async def served() -> bool:
+        shown = await api.get(pool.path)
+        assert capacity(shown).get("total") == total, f"{shown.get('status')}"
+        for node in pool.nodes:
+            labels = (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["labels"]
+            assert f"pool.gpu.deckhouse.io/{pool.name}" in labels, f"labels of {node}: {labels}"
+        return True
+
+    await polling.eventually(served, what=f"pool {pool.name} of {total} units", every=0.2)

@@ -1,0 +1,200 @@
+"""Our system in the control plane of the session: rendered, applied, served and scheduled for real.
+
+What a user does by hand is done here by the same commands: `gpu-control-plane render TARGET`, `kubectl
+apply`, `gpu-control-plane serve` under the service account that was rendered, and the stock
+kube-scheduler with the rendered configuration and the client certificate out of our Secret.
+"""
+
+import asyncio
+import base64
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import aiohttp
+
+from tests.cluster.environment import client, components, ports, server_process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.cluster.environment import control_plane as control_planes
+    from tests.cluster.environment import kubectl as kubectls
+
+NAMESPACE = "gpu-control-plane"
+SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control-plane"
+
+OBSERVE_WITHIN_S = 3
+"""Ours in these tests: several of them wait for it."""
+
+_SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_PATIENT_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
+"""Nobody takes over: a busy machine must not cost a test its server."""
+
+
+@final
+class GpuSystem:
+    """One server and one scheduler, which tests may kill and start again."""
+
+    def __init__(
+        self, control_plane: "control_planes.ControlPlane", kubectl: "kubectls.Kubectl"
+    ) -> None:
+        self._control_plane = control_plane
+        self._kubectl = kubectl
+        self._directory = control_plane.run.directory
+        self._port = ports.free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self._manifests = ""
+        self.server: server_process.ServerProcess
+        self.scheduler: components.KubeScheduler
+        self.second: list[server_process.ServerProcess] = []
+
+    async def install(self) -> None:
+        """Apply everything and start both processes; returns when both are ready."""
+        namespace = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
+        targets = [["crds"], ["rbac"], ["webhooks", "--url", self.url], ["policy"]]
+        rendered = await asyncio.gather(*(self._render(*target) for target in targets))
+        self._manifests = "---\n".join([namespace, *rendered])
+        await self._kubectl(
+            "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
+        )
+        self.server = await self.new_server("gpu-control-plane", self._port)
+        await self.server.start()
+        self.scheduler = await self._new_scheduler()
+        await self.scheduler.start()
+
+    async def uninstall(self) -> None:
+        """Stop both, and delete what was applied."""
+        if self.scheduler.process.running:
+            await self.scheduler.stop()
+        if self.server.process.running:
+            await self.server.terminate()
+        await self._kubectl(
+            "delete",
+            "--ignore-not-found",
+            "--wait=false",
+            "-f",
+            "-",
+            stdin=self._manifests,
+            timeout_s=120,
+        )
+
+    async def new_server(
+        self, name: str, port: int, **leadership: float
+    ) -> server_process.ServerProcess:
+        """Return a server that is not started yet; `name` must be new to the run."""
+        control_plane = self._control_plane
+        return server_process.ServerProcess(
+            control_plane.run,
+            settings={
+                "listen": {"host": "127.0.0.1", "port": port},
+                "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
+                "drain_s": 0.5,
+                "observe_within_s": OBSERVE_WITHIN_S,
+                "leadership": leadership or _PATIENT_LEASE,
+            },
+            kubeconfig=await control_plane.service_account_kubeconfig(
+                NAMESPACE, "gpu-control-plane"
+            ),
+            port=port,
+            name=name,
+        )
+
+    async def crash_server(self) -> None:
+        """Kill the server, and its Lease with it, which would run out after its duration."""
+        self.server.kill9()
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            await api.delete(LEASE)
+
+    async def restore(self) -> None:
+        """Start again whatever a test has left dead or unready."""
+        if not self.server.process.running:
+            await self._forget_lease()
+            await self.server.start()
+        await self.server.wait_for("/readyz")
+        if not self.scheduler.process.running:
+            await self.scheduler.start()
+
+    async def metrics(self) -> "Metrics":
+        """Read /metrics of the server."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{self.url}/metrics", ssl=False) as answer,
+        ):
+            assert answer.status == 200
+            return Metrics(await answer.text())
+
+    def log(self) -> list[dict[str, Any]]:
+        """Return what all lives of the server logged."""
+        return self.server.logs()
+
+    async def _forget_lease(self) -> None:
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            try:
+                await api.delete(LEASE)
+            except client.ApiRefused as refused:
+                if refused.status != 404:
+                    raise
+
+    async def _new_scheduler(self) -> components.KubeScheduler:
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            data = (await api.get(SECRET))["data"]
+        files = {key: self._save(key, data[key]) for key in ("ca.crt", "scheduler.crt")}
+        files["scheduler.key"] = self._save("scheduler.key", data["scheduler.key"])
+        kubeconfig = await self._control_plane.service_account_kubeconfig(
+            NAMESPACE, "gpu-scheduler"
+        )
+        configuration = await self._render(
+            "scheduler-config",
+            *("--url", self.url),
+            *("--ca-file", str(files["ca.crt"])),
+            *("--client-cert", str(files["scheduler.crt"])),
+            *("--client-key", str(files["scheduler.key"])),
+            *("--kubeconfig", str(kubeconfig)),
+        )
+        return components.KubeScheduler(
+            self._control_plane, configuration=configuration, name="gpu-scheduler"
+        )
+
+    def _save(self, name: str, encoded: str) -> Path:
+        path = self._directory / f"extender-{name}"
+        path.touch(mode=0o600)
+        path.write_bytes(base64.b64decode(encoded))
+        return path
+
+    async def _render(self, *arguments: str) -> str:
+        command: Sequence[str] = (
+            str(Path(sys.executable).with_name("gpu-control-plane")),
+            "render",
+            *arguments,
+        )
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        return str(done.stdout)
+
+
+@final
+class Metrics:
+    """Samples of one scrape."""
+
+    def __init__(self, text: str) -> None:
+        self._samples = {
+            (found["name"], frozenset(_LABEL.findall(found["labels"] or ""))): float(found["value"])
+            for found in _SAMPLE.finditer(text)
+        }
+
+    def total(self, name: str, **labels: str) -> float:
+        """Return the sum of the samples with these labels; 0 where there is none yet."""
+        wanted = set(labels.items())
+        return sum(
+            value
+            for (found, given), value in self._samples.items()
+            if found == name and wanted <= given
+        )

@@ -1,0 +1,202 @@
+"""Whatever dies, and whenever: no device is given twice, none is lost, and what waited goes on."""
+
+import asyncio
+
+import aiohttp
+import pytest
+
+from tests.cluster.environment import client, pods, polling
+from tests.cluster.system.installation import SERVER_USER
+from tests.cluster.system.objects import a_pod, all_bound, check_devices, devices_of, hold_of
+
+
+async def create_pods(api, namespace, pool, count: int, prefix: str = "p") -> None:
+    """Create them through admission, many at a time."""
+    slots = asyncio.Semaphore(16)
+
+    async def create(number: int) -> None:
+        async with slots:
+            await api.create(pods.collection(namespace), a_pod(f"{prefix}-{number}", pool))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(count):
+            group.create_task(create(number))
+
+
+async def bound_count(api, namespace) -> int:
+    listing = await api.get(pods.collection(namespace))
+    return sum(pods.is_bound(pod) for pod in listing["items"])
+
+
+async def test_holds_outlive_the_server_that_took_them(
+    make_pool, system, api, namespace, figures
+):
+    pool = await make_pool(nodes=2, cards=4)
+    await system.scheduler.stop()
+    await create_pods(api, namespace, pool, 4)
+    await figures(pool, reserved=4, available=4)
+
+    await system.crash_server()
+    await system.server.start()
+
+    await figures(pool, reserved=4, available=4)
+    assert (await system.metrics()).total("gpu_device_reserved_total", pool=pool.name) in {0, 4}
+    await create_pods(api, namespace, pool, 4, prefix="later")
+    await figures(pool, reserved=8, available=0)
+    await system.scheduler.start()
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 8))
+    assert len(check_devices(found.values())) == 8
+    assert all(devices_of(pod) == hold_of(pod)["devices"] for pod in found.values())
+
+
+async def test_server_killed_while_it_binds_gives_nothing_twice(
+    make_pool, system, api, namespace, figures
+):
+    pool = await make_pool(nodes=4, cards=8)
+    await system.scheduler.stop()
+    await create_pods(api, namespace, pool, 32)
+    await system.scheduler.start()
+    await polling.eventually(
+        lambda: bound_count(api, namespace), what="the first bound pod", every=0.01
+    )
+    await system.crash_server()
+    assert await bound_count(api, namespace) < 32, "all were bound before the kill"
+
+    await system.server.start()
+
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32), within=45)
+    assert len(check_devices(found.values())) == 32
+    await figures(pool, used=32, reserved=0, available=0)
+
+
+@pytest.mark.parametrize("server_dies", [False, True], ids=["server lives", "server dies too"])
+async def test_api_server_that_freezes_amid_bindings_leaves_no_doubt_behind(
+    server_dies, make_pool, system, control_plane, api, namespace, figures
+):
+    pool = await make_pool(nodes=4, cards=8)
+    await system.scheduler.stop()
+    await create_pods(api, namespace, pool, 32)
+    await system.scheduler.start()
+    await polling.eventually(
+        lambda: bound_count(api, namespace), what="the first bound pod", every=0.01
+    )
+    control_plane.apiserver.pause()
+    try:
+        # Longer than a bind waits for its answer: those under way end in doubt.
+        await asyncio.sleep(5)
+        if server_dies:
+            system.server.kill9()
+    finally:
+        control_plane.apiserver.resume()
+    await system.restore()
+
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 32), within=60)
+
+    assert len(check_devices(found.values())) == 32
+    await figures(pool, used=32, reserved=0, available=0)
+
+
+async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
+    make_pool, system, api, namespace
+):
+    pool = await make_pool(cards=1)
+    await system.crash_server()
+
+    plain = await api.create(pods.collection(namespace), pods.a_pod("plain", limits={"cpu": 1}))
+    with pytest.raises(client.ApiRefused) as refused:
+        await api.create(pods.collection(namespace), a_pod("gpu", pool))
+
+    assert plain["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
+    assert refused.value.status == 500
+    assert 'failed calling webhook "pods.gpu.deckhouse.io"' in refused.value.message
+    assert "connection refused" in refused.value.message
+    await system.server.start()
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await pods.wait_for_pod(api, namespace, "gpu")
+
+
+async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
+    make_pool, system, api, namespace, figures
+):
+    pool = await make_pool(nodes=8, cards=8)
+    await system.scheduler.stop()
+    await create_pods(api, namespace, pool, 200)
+    await figures(pool, reserved=64, available=0)
+
+    assert await system.server.terminate() == 0
+    await system.server.start()
+    await system.scheduler.start()
+    await polling.eventually(
+        lambda: bound_count(api, namespace), what="the first bound pod", every=0.01
+    )
+    system.scheduler.kill9()
+    await system.scheduler.start()
+
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 64), within=60)
+    bound = [pod for pod in found.values() if pods.is_bound(pod)]
+    assert len(found) == 200
+    assert len(check_devices(bound)) == 64
+    await figures(pool, used=64, reserved=0, available=0)
+
+    for pod in bound[:8]:
+        await pods.finish_pod(api, namespace, pod["metadata"]["name"])
+
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 72), within=60)
+    running = [
+        pod
+        for pod in found.values()
+        if pods.is_bound(pod) and pod["status"]["phase"] != "Succeeded"
+    ]
+    assert len(check_devices(running)) == 64
+
+
+async def test_server_outlives_a_restart_of_the_api_server(
+    make_pool, system, control_plane, api, namespace, figures
+):
+    pool = await make_pool(cards=4)
+    await api.create(pods.collection(namespace), a_pod("before", pool))
+    await pods.wait_for_pod(api, namespace, "before", pods.is_running)
+    process = system.server.process.pid
+
+    await control_plane.stop_apiserver()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await api.get("/version")
+    await control_plane.start_apiserver()
+
+    await system.restore()
+    assert system.server.process.pid == process
+    await api.create(pods.collection(namespace), a_pod("after", pool, 3))
+    after = await pods.wait_for_pod(api, namespace, "after")
+    before = await api.get(f"{pods.collection(namespace)}/before")
+    assert len(check_devices([before, after])) == 4
+    await figures(pool, used=4, available=0)
+
+
+async def test_deletions_during_a_crash_free_their_units(
+    make_pool, system, api, namespace, figures
+):
+    pool = await make_pool(cards=4)
+    await create_pods(api, namespace, pool, 4)
+    await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 4))
+    await figures(pool, used=4)
+
+    await system.crash_server()
+    for number in range(2):
+        await api.delete(f"{pods.collection(namespace)}/p-{number}")
+        await pods.wait_for_pod_gone(api, namespace, f"p-{number}")
+    await system.server.start()
+
+    await figures(pool, used=2, available=2)
+
+
+async def test_only_the_server_writes_devices(make_pool, api, namespace, audit):
+    pool = await make_pool(cards=1)
+    mark = await audit.mark()
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await pods.wait_for_pod(api, namespace, "gpu")
+    (binding,) = [
+        write
+        for write in await audit.writes(mark, resource="pods/binding")
+        if write.namespace == namespace
+    ]
+    assert binding.user == SERVER_USER

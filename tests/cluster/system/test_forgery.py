@@ -1,0 +1,115 @@
+"""Nobody but us writes our annotations, whoever they are and whichever way they try."""
+
+import pytest
+
+from tests.cluster.environment import client, pods
+from tests.cluster.system.objects import (
+    DEVICES_KEY,
+    RESERVATION_KEY,
+    a_pod,
+    check_devices,
+    devices_of,
+    hold_of,
+)
+
+FORGED = {
+    DEVICES_KEY: '{"main":["GPU-of-somebody-else"]}',
+    RESERVATION_KEY: '{"id":"guessed","pool":"any"}',
+}
+
+
+@pytest.fixture
+async def alice(api, control_plane, namespace):
+    """A client of a user who may do everything with pods in the namespace."""
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    everything = ["pods", "pods/status", "pods/binding", "bindings"]
+    await api.create(
+        f"{rbac}/roles",
+        {
+            "metadata": {"name": "pods"},
+            "rules": [{"apiGroups": [""], "resources": everything, "verbs": ["*"]}],
+        },
+    )
+    await api.create(
+        f"{rbac}/rolebindings",
+        {
+            "metadata": {"name": "pods"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pods"},
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
+            ],
+        },
+    )
+    async with client.open_client(control_plane.kubeconfig("alice")) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["alice", "cluster-admin"])
+def forger(request, api, alice):
+    return alice if request.param == "alice" else api
+
+
+async def is_refused(writing) -> None:
+    with pytest.raises(client.ApiRefused) as refused:
+        await writing
+    assert refused.value.status == 403
+    assert "only the GPU control plane may set or change" in refused.value.message
+    assert "leave it out" in refused.value.message
+
+
+async def test_forged_annotations_of_a_new_pod_are_taken_off(make_pool, api, alice, namespace):
+    pool = await make_pool(cards=2)
+    await alice.create(pods.collection(namespace), a_pod("gpu", pool, annotations=FORGED))
+    plain = await alice.create(pods.collection(namespace), pods.a_pod("plain", annotations=FORGED))
+
+    assert not FORGED.keys() & plain["metadata"].get("annotations", {}).keys()
+    bound = await pods.wait_for_pod(api, namespace, "gpu")
+    check_devices([bound])
+    assert hold_of(bound)["devices"] == devices_of(bound)
+
+
+async def test_reservation_of_another_pod_is_of_no_use(make_pool, api, alice, namespace):
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("owner", pool))
+    owner = await pods.wait_for_pod(api, namespace, "owner")
+    copied = {RESERVATION_KEY: owner["metadata"]["annotations"][RESERVATION_KEY]}
+
+    await alice.create(pods.collection(namespace), a_pod("thief", pool, annotations=copied))
+
+    thief = await pods.wait_for_pod(api, namespace, "thief")
+    check_devices([owner, thief])
+    assert hold_of(thief)["id"] != hold_of(owner)["id"]
+
+
+@pytest.mark.parametrize("key", FORGED)
+@pytest.mark.parametrize("subresource", ["", "/status"])
+async def test_annotation_of_a_stored_pod_cannot_be_changed(
+    key, subresource, make_pool, api, forger, namespace
+):
+    pool = await make_pool(cards=1)
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await pods.wait_for_pod(api, namespace, "gpu")
+    path = f"{pods.collection(namespace)}/gpu{subresource}"
+    for value in (FORGED[key], None):
+        await is_refused(forger.patch(path, {"metadata": {"annotations": {key: value}}}))
+
+
+async def test_devices_cannot_be_brought_by_a_binding(
+    make_pool, system, api, forger, namespace
+):
+    pool = await make_pool(cards=1)
+    await system.scheduler.stop()
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": "gpu",
+            "namespace": namespace,
+            "annotations": {DEVICES_KEY: FORGED[DEVICES_KEY]},
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": pool.nodes[0]},
+    }
+    await is_refused(forger.create(f"{pods.collection(namespace)}/gpu/binding", binding))
+    await is_refused(forger.create(f"/api/v1/namespaces/{namespace}/bindings", binding))
+    assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/gpu"))

@@ -1,0 +1,70 @@
+"""One server answers; another waits for its Lease and takes over what it knew."""
+
+import pytest
+
+from tests.cluster.environment import pods, polling, ports
+from tests.cluster.system.installation import LEASE, GpuSystem
+from tests.cluster.system.objects import a_pod
+
+SHORT_LEASE = {"duration_s": 5, "renew_deadline_s": 3.5, "retry_s": 0.5}
+
+
+async def holder(api) -> str:
+    return str((await api.get(LEASE))["spec"].get("holderIdentity", ""))
+
+
+async def test_asked_to_end_the_server_ends_orderly_and_gives_its_lease_back(system, api):
+    assert await holder(api)
+    assert await system.server.terminate() == 0
+    assert not await holder(api)
+    assert system.log()[-1]["event"] == "stopped"
+
+
+async def test_standby_is_alive_but_not_ready_and_takes_over_after_a_kill(
+    system: GpuSystem, make_pool, api, namespace, figures
+):
+    pool = await make_pool(cards=2)
+    await system.scheduler.stop()
+    await api.create(pods.collection(namespace), a_pod("held", pool, 2))
+    await figures(pool, reserved=2)
+    await system.server.terminate()
+    first = await system.new_server("first", ports.free_port(), **SHORT_LEASE)
+    second = await system.new_server("second", ports.free_port(), **SHORT_LEASE)
+    try:
+        await first.start()
+        leader = await holder(api)
+        await second.start(until="/livez")
+        await polling.eventually(
+            lambda: any(line.get("event") == "listed" for line in second.logs()),
+            what="a standby that follows the cluster",
+        )
+        with pytest.raises(AssertionError, match=r"\[-\] leading"):
+            await second.wait_for("/readyz", within=1)
+
+        first.kill9()
+
+        await second.wait_for("/readyz", within=20)
+        assert await holder(api) not in {"", leader}
+        (serving,) = [line for line in second.logs() if line.get("event") == "serving"]
+        assert serving["reservations"] >= 1
+        assert await second.terminate() == 0
+    finally:
+        first.kill9()
+        second.kill9()
+
+
+async def test_server_that_cannot_renew_its_lease_ends_with_a_failure(
+    system: GpuSystem, control_plane
+):
+    await system.server.terminate()
+    server = await system.new_server("cut-off", ports.free_port(), **SHORT_LEASE)
+    try:
+        await server.start()
+        control_plane.apiserver.pause()
+        try:
+            await polling.eventually(lambda: not server.process.running, what="the server's end")
+        finally:
+            control_plane.apiserver.resume()
+        assert server.process.returncode == 1
+    finally:
+        server.kill9()

@@ -1,0 +1,114 @@
+"""A pod of a higher priority takes the devices of a lower one, and nobody steals them in between."""
+
+import contextlib
+import secrets
+
+import pytest
+
+from tests.cluster.environment import client, pods, polling
+from tests.cluster.system.objects import a_pod, check_devices, devices_of, hold_of
+
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@pytest.fixture
+async def high(api):
+    """The name of a PriorityClass above the default."""
+    name = f"high-{secrets.token_hex(3)}"
+    await api.create(PRIORITIES, {"metadata": {"name": name}, "value": 1000})
+    yield name
+    await api.delete(f"{PRIORITIES}/{name}")
+
+
+def important(name: str, pool, units: int, priority: str) -> client.JsonObject:
+    pod = a_pod(name, pool, units)
+    pod["spec"]["priorityClassName"] = priority
+    return pod
+
+
+async def test_preemptor_gets_the_devices_of_its_victim(
+    high, make_pool, api, namespace, figures
+):
+    pool = await make_pool(cards=2)
+    for name in ("low-0", "low-1"):
+        await api.create(pods.collection(namespace), a_pod(name, pool))
+    low = {
+        name: await pods.wait_for_pod(api, namespace, name, pods.is_running)
+        for name in ("low-0", "low-1")
+    }
+
+    await api.create(pods.collection(namespace), important("high", pool, 1, high))
+
+    preemptor = await pods.wait_for_pod(api, namespace, "high")
+    listing = await api.get(pods.collection(namespace))
+    left = {pod["metadata"]["name"] for pod in listing["items"]} - {"high"}
+    assert len(left) == 1
+    (victim,) = set(low) - left
+    assert devices_of(preemptor) == devices_of(low[victim])
+    check_devices([preemptor, *(low[name] for name in left)])
+    await figures(pool, used=2, reserved=0)
+
+
+async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
+    high, make_pool, api, kubelets, namespace
+):
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("victim", pool, 2))
+    victim = await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
+
+    with _paused(kubelets):
+        await api.create(pods.collection(namespace), important("high", pool, 2, high))
+        await pods.wait_for_pod(
+            api,
+            namespace,
+            "high",
+            lambda pod: bool(pod.get("status", {}).get("nominatedNodeName")),
+        )
+        await pods.wait_for_pod(
+            api, namespace, "victim", lambda pod: "deletionTimestamp" in pod["metadata"]
+        )
+        await api.create(pods.collection(namespace), a_pod("thief", pool))
+        assert "node" not in _held(await api.get(f"{pods.collection(namespace)}/thief"))
+
+    preemptor = await pods.wait_for_pod(api, namespace, "high")
+    assert devices_of(preemptor) == devices_of(victim)
+    assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/thief"))
+
+
+async def test_nobody_is_evicted_for_units_that_are_only_held(
+    high, make_pool, system, api, namespace
+):
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("bystander", pool))
+    await pods.wait_for_pod(api, namespace, "bystander", pods.is_running)
+    stuck = a_pod("stuck", pool)
+    stuck["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1000"
+    await api.create(pods.collection(namespace), stuck)
+    assert _held(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
+
+    # One unit is held for a pod that cannot run, one is used: an eviction would not free two.
+    await api.create(pods.collection(namespace), important("high", pool, 2, high))
+    await pods.wait_for_pod(api, namespace, "high", pods.is_unschedulable)
+
+    async def preemption_was_considered() -> bool:
+        return any(
+            line.get("event") == "extender" and line.get("verb") == "preempt"
+            for line in system.log()
+        )
+
+    await polling.eventually(preemption_was_considered, what="a call of preempt")
+    bystander = await api.get(f"{pods.collection(namespace)}/bystander")
+    assert "deletionTimestamp" not in bystander["metadata"]
+
+
+def _held(pod: client.JsonObject) -> client.JsonObject:
+    return {key: value for key, value in hold_of(pod).items() if value}
+
+
+@contextlib.contextmanager
+def _paused(kubelets):
+    kubelets.pause()
+    try:
+        yield
+    finally:
+        kubelets.resume()

@@ -1,0 +1,114 @@
+"""What is refused at admission, and whether the words say what is wrong and what to do."""
+
+import pytest
+
+from tests.cluster.environment import client, pods
+from tests.cluster.system.objects import a_container, a_pod
+
+
+async def refusal_of(api, namespace: str, pod) -> client.ApiRefused:
+    with pytest.raises(client.ApiRefused) as refused:
+        await api.create(pods.collection(namespace), pod)
+    assert 'admission webhook "pods.gpu.deckhouse.io" denied the request' in refused.value.message
+    return refused.value
+
+
+async def test_pool_that_does_not_exist(make_pool, system, api, namespace):
+    pool = await make_pool(cards=1)
+    before = await system.metrics()
+    refused = await refusal_of(
+        api, namespace, pods.a_pod("typo", limits={"gpu.deckhouse.io/nope": 1})
+    )
+    assert "PoolNotFound" in refused.message or "no GPU pool serves" in refused.message
+    assert "gpu.deckhouse.io/nope" in refused.message
+    assert pool.resource in refused.message
+    name = "gpu_refusals_total"
+    grown = (await system.metrics()).total(name, reason="PoolNotFound") - before.total(
+        name, reason="PoolNotFound"
+    )
+    assert grown == 1
+
+
+async def test_two_pools_in_one_pod(make_pool, api, namespace):
+    pool = await make_pool(cards=1)
+    other = await make_pool(cards=1, on=pool)
+    pod = a_pod("greedy", pool)
+    pod["spec"]["containers"].append(a_container("second", other, 1))
+    refused = await refusal_of(api, namespace, pod)
+    assert pool.resource in refused.message
+    assert other.resource in refused.message
+    assert "split the pod" in refused.message
+
+
+async def test_namespace_without_access(make_pool, api, namespace):
+    pool = await make_pool(cards=1, access={"namespaces": ["ml-team"]})
+    refused = await refusal_of(api, namespace, a_pod("homework", pool))
+    assert refused.status == 403
+    for word in (pool.name, namespace, "open to namespaces ml-team", "spec.access"):
+        assert word in refused.message
+
+
+async def test_access_by_label_of_the_namespace_is_given_and_taken_at_once(
+    make_pool, api, namespace
+):
+    pool = await make_pool(
+        cards=1, access={"namespaceSelector": {"matchLabels": {"team": namespace}}}
+    )
+    await refusal_of(api, namespace, a_pod("early", pool))
+    await api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"team": namespace}}})
+    await api.create(pods.collection(namespace), a_pod("late", pool))
+    await pods.wait_for_pod(api, namespace, "late")
+
+
+async def test_more_than_the_largest_node_has(make_pool, api, namespace):
+    pool = await make_pool(nodes=2, cards=2)
+    refused = await refusal_of(api, namespace, a_pod("huge", pool, 3))
+    assert f"the largest node of pool {pool.name} has 2" in refused.message
+    assert "ask for at most 2" in refused.message
+
+
+async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):
+    pool = await make_pool(cards=2, reservation={"whenExhausted": "Reject"})
+    await api.create(pods.collection(namespace), a_pod("first", pool, 2))
+    refused = await refusal_of(api, namespace, a_pod("second", pool))
+    assert f"pool {pool.name} cannot hold 1 unit" in refused.message
+    assert "of 2" in refused.message
+
+
+async def test_exhausted_pool_warns_and_the_pod_runs_when_units_are_free(
+    make_pool, api, kubectl, namespace
+):
+    pool = await make_pool(cards=1)
+    await api.create(pods.collection(namespace), a_pod("first", pool))
+    await pods.wait_for_pod(api, namespace, "first", pods.is_running)
+    waiting = a_pod("second", pool)
+    waiting["metadata"]["namespace"] = namespace
+    done = await kubectl.apply_yaml(waiting)
+    assert f"Warning: the pod waits: GPU pool {pool.name} has 0 of 1 free, 1 wanted" in done.stderr
+    await pods.wait_for_pod(api, namespace, "second", pods.is_unschedulable)
+
+    await pods.finish_pod(api, namespace, "first")
+
+    await pods.wait_for_pod(api, namespace, "second")
+
+
+async def test_pod_with_a_node_of_its_own_choice(make_pool, api, namespace):
+    pool = await make_pool(cards=1)
+    pod = a_pod("pinned", pool)
+    pod["spec"]["nodeName"] = pool.nodes[0]
+    refused = await refusal_of(api, namespace, pod)
+    assert "nodeName" in refused.message
+
+
+async def test_pool_with_a_resource_that_another_one_has(make_pool, api):
+    pool = await make_pool(cards=1)
+    twin = {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": f"{pool.name}-twin"},
+        "spec": {"resource": {"name": pool.resource}},
+    }
+    with pytest.raises(client.ApiRefused) as refused:
+        await api.create("/apis/gpu.deckhouse.io/v1alpha1/gpupools", twin)
+    assert 'admission webhook "gpupools.gpu.deckhouse.io" denied' in refused.value.message
+    assert pool.name in refused.value.message

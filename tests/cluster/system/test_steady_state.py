@@ -1,0 +1,107 @@
+"""What an operator sees when all is quiet: true figures, and a server that writes nothing."""
+
+import asyncio
+
+from tests.cluster.environment import pods, polling
+from tests.cluster.system.installation import SERVER_USER
+from tests.cluster.system.objects import DEVICES, a_pod, all_bound
+
+QUIET_S = 5
+
+
+async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
+    make_pool, api, kubectl, namespace, figures
+):
+    pool = await make_pool(nodes=2, cards=4)
+    async with asyncio.TaskGroup() as group:
+        for number in range(6):
+            pod = a_pod(f"p-{number}", pool)
+            group.create_task(api.create(pods.collection(namespace), pod))
+    await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 6))
+
+    await figures(pool, total=8, used=6, reserved=0, available=2, unhealthy=0)
+
+    header, row = (await kubectl("get", "gpool", pool.name)).stdout.splitlines()
+    shown = dict(zip(header.split(), row.split(), strict=True))
+    assert (shown["TOTAL"], shown["USED"], shown["AVAILABLE"], shown["RESERVED"]) == (
+        "8",
+        "6",
+        "2",
+        "0",
+    )
+    assert (shown["MODE"], shown["PHASE"]) == ("Exclusive", "Ready")
+
+
+async def test_state_and_units_of_a_card_follow_its_pods(
+    make_pool, system, api, kubectl, namespace
+):
+    pool = await make_pool(cards=1, slices=4)
+    (name,) = [
+        device["metadata"]["name"]
+        for device in (await api.get(DEVICES))["items"]
+        if device["status"]["poolRef"]["name"] == pool.name
+    ]
+
+    async def shows(state: str, **units: int) -> bool:
+        status = (await api.get(f"{DEVICES}/{name}"))["status"]
+        wanted = {"capacity": 4, "reserved": 0, "allocated": 0} | units
+        assert (status.get("state"), status.get("units")) == (state, wanted), f"{status}"
+        return True
+
+    await polling.eventually(lambda: shows("Assigned"), what="an assigned card")
+    await system.scheduler.stop()
+    await api.create(pods.collection(namespace), a_pod("held", pool))
+    await polling.eventually(lambda: shows("Reserved", reserved=1), what="a reserved card")
+    await system.scheduler.start()
+    await pods.wait_for_pod(api, namespace, "held")
+    await polling.eventually(lambda: shows("Assigned", allocated=1), what="a used card")
+    assert pool.name in (await kubectl("get", "gdev", name)).stdout
+    await pods.finish_pod(api, namespace, "held")
+    await polling.eventually(lambda: shows("Assigned"), what="a free card")
+
+
+async def test_faulted_card_takes_no_pod_and_its_pod_stays(make_pool, api, namespace, figures):
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("running", pool))
+    running = await pods.wait_for_pod(api, namespace, "running", pods.is_running)
+    await figures(pool, used=1, available=1)
+    await api.patch(f"/api/v1/nodes/{pool.nodes[0]}", {"spec": {"unschedulable": True}})
+
+    await figures(pool, used=1, available=0, unhealthy=1)
+
+    assert running["metadata"]["uid"]
+    await api.patch(f"/api/v1/nodes/{pool.nodes[0]}", {"spec": {"unschedulable": None}})
+    await figures(pool, used=1, available=1, unhealthy=0)
+
+
+async def test_label_of_a_pool_leaves_the_node_with_its_last_card(make_pool, api):
+    pool = await make_pool(cards=1)
+    node = f"/api/v1/nodes/{pool.nodes[0]}"
+    key = f"pool.gpu.deckhouse.io/{pool.name}"
+    assert (await api.get(node))["metadata"]["labels"][key] == ""
+
+    for device in (await api.get(DEVICES))["items"]:
+        if device["status"]["poolRef"]["name"] == pool.name:
+            await api.delete(f"{DEVICES}/{device['metadata']['name']}")
+
+    async def is_gone() -> bool:
+        return key not in (await api.get(node))["metadata"]["labels"]
+
+    await polling.eventually(is_gone, what=f"{node} without label {key}")
+
+
+async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespace, audit, figures):
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("running", pool))
+    await pods.wait_for_pod(api, namespace, "running", pods.is_running)
+    await figures(pool, used=1, reserved=0)
+    # A card's state is written when a burst is over.
+    await asyncio.sleep(2)
+    mark = await audit.mark()
+
+    # A stretch of real time is what this is about.
+    await asyncio.sleep(QUIET_S)
+
+    written = await audit.writes(mark, user=SERVER_USER)
+    assert [write for write in written if write.resource != "leases"] == []
+    assert len(written) <= QUIET_S

@@ -1,0 +1,289 @@
+"""What the books must say, computed the slow way: plain dicts, everything anew at every question.
+
+It shares no code with `pool`: units are text, slots are sets of numbers, fractions are exact.
+"""
+
+import itertools
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+HOLDS = ("held", "tied", "confirmed")
+RANK = {"pending": 0, "bound": 1, "ended": 2}
+OBSERVE_WITHIN_S = 5.0
+
+
+@dataclass
+class NaiveBooks:
+    pools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """As observed last."""
+    reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    # --- units -----------------------------------------------------------------------------------
+
+    def units_of(self, device: dict[str, Any]) -> list[str]:
+        pool = self.pools.get(device["pool"])
+        if pool is None or not device["uuid"]:
+            return []
+        if pool["mode"] == "Exclusive":
+            return [device["uuid"]]
+        if pool["mode"] == "TimeSlice":
+            return [f"{device['uuid']}::{n}" for n in range(pool["slices"])]
+        return sorted({uuid for profile, uuid in device["migs"] if profile == pool["profile"]})
+
+    def parts(self, device: dict[str, Any]) -> set[str]:
+        return {device["uuid"], *(uuid for _, uuid in device["migs"])} - {""}
+
+    def slots(self, device: dict[str, Any], units: Any) -> set[int]:
+        """Slots that these units take; all of them where a unit is of another cut."""
+        ids = self.units_of(device)
+        taken: set[int] = set()
+        for unit in units:
+            if unit.split("::")[0] in self.parts(device):
+                taken |= {ids.index(unit)} if unit in ids else set(range(len(ids)))
+        return taken
+
+    def observed_units(self, pod: dict[str, Any]) -> list[str]:
+        if pod["phase"] != "bound" or pod["devices"] is None:
+            return []
+        return list(dict.fromkeys(itertools.chain(*pod["devices"].values())))
+
+    def observed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
+        units = (self.observed_units(pod) for uid, pod in self.pods.items() if uid not in without)
+        return self.slots(device, itertools.chain(*units))
+
+    def assumed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
+        units = (one["units"] for id_, one in self.reservations.items() if id_ not in without)
+        return self.slots(device, itertools.chain(*units))
+
+    def is_usable(self, device: dict[str, Any]) -> bool:
+        twins = (other for other in self.devices.values() if other is not device)
+        return not device["faulted"] and not any(
+            self.parts(device) & self.parts(other) for other in twins
+        )
+
+    def devices_on(self, pool: str, node: str) -> list[dict[str, Any]]:
+        return [one for one in self.devices.values() if one["pool"] == pool and one["node"] == node]
+
+    def free_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
+        """Slots that may be given to whoever holds `without`."""
+        if not self.is_usable(device):
+            return set()
+        everything = set(range(len(self.units_of(device))))
+        return everything - self.observed_slots(device) - self.assumed_slots(device, without)
+
+    def unaccounted(self, resource: str, node: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for uid, pod in self.pods.items():
+            if (pod["phase"], pod["resource"], pod["node"]) == ("bound", resource, node):
+                missing = pod["size"] - len(self.observed_units(pod))
+                if missing > 0:
+                    found[uid] = missing
+        return found
+
+    # --- figures ---------------------------------------------------------------------------------
+
+    def figures(self, pool: str, node: str, own: Any = ()) -> dict[str, Any] | None:
+        """Figures of a node; `own` are reservations that count as free."""
+        if pool not in self.pools:
+            return None
+        found = dict.fromkeys(
+            ("total", "used", "held", "free", "unhealthy", "partial", "unusable"), 0
+        )
+        for device in self.devices_on(pool, node):
+            everything = set(range(len(self.units_of(device))))
+            observed, assumed = self.observed_slots(device), self.assumed_slots(device)
+            idle = everything - observed - assumed
+            is_usable = self.is_usable(device)
+            mine = self.free_slots(device, own) - idle if own else set()
+            found["total"] += len(everything)
+            found["used"] += len(observed)
+            found["held"] += len(assumed - observed - mine)
+            found["unusable"] += 0 if is_usable else len(everything)
+            found["free"] += len(idle | mine) if is_usable else 0
+            found["unhealthy"] += 0 if is_usable else len(idle)
+            found["partial"] += len(idle) if is_usable and observed | assumed else 0
+        if not found["total"]:
+            return None
+        facts = self.nodes.get(node)
+        return {
+            **found,
+            "unaccounted": sum(self.unaccounted(self.pools[pool]["resource"], node).values()),
+            "is_placeable": facts is not None and facts["ready"] and not facts["cordoned"],
+        }
+
+    def nodes_of(self, pool: str) -> dict[str, dict[str, Any]]:
+        names = sorted({device["node"] for device in self.devices.values()})
+        found = {name: self.figures(pool, name) for name in names}
+        return {name: figures for name, figures in found.items() if figures is not None}
+
+    def reason(self, figures: dict[str, Any], size: int) -> str | None:
+        if figures["free"] >= size and not figures["unaccounted"]:
+            return None
+        if figures["total"] - figures["unusable"] < size:
+            return "NodeTooSmall"
+        return "UnaccountedPods" if figures["unaccounted"] else "InsufficientUnits"
+
+    def score(self, pool: str, figures: dict[str, Any], size: int) -> int:
+        total: int = figures["total"]
+        left: int = figures["free"] - size
+        match self.pools[pool]["strategy"]:
+            case "BinPack":
+                return int(Fraction(9 * (total - left), total))
+            case "Spread":
+                return int(Fraction(9 * left, total))
+            case _:
+                return max(0, 9 - left)
+
+    def capacity(self, pool: str) -> dict[str, int]:
+        nodes = self.nodes_of(pool).values()
+        found = {
+            "total": sum(node["total"] for node in nodes),
+            "reserved": sum(node["held"] for node in nodes),
+            "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
+            "available": sum(
+                node["free"] for node in nodes if node["is_placeable"] and not node["unaccounted"]
+            ),
+        }
+        rest = found["total"] - found["reserved"] - found["used"] - found["available"]
+        return {**found, "unhealthy": rest}
+
+    def best_node(self, pool: str, size: int) -> str | None:
+        """Where a hold without constraints is taken."""
+        keys = []
+        for name, node in self.nodes_of(pool).items():
+            claimed = self.nominated_units(self.pools[pool]["resource"], name)
+            if not node["is_placeable"] or node["unaccounted"] or node["free"] < size + claimed:
+                continue
+            left = node["free"] - size
+            keys.append(
+                {
+                    "BinPack": (Fraction(left, node["total"]), left, name),
+                    "Spread": (Fraction(-left, node["total"]), -left, name),
+                    "LeastFragmentation": (left, max(0, size - node["partial"]), name),
+                }[self.pools[pool]["strategy"]]
+            )
+        return min(keys)[-1] if keys else None
+
+    def nominated_units(self, resource: str, node: str) -> int:
+        return sum(
+            pod["size"]
+            for uid, pod in self.pods.items()
+            if (pod["phase"], pod["resource"], pod["nominated"]) == ("pending", resource, node)
+            and self.reservation_of(uid) is None
+        )
+
+    def serving(self, resource: str) -> str | None:
+        names = [name for name, pool in self.pools.items() if pool["resource"] == resource]
+        return min(names, default=None)
+
+    # --- reservations ------------------------------------------------------------------------------
+
+    def reservation_of(self, uid: str) -> dict[str, Any] | None:
+        return next((one for one in self.reservations.values() if one["uid"] == uid), None)
+
+    def waiting(self, resource: str) -> list[str]:
+        pods = [
+            (-pod["priority"], pod["created"], pod["name"], uid)
+            for uid, pod in self.pods.items()
+            if (pod["phase"], pod["resource"]) == ("pending", resource)
+            and self.reservation_of(uid) is None
+        ]
+        return [uid for *_, uid in sorted(pods)]
+
+    def deadline(self, one: dict[str, Any]) -> float | None:
+        if one["phase"] not in HOLDS:
+            return None
+        if one["phase"] == "confirmed":
+            return float(one["expires"])
+        return float(min(one["expires"], one["observe_by"]))
+
+    def next_deadline(self) -> float | None:
+        deadlines = [self.deadline(one) for one in self.reservations.values()]
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def expire(self, now: float) -> set[str]:
+        over = set()
+        for id_, one in list(self.reservations.items()):
+            deadline = self.deadline(one)
+            if deadline is not None and deadline <= now:
+                del self.reservations[id_]
+                if one["node"] is not None:
+                    over.add(id_)
+        return over
+
+    def tie(self, id_: str, uid: str, now: float) -> bool:
+        one, other = self.reservations.get(id_), self.reservation_of(uid)
+        if one is None or one["uid"] not in {None, uid} or other not in (None, one):
+            return False
+        if one["phase"] == "held":
+            one |= {"uid": uid, "phase": "tied", "observe_by": now + OBSERVE_WITHIN_S}
+        return True
+
+    def is_intact(self, one: dict[str, Any], pool: str, node: str) -> bool:
+        free = set()
+        for device in self.devices_on(pool, node):
+            ids = self.units_of(device)
+            free |= {ids[slot] for slot in self.free_slots(device, {one["id"]})}
+        return (one["pool"], one["node"]) == (pool, node) and set(one["units"]) <= free
+
+    # --- what the watch says -----------------------------------------------------------------------
+
+    def observe(self, pod: dict[str, Any], now: float, utc: float) -> set[str]:
+        """Take over a pod; return the reservations with units that this ends."""
+        uid, before = pod["uid"], self.pods.get(pod["uid"])
+        if before is not None and RANK[before["phase"]] > RANK[pod["phase"]]:
+            return set()
+        self.pods[uid] = pod
+        note = pod["note"]
+        own = self.reservation_of(uid)
+        if own is None and note is not None:
+            noted = self.reservations.get(note["id"])
+            own = noted if noted is not None and noted["uid"] is None else None
+        if pod["phase"] != "pending":
+            return self.drop(own)
+        if own is None and before is None and note is not None:
+            self.restore(pod, note, now, utc)
+        elif own is not None and own["phase"] in HOLDS:
+            if own["node"] is None:
+                return self.drop(own)
+            own |= {"uid": uid, "phase": "confirmed"}
+        return set()
+
+    def drop(self, one: dict[str, Any] | None) -> set[str]:
+        if one is None:
+            return set()
+        del self.reservations[one["id"]]
+        return {one["id"]} if one["node"] is not None else set()
+
+    def restore(self, pod: dict[str, Any], note: dict[str, Any], now: float, utc: float) -> None:
+        pool = self.serving(pod["resource"])
+        if pool is None or note["pool"] != pool or not note["node"]:
+            return
+        units = list(dict.fromkeys(itertools.chain(*note["devices"].values())))
+        left = min(note["expires"] - utc, self.pools[pool]["ttl"])
+        one = {
+            "id": note["id"],
+            "uid": pod["uid"],
+            "pool": pool,
+            "node": note["node"],
+            "devices": note["devices"],
+            "units": units,
+            "containers": pod["containers"],
+            "phase": "confirmed",
+            "expires": now + left,
+            "observe_by": now,
+        }
+        if (
+            left > 0
+            and note["id"] not in self.reservations
+            and self.is_intact(one, pool, note["node"])
+        ):
+            self.reservations[note["id"]] = one
+
+    def discard(self, uid: str) -> set[str]:
+        self.pods.pop(uid, None)
+        return self.drop(self.reservation_of(uid))

@@ -1,0 +1,179 @@
+"""Assigning a device to a pool: everything that speaks against it, and how to get it out of the way."""
+
+from typing import Any
+
+import pytest
+
+from admission.webhooks import validate_gpudevice
+from telemetry.reasons import RefusalReason
+from tests.support.reviews import GPUDEVICE, Office, Reply, a_device_object
+
+
+def ask(device: dict[str, Any], office: Office | None = None, **review: Any) -> Reply:
+    if office is None:
+        office = Office()
+        office.add_pool()
+    review = {"operation": "UPDATE", "old": a_device_object(None), "kind": GPUDEVICE, **review}
+    return office.ask(validate_gpudevice, device, **review)
+
+
+def refused(device: dict[str, Any], office: Office | None = None, **review: Any) -> str:
+    reply = ask(device, office, **review)
+    assert not reply.allowed
+    assert reply.answer.reason is RefusalReason.INVALID_ASSIGNMENT
+    assert (
+        reply.answer.facts["pool"]
+        == device["metadata"]["annotations"]["gpu.deckhouse.io/assignment"]
+    )
+    return reply.message
+
+
+def an_office(**spec: Any) -> Office:
+    office = Office()
+    office.add_pool(**spec)
+    return office
+
+
+def test_a_device_that_the_pool_selects_may_be_assigned():
+    reply = ask(a_device_object())
+
+    assert reply.allowed
+    assert reply.response["auditAnnotations"] == {"pool": "whole"}
+
+
+def test_taking_an_assignment_away_is_always_possible():
+    device = a_device_object(None, metadata={"labels": {"gpu.deckhouse.io/ignore": "true"}})
+
+    assert ask(device, Office(is_ready=False), old=a_device_object("gone")).allowed
+
+
+def test_a_device_whose_assignment_stays_is_not_judged_again():
+    device = a_device_object("gone", status={"uuid": "", "managed": False})
+
+    assert ask(device, Office(is_ready=False), old=a_device_object("gone")).allowed
+
+
+def test_an_old_object_that_cannot_be_read_hides_nothing():
+    assert not ask(a_device_object("gone"), old=None).allowed
+
+
+def test_a_new_device_is_judged_too():
+    assert "pool not found" in refused(a_device_object("gone"), operation="CREATE", old=None)
+
+
+def test_deleting_is_always_possible():
+    assert ask(None, operation="DELETE", old=a_device_object("gone")).allowed  # type: ignore[arg-type]
+
+
+def test_an_assignment_waits_for_the_caches_that_know_the_pools():
+    reply = ask(a_device_object(), Office(is_ready=False))
+
+    assert reply.answer.reason is RefusalReason.NOT_READY
+
+
+@pytest.mark.parametrize("value", ["true", "True"])
+def test_an_ignored_device_is_refused(value):
+    device = a_device_object(metadata={"labels": {"gpu.deckhouse.io/ignore": value}})
+
+    device["metadata"]["annotations"] = {"gpu.deckhouse.io/assignment": "whole"}
+    assert "it is ignored: remove the label gpu.deckhouse.io/ignore first" in refused(device)
+
+
+def test_an_unmanaged_device_is_refused():
+    assert "it is not managed" in refused(a_device_object(status={"managed": False}))
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"uuid": ""}, "lacks uuid:"),
+        ({"pci": {"vendor": "10de"}}, "lacks pci.address:"),
+        ({"uuid": "", "pci": {}}, "lacks uuid and pci.address:"),
+    ],
+)
+def test_a_device_that_is_not_known_well_enough_is_refused(status, expected):
+    assert expected in refused(a_device_object(status=status))
+
+
+def test_an_unknown_pool_is_refused_with_those_that_there_are():
+    office = an_office()
+    office.add_pool("slices")
+
+    message = refused(a_device_object("gone"), office)
+
+    assert message == (
+        "InvalidAssignment: n1-0 cannot be assigned to pool gone:"
+        " pool not found; there is slices, whole"
+    )
+
+
+def test_without_any_pool_the_message_says_so():
+    assert "there is no pool at all" in refused(a_device_object(), Office())
+
+
+def test_a_text_that_cannot_name_a_pool_is_refused_as_such():
+    assert "that is no name of a pool: only lower-case" in refused(a_device_object("Whole!"))
+
+
+def test_a_pool_that_is_being_deleted_takes_no_devices():
+    office = an_office()
+    office.terminate("whole")
+
+    assert "the pool is being deleted" in refused(a_device_object(), office)
+
+
+def test_a_mismatch_names_the_category_and_both_sides():
+    office = an_office(deviceSelector={"include": {"products": ["T4", "L4"]}})
+
+    message = refused(a_device_object(), office)
+
+    assert (
+        "deviceSelector.include.products is L4, T4, the device has"
+        ' "NVIDIA A100-SXM4-80GB"' in message
+    )
+
+
+def test_a_mismatch_says_when_the_fact_is_not_known():
+    office = an_office(deviceSelector={"include": {"minMemoryMiB": 1000}})
+
+    message = refused(a_device_object(status={"memoryMiB": 0}), office)
+
+    assert "include.minMemoryMiB is 1000, the device has a value that is not known yet" in message
+
+
+def test_an_excluded_device_is_told_what_excludes_it():
+    office = an_office(deviceSelector={"exclude": {"migCapable": True, "pciVendors": ["10DE"]}})
+
+    message = refused(a_device_object(), office)
+
+    assert (
+        'deviceSelector.exclude.pciVendors is 10DE, the device has "10de"'
+        ' and migCapable is true, the device has "true"' in message
+    )
+
+
+def test_a_device_on_a_node_that_the_pool_does_not_select_is_refused():
+    office = an_office(nodeSelector={"matchLabels": {"zone": "a"}})
+    office.add_node("n1", cards=0, labels={"zone": "b"})
+
+    assert "nodeSelector does not select node n1" in refused(a_device_object(), office)
+
+
+def test_a_device_of_another_pool_is_refused_with_the_way_to_free_it():
+    """Defect 7: a device that one pool owns is never taken by another."""
+    message = refused(
+        a_device_object(status={"poolRef": {"name": "slices"}}), old=a_device_object("slices")
+    )
+
+    assert "pool slices owns it: remove the annotation gpu.deckhouse.io/assignment" in message
+    assert "wait until status.poolRef is gone" in message
+
+
+def test_a_device_may_be_assigned_to_the_pool_that_owns_it():
+    assert ask(a_device_object(status={"poolRef": {"name": "whole"}})).allowed
+
+
+def test_all_faults_are_told_at_once():
+    device = a_device_object("gone", status={"managed": False, "uuid": ""})
+
+    assert refused(device).count(";") == 3

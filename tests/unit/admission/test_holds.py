@@ -1,0 +1,382 @@
+"""The hold that admission takes: what the pod's annotation says is what the books hold."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from admission.webhooks import mutate_pod, validate_pod
+from api.annotations import ReservationNote, decode_reservation
+from api.names import PoolName, ReservationId
+from telemetry.reasons import RefusalReason
+from tests.support.builders import EPOCH, at
+from tests.support.reviews import Office, Reply, a_pod_object, stored
+
+RESERVATION = "gpu.deckhouse.io/reservation"
+ON_POOL_NODES = {"key": "pool.gpu.deckhouse.io/whole", "operator": "Exists"}
+NAMED_N1 = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+
+
+def with_terms(*terms: dict[str, Any]) -> dict[str, Any]:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": list(terms)}}}}
+
+
+def an_office(cards: int = 2, **spec: Any) -> Office:
+    office = Office()
+    office.add_pool(**spec)
+    office.add_node(cards=cards)
+    return office
+
+
+def note_of(pod: dict[str, Any]) -> ReservationNote:
+    note = decode_reservation(pod["metadata"]["annotations"][RESERVATION])
+    assert note is not None
+    return note
+
+
+def mutate(office: Office, pod: dict[str, Any], **review: Any) -> dict[str, Any]:
+    return office.ask(mutate_pod, pod, **review).applied_to(pod)
+
+
+def available(office: Office) -> int:
+    return office.books.index.state(PoolName("whole")).capacity().available
+
+
+def annotated(pod: dict[str, Any], text: str) -> dict[str, Any]:
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {RESERVATION: text}}}
+
+
+def gated(**changes: Any) -> dict[str, Any]:
+    return a_pod_object(spec={"schedulingGates": [{"name": "queue"}]}, **changes)
+
+
+def test_the_annotation_is_the_hold_that_the_books_keep():
+    office = an_office()
+
+    note = note_of(mutate(office, a_pod_object(2)))
+
+    reservation = office.books.ledger.get(ReservationId(note.id))
+    assert reservation is not None
+    assert (note.pool, note.node, note.devices) == ("whole", "n1", reservation.devices)
+    assert note.devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
+    assert reservation.namespace == "team-a"
+
+
+def test_a_hold_says_when_it_ends():
+    office = an_office(reservation={"ttl": "90s"})
+
+    assert note_of(mutate(office, a_pod_object())).expires_at == EPOCH + dt.timedelta(seconds=90)
+
+
+def test_a_hold_is_taken_where_the_pod_may_go():
+    office = an_office(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
+    office.add_node("n2", labels={"zone": "b"})
+
+    pod = mutate(office, a_pod_object(spec={"nodeSelector": {"zone": "b"}}))
+
+    assert note_of(pod).node == "n2"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"nodeSelector": {"pool.gpu.deckhouse.io/whole": ""}}, id="by selector"),
+        pytest.param(with_terms({"matchExpressions": [ON_POOL_NODES]}), id="by affinity"),
+        pytest.param(
+            with_terms(
+                {"matchExpressions": [ON_POOL_NODES, {"key": "zone", "operator": "Exists"}]}
+            ),
+            id="by affinity and more",
+        ),
+        pytest.param(
+            with_terms(
+                {"matchExpressions": [ON_POOL_NODES], "matchFields": [NAMED_N1]},
+            ),
+            id="by affinity and name",
+        ),
+    ],
+)
+def test_the_pools_own_label_is_not_waited_for(spec):
+    """A node is in the index before anybody has labelled it."""
+    office = Office()
+    office.add_pool()
+    office.add_node(labels={"zone": "a"})
+
+    assert note_of(mutate(office, a_pod_object(spec=spec))).node == "n1"
+
+
+def test_an_alternative_that_shuts_out_the_pool_is_no_place_for_a_hold():
+    not_there = {**ON_POOL_NODES, "operator": "DoesNotExist"}
+    elsewhere = {"key": "zone", "operator": "In", "values": ["b"]}
+    spec = with_terms(
+        {"matchExpressions": [not_there]}, {"matchExpressions": [ON_POOL_NODES, elsewhere]}
+    )
+
+    assert note_of(mutate(an_office(), a_pod_object(spec=spec))).node == ""
+
+
+def test_a_pod_that_finds_nothing_free_gets_a_ticket_and_a_warning():
+    office = an_office()
+    mutate(office, a_pod_object(1, name="first"))
+
+    reply = office.ask(mutate_pod, a_pod_object(2))
+
+    note = note_of(reply.applied_to(a_pod_object(2)))
+    assert note == ReservationNote(id="r1", pool="whole")
+    assert reply.warnings == ["the pod waits: GPU pool whole has 1 of 2 free, 2 wanted"]
+    assert available(office) == 1
+
+
+def test_a_warning_says_when_it_is_not_the_number_of_free_units_that_is_missing():
+    reply = an_office().ask(mutate_pod, a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}}))
+
+    assert reply.warnings == [
+        "the pod waits: no node of GPU pool whole that it may go to has 1 free"
+    ]
+
+
+def test_warnings_stay_short_for_the_longest_names():
+    office = Office()
+    name = "p" * 46
+    office.add_pool(name)
+    office.add_node(pool=name, cards=64)
+
+    reply = office.ask(
+        mutate_pod, a_pod_object(64, pool=name, spec={"nodeSelector": {"zone": "nowhere"}})
+    )
+
+    (warning,) = reply.warnings
+    assert len(warning) <= 120
+    assert name in warning
+
+
+def test_a_pool_that_rejects_says_the_figures():
+    office = an_office(reservation={"whenExhausted": "Reject"})
+    mutate(office, a_pod_object(1, name="first"))
+
+    reply = office.ask(mutate_pod, a_pod_object(2))
+
+    assert reply.answer.reason is RefusalReason.INSUFFICIENT_CAPACITY
+    assert reply.code == 403
+    assert (
+        "cannot hold 2 units on one node for the pod now: 1 available, 1 reserved, 0 used of 2,"
+        " and its largest node has 2" in reply.message
+    )
+
+
+def test_figures_name_the_unhealthy():
+    office = an_office(reservation={"whenExhausted": "Reject"})
+    office.add_node("n2", cards=1, is_ready=False)
+
+    reply = office.ask(mutate_pod, a_pod_object(2, spec={"nodeSelector": {"zone": "nowhere"}}))
+
+    assert "2 available, 0 reserved, 0 used of 3 (1 unhealthy)" in reply.message
+
+
+def test_a_gated_pod_gets_a_ticket_only_because_its_gate_may_stay_for_hours():
+    office = an_office()
+
+    reply = office.ask(mutate_pod, gated())
+
+    assert note_of(reply.applied_to(gated())) == ReservationNote(id="r0", pool="whole")
+    assert reply.warnings == []
+    assert available(office) == 2
+
+
+def test_a_gated_pod_is_not_rejected_for_what_is_taken_now():
+    office = an_office(reservation={"whenExhausted": "Reject"})
+    mutate(office, a_pod_object(2, name="first"))
+
+    assert office.ask(mutate_pod, gated()).allowed
+
+
+class TestComingAgain:
+    """`reinvocationPolicy: IfNeeded`: the same pod, after another mutator changed it."""
+
+    @pytest.mark.parametrize(
+        "pod",
+        [
+            pytest.param(a_pod_object(2), id="holding"),
+            pytest.param(a_pod_object(2, spec={"nodeSelector": {"zone": "x"}}), id="waiting"),
+            pytest.param(gated(), id="gated"),
+        ],
+    )
+    def test_a_pod_keeps_what_it_has_and_nothing_changes(self, pod):
+        office = an_office()
+        once = mutate(office, pod)
+
+        office.now = at(0.25)
+        reply = office.ask(mutate_pod, once, uid="another-call")
+
+        assert reply.patch == []
+        assert len(office.books.ledger) == 1
+
+    def test_a_pod_that_lost_its_label_gets_only_that_again(self):
+        office = an_office()
+        once = mutate(office, a_pod_object())
+        del once["metadata"]["labels"]
+
+        reply = office.ask(mutate_pod, once)
+
+        assert [one["path"] for one in reply.patch] == ["/metadata/labels"]
+
+    def test_a_changed_demand_is_planned_anew_and_the_old_hold_is_free_again(self):
+        office = an_office()
+        once = mutate(office, a_pod_object(1))
+        once["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
+
+        again = mutate(office, once)
+
+        assert note_of(again).id != note_of(once).id
+        assert note_of(again).devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
+        assert [one.id for one in office.books.ledger.all()] == [note_of(again).id]
+
+    def test_a_changed_pool_is_planned_anew(self):
+        office = an_office()
+        office.add_pool("other")
+        once = mutate(office, a_pod_object())
+        once["spec"]["containers"] = a_pod_object(pool="other")["spec"]["containers"]
+        del once["metadata"]["labels"]
+
+        again = mutate(office, once)
+
+        assert note_of(again).pool == "other"
+        assert available(office) == 2
+
+    def test_an_annotation_that_was_tampered_with_tells_the_truth_again(self):
+        office = an_office()
+        once = mutate(office, a_pod_object())
+        forged = ReservationNote(id="r0", pool="whole", node="n9", devices={"main": ()})
+
+        again = mutate(office, annotated(once, forged.encode()))
+
+        assert note_of(again) == note_of(once)
+
+    def test_a_longer_life_is_not_taken_from_the_annotation(self):
+        office = an_office()
+        once = mutate(office, a_pod_object())
+        note = note_of(once)
+        assert note.expires_at is not None
+        forged = ReservationNote(
+            id=note.id,
+            pool=note.pool,
+            node=note.node,
+            devices=note.devices,
+            expires_at=note.expires_at + dt.timedelta(hours=1),
+        )
+
+        assert note_of(mutate(office, annotated(once, forged.encode()))) == note
+
+    def test_a_hold_that_ended_in_between_is_taken_anew(self):
+        office = an_office()
+        once = mutate(office, a_pod_object())
+        office.books.expire(at(60))
+
+        assert note_of(mutate(office, once)).id == "r1"
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            pytest.param("", id="empty"),
+            pytest.param("{", id="broken"),
+            pytest.param('{"id":"no-such-id","pool":"whole"}', id="unknown"),
+        ],
+    )
+    def test_a_forged_reservation_is_overwritten(self, text):
+        office = an_office()
+
+        pod = mutate(office, annotated(a_pod_object(), text))
+
+        assert note_of(pod).id == "r0"
+        assert office.books.ledger.get(ReservationId("r0")) is not None
+
+    def test_the_hold_of_another_namespace_stays_there(self):
+        office = an_office()
+        theirs = mutate(office, a_pod_object(metadata={"namespace": "team-b"}))
+
+        ours = mutate(
+            office, annotated(a_pod_object(), theirs["metadata"]["annotations"][RESERVATION])
+        )
+
+        assert note_of(ours).id != note_of(theirs).id
+        assert len(office.books.ledger) == 2
+
+    def test_a_hold_that_belongs_to_a_stored_pod_cannot_be_copied(self):
+        office = an_office()
+        first = mutate(office, a_pod_object())
+        assert office.ask(validate_pod, stored(first)).allowed
+
+        copy = mutate(office, {**first, "metadata": {**first["metadata"], "name": "copy"}})
+
+        assert note_of(copy).id != note_of(first).id
+        assert note_of(copy).devices != note_of(first).devices
+
+
+class TestDryRun:
+    """`kubectl apply --dry-run=server` sees what would happen, and nothing happens."""
+
+    def test_nothing_is_held(self):
+        office = an_office()
+
+        pod = mutate(office, a_pod_object(2), dryRun=True)
+
+        assert note_of(pod) == ReservationNote(id="dry-run", pool="whole")
+        assert len(office.books.ledger) == 0
+        assert available(office) == 2
+
+    def test_the_warning_is_the_real_one(self):
+        office = an_office()
+        mutate(office, a_pod_object(2, name="first"))
+
+        reply = office.ask(mutate_pod, a_pod_object(), dryRun=True)
+
+        assert reply.warnings == ["the pod waits: GPU pool whole has 0 of 2 free, 1 wanted"]
+
+    def test_the_refusal_is_the_real_one(self):
+        office = an_office(reservation={"whenExhausted": "Reject"})
+        mutate(office, a_pod_object(2, name="first"))
+
+        assert not office.ask(mutate_pod, a_pod_object(), dryRun=True).allowed
+
+    def test_its_output_comes_out_unchanged(self):
+        office = an_office()
+        once = mutate(office, a_pod_object(), dryRun=True)
+
+        assert office.ask(mutate_pod, once, dryRun=True).patch == []
+
+    def test_the_hold_of_a_real_pod_is_left_alone(self):
+        office = an_office()
+        once = mutate(office, a_pod_object())
+        once["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
+
+        office.ask(mutate_pod, once, dryRun=True)
+
+        assert office.books.ledger.get(ReservationId("r0")) is not None
+
+    def test_its_note_admits_no_real_pod(self):
+        office = an_office()
+        pod = mutate(office, a_pod_object(), dryRun=True)
+
+        assert not office.ask(validate_pod, stored(pod)).allowed
+
+    def test_the_answer_is_logged_as_a_dry_run(self):
+        reply = an_office().ask(mutate_pod, a_pod_object(), dryRun=True)
+
+        assert reply.answer.facts["dry_run"] is True
+
+
+def test_many_pods_never_hold_one_unit_twice():
+    office = an_office(cards=8)
+
+    replies: list[Reply] = [
+        office.ask(mutate_pod, a_pod_object(3, name=f"p{number}")) for number in range(5)
+    ]
+
+    given = [
+        unit
+        for number, reply in enumerate(replies)
+        for units in note_of(reply.applied_to(a_pod_object(3, name=f"p{number}"))).devices.values()
+        for unit in units
+    ]
+    assert len(given) == len(set(given)) == 6

@@ -1,0 +1,198 @@
+"""The last look: only pods that we mutated come in, and their hold is tied to them."""
+
+from typing import Any
+
+import pytest
+
+from admission.webhooks import mutate_pod, validate_pod
+from api.names import PodUid
+from pool.reservation import ReservationPhase
+from telemetry.reasons import RefusalReason
+from tests.support.builders import at
+from tests.support.reviews import Office, Reply, a_pod_object, stored
+
+RESERVATION = "gpu.deckhouse.io/reservation"
+
+
+@pytest.fixture
+def office() -> Office:
+    office = Office()
+    office.add_pool()
+    office.add_node()
+    return office
+
+
+@pytest.fixture
+def pod(office: Office) -> dict[str, Any]:
+    """A pod that passed our mutation."""
+    return stored(office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object()))
+
+
+def refused(office: Office, pod: dict[str, Any], reason: RefusalReason, **review: Any) -> Reply:
+    reply = office.ask(validate_pod, pod, **review)
+    assert not reply.allowed
+    assert reply.answer.reason is reason
+    return reply
+
+
+def test_the_hold_is_tied_to_the_final_name_and_uid(office):
+    generated = a_pod_object(name="", metadata={"generateName": "train-"})
+    mutated = office.ask(mutate_pod, generated).applied_to(generated)
+
+    assert office.ask(validate_pod, stored(mutated, uid="u1", name="train-x7")).allowed
+
+    reservation = office.books.ledger.of_pod(PodUid("u1"))
+    assert reservation is not None
+    assert (reservation.name, reservation.phase) == ("train-x7", ReservationPhase.TIED)
+
+
+def test_a_second_look_at_the_same_pod_changes_nothing(office, pod):
+    office.ask(validate_pod, pod)
+    before = list(office.books.ledger.all())
+    office.now = at(1)
+
+    assert office.ask(validate_pod, pod, uid="another-call").allowed
+    assert list(office.books.ledger.all()) == before
+
+
+def test_a_pod_that_waits_is_tied_too(office):
+    waiting = a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}})
+
+    mutated = office.ask(mutate_pod, waiting).applied_to(waiting)
+
+    assert office.ask(validate_pod, stored(mutated)).allowed
+
+
+def test_a_pod_that_asks_for_nothing_of_ours_passes():
+    assert Office(is_ready=False).ask(validate_pod, stored(a_pod_object(gpus=None))).allowed
+
+
+def test_a_pool_pod_that_was_not_mutated_is_refused_with_what_to_do(office):
+    reply = refused(office, stored(a_pod_object()), RefusalReason.NOT_ADMITTED)
+
+    assert "carries no reservation" in reply.message
+    assert "another mutating webhook changed the pod after ours" in reply.message
+
+
+def test_a_reservation_that_cannot_be_read_is_none(office, pod):
+    pod["metadata"]["annotations"][RESERVATION] = "{"
+
+    refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+
+def test_a_reservation_of_another_pool_is_none(office, pod):
+    office.add_pool("other")
+    pod["spec"]["containers"] = a_pod_object(pool="other")["spec"]["containers"]
+
+    refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+
+def test_a_resource_that_no_pool_serves_was_not_admitted(office, pod):
+    pod["spec"]["containers"] = a_pod_object(pool="gone")["spec"]["containers"]
+
+    refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+
+def test_more_units_than_were_held_are_refused(office, pod):
+    pod["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
+
+    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+    assert "is for other resources" in reply.message
+
+
+def test_a_reservation_that_ended_is_refused(office, pod):
+    office.books.expire(at(60))
+
+    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+    assert "reservation r0" in reply.message
+    assert "has ended; create the pod again" in reply.message
+
+
+def test_a_reservation_of_another_namespace_is_refused(office, pod):
+    pod["metadata"]["namespace"] = "team-b"
+
+    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+    assert "another namespace" in reply.message
+
+
+def test_a_reservation_is_for_one_pod(office, pod):
+    assert office.ask(validate_pod, pod).allowed
+
+    reply = refused(
+        office, {**pod, "metadata": {**pod["metadata"], "uid": "uid-2"}}, RefusalReason.NOT_ADMITTED
+    )
+
+    assert "belongs to another pod" in reply.message
+
+
+def test_a_pod_has_one_reservation(office, pod):
+    assert office.ask(validate_pod, pod).allowed
+    other = office.ask(mutate_pod, a_pod_object(name="other")).applied_to(
+        a_pod_object(name="other")
+    )
+
+    refused(office, stored(other), RefusalReason.NOT_ADMITTED)
+
+
+@pytest.mark.parametrize("label", [None, "other"])
+def test_the_label_must_be_as_admission_set_it(office, pod, label):
+    pod["metadata"]["labels"] = {} if label is None else {"gpu.deckhouse.io/pool": label}
+
+    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+
+    assert "label gpu.deckhouse.io/pool must be whole" in reply.message
+
+
+@pytest.mark.parametrize("gpus", [1, None])
+@pytest.mark.parametrize("key", ["gpu.deckhouse.io/devices", "gpu.deckhouse.io/woken"])
+def test_nobody_else_writes_the_engines_annotations(office, gpus, key):
+    pod = stored(a_pod_object(gpus, metadata={"annotations": {key: "{}"}}))
+
+    reply = refused(office, pod, RefusalReason.FORGED_ANNOTATION)
+
+    assert key in reply.message
+
+
+def test_a_node_that_was_named_after_mutation_is_refused(office, pod):
+    pod["spec"]["nodeName"] = "n1"
+
+    refused(office, pod, RefusalReason.NODE_PRESET)
+
+
+def test_a_second_pool_that_was_added_after_mutation_is_refused(office, pod):
+    pod["spec"]["containers"][0]["resources"]["limits"]["gpu.deckhouse.io/other"] = "1"
+
+    refused(office, pod, RefusalReason.MIXED_POOLS)
+
+
+@pytest.mark.parametrize("field", ["name", "uid"])
+def test_a_pod_without_its_final_identity_is_refused(office, pod, field):
+    del pod["metadata"][field]
+
+    refused(office, pod, RefusalReason.MALFORMED_REQUEST)
+
+
+def test_nothing_is_tied_before_the_caches_are_synced(office, pod):
+    office.is_ready = False
+
+    refused(office, pod, RefusalReason.NOT_READY)
+
+    assert office.books.ledger.of_pod(PodUid("uid-1")) is None
+
+
+class TestDryRun:
+    def test_a_rehearsed_pod_passes(self, office):
+        mutated = office.ask(mutate_pod, a_pod_object(), dryRun=True).applied_to(a_pod_object())
+
+        assert office.ask(validate_pod, stored(mutated), dryRun=True).allowed
+
+    def test_nothing_is_tied(self, office, pod):
+        assert office.ask(validate_pod, pod, dryRun=True).allowed
+
+        assert office.books.ledger.of_pod(PodUid("uid-1")) is None
+
+    def test_a_pod_that_was_not_mutated_is_refused(self, office):
+        refused(office, stored(a_pod_object()), RefusalReason.NOT_ADMITTED, dryRun=True)
