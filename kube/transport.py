@@ -117,6 +117,7 @@ class Transport:
 
         The iteration ends when the server ends the stream properly, and raises where it breaks or
         says nothing, not a byte, for `idle_timeout_s`. The loop gets its turn after every read.
+        What is measured, as method WATCH, is the time until the answer begins.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_read=idle_timeout_s)
         with self._measured("WATCH", request.label) as outcome:

@@ -110,6 +110,7 @@ class WatchTiming:
 class Informer(Generic[T]):
     """Keeps one sink equal to one selection of one resource.
 
+    One for each resource in a process: its metrics are told apart by the resource alone.
     An object that cannot be decoded is counted, logged and skipped: in a list it counts as absent,
     after a change the sink keeps what it knew.
     """

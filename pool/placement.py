@@ -45,6 +45,9 @@ class _Card:
     free: int
     """Mask of units still to be had."""
 
+    def has_any(self, units: "Sequence[UnitId]") -> bool:
+        return not set(units).isdisjoint(self.entry.layout.ids)
+
     def take(self) -> "UnitId":
         slot = (self.free & -self.free).bit_length() - 1
         self.free &= self.free - 1
@@ -167,8 +170,7 @@ def _take(
 ) -> "list[UnitId] | None":
     """Take units round by round: one from each card before a second from any."""
     taken: list[UnitId] = []
-    shared = set(beside)
-    fresh_cards = [card for card in cards if not shared.intersection(card.entry.layout.ids)]
+    fresh_cards = [card for card in cards if not card.has_any(beside)] if beside else list(cards)
     while len(taken) < count:
         before = len(taken)
         for card in fresh_cards:

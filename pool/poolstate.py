@@ -5,15 +5,16 @@ reader. A burst of changes to one node is computed once.
 """
 
 import heapq
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
-
-from sortedcontainers import SortedSet
 
 from pool.model import Capacity
 from pool.nodeview import FitView, PoolNode, preference_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable
 
     from api.names import DeviceName, NodeName
     from pool.model import PoolFacts
@@ -23,6 +24,15 @@ _MAX_VIEWS: Final = 64
 
 Bucket = tuple[int, int, int]
 """(free, total, partial): nodes that are alike for placement."""
+
+
+@dataclass(slots=True)
+class _Alike:
+    """The nodes of one bucket, and one of them as a pattern."""
+
+    pattern: PoolNode
+    names: "list[NodeName]" = field(default_factory=list)
+    """In order: 5,000 pointers are moved in a microsecond, less than any tree costs."""
 
 
 @final
@@ -36,9 +46,10 @@ class PoolState:
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
         self._views: dict[int, FitView] = {}
-        self._names_by_bucket: dict[Bucket, SortedSet[NodeName]] = {}
-        # bucket -> names of its nodes, in order
-        self._capacity: Capacity | None = None
+        self._alike: dict[Bucket, _Alike] = {}
+        self._totals = Capacity()
+        self._sizes: Counter[int] = Counter()
+        # units that a node has, taken or not -> how many nodes have as many
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -47,7 +58,6 @@ class PoolState:
         self.facts = facts
         self._views.clear()
         self._dirty.update(self.devices_by_node)
-        self._capacity = None
 
     def add_device(self, node: "NodeName", device: "DeviceName") -> None:
         """Count the device on the node."""
@@ -65,7 +75,6 @@ class PoolState:
     def mark(self, node: "NodeName") -> None:
         """Note that something on the node changed."""
         self._dirty.add(node)
-        self._capacity = None
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -90,14 +99,12 @@ class PoolState:
     def capacity(self) -> Capacity:
         """Return the pool's units."""
         self._refresh()
-        if self._capacity is None:
-            self._capacity = _sum_capacity(self._nodes.values())
-        return self._capacity
+        return self._totals
 
     def largest_node(self) -> int:
         """Return the largest number of units that one node has, taken or not."""
         self._refresh()
-        return max((node.total for node in self._nodes.values()), default=0)
+        return max(self._sizes, default=0)
 
     def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` takes.
@@ -107,14 +114,14 @@ class PoolState:
         self._refresh()
         if self.facts is None:
             return None
-        alike: dict[tuple[float, ...], list[SortedSet[NodeName]]] = {}
-        for bucket, names in self._names_by_bucket.items():
+        strategy = self.facts.strategy
+        by_preference: dict[tuple[float, ...], list[list[NodeName]]] = {}
+        for bucket, alike in self._alike.items():
             if bucket[0] >= size:
-                preference = preference_of(_node_in(bucket), size, self.facts.strategy)
-                alike.setdefault(preference, []).append(names)
-        for preference in sorted(alike):
-            in_order: Iterator[NodeName] = heapq.merge(*alike[preference])
-            best = next(filter(accepts, in_order), None)
+                preference = preference_of(alike.pattern, size, strategy)
+                by_preference.setdefault(preference, []).append(alike.names)
+        for preference in sorted(by_preference):
+            best = next(filter(accepts, heapq.merge(*by_preference[preference])), None)
             if best is not None:
                 return best
         return None
@@ -130,7 +137,8 @@ class PoolState:
             after = self._summarize(name, devices) if devices and self.facts else None
             if before == after:
                 continue
-            self._move(name, _bucket_of(before), _bucket_of(after))
+            self._move(name, before, after)
+            self._count(before, after)
             if after is None:
                 del self._nodes[name]
             else:
@@ -150,16 +158,29 @@ class PoolState:
         self._views[size] = view
         return view
 
-    def _move(self, name: "NodeName", source: Bucket | None, target: Bucket | None) -> None:
+    def _move(self, name: "NodeName", before: PoolNode | None, after: PoolNode | None) -> None:
+        source, target = _bucket_of(before), _bucket_of(after)
         if source == target:
             return
         if source is not None:
-            names = self._names_by_bucket[source]
-            names.remove(name)
+            names = self._alike[source].names
+            del names[bisect_left(names, name)]
             if not names:
-                del self._names_by_bucket[source]
-        if target is not None:
-            self._names_by_bucket.setdefault(target, SortedSet()).add(name)
+                del self._alike[source]
+        if target is not None and after is not None:
+            alike = self._alike.get(target)
+            if alike is None:
+                alike = self._alike[target] = _Alike(after)
+            insort(alike.names, name)
+
+    def _count(self, before: PoolNode | None, after: PoolNode | None) -> None:
+        self._totals = _changed(self._totals, before, after)
+        if before is not None:
+            self._sizes[before.total] -= 1
+            if not self._sizes[before.total]:
+                del self._sizes[before.total]
+        if after is not None:
+            self._sizes[after.total] += 1
 
 
 def _bucket_of(node: PoolNode | None) -> Bucket | None:
@@ -168,16 +189,22 @@ def _bucket_of(node: PoolNode | None) -> Bucket | None:
     return (node.available, node.total, node.partial)
 
 
-def _node_in(bucket: Bucket) -> PoolNode:
-    free, total, partial = bucket
-    return PoolNode(total, total - free, 0, free, 0, partial)
+def _changed(totals: Capacity, before: PoolNode | None, after: PoolNode | None) -> Capacity:
+    """Return the totals with one node's share replaced: exact, since shares are whole and kept."""
+    old, new = _share_of(before), _share_of(after)
+    return Capacity(
+        totals.total - old.total + new.total,
+        totals.reserved - old.reserved + new.reserved,
+        totals.used - old.used + new.used,
+        totals.available - old.available + new.available,
+        totals.unhealthy - old.unhealthy + new.unhealthy,
+    )
 
 
-def _sum_capacity(nodes: "Iterable[PoolNode]") -> Capacity:
-    total = reserved = used = available = 0
-    for node in nodes:
-        total += node.total
-        reserved += node.held
-        used += node.used + min(node.unaccounted, node.free)
-        available += node.available if node.is_placeable else 0
-    return Capacity(total, reserved, used, available, total - reserved - used - available)
+def _share_of(node: PoolNode | None) -> Capacity:
+    if node is None:
+        return Capacity()
+    used = node.used + min(node.unaccounted, node.free)
+    available = node.available if node.is_placeable else 0
+    withheld = node.total - node.held - used - available
+    return Capacity(node.total, node.held, used, available, withheld)

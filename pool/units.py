@@ -4,7 +4,7 @@ A layout is derived from the pool's mode and the device's facts. Slot n is bit n
 "which units are free" is one `&~` and "how many" one `bit_count`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from api.gpupool import AllocationMode
@@ -22,16 +22,17 @@ class Layout:
 
     ids: tuple[UnitId, ...]
     """Unit ids by slot."""
+    full: int = field(init=False)
+    """The mask of all units."""
+
+    def __post_init__(self) -> None:
+        """Keep what every recount needs."""
+        object.__setattr__(self, "full", (1 << len(self.ids)) - 1)
 
     @property
     def count(self) -> int:
         """Return the number of units."""
         return len(self.ids)
-
-    @property
-    def full(self) -> int:
-        """Return the mask of all units."""
-        return (1 << len(self.ids)) - 1
 
     def mask_of(self, unit: UnitId) -> int:
         """Return the unit's bit; all bits when this card has no such unit.

@@ -219,6 +219,15 @@ def unauthorized() -> ApiFault:
     return ApiFault(401, "Unauthorized", "Unauthorized")
 
 
+def too_large(limit_bytes: int) -> ApiFault:
+    return ApiFault(
+        413,
+        "RequestEntityTooLarge",
+        f"Request entity too large: limit is {limit_bytes}",
+        details={},
+    )
+
+
 def unsupported_media_type(accepted: "Iterable[str]") -> ApiFault:
     return ApiFault(
         415,

@@ -25,6 +25,7 @@ from simulator.apiserver.errors import (
     method_not_allowed,
     not_found,
     required,
+    too_large,
     unauthorized,
     unsupported_media_type,
     unsupported_value,
@@ -56,6 +57,8 @@ _APPLY: Final = "application/apply-patch+yaml"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
 _OBJECTS: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+MAX_BODY_BYTES: Final = 3 * 1024 * 1024
+"""As the real server."""
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _VERSION: Final = msgspec.json.encode(
     {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "simulator"}
@@ -145,6 +148,8 @@ class Frontend:
             written = await self._write(request, target, caller)
         except ApiFault as fault:
             return respond_fault(fault, warnings)
+        except web.HTTPRequestEntityTooLarge:
+            return respond_fault(too_large(MAX_BODY_BYTES), warnings)
         except Exception as error:  # noqa: BLE001  # the request boundary
             _log.exception("request failed", method=request.method, path=request.path)
             return respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)

@@ -7,7 +7,7 @@ from aiohttp import web
 from simulator.apiserver.binding import Binder
 from simulator.apiserver.deleting import Deleter
 from simulator.apiserver.effects import Effects
-from simulator.apiserver.http import Backend, Frontend
+from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.kinds import strategy_of
 from simulator.apiserver.matching import evaluate_rendered
 from simulator.apiserver.metadata import fill_new, timestamp
@@ -34,8 +34,6 @@ Json = dict[str, Any]
 DEFAULT_HISTORY: Final = 20_000
 """Changes of a kind that watches can resume behind."""
 DEFAULT_BOOKMARK_INTERVAL_S: Final = 60.0
-_MAX_BODY_BYTES: Final = 3 * 1024 * 1024
-"""As the real server."""
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PRIORITY_CLASSES: Final = (
     ("system-cluster-critical", 2_000_000_000),
@@ -147,7 +145,7 @@ class InMemoryApiServer:
         if not self._port:
             self._seed_cluster()
         self._admission.open()
-        application = web.Application(client_max_size=_MAX_BODY_BYTES)
+        application = web.Application(client_max_size=MAX_BODY_BYTES)
         application.router.add_route("*", "/{path:.*}", self._frontend.handle)
         self._runner = web.AppRunner(
             application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CONNECTIONS = 64
 REQUESTS = 30_000
-NODES = 2_000
-SLICES = 64
+NODES = 8_000
+SLICES = 16
 """512,000 slices: more than requests in the five seconds that an unseen hold lasts."""
 ECHO_BYTES = 1_200
 

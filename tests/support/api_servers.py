@@ -5,6 +5,7 @@ kube-apiserver whose token is a cluster administrator's.
 """
 
 import asyncio
+import io
 import json
 import os
 import ssl
@@ -117,7 +118,7 @@ class Api:
         async with self._session.request(
             method,
             self.url + path,
-            data=None if body is None else data,
+            data=None if body is None else io.BytesIO(data),
             headers=headers,
             params=query,
             timeout=aiohttp.ClientTimeout(total=WITHIN_S),

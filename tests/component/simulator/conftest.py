@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def server() -> "AsyncIterator[InMemoryApiServer]":
-    async with InMemoryApiServer(LoopClock(), bookmark_interval_s=60, history_limit=100) as started:
+    async with InMemoryApiServer(LoopClock(), bookmark_interval_s=10, history_limit=100) as started:
         yield started
 
 

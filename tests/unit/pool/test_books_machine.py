@@ -549,7 +549,7 @@ class BooksMachine(RuleBasedStateMachine):
         for claims in (self.books.index._observed, self.books.index._assumed):
             assert (claims._units_by_owner, claims._owners_by_part) == ({}, {})
         assert (self.books._waiting, self.books._nominated, self.books._pods) == ({}, {}, {})
-        assert self.books.index._unaccounted == self.books.index._unaccounted_place == {}
+        assert (self.books.index._unaccounted, self.books.index._unaccounted_place) == ({}, {})
 
     # --- checks ------------------------------------------------------------------------------------
 
@@ -702,6 +702,5 @@ def as_devices(devices: dict[str, Any]) -> dict[str, tuple[UnitId, ...]]:
 
 
 TestBooks = BooksMachine.TestCase
-TestBooks.settings = settings(
-    max_examples=settings.default.max_examples * 2, stateful_step_count=50
-)
+PROFILE = settings()
+TestBooks.settings = settings(max_examples=PROFILE.max_examples * 2, stateful_step_count=50)
