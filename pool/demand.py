@@ -6,6 +6,7 @@ kubelet hands the devices of a plain init container on to the containers after i
 which is kube-scheduler's rule for the pod's requests (facts: kubelet's devicemanager, `devicesToReuse`).
 """
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -57,7 +58,13 @@ def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
         return ManyPools(tuple(sorted(resources)))
     if not containers:
         return None
-    return Demand(resources.pop(), tuple(containers), distinct_units(containers))
+    return _shared(Demand(resources.pop(), tuple(containers), distinct_units(containers)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(demand: Demand) -> Demand:
+    """Return one object for equal demands: thousands of pods ask for the same."""
+    return demand
 
 
 def names_a_pool(spec: "PodSpec") -> bool:

@@ -1,5 +1,9 @@
-"""From the API's kinds to the facts that the core keeps."""
+"""From the API's kinds to the facts that the core keeps.
 
+Names that many facts share are interned: 40,000 devices of 5,000 nodes hold 5,000 node names.
+"""
+
+from sys import intern
 from typing import TYPE_CHECKING
 
 from api.annotations import decode_devices, decode_reservation
@@ -36,9 +40,11 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
     is_kept_out = device.is_ignored or not status.managed or status.pool_ref is None
     return DeviceFacts(
         name=device.name,
-        node=device.node,
+        node=NodeName(intern(device.node)),
         uuid=status.uuid,
-        pool=None if is_kept_out or status.pool_ref is None else PoolName(status.pool_ref.name),
+        pool=None
+        if is_kept_out or status.pool_ref is None
+        else PoolName(intern(status.pool_ref.name)),
         is_faulted=device.is_faulted,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
     )
@@ -47,7 +53,7 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
 def node_facts(node: "Node") -> NodeFacts:
     """Return what the core knows of a node."""
     return NodeFacts(
-        name=NodeName(node.metadata.name),
+        name=NodeName(intern(node.metadata.name)),
         is_ready=node.is_ready,
         is_cordoned=node.spec.unschedulable,
         labels=node.metadata.labels or {},
@@ -65,11 +71,11 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
         return None
     return PodFacts(
         uid=PodUid(pod.metadata.uid),
-        namespace=pod.metadata.namespace,
+        namespace=intern(pod.metadata.namespace),
         name=pod.metadata.name,
         demand=demand,
         phase=_phase_of(pod),
-        node=NodeName(pod.spec.node_name) if pod.spec.node_name else None,
+        node=NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
         devices=decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)),
         reservation=decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION)),
         nominated_node=(

@@ -80,7 +80,7 @@ class DeviceIndex:
         self.generation = 0
         """Moves with every real change."""
         self._devices: dict[DeviceName, DeviceEntry] = {}
-        self._devices_by_part: dict[str, set[DeviceName]] = {}
+        self._devices_by_part: dict[str, tuple[DeviceName, ...]] = {}
         # UUID of a card or MIG instance -> devices; two only while a card moves between slots, or by
         # a wrong inventory
         self._nodes: dict[NodeName, NodeFacts] = {}
@@ -364,10 +364,10 @@ class DeviceIndex:
         self._labelled.clear()
         sharing: set[DeviceName] = set()
         for part in set(entry.parts):
-            names = self._devices_by_part.setdefault(part, set())
-            names.add(facts.name)
+            names = (*self._devices_by_part.get(part, ()), facts.name)
+            self._devices_by_part[part] = names
             if len(names) > 1:
-                sharing |= names
+                sharing.update(names)
         self._devices_by_node.setdefault(facts.node, set()).add(facts.name)
         if facts.pool is not None:
             state = self._state(facts.pool)
@@ -385,9 +385,9 @@ class DeviceIndex:
         self._changed_nodes.add(facts.node)
         self._changed_devices.add(facts.name)
         for part in set(entry.parts):
-            names = self._devices_by_part[part]
-            names.remove(facts.name)
+            names = tuple(name for name in self._devices_by_part[part] if name != facts.name)
             if names:
+                self._devices_by_part[part] = names
                 self._judge(names)
             else:
                 del self._devices_by_part[part]

@@ -3,6 +3,7 @@
 Only that part of the status is kept beside the facts, for `reconciler.device_state` to compare with.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -29,6 +30,12 @@ class Reported:
     units: "DeviceUnits"
 
 
+@functools.lru_cache(maxsize=4096)
+def _shared(reported: Reported) -> Reported:
+    """Return one object for equal reports: most devices of a pool show the same figures."""
+    return reported
+
+
 @final
 class DeviceFeed:
     """Keeps the index's devices equal to the API server's."""
@@ -49,7 +56,7 @@ class DeviceFeed:
 
     def upsert(self, item: "GPUDevice") -> None:
         """Take over a device that is new or changed."""
-        self.reported[item.name] = Reported(item.status.state, item.status.units)
+        self.reported[item.name] = _shared(Reported(item.status.state, item.status.units))
         self._index.replace_device(device_facts(item))
 
     def discard(self, item: "GPUDevice") -> None:

@@ -54,11 +54,10 @@ from server.collector import calm_collector
 from server.readiness import Readiness
 from server.serving import Certificates
 from server.tasks import Stopped, forever
-from telemetry.metrics import INFORMER_LAG, INFORMER_SYNCED
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from kube.resources import Resource
     from kube.watching import Sink
@@ -209,19 +208,9 @@ class ControlPlane:
     def _add_checks(self) -> None:
         for name, informer in self.informers.items():
             self.readiness.checks[f"{name} synced"] = informer.synced.is_set
-            INFORMER_SYNCED.labels(name).set_function(_as_gauge(informer.synced.is_set))
-            INFORMER_LAG.labels(name).set_function(_silence_of(informer, self.clock))
         self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
         if self.settings.leadership.enabled:
             self.readiness.checks["leading"] = self.election.is_leading
-
-
-def _as_gauge(check: "Callable[[], bool]") -> "Callable[[], float]":
-    return lambda: float(check())
-
-
-def _silence_of(informer: Informer[Any], clock: SystemClock) -> "Callable[[], float]":
-    return lambda: max(0.0, clock.monotonic() - informer.last_heard)
 
 
 async def serve(settings: "Settings") -> None:

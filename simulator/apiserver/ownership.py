@@ -6,6 +6,7 @@ exactly what it applied (`applying`). What admission webhooks change counts as t
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 from simulator.apiserver import fields
@@ -39,7 +40,7 @@ class Manager:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Share:
     """The fields of one manager; never empty."""
 
@@ -47,7 +48,9 @@ class Share:
     time: str
     paths: "frozenset[Path]"
 
-    def render(self) -> Json:
+    @cached_property
+    def rendered(self) -> Json:
+        """The entry of `metadata.managedFields`, made once for all versions that share it."""
         entry: Json = {
             "manager": self.manager.name,
             "operation": self.manager.operation,
@@ -70,7 +73,7 @@ class Ownership:
 
     def render(self) -> list[Json]:
         """Return `metadata.managedFields`."""
-        return [share.render() for share in self.shares]
+        return [share.rendered for share in self.shares]
 
     def of(self, manager: Manager) -> "frozenset[Path]":
         """Return the paths of one manager."""

@@ -38,8 +38,12 @@ class ControlPlane:
         programs: "binaries.Binaries",
         *,
         plain_users: "Sequence[str]" = (),
+        apiserver_flags: "Sequence[str]" = (),
     ) -> None:
-        """`plain_users` get tokens and no rights; any other user gets a certificate on demand."""
+        """`plain_users` get tokens and no rights; any other user gets a certificate on demand.
+
+        `apiserver_flags` come after those that are always set.
+        """
         self.run = run
         self.programs = programs
         self.port = ports.free_port()
@@ -51,7 +55,9 @@ class ControlPlane:
         self._etcd_url = f"http://127.0.0.1:{ports.free_port()}"
         self.etcd = run.child("etcd", self._etcd_argv())
         audit_log = run.directory / "audit.json"
-        self.apiserver = run.child("kube-apiserver", self._apiserver_argv(audit_log))
+        self.apiserver = run.child(
+            "kube-apiserver", [*self._apiserver_argv(audit_log), *apiserver_flags]
+        )
         self.audit = audit.AuditLog(audit_log, self.kubeconfig)
 
     @property

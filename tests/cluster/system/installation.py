@@ -7,6 +7,7 @@ kube-scheduler with the rendered configuration and the client certificate out of
 
 import asyncio
 import base64
+import contextlib
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import aiohttp
 from tests.cluster.environment import client, components, ports, server_process
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
@@ -52,7 +53,8 @@ class GpuSystem:
         self._manifests = ""
         self.server: server_process.ServerProcess
         self.scheduler: components.KubeScheduler
-        self.second: list[server_process.ServerProcess] = []
+        self._rights_checked = 0
+        # lines of the server's log that `check_rights` has seen
 
     async def install(self) -> None:
         """Apply everything and start both processes; returns when both are ready."""
@@ -119,6 +121,20 @@ class GpuSystem:
         await self.server.wait_for("/readyz")
         if not self.scheduler.process.running:
             await self.scheduler.start()
+
+    def check_rights(self) -> None:
+        """Check that the API server has forbidden us nothing: the rendered roles suffice."""
+        lines = self.server.logs()
+        refused = [line for line in lines[self._rights_checked :] if "orbidden" in str(line)]
+        self._rights_checked = len(lines)
+        assert refused == []
+
+    @contextlib.contextmanager
+    def rights_unknown(self) -> "Iterator[None]":
+        """Pass over what is forbidden meanwhile: an API server that starts knows no roles yet."""
+        self.check_rights()
+        yield
+        self._rights_checked = len(self.server.logs())
 
     async def metrics(self) -> "Metrics":
         """Read /metrics of the server."""
