@@ -14,10 +14,8 @@ LABELS: Final = MappingProxyType(
 SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
 LEASE_NAME: Final = NAME
-CA_SECRET: Final = f"{NAME}-ca"
 SERVING_SECRET: Final = f"{NAME}-tls"
-EXTENDER_CLIENT_SECRET: Final = f"{NAME}-extender-client"
-"""The certificate that kube-scheduler shows to the extender."""
+"""CA, serving certificate, and the certificate that kube-scheduler shows to the extender."""
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"

@@ -56,6 +56,8 @@ def _build_parser() -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve",
         help="run the server; every setting is also a flag, e.g. --listen.port 9443",
+        epilog="Every setting that --show-settings prints is also a flag (--listen.port 9443) and an "
+        "environment variable (GPU_CONTROL_PLANE_LISTEN__PORT=9443).",
         allow_abbrev=False,
     )
     serve.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")

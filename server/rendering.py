@@ -1,14 +1,11 @@
 """`gpu-control-plane render`: what a cluster needs, as YAML."""
 
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-import manifests
 from manifests import constants
 from manifests.crds import build_crds
+from manifests.example_files import example_names, example_text
 from manifests.policy import build_annotation_policy
 from manifests.rendering import render
 from manifests.scheduler_config import (
@@ -30,9 +27,10 @@ from server.settings import BadSettings
 
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
 
 SCHEDULER_FILES = "/etc/gpu-scheduler"
-"""Where our Deployment of kube-scheduler mounts the Secret with its client certificate."""
+"""Where kube-scheduler's Deployment mounts these three keys of the server's Secret; not the others."""
 
 
 class Target(Enum):
@@ -69,17 +67,7 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
         case Target.SCHEDULER_CONFIG:
             return render([_scheduler_configuration(options, namespace)])
         case Target.EXAMPLES:
-            return render(load_examples())
-
-
-def load_examples() -> list[dict[str, Any]]:
-    """Return the example objects that ship with the manifests, in the order of their file names."""
-    folder = Path(manifests.__file__).parent / "examples"
-    return [
-        document
-        for path in sorted(folder.glob("*.yaml"))
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
-    ]
+            return "---\n".join(example_text(name) for name in example_names())
 
 
 def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookSettings:
@@ -96,8 +84,8 @@ def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> d
     url = options.url or f"https://{constants.SERVICE_NAME}.{namespace}.svc"
     tls = ExtenderTls(
         ca_file=str(options.ca_file or f"{SCHEDULER_FILES}/ca.crt"),
-        cert_file=str(options.client_cert or f"{SCHEDULER_FILES}/tls.crt"),
-        key_file=str(options.client_key or f"{SCHEDULER_FILES}/tls.key"),
+        cert_file=str(options.client_cert or f"{SCHEDULER_FILES}/scheduler.crt"),
+        key_file=str(options.client_key or f"{SCHEDULER_FILES}/scheduler.key"),
     )
     in_cluster = options.kubeconfig is None
     return build_scheduler_configuration(
@@ -112,7 +100,7 @@ def _excluded(namespace: str) -> tuple[str, ...]:
     return (namespace, *sorted(others))
 
 
-def _read(path: Path) -> bytes:
+def _read(path: "Path") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from api.core import Node, Pod
+from api.meta import Model, ObjectMeta
 from simulator.apiserver.applying import without_nulls
 from simulator.apiserver.errors import (
     bad_request,
@@ -119,12 +121,16 @@ def adopt(body: Json, target: Target) -> Json:
         )
     if body.get("kind", resource.kind) != resource.kind:
         raise _other_kind(body, resource)
-    metadata = body.get("metadata") or {}
+    metadata = {} if body.get("metadata") is None else body["metadata"]
     if not isinstance(metadata, dict):
-        raise bad_request(f'{resource.kind} in version "{resource.version}": metadata is no object')
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a '
+            f"{resource.kind}: metadata is no object"
+        )
     if not resource.is_custom:
         body = without_nulls(body)
     metadata = without_nulls(metadata)
+    _check_types({**body, "metadata": metadata}, resource)
     metadata.pop("managedFields", None)
     metadata.pop("selfLink", None)
     for key in ("labels", "annotations", "finalizers", "ownerReferences"):
@@ -138,6 +144,36 @@ def adopt(body: Json, target: Target) -> Json:
     body["kind"], body["apiVersion"] = resource.kind, resource.api_version
     body["metadata"] = metadata
     return body
+
+
+class _Object(Model, frozen=True):
+    """What every object has to look like for the rest of the server."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Any = None
+    status: Any = None
+
+
+_MODELS: Final[dict[str, type[Model]]] = {"Pod": Pod, "Node": Node}
+
+
+def _check_types(body: Json, resource: "ResourceType") -> None:
+    """Refuse a body with a value of the wrong type in a field that this server reads."""
+    kind = resource.kind
+    try:
+        msgspec.convert(body, _MODELS.get(kind, _Object))
+    except msgspec.ValidationError as error:
+        raise bad_request(
+            f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {error}'
+        ) from error
+    if resource.is_custom:
+        return
+    for key in ("spec", "status"):
+        if not isinstance(body.get(key, {}), dict):
+            raise bad_request(
+                f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {key} is no '
+                "object"
+            )
 
 
 def _other_kind(body: Json, resource: "ResourceType") -> Exception:

@@ -116,7 +116,7 @@ class Deleter:
         """Return the object's last state and whether it is gone."""
         if resource is NAMESPACES:
             return self._end_namespace(stored)
-        wanted_s = pods.begins_graceful_deletion(stored.body, grace_s) if resource is PODS else 0
+        wanted_s = pods.deletion_grace_s(stored.body, grace_s) if resource is PODS else 0
         found = stored.body["metadata"]
         if "deletionTimestamp" in found:
             # A grace can only be shortened.

@@ -1,7 +1,7 @@
 """Faults on request: tests say which requests fail, and how.
 
 A rule looks at method and path only. Rules are asked in the order in which they were added; the first
-that applies decides. Each counts the requests that it matches, from 1.
+that applies decides, and later ones do not see the request. Each counts what it matches, from 1.
 """
 
 import re

@@ -5,6 +5,7 @@ Every refusal is an `ApiFault`, so this is the one place that makes responses of
 """
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
@@ -50,7 +51,7 @@ Json = dict[str, Any]
 
 _log = structlog.get_logger()
 
-EVERYBODY: Final = User(name="system:admin", groups=("system:masters",))
+ADMINISTRATOR: Final = User(name="system:admin", groups=("system:masters",))
 """Who makes a request when no tokens are configured."""
 
 _APPLY: Final = "application/apply-patch+yaml"
@@ -131,7 +132,7 @@ class Frontend:
     def _authenticate(self, request: web.Request) -> User:
         tokens = self._backend.tokens
         if tokens is None:
-            return EVERYBODY
+            return ADMINISTRATOR
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         user = tokens.get(token) if scheme == "Bearer" else None
         if user is None:
@@ -207,10 +208,7 @@ class Frontend:
         if transport is not None:
             self._watches.add(transport)
         try:
-            async for lines in stream.lines():
-                if lines:
-                    await response.write(lines)
-            await response.write_eof()
+            await _stream(response, stream)
         except ConnectionResetError:
             _log.debug("watch client went away", path=request.path)
         finally:
@@ -298,6 +296,13 @@ class Frontend:
                 one = Target(resource=target.resource, namespace=namespace, name=name)
                 await self._backend.deleter.delete(one, caller, options)
         return Written(status=200, encoded=encoded)
+
+
+async def _stream(response: web.StreamResponse, stream: WatchStream) -> None:
+    async with aclosing(stream.lines()) as batches:
+        async for lines in batches:
+            await response.write(lines)
+    await response.write_eof()
 
 
 def _caller_of(request: web.Request, user: User, warnings: list[str]) -> Caller:

@@ -228,7 +228,7 @@ def _extends(tolerations: list[Json], before: list[Json]) -> bool:
     return all(each in tolerations for each in before)
 
 
-def begins_graceful_deletion(body: Json, requested_s: int | None) -> int:
+def deletion_grace_s(body: Json, requested_s: int | None) -> int:
     """Return how many seconds the kubelet is given to stop the pod; 0 deletes it at once."""
     if not body["spec"].get("nodeName") or body.get("status", {}).get("phase") in {
         "Succeeded",

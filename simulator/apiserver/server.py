@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-DEFAULT_HISTORY: Final = 20_000
-"""Changes of a kind that watches can resume behind."""
+DEFAULT_HISTORY: Final = 10_000
+"""Changes of a kind that watches can resume behind; each keeps an old version in memory."""
 DEFAULT_BOOKMARK_INTERVAL_S: Final = 60.0
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PRIORITY_CLASSES: Final = (

@@ -16,7 +16,7 @@ from simulator.apiserver.ownership import Ownership
 from simulator.apiserver.store import encode, event_line
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, Callable
 
     from simulator.apiserver.resources import ResourceType
     from simulator.apiserver.selectors import Selection
@@ -63,7 +63,7 @@ class WatchStream:
         self._is_stopping = is_stopping
         self._version = request.version
 
-    async def lines(self) -> "AsyncIterator[bytes]":
+    async def lines(self) -> "AsyncGenerator[bytes, None]":
         """Yield one or more whole lines at a time.
 
         It ends at the time-out, when the server stops, or after an ERROR event.
@@ -71,8 +71,8 @@ class WatchStream:
         loop = asyncio.get_running_loop()
         timeout_s = self._request.timeout_s
         ends_at = None if timeout_s is None else loop.time() + timeout_s
-        if self._request.version == 0 or self._request.sends_initial_events:
-            yield self._initial_lines()
+        if initial := self._initial_lines():
+            yield initial
         bookmark_at = loop.time() + self._bookmark_interval_s
         while not self._is_stopping():
             grown = self._collection.history.grown
@@ -95,6 +95,9 @@ class WatchStream:
                 return
 
     def _initial_lines(self) -> bytes:
+        """Return what is there now as events, where the client did not start from a version."""
+        if self._request.version and not self._request.sends_initial_events:
+            return b""
         stored = sorted(self._collection.all(self._request.selection.namespace), key=_key_of)
         lines = [
             event_line("ADDED", each.encode_for(self._request.resource))

@@ -276,8 +276,8 @@ def _denial(webhook_name: str, status: Json) -> ApiFault:
     message = status.get("message") or status.get("reason")
     text = f'admission webhook "{webhook_name}" denied the request'
     return ApiFault(
-        code if code >= 400 else 403,
-        status.get("reason") or ("" if code >= 400 else "Forbidden"),
+        max(code, 400),
+        status.get("reason") or "",
         f"{text}: {message}" if message else f"{text} without explanation",
         details=status.get("details"),
     )

@@ -110,7 +110,7 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = adopt(mutated, target)
+            body = _readopt(mutated, target)
             self._conform(body, target, caller, old=None)
         now = self.now()
         metadata.fill_new(body, resource, now)
@@ -255,11 +255,12 @@ class Writer:
                 continue
         raise stale(target.resource, target.name)
 
-    async def _update_once(  # noqa: PLR0917  # one write, its two versions and its owners
+    async def _update_once(
         self,
         target: "Target",
         caller: "Caller",
         stored: "Stored",
+        *,
         body: Json,
         owners: Ownership | None,
     ) -> Written:
@@ -282,7 +283,7 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = isolate(adopt(mutated, target), old, target)
+            body = isolate(_readopt(mutated, target), old, target)
             self._conform(body, target, caller, old=old)
         move_generation(body, old, resource)
         self._check_rules(body, resource, old)
@@ -293,11 +294,12 @@ class Writer:
             owners = stored.ownership.after_update(_updating(target, caller), difference, now)
         return self._commit(target, caller, stored, body=body, owners=owners)
 
-    def _commit(  # noqa: PLR0917  # one write, its two versions and its owners
+    def _commit(
         self,
         target: "Target",
         caller: "Caller",
         stored: "Stored",
+        *,
         body: Json,
         owners: Ownership,
     ) -> Written:
@@ -375,3 +377,8 @@ def _updating(target: "Target", caller: "Caller") -> Manager:
         api_version=target.resource.api_version,
         subresource=target.subresource,
     )
+
+
+def _readopt(mutated: Json, target: "Target") -> Json:
+    """Return what webhooks made of an object; where kinds have two forms they saw the stored one."""
+    return mutated if target.resource.forms is not None else adopt(mutated, target)

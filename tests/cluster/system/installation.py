@@ -53,6 +53,7 @@ class GpuSystem:
         self._manifests = ""
         self.server: server_process.ServerProcess
         self.scheduler: components.KubeScheduler
+        self.scheduler_configuration = ""
         self._rights_checked = 0
         # lines of the server's log that `check_rights` has seen
 
@@ -165,7 +166,7 @@ class GpuSystem:
         kubeconfig = await self._control_plane.service_account_kubeconfig(
             NAMESPACE, "gpu-scheduler"
         )
-        configuration = await self._render(
+        self.scheduler_configuration = await self._render(
             "scheduler-config",
             *("--url", self.url),
             *("--ca-file", str(files["ca.crt"])),
@@ -174,7 +175,9 @@ class GpuSystem:
             *("--kubeconfig", str(kubeconfig)),
         )
         return components.KubeScheduler(
-            self._control_plane, configuration=configuration, name="gpu-scheduler"
+            self._control_plane,
+            configuration=self.scheduler_configuration,
+            name="gpu-scheduler",
         )
 
     def _save(self, name: str, encoded: str) -> Path:

@@ -129,9 +129,7 @@ def _configuration(
     }
 
 
-async def _wait_until_called(
-    api: "client.ApiClient", namespace: str, asked: "list[str]"
-) -> None:
+async def _wait_until_called(api: "client.ApiClient", namespace: str, asked: "list[str]") -> None:
     probe = {
         "metadata": {"name": "probe"},
         "spec": {"containers": [{"name": "main", "image": "example.test/main:1"}]},

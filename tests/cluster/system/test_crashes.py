@@ -27,9 +27,7 @@ async def bound_count(api, namespace) -> int:
     return sum(pods.is_bound(pod) for pod in listing["items"])
 
 
-async def test_holds_outlive_the_server_that_took_them(
-    make_pool, system, api, namespace, figures
-):
+async def test_holds_outlive_the_server_that_took_them(make_pool, system, api, namespace, figures):
     pool = await make_pool(nodes=2, cards=4)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 4)

@@ -94,9 +94,7 @@ async def test_annotation_of_a_stored_pod_cannot_be_changed(
         await is_refused(forger.patch(path, {"metadata": {"annotations": {key: value}}}))
 
 
-async def test_devices_cannot_be_brought_by_a_binding(
-    make_pool, system, api, forger, namespace
-):
+async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, forger, namespace):
     pool = await make_pool(cards=1)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("gpu", pool))

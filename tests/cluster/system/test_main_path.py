@@ -75,7 +75,9 @@ async def test_two_pools_on_one_node_do_not_mix(make_pool, api, namespace, figur
     found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 4))
 
     check_devices(found.values())
-    assert all("::" not in unit for name in found if "whole" in name for unit in units_of(found[name]))
+    assert all(
+        "::" not in unit for name in found if "whole" in name for unit in units_of(found[name])
+    )
     assert all("::" in unit for name in found if "sliced" in name for unit in units_of(found[name]))
     await figures(whole, used=2, available=0)
     await figures(sliced, used=4, available=4)

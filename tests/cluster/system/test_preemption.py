@@ -26,9 +26,7 @@ def important(name: str, pool, units: int, priority: str) -> client.JsonObject:
     return pod
 
 
-async def test_preemptor_gets_the_devices_of_its_victim(
-    high, make_pool, api, namespace, figures
-):
+async def test_preemptor_gets_the_devices_of_its_victim(high, make_pool, api, namespace, figures):
     pool = await make_pool(cards=2)
     for name in ("low-0", "low-1"):
         await api.create(pods.collection(namespace), a_pod(name, pool))

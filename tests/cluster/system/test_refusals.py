@@ -55,7 +55,9 @@ async def test_access_by_label_of_the_namespace_is_given_and_taken_at_once(
         cards=1, access={"namespaceSelector": {"matchLabels": {"team": namespace}}}
     )
     await refusal_of(api, namespace, a_pod("early", pool))
-    await api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"team": namespace}}})
+    await api.patch(
+        f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"team": namespace}}}
+    )
     await api.create(pods.collection(namespace), a_pod("late", pool))
     await pods.wait_for_pod(api, namespace, "late")
 

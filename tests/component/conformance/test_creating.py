@@ -1,7 +1,13 @@
 """POST."""
 
+from typing import Any
+
+import pytest
+
 from tests.support.api_servers import Api, unique
-from tests.support.conformance import a_pod
+from tests.support.conformance import Widgets, a_pod
+
+Json = dict[str, Any]
 
 
 async def test_a_created_object_gets_its_system_fields(api: Api, pods: str, namespace: str) -> None:
@@ -112,6 +118,29 @@ async def test_a_body_that_is_no_json_is_a_bad_request(api: Api, pods: str) -> N
 
 async def test_a_body_that_is_no_object_is_a_bad_request(api: Api, pods: str) -> None:
     assert (await api.call("POST", pods, b"[]")).status == 400
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"spec": "text"}, id="spec is text"),
+        pytest.param({"spec": {"containers": {}}}, id="containers are no list"),
+        pytest.param({"metadata": {"name": "p", "labels": {"a": 1}}}, id="a label is a number"),
+        pytest.param({"metadata": []}, id="metadata is a list"),
+    ],
+)
+async def test_a_value_of_the_wrong_type_is_a_bad_request(
+    api: Api, pods: str, change: Json
+) -> None:
+    answer = await api.post(pods, {**a_pod("p"), **change})
+    assert (answer.status, answer.reason) == (400, "BadRequest")
+    assert 'Pod in version "v1" cannot be handled as a Pod: ' in answer.message
+
+
+async def test_a_label_of_a_custom_resource_has_to_be_text(api: Api, widgets: Widgets) -> None:
+    body = widgets.make("w", {"mode": "A"})
+    body["metadata"]["labels"] = {"a": 1}
+    assert (await api.post(widgets.path, body)).status == 400
 
 
 async def test_an_unknown_media_type_is_unsupported(api: Api, pods: str) -> None:

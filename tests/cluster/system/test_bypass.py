@@ -1,0 +1,57 @@
+"""Ways around us: they are closed, or noticed."""
+
+import aiohttp
+import pytest
+
+from tests.cluster.environment import pods, polling
+from tests.cluster.system.objects import a_pod
+from tests.cluster.system.other_webhooks import REGISTRATION
+
+MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
+
+
+@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+async def test_nobody_without_a_certificate_may_call_the_extender(verb, system):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{system.url}/scheduler/{verb}", json={}, ssl=False) as answer,
+    ):
+        assert answer.status == 401
+
+
+async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
+    make_pool, system, api, kubectl, namespace, figures
+):
+    pool = await make_pool(cards=2)
+    await system.scheduler.stop()
+    await api.create(pods.collection(namespace), a_pod("stray", pool))
+    binding = {"metadata": {"name": "stray"}, "target": {"name": pool.nodes[0]}}
+    await api.create(f"{pods.collection(namespace)}/stray/binding", binding)
+    await pods.wait_for_pod(api, namespace, "stray", pods.is_running)
+    await system.scheduler.start()
+
+    await api.create(pods.collection(namespace), a_pod("next", pool))
+
+    waiting = await pods.wait_for_pod(api, namespace, "next", pods.is_unschedulable)
+    message = pods.scheduled_condition(waiting)["message"]
+    assert "a pod runs here on devices that nobody knows" in message
+    await pods.finish_pod(api, namespace, "stray")
+    await pods.wait_for_pod(api, namespace, "next")
+    await figures(pool, used=1, available=1)
+
+
+async def test_ca_bundle_that_somebody_removed_is_put_back(make_pool, api, namespace):
+    pool = await make_pool(cards=1)
+    configuration = await api.get(MUTATING)
+    assert configuration["webhooks"][0]["clientConfig"]["caBundle"]
+    remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+    await api.patch(MUTATING, remove, kind="json")
+
+    async def is_back() -> bool:
+        found = await api.get(MUTATING)
+        return bool(found["webhooks"][0]["clientConfig"].get("caBundle"))
+
+    await polling.eventually(is_back, what="the caBundle", within=15)
+
+    await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    await pods.wait_for_pod(api, namespace, "gpu")
