@@ -15,7 +15,7 @@ from kube.decoding import Listing, decode, decode_items, decode_page, identity_o
 from kube.transport import Request, Transport
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
     from kubernetes_asyncio.client import Configuration
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 T = TypeVar("T")
+P = TypeVar("P")
 Body = object
 """What msgspec.json encodes, or bytes that are JSON already."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -99,7 +100,29 @@ class KubeClient:
         field_selector: str | None = None,
         page_size: int | None = None,
     ) -> Listing[T]:
-        """Return all objects, as of one moment.
+        """Return all objects, as of one moment: `list_as` with the items as they are."""
+        return await self.list_as(
+            resource,
+            item_type,
+            _itself,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            page_size=page_size,
+        )
+
+    async def list_as(  # noqa: PLR0913  # the parameters of the API's list
+        self,
+        resource: "Resource",
+        item_type: type[T],
+        project: "Callable[[T], P | None]",
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        page_size: int | None = None,
+    ) -> Listing[P]:
+        """Return what a projection makes of all objects, as of one moment.
 
         Each item is decoded by itself: one that does not fit is counted, logged and skipped.
         The loop gets its turn between every few hundred items.
@@ -107,6 +130,7 @@ class KubeClient:
         Args:
             resource: what to list.
             item_type: what an item is decoded as.
+            project: what is kept of an item; None leaves it out.
             namespace: of all namespaces where None.
             label_selector: in the API's text form.
             field_selector: in the API's text form.
@@ -129,11 +153,11 @@ class KubeClient:
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        items = await decode_items(raw, item_type, resource)
+        items, undecodable = await decode_items(raw, item_type, resource=resource, project=project)
         return Listing(
             items=items,
             resource_version=page.metadata.resource_version,
-            undecodable=len(raw) - len(items),
+            undecodable=undecodable,
         )
 
     @overload
@@ -442,3 +466,7 @@ def _named(name: str | None, resource: "Resource") -> str:
     if name is None:
         raise ValueError(f"which {resource.kind}? The body has no metadata.name and none is given")
     return name
+
+
+def _itself(item: T) -> T:
+    return item

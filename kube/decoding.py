@@ -14,11 +14,12 @@ from kube.errors import Undecodable, cut
 from telemetry.metrics import INFORMER_DECODE_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kube.resources import Resource
 
 T = TypeVar("T")
+P = TypeVar("P")
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes that are not the type; the last for JSON nested without measure."""
 _DECODE_CHUNK = 500
@@ -102,22 +103,34 @@ def decode_page(body: bytes, resource: "Resource") -> Page:
 
 
 async def decode_items(
-    raw: "Sequence[msgspec.Raw]", item_type: type[T], resource: "Resource"
-) -> list[T]:
-    """Return the items that fit the type; count and log the others.
+    raw: "Sequence[msgspec.Raw]",
+    item_type: type[T],
+    *,
+    resource: "Resource",
+    project: "Callable[[T], P | None]",
+) -> tuple[list[P], int]:
+    """Return what the projection makes of the items that fit the type, and how many do not fit.
 
+    Those are counted and logged; what is projected to None is left out. An item is dropped before
+    the next is decoded, so that a list of large objects never lies decoded in memory as a whole.
     The loop gets its turn between every few hundred.
     """
     decoder = msgspec.json.Decoder(item_type)
-    items: list[T] = []
-    for number, item in enumerate(raw, start=1):
+    items: list[P] = []
+    undecodable = 0
+    for number, one in enumerate(raw, start=1):
         try:
-            items.append(decoder.decode(item))
+            item = decoder.decode(one)
         except UNDECODABLE as error:
-            report_undecodable(item, resource.plural, error)
+            report_undecodable(one, resource.plural, error)
+            undecodable += 1
+            continue
+        projected = project(item)
+        if projected is not None:
+            items.append(projected)
         if number % _DECODE_CHUNK == 0:
             await asyncio.sleep(0)
-    return items
+    return items, undecodable
 
 
 def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> None:

@@ -16,7 +16,7 @@ a list from its cache, at one moment, while pages come from etcd and their token
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, NoReturn, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, final
 
 import msgspec
 import structlog
@@ -38,7 +38,7 @@ from telemetry.metrics import INFORMER_EVENTS, INFORMER_LAG, INFORMER_RELISTS, I
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from api.clock import Clock
     from api.meta import ObjectMeta
@@ -57,7 +57,7 @@ class KubeObject(Protocol):
         """Return the object's metadata, with its resourceVersion."""
 
 
-T = TypeVar("T", bound=KubeObject)
+T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
@@ -124,18 +124,25 @@ class Informer(Generic[T]):
         self,
         client: "KubeClient",
         resource: "Resource",
-        item_type: type[T],
+        item_type: type[KubeObject],
         *,
         sink: Sink[T],
         clock: "Clock",
+        project: "Callable[[Any], T | None] | None" = None,
         selection: Selection = Selection(),
         timing: WatchTiming = WatchTiming(),
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the parts; `run` does the work."""
+        """Take the parts; `run` does the work.
+
+        `project` says what the sink gets of an item, None for nothing at all; the decoded item is
+        dropped at once, so that whoever needs little of many large objects pays for that little.
+        Without it the sink gets the items.
+        """
         self._client = client
         self._resource = resource
         self._item_type = item_type
+        self._project: Callable[[Any], T | None] = project or _itself
         self._sink = sink
         self._clock = clock
         self._selection = selection
@@ -184,9 +191,10 @@ class Informer(Generic[T]):
             ) from error
 
     async def _list(self) -> str:
-        listing = await self._client.list_(
+        listing = await self._client.list_as(
             self._resource,
             self._item_type,
+            self._project,
             namespace=self._selection.namespace,
             label_selector=self._selection.label_selector,
             field_selector=self._selection.field_selector,
@@ -263,10 +271,12 @@ class Informer(Generic[T]):
                 raise Undecodable(f"a deletion cannot be decoded: {error}") from error
             self._version = _version_of(event.object) or self._version
             return
-        if event.type == "DELETED":
-            self._sink.discard(item)
-        else:
-            self._sink.upsert(item)
+        kept = self._project(item)
+        if kept is not None:
+            if event.type == "DELETED":
+                self._sink.discard(kept)
+            else:
+                self._sink.upsert(kept)
         self._version = item.metadata.resource_version or self._version
 
     async def _recover(self, error: KubeError) -> None:
@@ -327,3 +337,7 @@ def _error_of(item: msgspec.Raw) -> KubeError:
     except UNDECODABLE as error:
         return Undecodable(f"an ERROR event without a Status: {error}")
     return from_status(status.code, bytes(item))
+
+
+def _itself(item: Any) -> Any:  # noqa: ANN401  # of the type that the caller gave
+    return item

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
     from api.names import DeviceName
     from pool.index import DeviceIndex
+    from pool.model import DeviceFacts
 
 
 RBAC: Final = (Rule(group=GROUP, resources=("gpudevices",), verbs=("get", "list", "watch")),)
@@ -28,6 +29,20 @@ class Reported:
 
     state: "DeviceState"
     units: "DeviceUnits"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedDevice:
+    """What is kept of a GPUDevice."""
+
+    facts: "DeviceFacts"
+    reported: Reported
+
+
+def observe_device(device: "GPUDevice") -> ObservedDevice:
+    """Return what is kept of a GPUDevice."""
+    reported = _shared(Reported(device.status.state, device.status.units))
+    return ObservedDevice(device_facts(device), reported)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -45,21 +60,21 @@ class DeviceFeed:
         self.reported: dict[DeviceName, Reported] = {}
         """What the API server shows, or will show once the watch has caught up with our writes."""
 
-    def replace_all(self, items: "Sequence[GPUDevice]") -> None:
+    def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list: devices that are not in it are gone."""
-        names = {device.name for device in items}
+        names = {item.facts.name for item in items}
         for name in self.reported.keys() - names:
             del self.reported[name]
             self._index.discard_device(name)
-        for device in items:
-            self.upsert(device)
+        for item in items:
+            self.upsert(item)
 
-    def upsert(self, item: "GPUDevice") -> None:
+    def upsert(self, item: ObservedDevice) -> None:
         """Take over a device that is new or changed."""
-        self.reported[item.name] = _shared(Reported(item.status.state, item.status.units))
-        self._index.replace_device(device_facts(item))
+        self.reported[item.facts.name] = item.reported
+        self._index.replace_device(item.facts)
 
-    def discard(self, item: "GPUDevice") -> None:
+    def discard(self, item: ObservedDevice) -> None:
         """Forget a device."""
-        self.reported.pop(item.name, None)
-        self._index.discard_device(item.name)
+        self.reported.pop(item.facts.name, None)
+        self._index.discard_device(item.facts.name)

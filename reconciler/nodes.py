@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from api.names import NodeName
 from manifests.rbac import Rule
-from pool.facts import node_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.core import Node
+    from api.names import NodeName
     from pool.index import DeviceIndex
+    from pool.model import NodeFacts
 
 
 RBAC: Final = (Rule(resources=("nodes",), verbs=("get", "list", "watch")),)
@@ -24,21 +23,21 @@ class NodeFeed:
         self._index = index
         self._known: set[NodeName] = set()
 
-    def replace_all(self, items: "Sequence[Node]") -> None:
+    def replace_all(self, items: "Sequence[NodeFacts]") -> None:
         """Take over a full list: nodes that are not in it are gone."""
-        names = {NodeName(node.metadata.name) for node in items}
+        names = {node.name for node in items}
         for name in self._known - names:
             self._index.discard_node(name)
         for node in items:
-            self._index.replace_node(node_facts(node))
+            self._index.replace_node(node)
         self._known = names
 
-    def upsert(self, item: "Node") -> None:
+    def upsert(self, item: "NodeFacts") -> None:
         """Take over a node that is new or changed."""
-        self._known.add(NodeName(item.metadata.name))
-        self._index.replace_node(node_facts(item))
+        self._known.add(item.name)
+        self._index.replace_node(item)
 
-    def discard(self, item: "Node") -> None:
+    def discard(self, item: "NodeFacts") -> None:
         """Forget a node."""
-        self._known.discard(NodeName(item.metadata.name))
-        self._index.discard_node(NodeName(item.metadata.name))
+        self._known.discard(item.name)
+        self._index.discard_node(item.name)

@@ -30,9 +30,10 @@ from kube.resources import GPU_DEVICES, GPU_POOLS, NAMESPACES, NODES, PODS
 from kube.watching import Informer
 from pool.books import Books
 from pool.catalog import Catalog
+from pool.facts import node_facts, pod_facts
 from reconciler.changes import ChangePump
 from reconciler.device_state import DeviceStatus
-from reconciler.devices import DeviceFeed
+from reconciler.devices import DeviceFeed, observe_device
 from reconciler.endings import Endings
 from reconciler.expiry import Expiry
 from reconciler.namespaces import NamespaceFeed
@@ -57,7 +58,7 @@ from server.tasks import Stopped, forever
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
     from kube.resources import Resource
     from kube.watching import Sink
@@ -191,17 +192,25 @@ class ControlPlane:
 
     def _build_informers(self) -> dict[str, Informer[Any]]:
         index, clock = self.books.index, self.clock
-        pods = PodFeed(self.books, clock.instant)
 
-        def informer(resource: "Resource", kind: type[Any], feed: "Sink[Any]") -> Informer[Any]:
-            return Informer(self.client, resource, kind, sink=feed, clock=clock)
+        def informer(
+            resource: "Resource",
+            kind: type[Any],
+            feed: "Sink[Any]",
+            *,
+            project: "Callable[[Any], Any] | None" = None,
+        ) -> Informer[Any]:
+            return Informer(self.client, resource, kind, sink=feed, clock=clock, project=project)
 
         informers = (
             (GPU_POOLS, informer(GPU_POOLS, GPUPool, PoolFeed(index, self.catalog))),
-            (GPU_DEVICES, informer(GPU_DEVICES, GPUDevice, self.device_feed)),
-            (NODES, informer(NODES, Node, NodeFeed(index))),
+            (
+                GPU_DEVICES,
+                informer(GPU_DEVICES, GPUDevice, self.device_feed, project=observe_device),
+            ),
+            (NODES, informer(NODES, Node, NodeFeed(index), project=node_facts)),
             (NAMESPACES, informer(NAMESPACES, Namespace, NamespaceFeed(self.catalog))),
-            (PODS, informer(PODS, Pod, pods)),
+            (PODS, informer(PODS, Pod, PodFeed(self.books, clock.instant), project=pod_facts)),
         )
         return {resource.plural: one for resource, one in informers}
 

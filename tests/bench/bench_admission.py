@@ -119,9 +119,7 @@ async def _check(port: int, context: "ssl.SSLContext") -> None:
     patch = msgspec.json.decode(base64.b64decode(answer["patch"]))
     escaped = RESERVATION_ANNOTATION.replace("/", "~1")
     notes = [
-        step["value"].get(RESERVATION_ANNOTATION)
-        if isinstance(step["value"], dict)
-        else step["value"]
+        step["value"][RESERVATION_ANNOTATION] if isinstance(step["value"], dict) else step["value"]
         for step in patch
         if escaped in step["path"] or step["path"] == "/metadata/annotations"
     ]

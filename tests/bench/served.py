@@ -12,16 +12,21 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import uvloop
 from aiohttp import web
 
+from api.core import Node, Pod
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
 from kube.client import KubeClient
 from kube.configuration import configuration_for
+from pool.facts import node_facts, pod_facts
+from reconciler.devices import observe_device
 from reconciler.expiry import Expiry
 from reconciler.namespaces import NamespaceFeed
 from reconciler.nodes import NodeFeed
@@ -36,6 +41,9 @@ from tests.bench import world
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Iterable
+
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -74,19 +82,18 @@ async def our_app(options: argparse.Namespace) -> tuple[web.Application, Any]:
 def fill(plane: ControlPlane, options: argparse.Namespace) -> None:
     """Feed the books as the informers do."""
     index, clock = plane.books.index, plane.clock
-    feeds = (
-        ("gpupools", PoolFeed(index, plane.catalog), world.pools(options.slices)),
-        ("gpudevices", plane.device_feed, world.devices(options.nodes)),
-        ("nodes", NodeFeed(index), world.nodes(options.nodes)),
-        (
-            "pods",
-            PodFeed(plane.books, clock.instant),
-            world.bound_pods(options.pods, options.nodes, options.slices),
-        ),
-    )
-    for kind, feed, objects in feeds:
-        feed.replace_all([msgspec.convert(one, world.TYPES[kind]) for one in objects])  # type: ignore[attr-defined]
+    pods = world.bound_pods(options.pods, options.nodes, options.slices)
+    PoolFeed(index, plane.catalog).replace_all(_as(GPUPool, world.pools(options.slices)))
+    devices = _as(GPUDevice, world.devices(options.nodes))
+    plane.device_feed.replace_all([observe_device(one) for one in devices])
+    NodeFeed(index).replace_all([node_facts(one) for one in _as(Node, world.nodes(options.nodes))])
+    facts = [pod_facts(one) for one in _as(Pod, pods)]
+    PodFeed(plane.books, clock.instant).replace_all([one for one in facts if one is not None])
     NamespaceFeed(plane.catalog).replace_all([])
+
+
+def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> list[T]:
+    return [msgspec.convert(one, kind) for one in objects]
 
 
 def echo_app() -> web.Application:

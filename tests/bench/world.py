@@ -4,10 +4,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from api.annotations import encode_devices
-from api.core import Node, Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
-from api.names import API_VERSION, DEVICES_ANNOTATION, RESOURCE_PREFIX
+from api.names import API_VERSION, DEVICES_ANNOTATION, RESOURCE_PREFIX, UnitId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +98,7 @@ def bound_pods(count: int, node_count: int, slices: int = 4) -> "Iterator[dict[s
         pool = "slices" if node % 2 else "whole"
         pod = a_pod(f"bound-{number}", pool, 1)
         pod["metadata"]["uid"] = f"pod-{number}"
-        pod["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": (unit,)})}
+        pod["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})}
         pod["spec"]["nodeName"] = node_name(node)
         pod["status"] = {"phase": "Running"}
         yield pod
@@ -162,6 +159,3 @@ def a_pod(name: str, pool: str, units: int) -> dict[str, Any]:
         },
         "status": {"phase": "Pending"},
     }
-
-
-TYPES = {"gpupools": GPUPool, "gpudevices": GPUDevice, "nodes": Node, "pods": Pod}

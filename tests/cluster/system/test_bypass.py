@@ -20,7 +20,7 @@ async def test_nobody_without_a_certificate_may_call_the_extender(verb, system):
 
 
 async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
-    make_pool, system, api, kubectl, namespace, figures
+    make_pool, system, api, namespace, figures
 ):
     pool = await make_pool(cards=2)
     await system.scheduler.stop()

@@ -22,9 +22,7 @@ async def holding(api, namespace) -> list[client.JsonObject]:
     ]
 
 
-async def test_coming_and_going_of_pods_leaves_nothing_behind(
-    make_pool, api, kubectl, namespace, figures
-):
+async def test_coming_and_going_of_pods_leaves_nothing_behind(make_pool, api, namespace, figures):
     pool = await make_pool(nodes=2, cards=4, slices=2)
     print(f"seed {SEED}")  # shown when the test fails
     fate = random.Random(SEED)
@@ -60,9 +58,7 @@ async def test_coming_and_going_of_pods_leaves_nothing_behind(
     await figures(pool, total=16, used=0, reserved=0, available=16)
 
 
-async def test_pods_beyond_the_capacity_run_one_after_the_other(
-    make_pool, api, namespace, figures
-):
+async def test_pods_beyond_the_capacity_run_one_after_the_other(make_pool, api, namespace, figures):
     pool = await make_pool(cards=2)
     for number in range(6):
         await api.create(pods.collection(namespace), a_pod(f"job-{number}", pool))
@@ -103,7 +99,7 @@ async def test_two_schedulers_at_once_bind_every_pod_once(
 
 
 async def test_pod_that_takes_the_name_of_another_gets_devices_of_its_own(
-    make_pool, api, kubelets, namespace, figures
+    make_pool, api, namespace, figures
 ):
     pool = await make_pool(cards=2)
     path = f"{pods.collection(namespace)}/same"

@@ -21,7 +21,8 @@ async def quota(api, namespace, pool, _control_plane):
     await api.create(path, {"metadata": {"name": "gpu"}, "spec": {"hard": hard}})
 
     async def is_counted() -> bool:
-        return (await api.get(f"{path}/gpu")).get("status", {}).get("hard") == hard
+        found = await api.get(f"{path}/gpu")
+        return bool(found.get("status", {}).get("hard") == hard)
 
     await polling.eventually(is_counted, what="quota counted by its controller")
     yield

@@ -48,26 +48,22 @@ async def test_preemptor_gets_the_devices_of_its_victim(high, make_pool, api, na
 
 
 async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
-    high, make_pool, api, kubelets, namespace
+    high, make_pool, system, api, kubelets, namespace
 ):
     pool = await make_pool(cards=2)
     await api.create(pods.collection(namespace), a_pod("victim", pool, 2))
     victim = await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
-
     with _paused(kubelets):
         await api.create(pods.collection(namespace), important("high", pool, 2, high))
-        await pods.wait_for_pod(
-            api,
-            namespace,
-            "high",
-            lambda pod: bool(pod.get("status", {}).get("nominatedNodeName")),
-        )
-        await pods.wait_for_pod(
-            api, namespace, "victim", lambda pod: "deletionTimestamp" in pod["metadata"]
-        )
-        await api.create(pods.collection(namespace), a_pod("thief", pool))
-        assert "node" not in _held(await api.get(f"{pods.collection(namespace)}/thief"))
+        await pods.wait_for_pod(api, namespace, "high", _is_nominated)
+        await system.scheduler.stop()
 
+    # The victim is gone, its units are free, and nobody has bound the preemptor yet.
+    await pods.wait_for_pod_gone(api, namespace, "victim")
+    await api.create(pods.collection(namespace), a_pod("thief", pool))
+
+    assert "node" not in hold_of(await api.get(f"{pods.collection(namespace)}/thief"))
+    await system.scheduler.start()
     preemptor = await pods.wait_for_pod(api, namespace, "high")
     assert devices_of(preemptor) == devices_of(victim)
     assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/thief"))
@@ -82,7 +78,7 @@ async def test_nobody_is_evicted_for_units_that_are_only_held(
     stuck = a_pod("stuck", pool)
     stuck["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1000"
     await api.create(pods.collection(namespace), stuck)
-    assert _held(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
+    assert hold_of(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
 
     # One unit is held for a pod that cannot run, one is used: an eviction would not free two.
     await api.create(pods.collection(namespace), important("high", pool, 2, high))
@@ -99,8 +95,8 @@ async def test_nobody_is_evicted_for_units_that_are_only_held(
     assert "deletionTimestamp" not in bystander["metadata"]
 
 
-def _held(pod: client.JsonObject) -> client.JsonObject:
-    return {key: value for key, value in hold_of(pod).items() if value}
+def _is_nominated(pod: client.JsonObject) -> bool:
+    return bool(pod.get("status", {}).get("nominatedNodeName"))
 
 
 @contextlib.contextmanager

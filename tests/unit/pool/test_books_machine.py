@@ -66,7 +66,7 @@ device_changes = st.sampled_from(
 node_specs = st.sampled_from([(True, False)] * 3 + [(True, True), (False, False)])
 roles = st.sampled_from([Role.INIT, Role.SIDECAR])
 demands = st.tuples(
-    st.lists(st.tuples(roles, st.integers(1, 2)), max_size=1),
+    st.lists(st.tuples(roles, st.integers(1, 2)), max_size=2),
     st.lists(st.tuples(st.just(Role.MAIN), st.integers(1, 2)), min_size=1, max_size=2),
 )
 
@@ -703,4 +703,4 @@ def as_devices(devices: dict[str, Any]) -> dict[str, tuple[UnitId, ...]]:
 
 TestBooks = BooksMachine.TestCase
 PROFILE = settings()
-TestBooks.settings = settings(max_examples=PROFILE.max_examples * 2, stateful_step_count=50)
+TestBooks.settings = settings(max_examples=PROFILE.max_examples * 3, stateful_step_count=50)
