@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import uvloop
 import yaml
 
-from kube.configuration import BadConfiguration
 from server.rendering import Target, render_target
 from server.settings import BadSettings, load_settings
 from telemetry.logs import configure_logs
@@ -41,7 +40,7 @@ def run(arguments: "Sequence[str]") -> int:
             case _:
                 parser.print_help()
                 return MISUSED
-    except (BadSettings, BadConfiguration) as error:
+    except BadSettings as error:
         print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
         return MISUSED
     except KeyboardInterrupt:
@@ -98,10 +97,14 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
         yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
         return OK
     configure_logs(settings.log_level)
-    from server.wiring import serve  # noqa: PLC0415  # --show-settings and render stay quick
+    # --show-settings and render stay quick: the Kubernetes library alone costs a second.
+    from kube.configuration import BadConfiguration  # noqa: PLC0415
+    from server.wiring import serve  # noqa: PLC0415
 
     try:
         uvloop.run(serve(settings))
+    except BadConfiguration as error:
+        raise BadSettings(str(error)) from error
     except ExceptionGroup:
         # Each failed task has logged itself.
         return FAILED

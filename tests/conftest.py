@@ -6,7 +6,7 @@ import os
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
-settings.register_profile("long", max_examples=5000, database=None, deadline=None, print_blob=True)
+settings.register_profile("long", max_examples=3000, database=None, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 

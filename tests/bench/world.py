@@ -98,7 +98,9 @@ def bound_pods(count: int, node_count: int, slices: int = 4) -> "Iterator[dict[s
         pool = "slices" if node % 2 else "whole"
         pod = a_pod(f"bound-{number}", pool, 1)
         pod["metadata"]["uid"] = f"pod-{number}"
-        pod["metadata"]["annotations"] = {DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})}
+        pod["metadata"]["annotations"] = {
+            DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})
+        }
         pod["spec"]["nodeName"] = node_name(node)
         pod["status"] = {"phase": "Running"}
         yield pod

@@ -50,7 +50,7 @@ async def make_pool(
 ) -> "AsyncIterator[MakePool]":
     """`await make_pool(nodes=2, cards=4, slices=1, **spec)`: a pool that is ready, deleted after.
 
-    `on` puts the cards on nodes that exist, behind those of another pool.
+    With `mig_profiles`, those of the instances on each card, the first one is the pool's. `on` puts the cards on nodes that exist, behind those of another pool.
     """
     made: list[str] = []
 
@@ -59,13 +59,17 @@ async def make_pool(
         nodes: int = 1,
         cards: int = 4,
         slices: int = 1,
+        mig_profiles: tuple[str, ...] = (),
         on: Pool | None = None,
         **spec: Any,
     ) -> Pool:
         name = f"pool-{secrets.token_hex(3)}"
         if slices > 1:
             spec["allocation"] = {"mode": "TimeSlice", "slicesPerDevice": slices}
-        resource = {f"gpu.deckhouse.io/{name}": cards * slices}
+        if mig_profiles:
+            spec["allocation"] = {"mode": "MIG", "migProfile": mig_profiles[0]}
+        units = cards * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
+        resource = {f"gpu.deckhouse.io/{name}": units}
         if on is None:
             names = await create_nodes(nodes, gpus=0, resources=resource)
         else:
@@ -76,13 +80,13 @@ async def make_pool(
         async with asyncio.TaskGroup() as group:
             for node in names:
                 for card in range(first, first + cards):
-                    device = a_device(node, card, name)
+                    device = a_device(node, card, name, mig_profiles=mig_profiles)
                     made.append(f"{DEVICES}/{device['metadata']['name']}")
                     group.create_task(_add_device(api, device))
         made.append(f"{POOLS}/{name}")
         await api.create(POOLS, a_pool_object(name, **spec))
         pool = Pool(name=name, nodes=tuple(names), slices=slices)
-        await _wait_until_served(api, pool, total=len(names) * cards * slices)
+        await _wait_until_served(api, pool, total=len(names) * units)
         return pool
 
     yield make

@@ -61,7 +61,7 @@ class GpuSystem:
         """Apply everything and start both processes; returns when both are ready."""
         namespace = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
         targets = [["crds"], ["rbac"], ["webhooks", "--url", self.url], ["policy"]]
-        rendered = await asyncio.gather(*(self._render(*target) for target in targets))
+        rendered = await asyncio.gather(*(self.render(*target) for target in targets))
         self._manifests = "---\n".join([namespace, *rendered])
         await self._kubectl(
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
@@ -166,7 +166,7 @@ class GpuSystem:
         kubeconfig = await self._control_plane.service_account_kubeconfig(
             NAMESPACE, "gpu-scheduler"
         )
-        self.scheduler_configuration = await self._render(
+        self.scheduler_configuration = await self.render(
             "scheduler-config",
             *("--url", self.url),
             *("--ca-file", str(files["ca.crt"])),
@@ -186,7 +186,8 @@ class GpuSystem:
         path.write_bytes(base64.b64decode(encoded))
         return path
 
-    async def _render(self, *arguments: str) -> str:
+    async def render(self, *arguments: str) -> str:
+        """Return what `gpu-control-plane render` prints."""
         command: Sequence[str] = (
             str(Path(sys.executable).with_name("gpu-control-plane")),
             "render",

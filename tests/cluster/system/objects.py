@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.cluster.environment import pods
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tests.cluster.environment.client import JsonObject
 
@@ -45,8 +45,13 @@ def a_pool_object(name: str, **spec: Any) -> "JsonObject":
     }
 
 
-def a_device(node: str, card: int, pool: str) -> "JsonObject":
-    """Return a card as inventory and the pool controller report it: assigned to its pool."""
+def a_device(
+    node: str, card: int, pool: str, *, mig_profiles: "Sequence[str]" = ()
+) -> "JsonObject":
+    """Return a card as inventory and the pool controller report it: assigned to its pool.
+
+    `mig_profiles` are those of the instances on it.
+    """
     address = f"0000:{0x10 + card:02x}:00.0"
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
@@ -60,6 +65,14 @@ def a_device(node: str, card: int, pool: str) -> "JsonObject":
             "memoryMiB": 143771,
             "pci": {"vendor": "10de", "device": "2335", "class": "0302", "address": address},
             "poolRef": {"name": pool},
+            "mig": {
+                "capable": True,
+                "mode": "Enabled" if mig_profiles else "Disabled",
+                "instances": [
+                    {"uuid": f"MIG-{node}-{card}-{number}", "profile": profile}
+                    for number, profile in enumerate(mig_profiles)
+                ],
+            },
         },
     }
 
@@ -121,7 +134,7 @@ def check_devices(found: "Iterable[JsonObject]") -> list[str]:
         given = devices_of(pod)
         assert {key: len(units) for key, units in given.items()} == _asked(pod)
         for unit in units_of(pod):
-            assert unit.startswith(f"GPU-{pod['spec']['nodeName']}-")
+            assert f"-{pod['spec']['nodeName']}-" in unit
             assert unit not in owner, f"{unit} was given to {owner.get(unit)} and to {name}"
             owner[unit] = name
     return list(owner)

@@ -1,9 +1,10 @@
 """Under load, with everything happening at once, the books stay true."""
 
 import asyncio
+import functools
 import random
 
-from tests.cluster.environment import client, pods, polling
+from tests.cluster.environment import client, pods
 from tests.cluster.system.installation import GpuSystem
 from tests.cluster.system.objects import a_pod, all_bound, check_devices, units_of
 
@@ -63,9 +64,8 @@ async def test_pods_beyond_the_capacity_run_one_after_the_other(make_pool, api, 
     for number in range(6):
         await api.create(pods.collection(namespace), a_pod(f"job-{number}", pool))
     for wave in range(1, 4):
-        found = await pods.wait_for_pods(
-            api, namespace, lambda found, wave=wave: all_bound(found, 2 * wave)
-        )
+        has_come = functools.partial(all_bound, count=2 * wave)
+        found = await pods.wait_for_pods(api, namespace, has_come)
         now = await holding(api, namespace)
         assert len(check_devices(now)) == 2
         assert len(found) == 6
@@ -108,15 +108,14 @@ async def test_pod_that_takes_the_name_of_another_gets_devices_of_its_own(
     for _ in range(5):
         await api.delete(path, options={"gracePeriodSeconds": 0})
         created = await api.create(pods.collection(namespace), a_pod("same", pool))
-        uid = created["metadata"]["uid"]
-        bound = await pods.wait_for_pod(
-            api,
-            namespace,
-            "same",
-            lambda pod, uid=uid: pod["metadata"]["uid"] == uid and pods.is_bound(pod),
-        )
+        is_new = functools.partial(_is_bound_as, created["metadata"]["uid"])
+        bound = await pods.wait_for_pod(api, namespace, "same", is_new)
         assert len(units_of(bound)) == 1
     await figures(pool, used=1, reserved=0, available=1)
+
+
+def _is_bound_as(uid: str, pod: client.JsonObject) -> bool:
+    return pod["metadata"]["uid"] == uid and pods.is_bound(pod)
 
 
 async def test_server_ended_orderly_under_load_refuses_nothing_that_it_took(
@@ -127,11 +126,7 @@ async def test_server_ended_orderly_under_load_refuses_nothing_that_it_took(
     for number in range(32):
         await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool))
     await system.scheduler.start()
-
-    async def one_is_bound() -> bool:
-        return bool(await holding(api, namespace))
-
-    await polling.eventually(one_is_bound, what="the first bound pod", every=0.01)
+    await pods.wait_for_pods(api, namespace, lambda found: any(map(pods.is_bound, found.values())))
 
     assert await system.server.terminate() == 0
     await system.server.start()

@@ -92,6 +92,21 @@ async def test_slices_of_one_container_lie_on_distinct_cards(make_pool, api, nam
     assert len({unit.split("::")[0] for unit in units_of(pod)}) == 3
 
 
+async def test_instances_of_the_profile_of_a_mig_pool_are_given_out(
+    make_pool, api, namespace, figures
+):
+    pool = await make_pool(cards=2, mig_profiles=("1g.18gb", "1g.18gb", "3g.71gb"))
+    for number in range(2):
+        await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool, 2))
+
+    found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 2))
+
+    given = check_devices(found.values())
+    (node,) = pool.nodes
+    assert sorted(given) == [f"MIG-{node}-{card}-{number}" for card in (0, 1) for number in (0, 1)]
+    await figures(pool, total=4, used=4)
+
+
 async def test_each_container_has_its_own_devices_and_an_init_container_shares_them(
     make_pool, api, namespace, figures
 ):

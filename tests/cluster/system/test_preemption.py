@@ -56,6 +56,7 @@ async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
     with _paused(kubelets):
         await api.create(pods.collection(namespace), important("high", pool, 2, high))
         await pods.wait_for_pod(api, namespace, "high", _is_nominated)
+        await pods.wait_for_pod(api, namespace, "victim", _is_terminating)
         await system.scheduler.stop()
 
     # The victim is gone, its units are free, and nobody has bound the preemptor yet.
@@ -97,6 +98,10 @@ async def test_nobody_is_evicted_for_units_that_are_only_held(
 
 def _is_nominated(pod: client.JsonObject) -> bool:
     return bool(pod.get("status", {}).get("nominatedNodeName"))
+
+
+def _is_terminating(pod: client.JsonObject) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 @contextlib.contextmanager

@@ -703,4 +703,4 @@ def as_devices(devices: dict[str, Any]) -> dict[str, tuple[UnitId, ...]]:
 
 TestBooks = BooksMachine.TestCase
 PROFILE = settings()
-TestBooks.settings = settings(max_examples=PROFILE.max_examples * 3, stateful_step_count=50)
+TestBooks.settings = settings(max_examples=PROFILE.max_examples * 2, stateful_step_count=50)
