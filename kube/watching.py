@@ -280,8 +280,9 @@ class Informer(Generic[T]):
         self._version = item.metadata.resource_version or self._version
 
     async def _recover(self, error: KubeError) -> None:
-        if isinstance(error, Gone) and self._was_unreachable:
-            # An API server that was restarted answers this; it is back, so the waiting starts over.
+        if self._was_unreachable and isinstance(error, ApiError) and error.status < 500:
+            # A restarted API server is back: it says 403 while it reads its roles, and 410 after
+            # that. It answers, so the waiting starts over.
             self._backoff.succeed()
         self._was_unreachable = isinstance(error, Unreachable)
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None

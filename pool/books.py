@@ -370,10 +370,14 @@ class Books:
         pods = [self._pods[uid] for uid in self._waiting.get(resource, ())]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
-    def oldest_reservation(self, pool: "PoolName") -> Reservation | None:
-        """Return the pool's oldest reservation that holds units."""
-        live = (one for one in self.ledger.all() if one.pool == pool and one.holds_units)
-        return min(live, key=lambda one: one.created_at, default=None)
+    def oldest_reservations(self) -> "dict[PoolName, Reservation]":
+        """Return each pool's oldest reservation that holds units; one pass over all of them."""
+        oldest: dict[PoolName, Reservation] = {}
+        for one in self.ledger.all():
+            known = oldest.get(one.pool)
+            if one.holds_units and (known is None or one.created_at < known.created_at):
+                oldest[one.pool] = one
+        return oldest
 
     # --- steps ---------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
             resources.add(resource)
             try:
                 units = parse_count(value)
-            except (ValueError, ArithmeticError):  # the latter: an exponent beyond decimal's range
+            except ValueError:
                 return BadQuantity(container.name, resource, str(value))
             if units > MAX_UNITS:
                 return BadQuantity(container.name, resource, str(value))

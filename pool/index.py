@@ -196,6 +196,14 @@ class DeviceIndex:
             self._unaccounted.setdefault(where, {})[pod] = units
             self._mark_resource(*where)
 
+    def touch_pool(self, name: "PoolName") -> None:
+        """Have the pool looked at: something of its object changed that the index does not keep."""
+        self._changed_pools.add(name)
+
+    def touch_device(self, name: "DeviceName") -> None:
+        """Have the device looked at: something of its object changed that the index does not keep."""
+        self._changed_devices.add(name)
+
     def take_changes(self) -> Changes:
         """Return what changed since the last call, for whoever writes status back."""
         changes = Changes(

@@ -12,6 +12,8 @@ from api.gpupool import Strategy
 from pool.refusal import NodeReason, NodeRefusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.names import NodeName
 
 MAX_SCORE: Final = 9
@@ -36,6 +38,11 @@ class PoolNode:
     """Whether holds may be taken here: the node is known, ready and not cordoned."""
     unusable: int = 0
     """Units on faulted cards, taken or not: no eviction makes them available."""
+
+    @property
+    def bucket(self) -> "Bucket":
+        """Return what decides between nodes that fit."""
+        return (self.free, self.total, self.partial)
 
     @property
     def available(self) -> int:
@@ -77,20 +84,33 @@ def score_of(node: PoolNode, size: int, strategy: Strategy) -> int:
             return max(0, MAX_SCORE - left)
 
 
-def preference_of(node: PoolNode, size: int, strategy: Strategy) -> tuple[float, ...]:
-    """Return a sort key, lower is better, that orders nodes more finely than the score does.
+Bucket = tuple[int, int, int]
+"""(free, total, partial): nodes that are alike for placement."""
 
-    A node that is preferred never scores lower.
-    """
-    left = node.free - size
-    match strategy:
-        case Strategy.BIN_PACK:
-            return (left / node.total, left)
-        case Strategy.SPREAD:
-            return (-left / node.total, -left)
-        case Strategy.LEAST_FRAGMENTATION:  # pragma: no branch  # mypy proves that none is missing
-            opened = max(0, size - node.partial)
-            return (left, opened)
+Preference = tuple[float, ...]
+
+
+def _fullest(bucket: Bucket, size: int) -> Preference:
+    left = bucket[0] - size
+    return (left / bucket[1], left)
+
+
+def _emptiest(bucket: Bucket, size: int) -> Preference:
+    left = bucket[0] - size
+    return (-left / bucket[1], -left)
+
+
+def _least_left(bucket: Bucket, size: int) -> Preference:
+    return (bucket[0] - size, max(0, size - bucket[2]))
+
+
+PREFERENCES: "Final[dict[Strategy, Callable[[Bucket, int], Preference]]]" = {
+    Strategy.BIN_PACK: _fullest,
+    Strategy.SPREAD: _emptiest,
+    Strategy.LEAST_FRAGMENTATION: _least_left,
+}
+"""Sort keys of nodes that fit, lower is better, finer than the score: a node that is preferred never
+scores lower. Functions of ints, looked up once, since a hold ranks every bucket of its pool."""
 
 
 @dataclass(slots=True)

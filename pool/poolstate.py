@@ -5,13 +5,13 @@ reader. A burst of changes to one node is computed once.
 """
 
 import heapq
+import itertools
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 from pool.model import Capacity
-from pool.nodeview import FitView, PoolNode, preference_of
+from pool.nodeview import PREFERENCES, Bucket, FitView, PoolNode, Preference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
 _MAX_VIEWS: Final = 64
 """Sizes kept at a time; a request for more distinct sizes than that drops the oldest view."""
-
-Bucket = tuple[int, int, int]
-"""(free, total, partial): nodes that are alike for placement."""
-
-
-@dataclass(slots=True)
-class _Alike:
-    """The nodes of one bucket, and one of them as a pattern."""
-
-    pattern: PoolNode
-    names: "list[NodeName]" = field(default_factory=list)
-    """In order: 5,000 pointers are moved in a microsecond, less than any tree costs."""
 
 
 @final
@@ -46,7 +34,9 @@ class PoolState:
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
         self._views: dict[int, FitView] = {}
-        self._alike: dict[Bucket, _Alike] = {}
+        self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
+        # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
+        # less than any tree costs
         self._totals = Capacity()
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
@@ -114,14 +104,17 @@ class PoolState:
         self._refresh()
         if self.facts is None:
             return None
-        strategy = self.facts.strategy
-        by_preference: dict[tuple[float, ...], list[list[NodeName]]] = {}
-        for bucket, alike in self._alike.items():
-            if bucket[0] >= size:
-                preference = preference_of(alike.pattern, size, strategy)
-                by_preference.setdefault(preference, []).append(alike.names)
-        for preference in sorted(by_preference):
-            best = next(filter(accepts, heapq.merge(*by_preference[preference])), None)
+        prefer = PREFERENCES[self.facts.strategy]
+        ranked = sorted(
+            [
+                (prefer(bucket, size), bucket)
+                for bucket in self._names_by_bucket
+                if bucket[0] >= size
+            ]
+        )
+        for _, alike in itertools.groupby(ranked, key=_preference):
+            names = [self._names_by_bucket[bucket] for _, bucket in alike]
+            best = next(filter(accepts, heapq.merge(*names)), None)
             if best is not None:
                 return best
         return None
@@ -163,15 +156,12 @@ class PoolState:
         if source == target:
             return
         if source is not None:
-            names = self._alike[source].names
+            names = self._names_by_bucket[source]
             del names[bisect_left(names, name)]
             if not names:
-                del self._alike[source]
-        if target is not None and after is not None:
-            alike = self._alike.get(target)
-            if alike is None:
-                alike = self._alike[target] = _Alike(after)
-            insort(alike.names, name)
+                del self._names_by_bucket[source]
+        if target is not None:
+            insort(self._names_by_bucket.setdefault(target, []), name)
 
     def _count(self, before: PoolNode | None, after: PoolNode | None) -> None:
         self._totals = _changed(self._totals, before, after)
@@ -184,9 +174,14 @@ class PoolState:
 
 
 def _bucket_of(node: PoolNode | None) -> Bucket | None:
+    """Return where the node stands, or None where no hold may be taken."""
     if node is None or not node.is_placeable or node.available == 0:
         return None
-    return (node.available, node.total, node.partial)
+    return node.bucket
+
+
+def _preference(ranked: tuple[Preference, Bucket]) -> Preference:
+    return ranked[0]
 
 
 def _changed(totals: Capacity, before: PoolNode | None, after: PoolNode | None) -> Capacity:

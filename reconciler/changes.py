@@ -83,7 +83,7 @@ class ChangePump:
             elif pool in reserved and entry.assumed & ~entry.observed:
                 reserved[pool] += 1
         DEVICES_UNASSIGNED.set(unassigned)
+        oldest = self._books.oldest_reservations()
         for name, count in reserved.items():
             DEVICES_RESERVED.labels(name).set(count)
-            oldest = self._books.oldest_reservation(name)
-            RESERVATION_AGE.labels(name).set(now - oldest.created_at if oldest else 0)
+            RESERVATION_AGE.labels(name).set(now - oldest[name].created_at if name in oldest else 0)

@@ -50,8 +50,8 @@ class DeviceStatus:
         entry = self._index.device(name)
         if entry is None:
             return None
-        wanted = state_of(entry)
-        if self._feed.reported.get(name) == wanted:
+        wanted, shown = state_of(entry), self._feed.reported.get(name)
+        if shown == wanted:
             return None
         body = {
             "apiVersion": API_VERSION,
@@ -65,6 +65,7 @@ class DeviceStatus:
             )
         except NotFound:
             return None
-        if name in self._feed.reported:
+        # What the watch brought meanwhile is newer than what was compared: it stands.
+        if shown is not None and self._feed.reported.get(name) == shown:
             self._feed.reported[name] = wanted
         return None

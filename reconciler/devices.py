@@ -70,7 +70,9 @@ class DeviceFeed:
             self.upsert(item)
 
     def upsert(self, item: ObservedDevice) -> None:
-        """Take over a device that is new or changed."""
+        """Take over a device that is new or changed; a report that somebody else changed is a change."""
+        if self.reported.get(item.facts.name) != item.reported:
+            self._index.touch_device(item.facts.name)
         self.reported[item.facts.name] = item.reported
         self._index.replace_device(item.facts)
 

@@ -3,7 +3,9 @@
 Deciding (`status_of`) is pure; the write is one server-side apply of the status, only on a difference.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, final
+
+import msgspec
 
 from api.gpupool import GPUPoolStatus, PoolCapacity
 from api.meta import Condition
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
+_Verdict = Literal["True", "False"]
 _POOL_GAUGES: Final = (
     POOL_CAPACITY_TOTAL,
     POOL_CAPACITY_RESERVED,
@@ -48,9 +51,14 @@ _POOL_GAUGES: Final = (
 
 
 def status_of(
-    pool: "GPUPool", capacity: PoolCapacity, *, nodes: int, now: "dt.datetime"
+    pool: "GPUPool",
+    shown: GPUPoolStatus,
+    capacity: PoolCapacity,
+    *,
+    nodes: int,
+    now: "dt.datetime",
 ) -> GPUPoolStatus:
-    """Return the status that the pool should show."""
+    """Return our part of the status that the pool should show, given what it shows."""
     if pool.metadata.deletion_timestamp is not None:
         phase, reason, message = PoolPhase.TERMINATING, PoolReady.TERMINATING, "being deleted"
     elif capacity.total == 0:
@@ -62,29 +70,39 @@ def status_of(
     else:
         phase, reason = PoolPhase.READY, PoolReady.SERVING
         message = f"{capacity.total} units of {pool.resource_name} on {nodes} nodes"
+    status: _Verdict = "True" if reason is PoolReady.SERVING else "False"
     return GPUPoolStatus(
         observed_generation=pool.metadata.generation,
         phase=phase.value,
         capacity=capacity,
         nodes=nodes,
-        conditions=[_ready(pool, reason, message, now=now)],
+        conditions=[
+            Condition(
+                type=PoolCondition.READY.value,
+                status=status,
+                reason=reason.value,
+                message=message,
+                last_transition_time=_transition_time(shown, status, now),
+                observed_generation=pool.metadata.generation,
+            )
+        ],
     )
 
 
-def _ready(pool: "GPUPool", reason: PoolReady, message: str, *, now: "dt.datetime") -> Condition:
-    status = "True" if reason is PoolReady.SERVING else "False"
-    shown = [c for c in pool.status.conditions or () if c.type == PoolCondition.READY.value]
-    same = bool(shown) and shown[0].status == status
-    return Condition(
-        type=PoolCondition.READY.value,
-        status="True" if reason is PoolReady.SERVING else "False",
-        reason=reason.value,
-        message=message,
-        last_transition_time=(
-            shown[0].last_transition_time if same else now.strftime("%Y-%m-%dT%H:%M:%SZ")
-        ),
-        observed_generation=pool.metadata.generation,
-    )
+def _transition_time(shown: GPUPoolStatus, status: _Verdict, now: "dt.datetime") -> str:
+    for condition in _our_conditions(shown):
+        if condition.status == status:
+            return condition.last_transition_time
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
+    """Return the status without conditions that others write: they stay, and are no difference."""
+    return msgspec.structs.replace(status, conditions=_our_conditions(status))
+
+
+def _our_conditions(status: GPUPoolStatus) -> list[Condition]:
+    return [one for one in status.conditions or () if one.type == PoolCondition.READY.value]
 
 
 @final
@@ -103,12 +121,15 @@ class PoolStatus:
         self._books = books
         self._catalog = catalog
         self._now = now
+        self._written: dict[PoolName, tuple[str, GPUPoolStatus]] = {}
+        # pool -> the resourceVersion that we judged by, and the status that we wrote upon it
 
     async def reconcile(self, name: "PoolName") -> float | None:
         """Make the pool's status say what the books say; a pool that is gone loses its gauges."""
         pool = self._catalog.pools.get(name)
         if pool is None:
             _forget_gauges(name)
+            self._written.pop(name, None)
             return None
         state = self._books.index.state(name)
         figures = state.capacity()
@@ -120,8 +141,9 @@ class PoolStatus:
             unhealthy=figures.unhealthy,
         )
         self._set_gauges(name, capacity)
-        status = status_of(pool, capacity, nodes=len(state.nodes()), now=self._now().utc)
-        if status == pool.status:
+        shown = self._shown(pool)
+        status = status_of(pool, shown, capacity, nodes=len(state.nodes()), now=self._now().utc)
+        if status == _our_part(shown):
             return None
         body = {
             "apiVersion": API_VERSION,
@@ -135,7 +157,13 @@ class PoolStatus:
             )
         except NotFound:
             return None
+        self._written[name] = (pool.metadata.resource_version, status)
         return None
+
+    def _shown(self, pool: "GPUPool") -> GPUPoolStatus:
+        """Return the status at the API server: ours, until the watch shows the pool anew."""
+        version, written = self._written.get(pool.name, ("", pool.status))
+        return written if version == pool.metadata.resource_version else pool.status
 
     def _set_gauges(self, name: "PoolName", capacity: PoolCapacity) -> None:
         POOL_CAPACITY_TOTAL.labels(name).set(capacity.total)

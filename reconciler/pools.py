@@ -35,7 +35,12 @@ class PoolFeed:
             self.upsert(pool)
 
     def upsert(self, item: "GPUPool") -> None:
-        """Take over a pool that is new or changed."""
+        """Take over a pool that is new or changed.
+
+        Its generation and status are no facts of the index, but its status has to follow them.
+        """
+        if self._catalog.pools.get(item.name) != item:
+            self._index.touch_pool(item.name)
         self._catalog.pools[item.name] = item
         self._index.replace_pool(pool_facts(item))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from pool.reservation import ReservationPhase
-from scheduler.settling import settle
+from scheduler.settling import Settlement, settle
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Settling:
                     TASK_FAILURES.labels("binding.settling").inc()
                     _log.warning("settling failed", pod=reservation.pod, error=str(error))
                 else:
-                    _log.info("binding looked at", pod=reservation.pod, outcome=outcome)
+                    _report(reservation, outcome)
 
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
@@ -53,3 +53,16 @@ class Settling:
             if reservation.phase is ReservationPhase.DOUBTFUL
             or now > reservation.observe_by + UNSEEN_AFTER_S
         ]
+
+
+def _report(reservation: "Reservation", outcome: Settlement) -> None:
+    match outcome:
+        case Settlement.STILL_OPEN | Settlement.MOVED_ON:
+            log = _log.debug
+        case Settlement.UNSEEN:
+            # The same as a failure, without an exception: counted, and tried again.
+            TASK_FAILURES.labels("binding.settling").inc()
+            log = _log.warning
+        case _:
+            log = _log.info
+    log("binding looked at", pod=reservation.pod, node=reservation.node, outcome=outcome)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from api.names import WOKEN_ANNOTATION
-from kube.errors import KubeError, NotFound
+from kube.errors import Conflict, KubeError, NotFound
 from kube.resources import PODS
 from manifests.rbac import Rule
 from telemetry.metrics import TASK_FAILURES
@@ -50,6 +50,11 @@ class _Sleeper:
     def has_declined(self, now: float) -> bool:
         """Say whether it was woken and did not come: something else than units keeps it waiting."""
         return now - self.touched_at >= FITS_FOR_S
+
+    def give_back_touch(self) -> None:
+        """Undo a touch that did not reach the pod; the next one keeps its time."""
+        self.touches -= 1
+        self.touched_at = math.inf
 
 
 @final
@@ -109,9 +114,11 @@ class Waking:
         patch = {"metadata": {"uid": pod.uid, "annotations": {WOKEN_ANNOTATION: stamp}}}
         try:
             await self._client.merge_patch(PODS, patch, name=pod.name, namespace=pod.namespace)
-        except NotFound:
+        except (NotFound, Conflict):
+            # Gone, or another pod has its name by now.
             return
         except KubeError as error:
+            self._sleepers[pod.uid].give_back_touch()
             TASK_FAILURES.labels("pod.waking").inc()
             _log.warning("pod could not be woken", pod=pod.ref, error=str(error))
         else:

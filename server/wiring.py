@@ -300,4 +300,4 @@ async def _stop_when_told(
 
 def _new_id() -> ReservationId:
     """Return an id that nobody can guess: it proves that an annotation is ours."""
-    return ReservationId(secrets.token_urlsafe(12))
+    return ReservationId(secrets.token_hex(12))

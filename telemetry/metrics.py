@@ -130,7 +130,7 @@ EVENTS_EMITTED = Counter(
 
 RECONCILES = Counter(
     "gpu_reconciles_total",
-    "Reconciles by controller and outcome (done, requeued, failed).",
+    "Reconciles by controller and outcome (done, requeued, failed, dropped).",
     ["controller", "outcome"],
     registry=REGISTRY,
 )

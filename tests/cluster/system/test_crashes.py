@@ -179,6 +179,11 @@ async def test_server_outlives_a_restart_of_the_api_server(
     before = await api.get(f"{pods.collection(namespace)}/before")
     assert len(check_devices([before, after])) == 4
     await figures(pool, used=4, available=0)
+    # Every watch is back, that of nodes too.
+    await pods.finish_pod(api, namespace, "after")
+    await api.patch(f"/api/v1/nodes/{pool.nodes[0]}", {"spec": {"unschedulable": True}})
+    async with asyncio.timeout(5):
+        await figures(pool, used=1, unhealthy=3, available=0)
 
 
 async def test_deletions_during_a_crash_free_their_units(

@@ -258,6 +258,21 @@ async def test_a_server_that_comes_back_without_our_version_is_listed_soon(
     assert asked(api)[-1] == "list"
 
 
+async def test_a_server_that_comes_back_without_its_roles_is_listed_soon(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    informer = an_informer(client, clock, Mirror())
+    api.will_answer(a_list(version="10"), *[NotHttp()] * 5)
+    api.will_answer(Json(status(403, "Forbidden"), 403), Json(status(410, "Expired"), 410))
+    api.will_answer(a_list(version="20"), Hang())
+    async with running(informer):
+        await api.until_seen(7)
+        back = clock.monotonic()
+        await api.until_seen(9)
+        assert clock.monotonic() - back <= 3
+    assert asked(api)[-1] == "list"
+
+
 async def test_the_time_that_the_server_asks_for_is_waited(
     api: CannedApi, client: KubeClient, clock: LoopClock
 ) -> None:

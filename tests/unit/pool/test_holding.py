@@ -305,13 +305,12 @@ def test_every_end_of_a_hold_is_told_once() -> None:
 
 def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
     books = some_books(a_pool(), a_pool("other"), devices=[*cards(2), a_device("n2", pool="other")])
-    assert books.oldest_reservation(pool_of(books).name) is None
+    assert books.oldest_reservations() == {}
     take_hold(books, a_demand(1, pool="other"), id_="other")
     for n in (2, 1):
         take_hold(books, a_demand(1), id_=f"r{n}", seconds=n)
-    oldest = books.oldest_reservation(pool_of(books).name)
-    assert oldest is not None
-    assert oldest.id == "r1"
+    oldest = {pool: one.id for pool, one in books.oldest_reservations().items()}
+    assert oldest == {"whole": "r1", "other": "other"}
 
 
 def test_observed_pods_can_be_read() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.gpupool import Strategy
 from api.names import NodeName, PoolName
-from pool.nodeview import MAX_SCORE, PoolNode, preference_of, refusal_of, score_of
+from pool.nodeview import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
 from pool.refusal import NodeReason, NodeRefusal
 from tests.support.books import (
     N1,
@@ -101,7 +101,8 @@ def test_a_preferred_node_never_scores_lower(
 ) -> None:
     if min(one.free, other.free) < size:
         return
-    if preference_of(one, size, strategy) <= preference_of(other, size, strategy):
+    prefer = PREFERENCES[strategy]
+    if prefer(one.bucket, size) <= prefer(other.bucket, size):
         assert score_of(one, size, strategy) >= score_of(other, size, strategy)
 
 

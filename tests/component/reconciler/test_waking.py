@@ -1,0 +1,79 @@
+"""Which waiting pods are touched, and when: units that came free unseen are offered to one pod at a time."""
+
+import itertools
+
+import pytest
+
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from reconciler.waking import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
+from tests.support.books import cards, some_books
+from tests.support.builders import a_pod_facts, at
+from tests.support.loop_clock import LoopClock
+
+
+class Time:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self):
+        return at(self.seconds)
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def books():
+    return some_books(devices=cards(1))
+
+
+@pytest.fixture
+def waking(books, time):
+    # `due` decides and sends nothing.
+    client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
+    return Waking(client, books, time.now)
+
+
+def wait_for_units(books, *names: str) -> None:
+    for number, name in enumerate(names):
+        books.observe_pod(a_pod_facts(name, created=f"2026-01-01T00:00:0{number}Z"), at(0))
+
+
+def touched(waking, time, *, until: float) -> "list[tuple[float, str]]":
+    """Ask twice a second, and return when which pod was touched."""
+    found = []
+    while time.seconds <= until:
+        found += [(time.seconds, pod.name) for pod in waking.due()]
+        time.seconds += 0.5
+    return found
+
+
+def test_pod_is_touched_once_it_has_fitted_for_a_while(books, waking, time):
+    wait_for_units(books, "first", "second")
+    assert touched(waking, time, until=FITS_FOR_S) == [(FITS_FOR_S, "first")]
+
+
+def test_pod_that_was_touched_and_did_not_come_leaves_the_units_to_the_next(books, waking, time):
+    wait_for_units(books, "stuck", "next")
+    assert touched(waking, time, until=4 * FITS_FOR_S) == [
+        (FITS_FOR_S, "stuck"),
+        (3 * FITS_FOR_S, "next"),
+    ]
+
+
+def test_pod_that_never_comes_is_not_touched_for_ever(books, waking, time):
+    wait_for_units(books, "stuck")
+    times = [when for when, _ in touched(waking, time, until=40 * FIRST_PAUSE_S)]
+    assert len(times) == MAX_TOUCHES
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert pauses == [FIRST_PAUSE_S * 2**number for number in range(MAX_TOUCHES - 1)]
+
+
+def test_pod_that_would_not_fit_is_left_alone(books, waking, time):
+    books.observe_pod(a_pod_facts("large", 2), at(0))
+    assert touched(waking, time, until=10) == []
