@@ -69,7 +69,8 @@ def status_of(
         message = "every device is faulted, or its node is missing, not ready or cordoned"
     else:
         phase, reason = PoolPhase.READY, PoolReady.SERVING
-        message = f"{capacity.total} units of {pool.resource_name} on {nodes} nodes"
+        units, on = _counted(capacity.total, "unit"), _counted(nodes, "node")
+        message = f"{units} of {pool.resource_name} on {on}"
     status: _Verdict = "True" if reason is PoolReady.SERVING else "False"
     return GPUPoolStatus(
         observed_generation=pool.metadata.generation,
@@ -87,6 +88,10 @@ def status_of(
             )
         ],
     )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _transition_time(shown: GPUPoolStatus, status: _Verdict, now: "dt.datetime") -> str:
@@ -186,7 +191,4 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
 
 def _forget_gauges(name: "PoolName") -> None:
     for gauge in _POOL_GAUGES:
-        try:
-            gauge.remove(name)
-        except KeyError:
-            continue
+        gauge.remove(name)

@@ -42,9 +42,8 @@ _log = structlog.get_logger()
 class _Sleeper:
     """A waiting pod that would fit."""
 
-    since: float
+    touch_at: float
     touches: int = 0
-    touch_at: float = 0.0
     touched_at: float = math.inf
 
     def has_declined(self, now: float) -> bool:
@@ -88,7 +87,7 @@ class Waking:
             del self._sleepers[uid]
         due: list[PodFacts] = []
         for uid, pod in fitting.items():
-            sleeper = self._sleepers.setdefault(uid, _Sleeper(now, touch_at=now + FITS_FOR_S))
+            sleeper = self._sleepers.setdefault(uid, _Sleeper(now + FITS_FOR_S))
             if sleeper.touch_at <= now and sleeper.touches < MAX_TOUCHES:
                 sleeper.touches += 1
                 sleeper.touched_at = now

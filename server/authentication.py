@@ -6,13 +6,18 @@ Nothing that binds is open: with neither configured every call is refused.
 import hmac
 from typing import TYPE_CHECKING, final
 
+import structlog
+
 from certs.tls import peer_common_name
+from kube.errors import cut
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
     from aiohttp import web
+
+_log = structlog.get_logger()
 
 
 @final
@@ -24,6 +29,7 @@ class ExtenderAuthentication:
         self._token_file = token_file
         self._token: tuple[int, bytes] | None = None
         # (mtime in ns, token): read again when the file changes
+        self._fault: str | None = None
 
     def refusal_of(self, request: "web.Request") -> str | None:
         """Return why the caller is refused, or None."""
@@ -32,10 +38,12 @@ class ExtenderAuthentication:
         if name is not None and name in self._client_names:
             return None
         header = request.headers.get("Authorization", "")
-        if header.startswith("Bearer ") and self._is_token(header.removeprefix("Bearer ").encode()):
-            return None
+        if header.startswith("Bearer "):
+            # Bytes that are no UTF-8 come as surrogates.
+            offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+            return None if self._is_token(offered) else "the bearer token is not the right one"
         if name is not None:
-            return f"client certificate {name} may not call the scheduler's paths"
+            return f"client certificate {cut(name)} may not call the scheduler's paths"
         return "a client certificate or a bearer token is needed"
 
     def _is_token(self, offered: bytes) -> bool:
@@ -49,7 +57,14 @@ class ExtenderAuthentication:
             changed = self._token_file.stat().st_mtime_ns
             if self._token is None or self._token[0] != changed:
                 self._token = (changed, self._token_file.read_bytes().strip())
-        except OSError:
+        except OSError as error:
             # A file that is being replaced: the token known so far stays good.
+            self._note(error.strerror)
             return self._token[1] if self._token else b""
+        self._note(None if self._token[1] else "it is empty")
         return self._token[1]
+
+    def _note(self, fault: str | None) -> None:
+        if fault is not None and fault != self._fault:
+            _log.error("token file cannot be used", file=str(self._token_file), error=fault)
+        self._fault = fault

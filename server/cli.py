@@ -41,7 +41,7 @@ def run(arguments: "Sequence[str]") -> int:
                 parser.print_help()
                 return MISUSED
     except BadSettings as error:
-        print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
+        _complain(error)
         return MISUSED
     except KeyboardInterrupt:
         return FAILED
@@ -99,16 +99,24 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     configure_logs(settings.log_level)
     # --show-settings and render stay quick: the Kubernetes library alone costs a second.
     from kube.configuration import BadConfiguration  # noqa: PLC0415
+    from server.listening import CannotListen  # noqa: PLC0415
     from server.wiring import serve  # noqa: PLC0415
 
     try:
         uvloop.run(serve(settings))
     except BadConfiguration as error:
         raise BadSettings(str(error)) from error
+    except CannotListen as error:
+        _complain(error)
+        return FAILED
     except ExceptionGroup:
         # Each failed task has logged itself.
         return FAILED
     return OK
+
+
+def _complain(error: Exception) -> None:
+    print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
 
 
 def _render(known: argparse.Namespace) -> int:

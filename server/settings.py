@@ -6,18 +6,21 @@ gpu-control-plane serve --show-settings
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    YamlConfigSettingsSource,
+    SettingsError,
 )
 
 from api.names import DEFAULT_SCHEDULER_NAME
+from kube.errors import cut
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
@@ -105,7 +108,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="GPU_CONTROL_PLANE_", env_nested_delimiter="__", extra="forbid", frozen=True
     )
-    _file: ClassVar[Path | None] = None
+    _from_file: "ClassVar[dict[str, Any]]" = {}
 
     kubeconfig: Path | None = None
     """Left out: $KUBECONFIG, the pod's service account, ~/.kube/config."""
@@ -141,7 +144,7 @@ class Settings(BaseSettings):
         return (
             init_settings,
             env_settings,
-            YamlConfigSettingsSource(settings_cls, yaml_file=cls._file),
+            InitSettingsSource(settings_cls, init_kwargs=cls._from_file),
         )
 
 
@@ -155,20 +158,37 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     Raises:
         BadSettings: naming every wrong setting.
     """
-    if file is not None and not file.is_file():
-        raise BadSettings(f"settings file {file} does not exist")
 
-    class FromFile(Settings):
-        _file = file
+    class WithFile(Settings):
+        _from_file = {} if file is None else _read(file)
 
-    flags: CliSettingsSource[FromFile] = CliSettingsSource(
-        FromFile, cli_parse_args=list(arguments), cli_prog_name="gpu-control-plane serve"
-    )
     try:
-        return FromFile(_cli_settings_source=flags)  # type: ignore[call-arg]  # the library's way
+        flags: CliSettingsSource[WithFile] = CliSettingsSource(
+            WithFile, cli_parse_args=list(arguments), cli_prog_name="gpu-control-plane serve"
+        )
+        return WithFile(_cli_settings_source=flags)  # type: ignore[call-arg]  # the library's way
+    except SettingsError as error:
+        # The library names field and source; a section or list in the environment is JSON.
+        raise BadSettings(f"{error}; it takes JSON") from error
     except ValidationError as error:
         faults = (
             f"{'.'.join(str(part) for part in fault['loc']) or 'settings'}: {fault['msg']}"
             for fault in error.errors()
         )
         raise BadSettings("; ".join(faults)) from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(f"settings file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSettings(f"settings file {file} is not UTF-8: {error}") from error
+    except yaml.YAMLError as error:
+        raise BadSettings(f"settings file {file} is not YAML: {cut(str(error))}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise BadSettings(f"settings file {file} holds no mapping of settings")
+    return content

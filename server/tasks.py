@@ -19,7 +19,7 @@ class Stopped(Exception):  # noqa: N818  # it is named for what happened
 
 
 async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
-    """Await a task that must not end.
+    """Await a task that must not end; log its end, but not that of a task inside it again.
 
     Raises:
         TaskEnded: it ended, with what it raised as the cause.
@@ -27,6 +27,12 @@ async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
     try:
         await work
     except Exception as error:
-        _log.exception("task failed", task=name)
+        if not _is_told(error):
+            _log.exception("task failed", task=name)
         raise TaskEnded(f"task {name} failed: {error}") from error
+    _log.error("task returned, which it must not", task=name)
     raise TaskEnded(f"task {name} returned")
+
+
+def _is_told(error: Exception) -> bool:
+    return isinstance(error, ExceptionGroup) and error.split(TaskEnded)[1] is None

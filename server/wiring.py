@@ -2,9 +2,9 @@
 
 Start: port open (live, not ready) → devices, pools, nodes and namespaces listed → pods listed, which
 rebuilds the ledger → Lease won → ready. Pods come last, because a hold that is restored from a pod's
-annotation must find its devices.
-Stop: not ready → `drain_s` for the Service and open connections → port closed → tasks cancelled →
-Events flushed → Lease released.
+annotation must find its devices. Who is not synced does not stand for election: it could not serve.
+Stop: not ready → `drain_s` for the Service and open connections, still answering → port closed →
+Events flushed → tasks cancelled → Lease released.
 """
 
 import asyncio
@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
-from aiohttp import web
 
 from admission.desk import AdmissionDesk
 from api.core import Namespace, Node, Pod
@@ -23,7 +22,7 @@ from api.gpudevice import GPUDevice
 from api.gpupool import GPUPool
 from api.names import ReservationId
 from kube.client import KubeClient
-from kube.configuration import load_configuration
+from kube.configuration import BadConfiguration, load_configuration
 from kube.events import EventRecorder
 from kube.leases import LeaderElection, LeaseTerms
 from kube.resources import GPU_DEVICES, GPU_POOLS, NAMESPACES, NODES, PODS
@@ -52,13 +51,16 @@ from server.authentication import ExtenderAuthentication
 from server.binding import KubeBinder
 from server.clock import SystemClock
 from server.collector import calm_collector
+from server.listening import Port
 from server.readiness import Readiness
 from server.serving import Certificates
-from server.tasks import Stopped, forever
+from server.tasks import Stopped, TaskEnded, forever
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
 
     from kube.resources import Resource
     from kube.watching import Sink
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
 DEVICE_WORKERS: Final = 4
 """Status writes at a time; a burst of 1,000 devices is through in seconds."""
 FLUSH_EVENTS_S: Final = 2.0
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
 
@@ -95,7 +98,7 @@ class ControlPlane:
             binder=KubeBinder(client, settings.extender.bind_timeout_s),
             new_id=_new_id,
             now=clock.instant,
-            is_ready=self.readiness.is_ready,
+            is_ready=self.readiness.may_answer,
         )
         self.admission = AdmissionDesk(
             books=self.books,
@@ -103,7 +106,7 @@ class ControlPlane:
             scheduler_name=settings.scheduler_name or None,
             new_id=_new_id,
             now=clock.instant,
-            is_ready=self.readiness.is_ready,
+            is_ready=self.readiness.may_answer,
         )
         self.certificates = Certificates(settings, client, clock)
         self.device_feed = DeviceFeed(self.books.index)
@@ -123,7 +126,7 @@ class ControlPlane:
         )
         self._add_checks()
 
-    def build_app(self) -> web.Application:
+    def build_app(self) -> "web.Application":
         """Return the HTTP application."""
         extender = self.settings.extender
         desks = Desks(
@@ -132,8 +135,9 @@ class ControlPlane:
             authentication=ExtenderAuthentication(extender.client_names, extender.token_file),
             readiness=self.readiness,
             clock=self.clock,
+            max_body_bytes=self.settings.listen.max_body_bytes,
         )
-        return build_app(desks, max_body_bytes=self.settings.listen.max_body_bytes)
+        return build_app(desks)
 
     async def watch_pods(self) -> NoReturn:
         """Follow pods once everything that their holds refer to is known."""
@@ -142,6 +146,11 @@ class ControlPlane:
             if informer is not pods:
                 await informer.synced.wait()
         await pods.run()
+
+    async def stand_for_election(self, on_lost: "Callable[[], None]") -> NoReturn:
+        """Try to lead from the moment this replica could serve."""
+        await self.informers[PODS.plural].synced.wait()
+        await self.election.run(lambda: None, on_lost)
 
     async def act(self) -> NoReturn:
         """Run what writes, from the moment this replica may answer for the cluster."""
@@ -226,36 +235,33 @@ async def serve(settings: "Settings") -> None:
     """Run the server until SIGTERM or SIGINT.
 
     Raises:
+        BadConfiguration: there is no usable way to the API server.
+        CannotListen: the port cannot be opened.
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
     clock = SystemClock()
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
+    client = KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
+    plane = ControlPlane(settings, client, clock)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(
-            KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
+        try:
+            await stack.enter_async_context(client)
+        except OSError as error:
+            raise BadConfiguration(f"a certificate for the API server: {error}") from error
+        port = await stack.enter_async_context(
+            Port(plane.build_app(), settings.listen, plane.certificates.context)
         )
-        plane = ControlPlane(settings, client, clock)
-        runner = web.AppRunner(plane.build_app(), access_log=None, handle_signals=False)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        site = web.TCPSite(
-            runner,
-            settings.listen.host,
-            settings.listen.port,
-            ssl_context=plane.certificates.context,
-        )
-        await site.start()
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
         try:
-            await _run(plane, runner)
+            await _run(plane, port)
         except* Stopped:
             if settings.leadership.enabled:
                 await plane.election.release()
             _log.info("stopped")
 
 
-async def _run(plane: ControlPlane, runner: web.AppRunner) -> None:
+async def _run(plane: ControlPlane, port: Port) -> None:
     lost = asyncio.Event()
     async with asyncio.TaskGroup() as group:
 
@@ -269,33 +275,40 @@ async def _run(plane: ControlPlane, runner: web.AppRunner) -> None:
         spawn("certificates", plane.certificates.run())
         spawn("events", plane.recorder.run())
         if plane.settings.leadership.enabled:
-            spawn("leadership", plane.election.run(lambda: None, lost.set))
+            spawn("leadership", plane.stand_for_election(lost.set))
         spawn("acting", plane.act())
-        group.create_task(_stop_when_told(plane, runner, lost), name="shutdown")
+        group.create_task(_stop_when_told(plane, port, lost), name="shutdown")
 
 
-async def _stop_when_told(
-    plane: ControlPlane, runner: web.AppRunner, lost: asyncio.Event
-) -> NoReturn:
+async def _stop_when_told(plane: ControlPlane, port: Port, lost: asyncio.Event) -> NoReturn:
     """Wait for a signal or the loss of the Lease, then drain and end the task group."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _STOPPING:
         loop.add_signal_handler(number, asked.set)
+    try:
+        await _first_of(asked, lost)
+        plane.readiness.is_stopping = True
+        if not asked.is_set():
+            # A replica that lost its Lease holds books that another one is writing now: start anew.
+            _log.error("lease lost: another replica may lead, so this process ends")
+            raise TaskEnded("the Lease was lost")
+        _log.info("draining", for_s=plane.settings.drain_s)
+        await asyncio.sleep(plane.settings.drain_s)
+        await port.close()
+        await plane.recorder.flush(FLUSH_EVENTS_S)
+    finally:
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
+    raise Stopped
+
+
+async def _first_of(*events: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as group:
-        waits = [group.create_task(event.wait()) for event in (asked, lost)]
+        waits = [group.create_task(event.wait()) for event in events]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
-    if not asked.is_set():
-        # A replica that lost its Lease holds books that another one is writing now: start anew.
-        raise RuntimeError("the Lease was lost; another replica may lead")
-    plane.readiness.is_stopping = True
-    _log.info("draining", for_s=plane.settings.drain_s)
-    await asyncio.sleep(plane.settings.drain_s)
-    await runner.cleanup()
-    await plane.recorder.flush(FLUSH_EVENTS_S)
-    raise Stopped
 
 
 def _new_id() -> ReservationId:

@@ -1,16 +1,26 @@
 """Logs: one JSON object a line on standard error, with a constant message and key/values.
 
-`event` is the message, `level`, `time` (UTC) and `logger` are always there.
+`event` is the message; `level` and `time` (UTC) are always there, and `logger` where a library wrote
+the line.
 """
 
+import json
 import logging
 import sys
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import structlog
 
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+_LEVELS: Final = (
+    logging.CRITICAL,
+    logging.ERROR,
+    logging.WARNING,
+    logging.INFO,
+    logging.DEBUG,
+)
 
 
 def configure_logs(level: LogLevel) -> None:
@@ -33,13 +43,23 @@ def configure_logs(level: LogLevel) -> None:
 
 
 def _encode(record: dict[str, Any], **_options: object) -> bytes:
-    return msgspec.json.encode(record, enc_hook=str)
+    try:
+        return msgspec.json.encode(record, enc_hook=str)
+    except (TypeError, ValueError, OverflowError):
+        # A lone surrogate, a huge number, a key of another type: a line is worth more than its form.
+        return json.dumps(record, default=str, skipkeys=True).encode("ascii")
 
 
 class _Forwarding(logging.Handler):
     """Standard-library records (aiohttp, asyncio) in the same form."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand the record to structlog."""
-        logger = structlog.get_logger(logger=record.name)
-        logger.log(record.levelno, record.getMessage(), exc_info=record.exc_info)
+        """Hand the record to structlog; one that cannot be formatted is reported, never raised."""
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError, KeyError):
+            self.handleError(record)
+            return
+        # Libraries may have levels of their own; structlog knows these.
+        level = next((one for one in _LEVELS if one <= record.levelno), logging.DEBUG)
+        structlog.get_logger(logger=record.name).log(level, message, exc_info=record.exc_info)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
+    from tests.cluster.environment import processes
 
 NAMESPACE = "gpu-control-plane"
 SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
@@ -51,6 +52,7 @@ class GpuSystem:
         self._port = ports.free_port()
         self.url = f"https://127.0.0.1:{self._port}"
         self._manifests = ""
+        self._processes: list[processes.ChildProcess] = []
         self.server: server_process.ServerProcess
         self.scheduler: components.KubeScheduler
         self.scheduler_configuration = ""
@@ -67,16 +69,17 @@ class GpuSystem:
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
         )
         self.server = await self.new_server("gpu-control-plane", self._port)
+        self._processes.append(self.server.process)
         await self.server.start()
         self.scheduler = await self._new_scheduler()
+        self._processes.append(self.scheduler.process)
         await self.scheduler.start()
 
     async def uninstall(self) -> None:
-        """Stop both, and delete what was applied."""
-        if self.scheduler.process.running:
-            await self.scheduler.stop()
-        if self.server.process.running:
-            await self.server.terminate()
+        """Stop both, and delete what was applied; also after half an installation."""
+        for process in reversed(self._processes):
+            if process.running:
+                await process.terminate()
         await self._kubectl(
             "delete",
             "--ignore-not-found",
@@ -111,8 +114,7 @@ class GpuSystem:
     async def crash_server(self) -> None:
         """Kill the server, and its Lease with it, which would run out after its duration."""
         self.server.kill9()
-        async with client.open_client(self._control_plane.kubeconfig()) as api:
-            await api.delete(LEASE)
+        await self._forget_lease()
 
     async def restore(self) -> None:
         """Start again whatever a test has left dead or unready."""

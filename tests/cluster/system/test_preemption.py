@@ -2,11 +2,15 @@
 
 import contextlib
 import secrets
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.objects import a_pod, check_devices, devices_of, hold_of
+
+if TYPE_CHECKING:
+    from tests.cluster.system.installation import GpuSystem
 
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
@@ -82,18 +86,20 @@ async def test_nobody_is_evicted_for_units_that_are_only_held(
     assert hold_of(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
 
     # One unit is held for a pod that cannot run, one is used: an eviction would not free two.
+    before = await _preempt_calls(system)
     await api.create(pods.collection(namespace), important("high", pool, 2, high))
     await pods.wait_for_pod(api, namespace, "high", pods.is_unschedulable)
 
-    async def preemption_was_considered() -> bool:
-        return any(
-            line.get("event") == "extender" and line.get("verb") == "preempt"
-            for line in system.log()
-        )
+    async def is_considered() -> bool:
+        return await _preempt_calls(system) > before
 
-    await polling.eventually(preemption_was_considered, what="a call of preempt")
+    await polling.eventually(is_considered, what="a call of preempt")
     bystander = await api.get(f"{pods.collection(namespace)}/bystander")
     assert "deletionTimestamp" not in bystander["metadata"]
+
+
+async def _preempt_calls(system: "GpuSystem") -> float:
+    return (await system.metrics()).total("gpu_extender_duration_seconds_count", verb="preempt")
 
 
 def _is_nominated(pod: client.JsonObject) -> bool:

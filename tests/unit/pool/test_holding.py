@@ -306,10 +306,10 @@ def test_every_end_of_a_hold_is_told_once() -> None:
 def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
     books = some_books(a_pool(), a_pool("other"), devices=[*cards(2), a_device("n2", pool="other")])
     assert books.oldest_reservations() == {}
-    take_hold(books, a_demand(1, pool="other"), id_="other")
-    for n in (2, 1):
+    take_hold(books, a_demand(1, pool="other"), id_="other", seconds=9)
+    for n in (2, 1, 3):
         take_hold(books, a_demand(1), id_=f"r{n}", seconds=n)
-    oldest = {pool: one.id for pool, one in books.oldest_reservations().items()}
+    oldest = {str(pool): str(one.id) for pool, one in books.oldest_reservations().items()}
     assert oldest == {"whole": "r1", "other": "other"}
 
 

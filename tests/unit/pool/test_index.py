@@ -125,6 +125,15 @@ def test_a_change_is_told_once(write, want: Changes) -> None:
     assert index.generation > before
 
 
+def test_what_the_index_does_not_keep_can_be_reported_as_changed() -> None:
+    index = an_index()
+    before = index.generation
+    index.touch_pool(WHOLE)
+    index.touch_device(D0)
+    assert index.take_changes() == changes([D0], [WHOLE])
+    assert index.generation == before
+
+
 def test_a_claim_on_a_card_in_no_pool_is_noted() -> None:
     index = an_index(a_device(pool=None))
     index.set_observed(PodUid("x"), (UnitId("GPU-n1-0"),))

@@ -1,0 +1,52 @@
+"""The paths that are open to everyone: liveness, readiness, metrics."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from manifests.constants import FILTER_PATH, LIVENESS_PATH, METRICS_PATH, READINESS_PATH
+from tests.support.scheduling import a_wire_pod, extender_args
+from tests.support.served_app import ServedApp
+
+
+async def test_livez_is_ok_whatever_readiness_says(anonymous: ServedApp) -> None:
+    anonymous.readiness.checks["pods synced"] = lambda: False
+    reply = await anonymous.call("GET", LIVENESS_PATH)
+    assert (reply.status, reply.content_type, reply.text) == (200, "text/plain", "ok\n")
+
+
+async def test_readyz_names_every_check_and_fails_while_one_does(anonymous: ServedApp) -> None:
+    """defect 21: a replica was ready before its caches were synced."""
+    anonymous.readiness.checks |= {"nodes synced": lambda: True, "pods synced": lambda: False}
+    reply = await anonymous.call("GET", READINESS_PATH)
+    assert (reply.status, reply.content_type) == (503, "text/plain")
+    assert reply.text == "[+] nodes synced\n[-] pods synced\nnot ready\n"
+
+
+async def test_readyz_is_ok_once_every_check_passes(anonymous: ServedApp) -> None:
+    anonymous.readiness.checks["pods synced"] = lambda: True
+    reply = await anonymous.call("GET", READINESS_PATH)
+    assert (reply.status, reply.text) == (200, "[+] pods synced\nready\n")
+
+
+async def test_readyz_fails_while_the_process_stops(anonymous: ServedApp) -> None:
+    anonymous.readiness.is_stopping = True
+    reply = await anonymous.call("GET", READINESS_PATH)
+    assert (reply.status, reply.text) == (503, "[-] stopping\nnot ready\n")
+
+
+async def test_metrics_can_be_scraped(scheduler: ServedApp) -> None:
+    await scheduler.post(FILTER_PATH, extender_args(a_wire_pod(whole=1), "n1"))
+    reply = await scheduler.call("GET", METRICS_PATH)
+    assert (reply.status, reply.content_type) == (200, "text/plain")
+    families = {family.name: family for family in text_string_to_metric_families(reply.text)}
+    counts = {
+        (sample.labels["verb"], sample.labels["outcome"]): sample.value
+        for sample in families["gpu_extender_duration_seconds"].samples
+        if sample.name.endswith("_count")
+    }
+    assert counts["filter", "fits"] >= 1
+
+
+@pytest.mark.parametrize("path", [LIVENESS_PATH, READINESS_PATH, METRICS_PATH])
+async def test_nothing_can_be_posted_there(anonymous: ServedApp, path: str) -> None:
+    assert (await anonymous.post(path, b"{}")).status == 405

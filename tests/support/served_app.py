@@ -1,0 +1,184 @@
+"""The server's application behind real TLS on the loopback, its books filled by hand, no API server."""
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from certs.bundle import KeyPair, Requirements, ServingBundle
+from certs.decoding import DecodedPair, decode_pair
+from certs.issuing import issue_authority, issue_client, issue_serving, new_key
+from certs.tls import ServingContext, client_context
+from server.app import Desks, build_app
+from server.authentication import ExtenderAuthentication
+from server.readiness import Readiness
+from telemetry.metrics import REGISTRY
+from tests.support.loop_clock import LoopClock
+from tests.support.reviews import Office
+from tests.support.scheduling import Scene
+
+MAX_BODY_BYTES = 64 * 1024
+TOKEN = "sesame"
+
+
+class TestAuthority:
+    """A CA with a serving certificate for 127.0.0.1; it issues client certificates."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._serials = itertools.count(1)
+        self._now = dt.datetime.now(dt.UTC)  # noqa: TID251  # OpenSSL compares with the real clock
+        wanted = _wanted()
+        pair = issue_authority(
+            new_key(),
+            serial=next(self._serials),
+            now=self._now,
+            lifetime=wanted.authority_lifetime,
+        )
+        self.trust_pem = pair.certificate_pem
+        decoded = decode_pair(pair)
+        assert isinstance(decoded, DecodedPair)
+        self._authority = decoded
+        self.serving = issue_serving(
+            decoded, new_key(), serial=next(self._serials), now=self._now, wanted=wanted
+        )
+
+    def client(self, name: str) -> KeyPair:
+        return issue_client(
+            self._authority,
+            new_key(),
+            serial=next(self._serials),
+            now=self._now,
+            wanted=_wanted(client_name=name),
+        )
+
+
+def _wanted(client_name: str = "gpu-scheduler") -> Requirements:
+    return Requirements.for_service(
+        "test", "default", extra_ip_addresses=["127.0.0.1"], client_name=client_name
+    )
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer as its caller sees it."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class ServedApp:
+    """The application under way; `office` and `scene` share one set of books."""
+
+    authority: TestAuthority
+    token_file: Path
+    office: Office = field(default_factory=Office)
+    url: str = ""
+    pair: KeyPair | None = None
+    """The client certificate that requests show."""
+
+    def __post_init__(self) -> None:
+        self.readiness = Readiness()
+        self.scene = Scene(books=self.office.books)
+        self.scene.pool(n1=2)
+        self.office.add_pool("whole")
+
+    def app(self) -> web.Application:
+        desks = Desks(
+            admission=self.office.desk(),
+            scheduling=self.scene.desk,
+            authentication=ExtenderAuthentication(["gpu-scheduler"], self.token_file),
+            readiness=self.readiness,
+            clock=LoopClock(),
+            max_body_bytes=MAX_BODY_BYTES,
+        )
+        return build_app(desks)
+
+    def tls(self) -> ssl.SSLContext:
+        return client_context(self.authority.trust_pem, self.pair)
+
+    async def call(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> Reply:
+        """Ask over a new connection; `Content_Type` names a header."""
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        if body is not None:
+            named.setdefault("Content-Type", "application/json")
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method, self.url + path, data=body, headers=named, ssl=self.tls()
+            ) as answer,
+        ):
+            return Reply(answer.status, answer.content_type, await answer.read())
+
+    async def post(self, path: str, body: bytes, **headers: str) -> Reply:
+        return await self.call("POST", path, body, **headers)
+
+    async def call_raw(self, request: bytes) -> bytes:
+        """Write these bytes to a new connection, and return the first line that comes back."""
+        reader, writer = await self._connect()
+        writer.write(request)
+        line = await reader.readline()
+        writer.transport.abort()
+        return line.strip()
+
+    async def send_and_hang_up(self, request: bytes) -> None:
+        """Write these bytes to a new connection, and close it."""
+        _, writer = await self._connect()
+        writer.write(request)
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        port = int(self.url.rsplit(":", maxsplit=1)[1])
+        return await asyncio.open_connection("127.0.0.1", port, ssl=self.tls())
+
+    @property
+    def reservations(self) -> int:
+        return len(self.office.books.ledger)
+
+
+@asynccontextmanager
+async def served_app(authority: TestAuthority, token_file: Path) -> AsyncIterator[ServedApp]:
+    served = ServedApp(authority, token_file)
+    serving = ServingContext()
+    serving.load(ServingBundle(trust_pem=authority.trust_pem, pair=authority.serving))
+    runner = web.AppRunner(served.app(), access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=serving.context).start()
+    served.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield served
+    finally:
+        # A TLS connection that says goodbye would outlive the test.
+        for connection in runner.server.connections if runner.server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+        await runner.cleanup()
+
+
+def sample(name: str, **labels: str) -> float:
+    """Return a metric's value now; 0 before its first sample."""
+    return REGISTRY.get_sample_value(name, labels) or 0.0

@@ -1,0 +1,232 @@
+"""Nodes, pools, devices and namespaces on their way from the watch into the index and the catalog."""
+
+from typing import Any
+
+from api.core import Namespace
+from api.gpudevice import (
+    DeviceState,
+    DeviceUnits,
+    GPUDevice,
+    GPUDeviceStatus,
+    PoolRef,
+)
+from api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
+from api.meta import ObjectMeta
+from api.names import DeviceName, NodeName, PoolName
+from pool.catalog import Catalog
+from pool.index import DeviceIndex
+from reconciler.devices import DeviceFeed, ObservedDevice, Reported, observe_device
+from reconciler.namespaces import NamespaceFeed
+from reconciler.nodes import NodeFeed
+from reconciler.pools import PoolFeed
+from tests.support.builders import a_node, a_pool
+
+WHOLE = PoolName("whole")
+
+
+def a_pool_object(name: str = "whole", *, version: int = 1, **status: Any) -> GPUPool:
+    meta = ObjectMeta(name=name, uid=f"uid-{name}", resource_version=str(version), generation=1)
+    return GPUPool(metadata=meta, status=GPUPoolStatus(**status))
+
+
+def a_namespace(name: str, **labels: str) -> Namespace:
+    return Namespace(metadata=ObjectMeta(name=name, labels=labels or None))
+
+
+def a_card(name: str = "n1-0", *, pool: str | None = "whole", **status: Any) -> ObservedDevice:
+    node, _, _ = name.partition("-")
+    return observe_device(
+        GPUDevice(
+            metadata=ObjectMeta(name=name),
+            status=GPUDeviceStatus(
+                node_name=node,
+                uuid=f"GPU-{name}",
+                pool_ref=PoolRef(name=pool) if pool else None,
+                **status,
+            ),
+        )
+    )
+
+
+class TestNodes:
+    def setup_method(self) -> None:
+        self.index = DeviceIndex()
+        self.feed = NodeFeed(self.index)
+
+    def known(self) -> set[str]:
+        return {name for name in ("n1", "n2", "n3") if self.index.node(NodeName(name)) is not None}
+
+    def test_a_list_leaves_exactly_its_nodes(self):
+        self.feed.replace_all([a_node("n1"), a_node("n2")])
+        self.feed.replace_all([a_node("n2"), a_node("n3")])
+        assert self.known() == {"n2", "n3"}
+
+    def test_a_node_that_only_an_event_showed_is_gone_with_the_next_list(self):
+        self.feed.upsert(a_node("n1"))
+        self.feed.replace_all([])
+        assert self.known() == set()
+
+    def test_a_node_that_was_deleted_and_is_listed_again_is_there(self):
+        self.feed.upsert(a_node("n1"))
+        self.feed.discard(a_node("n1"))
+        self.feed.discard(a_node("n1"))
+        assert self.known() == set()
+        self.feed.replace_all([a_node("n1")])
+        assert self.known() == {"n1"}
+
+    def test_a_changed_node_replaces_the_old_one(self):
+        self.feed.upsert(a_node("n1"))
+        self.feed.upsert(a_node("n1", is_cordoned=True))
+        node = self.index.node(NodeName("n1"))
+        assert node is not None
+        assert node.is_cordoned
+
+    def test_the_same_node_again_is_no_change(self):
+        self.feed.upsert(a_node("n1"))
+        generation = self.index.generation
+        self.index.take_changes()
+        self.feed.upsert(a_node("n1"))
+        self.feed.replace_all([a_node("n1")])
+        assert self.index.generation == generation
+        assert self.index.take_changes().nodes == frozenset()
+
+
+class TestNamespaces:
+    def setup_method(self) -> None:
+        self.catalog = Catalog()
+        self.feed = NamespaceFeed(self.catalog)
+
+    def test_a_list_leaves_exactly_its_namespaces(self):
+        self.feed.replace_all([a_namespace("a", team="ml"), a_namespace("b")])
+        self.feed.replace_all([a_namespace("b", team="web")])
+        assert self.catalog.labels_by_namespace == {"b": {"team": "web"}}
+
+    def test_a_namespace_without_labels_is_known(self):
+        self.feed.upsert(a_namespace("a"))
+        assert self.catalog.labels_by_namespace == {"a": {}}
+
+    def test_lost_labels_are_gone(self):
+        self.feed.upsert(a_namespace("a", team="ml"))
+        self.feed.upsert(a_namespace("a"))
+        assert self.catalog.labels_by_namespace == {"a": {}}
+
+    def test_a_deleted_namespace_is_forgotten_even_twice(self):
+        self.feed.upsert(a_namespace("a"))
+        self.feed.discard(a_namespace("a"))
+        self.feed.discard(a_namespace("a"))
+        assert self.catalog.labels_by_namespace == {}
+
+
+class TestPools:
+    def setup_method(self) -> None:
+        self.index, self.catalog = DeviceIndex(), Catalog()
+        self.feed = PoolFeed(self.index, self.catalog)
+
+    def known(self) -> tuple[set[str], set[str]]:
+        return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
+
+    def looked_at(self) -> set[str]:
+        return set(self.index.take_changes().pools)
+
+    def test_a_list_leaves_exactly_its_pools_in_catalog_and_index(self):
+        self.feed.replace_all([a_pool_object("a"), a_pool_object("b")])
+        self.feed.replace_all([a_pool_object("b"), a_pool_object("c")])
+        assert self.known() == ({"b", "c"}, {"b", "c"})
+
+    def test_a_deleted_pool_is_in_neither_and_may_come_back(self):
+        self.feed.upsert(a_pool_object())
+        self.feed.discard(a_pool_object())
+        self.feed.discard(a_pool_object())
+        assert self.known() == (set(), set())
+        self.feed.upsert(a_pool_object())
+        assert self.known() == ({"whole"}, {"whole"})
+
+    def test_a_pool_that_goes_is_looked_at_so_that_its_gauges_can_go(self):
+        self.feed.upsert(a_pool_object())
+        self.looked_at()
+        self.feed.discard(a_pool_object())
+        assert self.looked_at() == {"whole"}
+
+    def test_a_pool_that_went_unseen_is_looked_at_too(self):
+        self.feed.upsert(a_pool_object())
+        self.looked_at()
+        self.feed.replace_all([])
+        assert self.looked_at() == {"whole"}
+
+    def test_a_status_that_somebody_changed_is_looked_at(self):
+        self.feed.upsert(a_pool_object())
+        self.looked_at()
+        self.feed.upsert(a_pool_object(version=2, phase="Nonsense"))
+        assert self.looked_at() == {"whole"}
+
+    def test_a_spec_that_only_admission_reads_is_looked_at_for_its_generation(self):
+        self.feed.upsert(a_pool_object())
+        self.looked_at()
+        meta = ObjectMeta(name="whole", uid="uid-whole", resource_version="2", generation=2)
+        self.feed.upsert(GPUPool(metadata=meta, spec=GPUPoolSpec()))
+        assert self.looked_at() == {"whole"}
+
+    def test_the_same_pool_again_is_no_change(self):
+        self.feed.upsert(a_pool_object())
+        generation = self.index.generation
+        self.looked_at()
+        self.feed.upsert(a_pool_object())
+        self.feed.replace_all([a_pool_object()])
+        assert self.looked_at() == set()
+        assert self.index.generation == generation
+
+
+class TestDevices:
+    def setup_method(self) -> None:
+        self.index = DeviceIndex()
+        self.index.replace_pool(a_pool())
+        self.feed = DeviceFeed(self.index)
+        self.index.take_changes()
+
+    def known(self) -> set[str]:
+        return {entry.facts.name for entry in self.index.devices()}
+
+    def looked_at(self) -> set[str]:
+        return set(self.index.take_changes().devices)
+
+    def test_a_list_leaves_exactly_its_devices(self):
+        self.feed.replace_all([a_card("n1-0"), a_card("n1-1")])
+        self.feed.replace_all([a_card("n1-1"), a_card("n2-0")])
+        assert self.known() == {"n1-1", "n2-0"}
+        assert self.feed.reported.keys() == {"n1-1", "n2-0"}
+        assert self.index.state(WHOLE).capacity().total == 2
+
+    def test_a_deleted_device_is_forgotten_even_twice_and_may_come_back(self):
+        self.feed.upsert(a_card())
+        self.feed.discard(a_card())
+        self.feed.discard(a_card())
+        assert self.known() == set()
+        assert self.feed.reported == {}
+        self.feed.upsert(a_card())
+        assert self.known() == {"n1-0"}
+
+    def test_what_the_status_says_is_kept_beside_the_facts(self):
+        units = DeviceUnits(capacity=1, reserved=1)
+        self.feed.upsert(a_card(state=DeviceState.RESERVED, units=units))
+        assert self.feed.reported == {DeviceName("n1-0"): Reported(DeviceState.RESERVED, units)}
+
+    def test_a_report_that_somebody_changed_is_looked_at_and_changes_no_fact(self):
+        self.feed.upsert(a_card(state=DeviceState.ASSIGNED))
+        generation = self.index.generation
+        self.looked_at()
+        self.feed.upsert(a_card(state=DeviceState.FAULTED))
+        assert self.looked_at() == {"n1-0"}
+        assert self.index.generation == generation
+
+    def test_the_same_device_again_is_no_change(self):
+        self.feed.upsert(a_card())
+        generation = self.index.generation
+        self.looked_at()
+        self.feed.upsert(a_card())
+        self.feed.replace_all([a_card()])
+        assert self.looked_at() == set()
+        assert self.index.generation == generation
+
+    def test_equal_reports_of_many_devices_are_one_object(self):
+        one, other = a_card("n1-0"), a_card("n1-1")
+        assert one.reported is other.reported

@@ -1,0 +1,234 @@
+"""Pods on their way into the books: lists and events, in any order, end in the same books."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from api.gpudevice import DeviceState, DeviceUnits
+from api.names import PoolName
+from pool.books import Books
+from pool.model import PodFacts, PodPhase
+from reconciler.devices import DeviceFeed, ObservedDevice, Reported
+from reconciler.nodes import NodeFeed
+from reconciler.pods import PodFeed
+from tests.support.books import (
+    a_bound_pod,
+    cards,
+    commit_to,
+    note_of,
+    some_books,
+    take_hold,
+    uid_of,
+)
+from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
+
+WHOLE = PoolName("whole")
+
+
+def capacity(books: Books) -> tuple[int, int, int]:
+    figures = books.index.state(WHOLE).capacity()
+    return figures.available, figures.reserved, figures.used
+
+
+def a_feed(books: Books) -> PodFeed:
+    return PodFeed(books, lambda: at(0))
+
+
+def an_ended_pod(name: str, *units: str) -> PodFacts:
+    return a_bound_pod(name, *units, phase=PodPhase.ENDED)
+
+
+def a_pod_with_note(name: str, *, held_in: Books) -> PodFacts:
+    """A pending pod whose annotation names a hold on the first card that is free there."""
+    reservation = take_hold(held_in, a_demand(1), id_=f"r-{name}")
+    return a_pod_facts(name, reservation=note_of(reservation))
+
+
+def test_a_list_leaves_exactly_its_pods():
+    books = some_books(devices=cards(3))
+    feed = a_feed(books)
+    feed.replace_all([a_bound_pod("a", "GPU-n1-0"), a_bound_pod("b", "GPU-n1-1")])
+    feed.replace_all([a_bound_pod("b", "GPU-n1-1"), a_bound_pod("c", "GPU-n1-2")])
+    assert {pod.name for pod in books.pods()} == {"b", "c"}
+    assert capacity(books) == (1, 0, 2)
+
+
+def test_a_pod_that_came_back_under_its_name_is_another_pod():
+    books = some_books(devices=cards(2))
+    feed = a_feed(books)
+    feed.upsert(a_bound_pod("web-0", "GPU-n1-0"))
+    feed.replace_all([a_bound_pod("web-0", "GPU-n1-1", uid="uid-second")])
+    assert [pod.uid for pod in books.pods()] == ["uid-second"]
+    assert capacity(books) == (1, 0, 1)
+
+
+def test_a_hold_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_same_list():
+    held = a_pod_with_note("held", held_in=some_books(devices=cards(1)))
+    books = some_books(devices=cards(1))
+    a_feed(books).replace_all([held, a_bound_pod("bound", "GPU-n1-0")])
+    assert capacity(books) == (0, 0, 1)
+    assert books.ledger.of_pod(uid_of("held")) is None
+
+
+def test_a_hold_written_into_a_pod_is_taken_up_where_its_units_are_free():
+    """Defect 21: the ledger is there again before anything is answered."""
+    held = a_pod_with_note("held", held_in=some_books(devices=cards(1)))
+    books = some_books(devices=cards(2))
+    a_feed(books).replace_all([held, an_ended_pod("ended", "GPU-n1-0")])
+    assert capacity(books) == (1, 1, 0)
+
+
+def test_the_same_list_again_changes_nothing():
+    books = some_books(devices=cards(3))
+    pods = [
+        a_pod_with_note("held", held_in=some_books(devices=cards(1))),
+        a_bound_pod("bound", "GPU-n1-1"),
+        a_pod_facts("waiting"),
+    ]
+    feed = a_feed(books)
+    feed.replace_all(pods)
+    generation, figures = books.index.generation, capacity(books)
+    feed.replace_all(pods)
+    feed.replace_all(pods[::-1])
+    assert (books.index.generation, capacity(books)) == (generation, figures)
+
+
+def test_a_list_without_a_pod_ends_its_hold_and_its_commitment():
+    books = some_books(devices=cards(2))
+    feed = a_feed(books)
+    pod = a_pod_facts("p")
+    feed.upsert(pod)
+    commit_to(books, pod)
+    feed.replace_all([])
+    assert capacity(books) == (2, 0, 0)
+    assert len(books.ledger) == 0
+
+
+def test_a_list_keeps_a_hold_whose_pod_the_api_server_has_not_stored_yet():
+    books = some_books(devices=cards(2))
+    take_hold(books, a_demand(1))
+    a_feed(books).replace_all([])
+    assert capacity(books) == (1, 1, 0)
+
+
+def test_a_pod_that_ended_frees_its_units():
+    books = some_books(devices=cards(1))
+    feed = a_feed(books)
+    feed.upsert(a_bound_pod("p", "GPU-n1-0"))
+    feed.upsert(an_ended_pod("p", "GPU-n1-0"))
+    assert capacity(books) == (1, 0, 0)
+
+
+def test_a_pod_that_is_deleted_frees_its_units_even_if_that_is_said_twice():
+    books = some_books(devices=cards(1))
+    feed = a_feed(books)
+    pod = a_bound_pod("p", "GPU-n1-0")
+    feed.upsert(pod)
+    feed.discard(pod)
+    feed.discard(pod)
+    assert capacity(books) == (1, 0, 0)
+
+
+def test_an_older_event_that_comes_late_does_not_unbind_a_pod():
+    books = some_books(devices=cards(1))
+    feed = a_feed(books)
+    feed.upsert(a_bound_pod("p", "GPU-n1-0"))
+    feed.upsert(a_pod_facts("p"))
+    assert capacity(books) == (0, 0, 1)
+
+
+def test_a_binding_is_logged_once_with_its_node_and_devices():
+    feed = a_feed(some_books(devices=cards(1)))
+    with capture_logs() as logs:
+        feed.upsert(a_pod_facts("p"))
+        feed.upsert(a_bound_pod("p", "GPU-n1-0"))
+        feed.upsert(a_bound_pod("p", "GPU-n1-0"))
+    (line,) = logs
+    assert line["event"] == "pod bound"
+    assert (line["pod"], line["node"], line["devices"]) == (
+        "default/p",
+        "n1",
+        {"c0": ("GPU-n1-0",)},
+    )
+
+
+# --- any order --------------------------------------------------------------------------------------
+
+PODS: "dict[str, list[PodFacts]]" = {
+    "a": [a_pod_facts("a"), a_bound_pod("a", "GPU-n1-0"), an_ended_pod("a", "GPU-n1-0")],
+    "b": [a_pod_facts("b"), a_bound_pod("b", "GPU-n1-0")],
+    "c": [a_bound_pod("c", "GPU-n2-0", node="n2")],
+    "d": [a_bound_pod("d", node="n1")],
+}
+"""Histories; b gets a's card, and nobody knows what d has."""
+
+
+def a_card(node: str, number: int, **changes: Any) -> ObservedDevice:
+    reported = Reported(DeviceState.UNASSIGNED, DeviceUnits())
+    return ObservedDevice(a_device(node, number, **changes), reported)
+
+
+class World:
+    """Books with feeds, as one process has them."""
+
+    def __init__(self) -> None:
+        self.books = some_books(a_pool(), nodes=())
+        self.pods = a_feed(self.books)
+        self.devices = DeviceFeed(self.books.index)
+        self.nodes = NodeFeed(self.books.index)
+
+    def picture(self) -> Any:
+        index = self.books.index
+        return (
+            {entry.facts.name: (entry.observed, entry.assumed) for entry in index.devices()},
+            dict(index.state(WHOLE).nodes()),
+            index.state(WHOLE).capacity(),
+            sorted(pod.ref for pod in self.books.waiting(a_pool().resource)),
+            {pod.uid: pod.phase for pod in self.books.pods()},
+            len(self.books.ledger),
+        )
+
+
+CARDS = [a_card(node, number) for node in ("n1", "n2") for number in range(2)]
+NODES = [a_node("n1"), a_node("n2", is_cordoned=True)]
+
+
+def listed() -> World:
+    """What a process knows that starts now: one list of each kind."""
+    world = World()
+    world.nodes.replace_all(NODES)
+    world.devices.replace_all(CARDS)
+    world.pods.replace_all([history[-1] for history in PODS.values()])
+    return world
+
+
+@given(st.data())
+def test_events_of_several_kinds_in_any_order_and_twice_end_in_the_books_of_a_list(data):
+    streams: list[list[tuple[Any, Any]]] = [
+        *([("pods", facts) for facts in history] for history in PODS.values()),
+        *([("devices", card)] for card in CARDS),
+        *([("nodes", a_node(node.name)), ("nodes", node)] for node in NODES),
+    ]
+    order = data.draw(st.permutations([n for n, some in enumerate(streams) for _ in some]))
+    twice = data.draw(st.sets(st.sampled_from(range(len(order)))))
+    ahead = [iter(some) for some in streams]
+    world = World()
+    for step, number in enumerate(order):
+        kind, item = next(ahead[number])
+        for _ in range(2 if step in twice else 1):
+            getattr(world, kind).upsert(item)
+    assert world.picture() == listed().picture()
+
+
+@given(st.permutations(list(PODS)), st.sets(st.sampled_from(list(PODS))))
+def test_pods_that_went_unseen_leave_the_books_of_a_list_without_them(order, gone):
+    world = listed()
+    left = [PODS[name][-1] for name in order if name not in gone]
+    world.pods.replace_all(left)
+    fresh = World()
+    fresh.nodes.replace_all(NODES)
+    fresh.devices.replace_all(CARDS)
+    fresh.pods.replace_all(left)
+    assert world.picture() == fresh.picture()
