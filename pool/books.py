@@ -13,6 +13,7 @@ from pool.index import DeviceEntry, DeviceIndex
 from pool.ledger import ReservationLedger
 from pool.model import Capacity, PodPhase
 from pool.nodeview import refusal_of
+from pool.pending import PendingPods
 from pool.placement import Placed, Refused, is_intact, may_go_to, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservation import End, Ended, Reservation, ReservationPhase
@@ -78,10 +79,7 @@ class Books:
         self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._pods: dict[PodUid, PodFacts] = {}
-        self._waiting: dict[str, set[PodUid]] = {}
-        # resource -> pending pods that hold nothing
-        self._nominated: dict[tuple[str, NodeName], set[PodUid]] = {}
-        # (resource, node) -> pending pods for which preemption made room there
+        self._pending = PendingPods()
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -158,7 +156,8 @@ class Books:
         before = self._pods.get(facts.uid)
         if before is not None and _rank(before.phase) > _rank(facts.phase):
             return []
-        self._forget_interest(before)
+        if before is not None:
+            self._pending.forget(before)
         self._pods[facts.uid] = facts
         ended: list[Ended]
         match facts.phase:
@@ -173,10 +172,11 @@ class Books:
     def discard_pod(self, uid: PodUid) -> list[Ended]:
         """Forget a pod that is gone; return the reservations that this ends."""
         facts = self._pods.pop(uid, None)
-        self._forget_interest(facts)
-        ended = (
-            self._drop_claims(facts) if facts is not None else self._drop(self.ledger.of_pod(uid))
-        )
+        if facts is None:
+            ended = self._drop(self.ledger.of_pod(uid))
+        else:
+            self._pending.forget(facts)
+            ended = self._drop_claims(facts)
         return [one for one in ended if one.reservation.holds_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
@@ -285,7 +285,7 @@ class Books:
             self.ledger.move(reservation)
         self.index.set_assumed(reservation.id, reservation.units)
         if facts is not None:
-            self._stop_waiting(facts)
+            self._pending.stop_waiting(facts)
         return reservation
 
     def written(self, uid: PodUid) -> None:
@@ -320,7 +320,7 @@ class Books:
         ended = self._end(reservation, End.RELEASED) if reservation else None
         facts = self._pods.get(uid)
         if facts is not None and facts.phase is PodPhase.PENDING:
-            self._wait(facts)
+            self._pending.wait(facts)
         return ended
 
     def unsettled(self) -> list[Reservation]:
@@ -367,7 +367,7 @@ class Books:
 
     def waiting(self, resource: str) -> "list[PodFacts]":
         """Return pending pods that hold nothing: highest priority first, then oldest."""
-        pods = [self._pods[uid] for uid in self._waiting.get(resource, ())]
+        pods = [self._pods[uid] for uid in self._pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
@@ -382,19 +382,17 @@ class Books:
     # --- steps ---------------------------------------------------------------------------------
 
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
-        if facts.nominated_node is not None:
-            place = (facts.demand.resource, facts.nominated_node)
-            self._nominated.setdefault(place, set()).add(facts.uid)
+        self._pending.nominate(facts)
         reservation = self._reservation_of(facts)
         if reservation is None and is_new:
             reservation = self._restore(facts, now)
         if reservation is None:
-            self._wait(facts)
+            self._pending.wait(facts)
             return []
         if not reservation.phase.is_hold:
             return []
         if not reservation.holds_units:
-            self._wait(facts)
+            self._pending.wait(facts)
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
         return []
@@ -515,37 +513,13 @@ class Books:
             self._on_end(ended)
         facts = self._pods.get(reservation.uid) if reservation.uid is not None else None
         if facts is not None and facts.phase is PodPhase.PENDING:
-            self._wait(facts)
+            self._pending.wait(facts)
         return ended
-
-    def _wait(self, facts: "PodFacts") -> None:
-        self._waiting.setdefault(facts.demand.resource, set()).add(facts.uid)
-
-    def _stop_waiting(self, facts: "PodFacts") -> None:
-        waiting = self._waiting.get(facts.demand.resource)
-        if waiting is not None:
-            waiting.discard(facts.uid)
-            if not waiting:
-                del self._waiting[facts.demand.resource]
-
-    def _forget_interest(self, facts: "PodFacts | None") -> None:
-        """Take a pod out of the waiting and nominated sets; its next state puts it back."""
-        if facts is None:
-            return
-        self._stop_waiting(facts)
-        if facts.nominated_node is None:
-            return
-        place = (facts.demand.resource, facts.nominated_node)
-        nominated = self._nominated.get(place)
-        if nominated is not None:
-            nominated.discard(facts.uid)
-            if not nominated:
-                del self._nominated[place]
 
     def _nominated_units(self, resource: str, node: "NodeName") -> int:
         return sum(
             self._pods[uid].demand.units
-            for uid in self._nominated.get((resource, node), ())
+            for uid in self._pending.nominated(resource, node)
             if self.ledger.of_pod(uid) is None
         )
 

@@ -12,15 +12,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from server.demo_cluster import DemoCluster
+import aiohttp
+
+from kube.errors import KubeError
+from server.demo_cluster import DemoCluster, PodDenied
 from server.demo_story import Story, Untrue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+    Chapter = Callable[[Story], Awaitable[None]]
 
 LIMIT_S: Final = 60.0
 
-_CHAPTERS: Final = (
+CHAPTERS: "Final[tuple[Chapter, ...]]" = (
     Story.introduce,
     Story.whole_cards,
     Story.time_slices,
@@ -31,24 +36,32 @@ _CHAPTERS: Final = (
 )
 
 
-async def show(log_file: Path | None) -> int:
+async def show(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTERS) -> int:
     """Tell the whole story; return 0 when every claim held."""
     with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
         log = log_file or Path(folder) / "server.log"
         try:
-            await _tell(Path(folder), log)
-        except (Untrue, TimeoutError, OSError) as error:
-            what = str(error) or f"the demo was not through after {LIMIT_S:g} s"
-            say(f"\nNOT TRUE: {what}")
-            _show_tail(log)
-            return 1
+            await _tell(chapters, Path(folder), log)
+        except Untrue as untrue:
+            return _give_up(f"NOT TRUE: {untrue}", log)
+        except TimeoutError:
+            return _give_up(f"NOT DONE after {LIMIT_S:g} s", log)
+        except (KubeError, PodDenied, aiohttp.ClientError, OSError, ExceptionGroup) as error:
+            return _give_up(f"BROKEN: {type(error).__name__}: {error}", log)
+    say("\nEvery claim above was checked.")
     return 0
 
 
-async def _tell(folder: Path, log: Path) -> None:
+async def _tell(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
+    say(
+        "In this process: an API server, a kube-scheduler and a kubelet, all in memory. Beside it, the"
+    )
+    say(
+        "real GPU control plane, which they call over HTTPS as Kubernetes does. Nothing else is needed."
+    )
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log) as cluster:
         story = Story(cluster, say)
-        for chapter in _CHAPTERS:
+        for chapter in chapters:
             await chapter(story)
 
 
@@ -58,11 +71,13 @@ def say(text: str = "") -> None:
     sys.stdout.flush()
 
 
-def _show_tail(log: Path) -> None:
-    lines: Sequence[str] = []
+def _give_up(text: str, log: Path) -> int:
+    say(f"\n{text}")
+    lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8").splitlines()[-20:]
     if lines:
         say("The server's last words:")
         for line in lines:
             say(f"  {line}")
+    return 1

@@ -72,6 +72,20 @@ class _Secret(msgspec.Struct):
     data: dict[str, bytes]
 
 
+class _PodCondition(Model, frozen=True):
+    type: str
+    status: str
+    message: str = ""
+
+
+class _PodStatus(Model, frozen=True):
+    conditions: list[_PodCondition] | None = None
+
+
+class _ScheduledPod(Model, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
 class ApiEvent(Model, frozen=True):
     """An Event, as the demo shows it."""
 
@@ -100,6 +114,7 @@ class DemoCluster:
             match_condition=conditions.evaluate,
         )
         self.client: KubeClient
+        self.kubelet: KubeletDouble
         self._process: asyncio.subprocess.Process
 
     async def __aenter__(self) -> Self:
@@ -151,6 +166,14 @@ class DemoCluster:
         except NotFound:
             return None
 
+    async def why_unscheduled(self, name: str, namespace: str = "default") -> str:
+        """Return what kube-scheduler wrote about a pod that it found no node for; else nothing."""
+        pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
+        for condition in pod.status.conditions or ():
+            if (condition.type, condition.status) == ("PodScheduled", "False"):
+                return condition.message
+        return ""
+
     async def pool(self, name: str) -> GPUPool:
         """Return a pool."""
         return await self.client.get(GPU_POOLS, GPUPool, name)
@@ -178,11 +201,9 @@ class DemoCluster:
     async def _install(self) -> None:
         """Do what an operator does once: CRDs, webhooks, pools; and what node software reports."""
         for name in (constants.DEFAULT_NAMESPACE, "ml-team", "students"):
-            with contextlib.suppress(Exception):
-                await self.client.create(
-                    NAMESPACES,
-                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
-                )
+            await self.client.create(
+                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
         for crd in build_crds():
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
         settings = WebhookSettings(client=UrlClient(base_url=self.server_url))
@@ -284,7 +305,8 @@ class DemoCluster:
         )
         group = await stack.enter_async_context(_Background())
         group.spawn(SchedulerDouble(self.client, extender, self.clock).run(), "kube-scheduler")
-        group.spawn(KubeletDouble(self.client, self.clock).run(), "kubelet")
+        self.kubelet = KubeletDouble(self.client, self.clock)
+        group.spawn(self.kubelet.run(), "kubelet")
 
 
 class PodDenied(Exception):  # noqa: N818  # it is named for what happened

@@ -1,6 +1,7 @@
 """What the demo tells, and the check behind every claim."""
 
 import asyncio
+import textwrap
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from api.annotations import decode_devices, decode_reservation
@@ -10,14 +11,14 @@ from kube.resources import EVENTS, PODS
 from server.demo_cluster import (
     CARDS_PER_NODE,
     NODES,
+    SLICED_FROM,
     SLICES,
     SLICES_PER_CARD,
     WHOLE,
     ApiEvent,
     PodDenied,
 )
-from simulator.kubelet import RUN_FOR_ANNOTATION
-from telemetry.reasons import EventReason
+from telemetry.reasons import EventReason, RefusalReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from server.demo_cluster import DemoCluster
 
 PATIENCE_S: Final = 15.0
+LINE: Final = 100
+DEEP: Final = "      "
 T = TypeVar("T")
 
 
@@ -43,12 +46,13 @@ class Story:
 
     async def introduce(self) -> None:
         """Show the cluster and its pools."""
-        self._title("A cluster of three nodes with eight cards each")
+        self._title(f"A cluster of {len(NODES)} nodes with {CARDS_PER_NODE} GPU cards each")
         await self._cluster.add_pools()
-        self._say(f"  pool {WHOLE}:  one unit is a whole card; namespaces default and ml-team")
+        self._say("  An operator has put the cards into two pools, which users ask for by name:")
+        self._say(f"  {WHOLE}:  one unit is a whole card; for the namespaces default and ml-team")
         self._say(
-            f"  pool {SLICES}: one unit is one of {SLICES_PER_CARD} time slices of a card; "
-            "holds last 5 s"
+            f"  {SLICES}: one unit is a time slice, {SLICES_PER_CARD} of them share a card; "
+            "what is held for a pod is held for 5 s"
         )
         for name in (WHOLE, SLICES):
             pool = await self._until(
@@ -56,52 +60,53 @@ class Story:
                 lambda name=name: self._cluster.pool(name),  # type: ignore[misc]  # bound at once
                 lambda pool: pool.status.capacity.total > 0,
             )
-            capacity = pool.status.capacity
+            capacity, nodes = pool.status.capacity, pool.status.nodes
             self._say(
-                f"  kubectl get gpool {name}: total {capacity.total}, "
-                f"available {capacity.available}, on {pool.status.nodes} node(s)"
+                f"  $ kubectl get gpool {name}: {capacity.total} units, {capacity.available} "
+                f"available, on {nodes} node{'s' if nodes > 1 else ''}"
             )
-        whole = (len(NODES) - 1) * CARDS_PER_NODE + CARDS_PER_NODE // 2
-        self._check(
-            (await self._cluster.pool(WHOLE)).status.capacity.total == whole,
-            f"pool {WHOLE} has {whole} cards",
-        )
+        whole = (len(NODES) - 1) * CARDS_PER_NODE + SLICED_FROM
+        await self._shows_total(WHOLE, whole)
+        await self._shows_total(SLICES, (CARDS_PER_NODE - SLICED_FROM) * SLICES_PER_CARD)
 
     async def whole_cards(self) -> None:
         """Admit, hold, place and bind a pod that wants every card of a node."""
-        self._title(f"A pod asks for 8 whole cards: limits {{{RESOURCE_PREFIX}{WHOLE}: 8}}")
-        await self._cluster.create_pod(a_pod("train", WHOLE, 8, run_for_s=9))
+        self._title(f"A pod asks for 8 whole cards: limits: {{{RESOURCE_PREFIX}{WHOLE}: 8}}")
+        await self._cluster.create_pod(a_pod("train", WHOLE, 8))
         pod = await self._pod("train")
         note = decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION))
         if note is None or note.expires_at is None:
-            raise Untrue("pod train was admitted without a hold")
+            raise Untrue("pod train was admitted with a hold")
         self._say(
-            f"  admitted: 8 cards are held on {note.node} until {note.expires_at:%H:%M:%S}; "
-            f"scheduler {pod.spec.scheduler_name}"
+            f"  admitted: 8 cards of node {note.node} are held for it until "
+            f"{note.expires_at:%H:%M:%S} UTC; the scheduler {pod.spec.scheduler_name} takes over"
         )
         pod = await self._bind("train")
-        self._check(pod.spec.node_name == note.node, "pod train was bound where its hold was")
+        self._check(pod.spec.node_name == note.node, "it was bound where its cards were held")
         self._check(
             decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) == note.devices,
-            "pod train got the very devices that were held for it",
+            "it got the very cards that were held for it",
         )
 
     async def time_slices(self) -> None:
         """Bind two pods that share cards, one with two containers."""
-        self._title(
-            "Time slices: two pods share cards, slices of one container lie on distinct ones"
-        )
+        self._title("Time slices: pods share cards, but a container's slices lie on different ones")
         await self._cluster.create_pod(a_pod("notebook", SLICES, 2))
         await self._cluster.create_pod(a_pod("pipeline", SLICES, 1, containers=("load", "infer")))
         notebook, pipeline = await self._bind("notebook"), await self._bind("pipeline")
         slices = self._units(notebook)
         self._check(
-            len({unit.split("::")[0] for unit in slices}) == len(slices),
+            len({_card(unit) for unit in slices}) == len(slices) == 2,
             "the two slices of pod notebook lie on two cards",
+        )
+        self._check(
+            bool({_card(unit) for unit in self._units(pipeline)} & {_card(u) for u in slices}),
+            "pod pipeline shares a card with it",
         )
         given = decode_devices(pipeline.metadata.annotation(DEVICES_ANNOTATION)) or {}
         self._check(
-            set(given) == {"load", "infer"}, "each container of pod pipeline has its own slice"
+            {name: len(units) for name, units in given.items()} == {"load": 1, "infer": 1},
+            "each container of pod pipeline has a slice of its own",
         )
 
     async def refusals(self) -> None:
@@ -110,18 +115,29 @@ class Story:
         both = a_pod("greedy", WHOLE, 1)
         both["spec"]["containers"][0]["resources"]["limits"][f"{RESOURCE_PREFIX}{SLICES}"] = "1"
         cases = (
-            ("two pools in one pod", both),
-            ("a namespace without access", a_pod("homework", WHOLE, 1, namespace="students")),
-            ("more than any node has", a_pod("huge", WHOLE, 9)),
-            ("a pool that does not exist", a_pod("typo", "hole", 1)),
+            ("two pools in one pod", both, RefusalReason.MIXED_POOLS),
+            (
+                "a namespace that may not use the pool",
+                a_pod("homework", WHOLE, 1, namespace="students"),
+                RefusalReason.ACCESS_DENIED,
+            ),
+            ("more than any node has", a_pod("huge", WHOLE, 9), RefusalReason.EXCEEDS_CAPACITY),
+            (
+                "a pool that does not exist",
+                a_pod("typo", "hole", 1),
+                RefusalReason.POOL_NOT_FOUND,
+            ),
         )
-        for what, body in cases:
+        for what, body, reason in cases:
             try:
                 await self._cluster.create_pod(body)
             except PodDenied as denied:
-                self._say(f"  {what}:\n      {denied}")
+                if f" {reason.value}: " not in str(denied):
+                    raise Untrue(f"{what} is refused as {reason.value}; it says {denied}") from None
+                self._say(f"  {what}:")
+                self._say_deep(str(denied))
             else:
-                raise Untrue(f"a pod was admitted: {what}")
+                raise Untrue(f"{what} is refused")
 
     async def exhaustion(self) -> None:
         """Fill the pool; a further pod waits, and runs as soon as a card is free."""
@@ -130,16 +146,22 @@ class Story:
             await self._cluster.create_pod(a_pod(name, WHOLE, units))
             await self._bind(name)
         warnings = await self._cluster.create_pod(a_pod("patient", WHOLE, 2))
-        self._check(bool(warnings), "the user is warned that the pod has to wait")
-        self._say(f"  Warning: {warnings[0]}")
-        pod = await self._pod("patient")
-        self._check(not pod.spec.node_name, "pod patient waits")
-        self._say("  pod train ends by itself after 9 s …")
+        if not warnings:
+            raise Untrue("who creates a pod that has to wait is warned")
+        self._say(f"  created: patient, which asks for 2 cards. Warning: {warnings[0]}")
+        verdict = await self._until(
+            "kube-scheduler finds no node for pod patient",
+            lambda: self._cluster.why_unscheduled("patient"),
+            bool,
+        )
+        self._say("  kubectl describe pod patient:")
+        self._say_deep(verdict)
+        self._check(not (await self._pod("patient")).spec.node_name, "it waits")
+        await self._cluster.kubelet.finish(await self._pod("train"))
+        self._say("  pod train has finished its work")
         before = self._cluster.clock.monotonic()
         await self._bind("patient")
-        train = await self._pod("train")
-        self._check(train.status.phase == "Succeeded", "pod train has ended")
-        self._say(f"  pod patient waited {self._cluster.clock.monotonic() - before:.1f} s more")
+        self._say(f"  {self._cluster.clock.monotonic() - before:.1f} s later it runs")
 
     async def expiry(self) -> None:
         """Let a hold run out in the open."""
@@ -147,25 +169,17 @@ class Story:
         body = a_pod("forgotten", SLICES, 3)
         body["spec"]["schedulerName"] = "a-scheduler-that-does-not-run"
         await self._cluster.create_pod(body)
-        held = await self._until(
-            "3 slices are reserved",
-            lambda: self._cluster.pool(SLICES),
-            lambda pool: pool.status.capacity.reserved == 3,
-        )
-        self._say(
-            f"  reserved in pool {SLICES}: {held.status.capacity.reserved}; waiting for its 5 s …"
-        )
-        freed = await self._until(
-            "the hold has expired",
-            lambda: self._cluster.pool(SLICES),
-            lambda pool: pool.status.capacity.reserved == 0,
-        )
-        self._say(f"  reserved in pool {SLICES}: {freed.status.capacity.reserved}")
+        await self._shows_reserved(3)
+        self._say("  waiting for the 5 s to pass …")
+        await self._shows_reserved(0)
         event = await self._until(
-            "an event tells so", self._expiry_event, lambda found: found is not None
+            "an event tells that the hold expired",
+            self._expiry_event,
+            lambda found: found is not None,
         )
         if event is not None:
-            self._say(f"  event on GPUPool {event.regarding.name}: {event.reason}: {event.note}")
+            self._say("  event on the pool:")
+            self._say_deep(f"{event.reason}: {event.note}")
 
     async def accounts(self) -> None:
         """Count what it cost, and show who has what."""
@@ -174,11 +188,13 @@ class Story:
         bindings = [path for _, path in writes if path.endswith("/binding")]
         self._check(
             len(bindings) == len(self._bound) and len(writes) == len(bindings),
-            f"{len(self._bound)} pods were bound with exactly one API write each",
+            f"{len(self._bound)} pods were bound, each with exactly one write to the API server",
         )
-        self._check(self._cluster.server_pod_reads() == 0, "and without reading a pod")
+        self._check(
+            self._cluster.server_pod_reads() == 0,
+            "no pod had to be read for it: the watch suffices",
+        )
         await self._table()
-        self._say("\nEvery claim above was checked.")
 
     # --- steps ---------------------------------------------------------------------------------
 
@@ -197,6 +213,24 @@ class Story:
         if pod is None:
             raise Untrue(f"pod {name} does not exist")
         return pod
+
+    async def _shows_total(self, pool: str, total: int) -> None:
+        seen = await self._until(
+            f"pool {pool} has {total} units",
+            lambda: self._cluster.pool(pool),
+            lambda pool: pool.status.capacity.total == total,
+        )
+        self._check(
+            seen.status.capacity.available == total, f"pool {pool} has {total} units, all available"
+        )
+
+    async def _shows_reserved(self, count: int) -> None:
+        pool = await self._until(
+            f"{count} units of pool {SLICES} are reserved",
+            lambda: self._cluster.pool(SLICES),
+            lambda pool: pool.status.capacity.reserved == count,
+        )
+        self._say(f"  reserved in pool {SLICES}: {pool.status.capacity.reserved}")
 
     async def _expiry_event(self) -> ApiEvent | None:
         events = await self._cluster.client.list_(EVENTS, ApiEvent)
@@ -258,6 +292,9 @@ class Story:
             raise Untrue(claim)
         self._say(f"  ✓ {claim}")
 
+    def _say_deep(self, text: str) -> None:
+        self._say(textwrap.fill(text, LINE, initial_indent=DEEP, subsequent_indent=DEEP))
+
     def _title(self, text: str) -> None:
         self._say(f"\n── {text}")
 
@@ -269,15 +306,13 @@ def a_pod(
     *,
     namespace: str = "default",
     containers: "Sequence[str]" = ("main",),
-    run_for_s: int | None = None,
 ) -> dict[str, Any]:
     """Return a pod of which every container asks for so many units of a pool."""
     limits = {f"{RESOURCE_PREFIX}{pool}": str(units)}
-    annotations = {} if run_for_s is None else {RUN_FOR_ANNOTATION: str(run_for_s)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, "annotations": annotations},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "containers": [
                 {"name": container, "image": "train", "resources": {"limits": dict(limits)}}
@@ -285,6 +320,11 @@ def a_pod(
             ]
         },
     }
+
+
+def _card(unit: str) -> str:
+    """Return the card of a time slice, `<card>::<number>`."""
+    return unit.split("::", maxsplit=1)[0]
 
 
 def _short(units: "Sequence[str]") -> str:

@@ -5,11 +5,19 @@ GPU_CONTROL_PLANE_LISTEN__PORT=9443 gpu-control-plane serve
 gpu-control-plane serve --show-settings
 """
 
+import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
@@ -20,6 +28,7 @@ from pydantic_settings import (
 )
 
 from api.names import DEFAULT_SCHEDULER_NAME
+from certs.bundle import Requirements
 from kube.errors import cut
 from manifests.constants import (
     CONTAINER_PORT,
@@ -37,6 +46,18 @@ if TYPE_CHECKING:
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
+
+
+def _checked_dns_name(text: str) -> str:
+    return Requirements(dns_names=(text.lower(),)).dns_names[0]
+
+
+def _checked_ip_address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
+DnsName = Annotated[str, AfterValidator(_checked_dns_name)]
+IpAddress = Annotated[str, AfterValidator(_checked_ip_address)]
 
 
 class _Section(BaseModel):
@@ -61,9 +82,9 @@ class Tls(_Section):
     directory: Path | None = None
     """tls.crt, tls.key and ca.crt, as cert-manager mounts them."""
     secret: str = SERVING_SECRET
-    dns_names: tuple[str, ...] = ()
+    dns_names: tuple[DnsName, ...] = ()
     """Besides those of the Service."""
-    ip_addresses: tuple[str, ...] = ()
+    ip_addresses: tuple[IpAddress, ...] = ()
     check_every_s: Seconds = 60.0
     """A Secret or caBundle that somebody removed stops pod creations until we look."""
     poll_files_every_s: Seconds = 10.0
@@ -113,9 +134,9 @@ class Settings(BaseSettings):
     kubeconfig: Path | None = None
     """Left out: $KUBECONFIG, the pod's service account, ~/.kube/config."""
     context: str | None = None
-    namespace: str = DEFAULT_NAMESPACE
+    namespace: DnsName = DEFAULT_NAMESPACE
     """Where our Secret, Lease and Events are."""
-    service: str = SERVICE_NAME
+    service: DnsName = SERVICE_NAME
     scheduler_name: str | None = DEFAULT_SCHEDULER_NAME
     """Put into pool pods that name the default scheduler; empty leaves them to it."""
     mutating_configuration: str = MUTATING_CONFIGURATION

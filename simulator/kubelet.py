@@ -1,7 +1,7 @@
 """A double of kubelet and device plugin for many nodes: registers them, runs and ends their pods.
 
-Allocatable follows the GPUDevices of each node, as a device plugin would publish it. A pod runs as
-soon as it is bound; with the annotation below it succeeds after a while.
+Allocatable is what the node was registered with. A pod runs as soon as it is bound, until it is
+deleted or told to finish.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.client import KubeClient
 
-RUN_FOR_ANNOTATION: Final = "simulator.gpu.deckhouse.io/run-for-seconds"
 START_S: Final = 0.05
 
 _log = structlog.get_logger()
@@ -78,6 +77,10 @@ class KubeletDouble:
                 group.create_task(self._sync(pod), name=f"kubelet/{pod.metadata.name}")
         raise AssertionError("a task group of endless tasks ended")
 
+    async def finish(self, pod: Pod) -> None:
+        """Let the containers of a running pod exit with success."""
+        await self._set_phase(pod, "Succeeded")
+
     def replace_all(self, items: "Sequence[Pod]") -> None:
         """Take over a full list of pods."""
         for item in items:
@@ -113,10 +116,6 @@ class KubeletDouble:
     async def _start(self, pod: Pod) -> None:
         await asyncio.sleep(START_S)
         await self._set_phase(pod, "Running")
-        seconds = pod.metadata.annotation(RUN_FOR_ANNOTATION)
-        if seconds is not None:
-            await asyncio.sleep(float(seconds))
-            await self._set_phase(pod, "Succeeded")
 
     async def _set_phase(self, pod: Pod, phase: str) -> None:
         meta = pod.metadata

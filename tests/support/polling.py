@@ -18,5 +18,5 @@ async def until(holds: Callable[[], bool], *, within_s: float = LIMIT_S) -> None
 async def until_async(holds: Callable[[], Awaitable[bool]], *, within_s: float = LIMIT_S) -> None:
     """`until` for what has to be asked over the network."""
     async with asyncio.timeout(within_s):
-        while not await holds():
+        while not await holds():  # noqa: ASYNC110  # see above
             await asyncio.sleep(EVERY_S)

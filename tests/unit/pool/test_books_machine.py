@@ -548,7 +548,7 @@ class BooksMachine(RuleBasedStateMachine):
             assert (capacity.used, capacity.reserved) == (0, 0)
         for claims in (self.books.index._observed, self.books.index._assumed):
             assert (claims._units_by_owner, claims._owners_by_part) == ({}, {})
-        assert (self.books._waiting, self.books._nominated, self.books._pods) == ({}, {}, {})
+        assert (len(self.books._pending), self.books._pods) == (0, {})
         assert (self.books.index._unaccounted, self.books.index._unaccounted_place) == ({}, {})
 
     # --- checks ------------------------------------------------------------------------------------

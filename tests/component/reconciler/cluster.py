@@ -1,0 +1,173 @@
+"""An API server in memory with our kinds, a client of it, and what one process knows of it.
+
+Nothing runs by itself: `observe` shows the world to the feeds, as their informers would, and a test
+calls `reconcile` when it wants to.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.core import Node, Pod
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
+from api.names import API_VERSION, POOL_NODE_LABEL_PREFIX, RESOURCE_PREFIX, DeviceName, PoolName
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    GPU_DEVICES,
+    GPU_POOLS,
+    NODES,
+    PODS,
+)
+from manifests.crds import build_crds
+from pool.books import Books
+from pool.catalog import Catalog
+from pool.facts import node_facts, pod_facts
+from reconciler.device_state import DeviceStatus
+from reconciler.devices import DeviceFeed, observe_device
+from reconciler.node_labels import NodeLabels
+from reconciler.nodes import NodeFeed
+from reconciler.pods import PodFeed
+from reconciler.pool_status import PoolStatus
+from reconciler.pools import PoolFeed
+from simulator.apiserver.server import InMemoryApiServer
+from telemetry.metrics import REGISTRY
+from tests.support.loop_clock import LoopClock
+from tests.support.scheduling import Time
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Cluster:
+    """The world (`api`), and a process that follows it."""
+
+    api: InMemoryApiServer
+    client: KubeClient
+    books: Books = field(default_factory=Books)
+    catalog: Catalog = field(default_factory=Catalog)
+    time: Time = field(default_factory=Time)
+
+    def __post_init__(self) -> None:
+        index = self.books.index
+        self.pools = PoolFeed(index, self.catalog)
+        self.devices = DeviceFeed(index)
+        self.nodes = NodeFeed(index)
+        self.pods = PodFeed(self.books, self.time.now)
+        self.pool_status = PoolStatus(self.client, self.books, self.catalog, now=self.time.now)
+        self.device_status = DeviceStatus(self.client, index, self.devices)
+        self.node_labels = NodeLabels(self.client, index)
+
+    async def observe(self) -> None:
+        """Let the process see the world as it is now."""
+        pools = await self.client.list_(GPU_POOLS, GPUPool)
+        self.pools.replace_all(pools.items)
+        devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
+        self.devices.replace_all(devices.items)
+        nodes = await self.client.list_as(NODES, Node, node_facts)
+        self.nodes.replace_all(nodes.items)
+        pods = await self.client.list_as(PODS, Pod, pod_facts)
+        self.pods.replace_all(pods.items)
+
+    async def reconcile_pool(self, name: str = "whole") -> None:
+        assert await self.pool_status.reconcile(PoolName(name)) is None
+
+    async def reconcile_device(self, name: str = "n1-0") -> None:
+        assert await self.device_status.reconcile(DeviceName(name)) is None
+
+    async def status_of(self, name: str = "whole") -> Json:
+        return await self._status(GPU_POOLS.path(None, name))
+
+    async def device(self, name: str = "n1-0") -> Json:
+        return await self._status(GPU_DEVICES.path(None, name))
+
+    async def labels_of(self, node: str = "n1") -> set[str]:
+        """Return the pools that a node is labelled with."""
+        labels = (await self.client.get(NODES, Node, node)).metadata.labels or {}
+        return {
+            key.removeprefix(POOL_NODE_LABEL_PREFIX)
+            for key in labels
+            if key.startswith(POOL_NODE_LABEL_PREFIX)
+        }
+
+    async def _status(self, path: str) -> Json:
+        resource = GPU_POOLS if "gpupools" in path else GPU_DEVICES
+        seen = await self.client.get(resource, dict[str, Any], path.rpartition("/")[2])
+        status: Json = seen.get("status", {})
+        return status
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Return method and path of every write since the last call."""
+        found = [(one.method, one.path) for one in self.api.requests.writes()]
+        self.api.requests.clear()
+        return found
+
+    # --- what others do --------------------------------------------------------------------------
+
+    async def add_pool(self, name: str = "whole", **spec: Any) -> None:
+        meta = {"name": name}
+        body = {"apiVersion": API_VERSION, "kind": "GPUPool", "metadata": meta, "spec": spec}
+        await self.client.create(GPU_POOLS, body)
+
+    async def add_node(self, name: str = "n1", **labels: str) -> None:
+        meta = {"name": name, "labels": labels}
+        await self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await self.client.merge_patch(NODES, {"status": ready}, name=name, subresource="status")
+
+    async def add_card(
+        self, name: str = "n1-0", *, pool: str | None = "whole", **more: Any
+    ) -> None:
+        meta = {"name": name}
+        body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": meta}
+        await self.client.create(GPU_DEVICES, body)
+        status: Json = {"nodeName": name.partition("-")[0], "uuid": f"GPU-{name}", **more}
+        if pool is not None:
+            status["poolRef"] = {"name": pool}
+        await self.report(name, **status)
+
+    async def report(self, name: str = "n1-0", **status: Any) -> None:
+        """Change a card's status as the inventory does."""
+        await self.client.merge_patch(
+            GPU_DEVICES, {"status": status}, name=name, subresource="status"
+        )
+
+    async def add_pod(self, name: str = "p", *, pool: str = "whole") -> None:
+        limits = {f"{RESOURCE_PREFIX}{pool}": "1"}
+        container = {"name": "c0", "image": "cuda", "resources": {"limits": limits}}
+        await self.client.create(
+            PODS,
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"containers": [container]},
+            },
+        )
+
+
+@asynccontextmanager
+async def a_cluster() -> AsyncIterator[Cluster]:
+    """One node with two cards of the pool `whole`, seen by the process."""
+    clock = LoopClock()
+    async with (
+        InMemoryApiServer(clock) as api,
+        KubeClient(configuration_for(api.url), clock) as client,
+    ):
+        for definition in build_crds():
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        cluster = Cluster(api, client)
+        await cluster.add_pool()
+        await cluster.add_node()
+        await cluster.add_card("n1-0")
+        await cluster.add_card("n1-1")
+        await cluster.observe()
+        api.requests.clear()
+        yield cluster
+
+
+def gauge(name: str, pool: str = "whole") -> float | None:
+    return REGISTRY.get_sample_value(name, {"pool": pool})

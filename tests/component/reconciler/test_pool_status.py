@@ -1,0 +1,259 @@
+"""What a pool's status says, when it is written, and when it is left alone."""
+
+from typing import Any
+
+import pytest
+
+from api.names import API_VERSION
+from kube.errors import Conflict, KubeError, ServerError
+from kube.resources import GPU_POOLS, NODES
+from reconciler.pool_status import FIELD_MANAGER
+from tests.component.reconciler.cluster import Cluster, gauge
+from tests.support.books import commit_to, take_hold
+from tests.support.builders import a_demand, a_pod_facts
+
+STATUS_PATH = "/gpupools/whole/status$"
+GAUGES = [
+    "gpupool_capacity_total",
+    "gpupool_capacity_reserved",
+    "gpupool_capacity_used",
+    "gpupool_capacity_available",
+    "gpupool_capacity_unhealthy",
+]
+
+
+def ready(status: dict[str, Any]) -> dict[str, Any]:
+    (condition,) = [one for one in status["conditions"] if one["type"] == "Ready"]
+    found: dict[str, Any] = condition
+    return found
+
+
+async def test_a_pool_with_cards_is_ready_and_shows_its_figures(cluster: Cluster):
+    """Defect 1: with nothing configured, a fresh pool reaches Ready."""
+    await cluster.reconcile_pool()
+    status = await cluster.status_of()
+    assert status["phase"] == "Ready"
+    assert status["nodes"] == 1
+    assert status["observedGeneration"] == 1
+    assert status["capacity"] == {
+        "total": 2,
+        "reserved": 0,
+        "used": 0,
+        "available": 2,
+        "unhealthy": 0,
+    }
+    condition = ready(status)
+    assert (condition["status"], condition["reason"]) == ("True", "Serving")
+    assert condition["message"] == "2 units of gpu.deckhouse.io/whole on 1 node"
+    assert condition["observedGeneration"] == 1
+
+
+async def test_a_hold_and_a_bound_pod_are_told_apart(cluster: Cluster):
+    take_hold(cluster.books, a_demand(1))
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["capacity"]["reserved"] == 1
+    pod = a_pod_facts("b")
+    cluster.pods.upsert(pod)
+    commit_to(cluster.books, pod)
+    await cluster.reconcile_pool()
+    capacity = (await cluster.status_of())["capacity"]
+    assert (capacity["reserved"], capacity["available"]) == (2, 0)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
+    """Defect 11."""
+    await cluster.reconcile_pool()
+    assert cluster.writes() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpupools/whole/status")]
+    await cluster.observe()
+    for _ in range(runs):
+        cluster.time.seconds += 60
+        await cluster.reconcile_pool()
+    assert cluster.writes() == []
+
+
+async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Cluster):
+    for _ in range(3):
+        cluster.time.seconds += 60
+        await cluster.reconcile_pool()
+    assert len(cluster.writes()) == 1
+
+
+async def test_what_was_written_and_not_seen_yet_is_taken_back_all_the_same(cluster: Cluster):
+    await cluster.reconcile_pool()
+    await cluster.observe()
+    reservation = take_hold(cluster.books, a_demand(1))
+    await cluster.reconcile_pool()
+    cluster.books.withdraw(reservation.id)
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["capacity"]["reserved"] == 0
+
+
+async def test_a_process_that_starts_anew_writes_nothing(cluster: Cluster):
+    await cluster.reconcile_pool()
+    restarted = Cluster(cluster.api, cluster.client)
+    await restarted.observe()
+    cluster.writes()
+    restarted.time.seconds += 3600
+    await restarted.reconcile_pool()
+    assert cluster.writes() == []
+
+
+async def test_the_transition_time_moves_when_ready_does_and_not_before(cluster: Cluster):
+    cluster.time.seconds = 0
+    await cluster.reconcile_pool()
+    assert ready(await cluster.status_of())["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    await cluster.observe()
+
+    cluster.time.seconds = 60
+    take_hold(cluster.books, a_demand(1))
+    await cluster.reconcile_pool()
+    await cluster.observe()
+    assert ready(await cluster.status_of())["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+
+    cluster.time.seconds = 120
+    await cluster.client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="n1")
+    cluster.books.withdraw(next(iter(cluster.books.ledger.all())).id)
+    await cluster.observe()
+    await cluster.reconcile_pool()
+    condition = ready(await cluster.status_of())
+    assert (condition["status"], condition["reason"]) == ("False", "NoHealthyDevices")
+    assert condition["lastTransitionTime"] == "2026-01-01T00:02:00Z"
+
+
+async def test_a_pool_without_cards_waits_for_them(cluster: Cluster):
+    await cluster.add_pool("empty")
+    await cluster.observe()
+    await cluster.reconcile_pool("empty")
+    status = await cluster.status_of("empty")
+    assert (status["phase"], ready(status)["reason"]) == ("Pending", "NoDevices")
+    assert status["capacity"]["total"] == 0
+
+
+async def test_a_pool_whose_cards_are_all_faulted_is_degraded(cluster: Cluster):
+    fault = [{"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}]
+    for number in range(2):
+        await cluster.report(f"n1-{number}", conditions=fault)
+    await cluster.observe()
+    await cluster.reconcile_pool()
+    status = await cluster.status_of()
+    assert (status["phase"], ready(status)["reason"]) == ("Degraded", "NoHealthyDevices")
+    assert (status["capacity"]["unhealthy"], status["capacity"]["available"]) == (2, 0)
+
+
+async def test_a_pool_that_is_being_deleted_says_so(cluster: Cluster):
+    patch = {"metadata": {"finalizers": ["example.test/wait"]}}
+    await cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
+    await cluster.client.delete(GPU_POOLS, "whole")
+    await cluster.observe()
+    await cluster.reconcile_pool()
+    status = await cluster.status_of()
+    assert (status["phase"], ready(status)["reason"]) == ("Terminating", "Terminating")
+
+
+async def test_a_new_generation_is_acknowledged_though_no_figure_changed(cluster: Cluster):
+    await cluster.reconcile_pool()
+    await cluster.observe()
+    patch = {"spec": {"access": {"namespaces": ["ml"]}}}
+    await cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
+    await cluster.observe()
+    assert "whole" in cluster.books.index.take_changes().pools
+    await cluster.reconcile_pool()
+    status = await cluster.status_of()
+    assert (status["observedGeneration"], ready(status)["observedGeneration"]) == (2, 2)
+
+
+async def test_a_status_that_somebody_spoiled_is_put_right(cluster: Cluster):
+    await cluster.reconcile_pool()
+    await cluster.observe()
+    cluster.books.index.take_changes()
+    spoiled = {"status": {"phase": "Nonsense", "capacity": {"total": 99}}}
+    await cluster.client.merge_patch(GPU_POOLS, spoiled, name="whole", subresource="status")
+    await cluster.observe()
+    assert "whole" in cluster.books.index.take_changes().pools
+    await cluster.reconcile_pool()
+    status = await cluster.status_of()
+    assert (status["phase"], status["capacity"]["total"]) == ("Ready", 2)
+
+
+async def test_a_condition_of_somebody_else_stays_and_causes_no_writes(cluster: Cluster):
+    await cluster.reconcile_pool()
+    foreign = {
+        "type": "Audited",
+        "status": "True",
+        "reason": "Checked",
+        "message": "",
+        "lastTransitionTime": "2025-01-01T00:00:00Z",
+    }
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": "whole"},
+        "status": {"conditions": [foreign]},
+    }
+    await cluster.client.apply(GPU_POOLS, body, field_manager="auditor", subresource="status")
+    await cluster.observe()
+    cluster.writes()
+    await cluster.reconcile_pool()
+    assert cluster.writes() == []
+    take_hold(cluster.books, a_demand(1))
+    await cluster.reconcile_pool()
+    types = {one["type"] for one in (await cluster.status_of())["conditions"]}
+    assert types == {"Audited", "Ready"}
+
+
+async def test_a_pool_that_was_deleted_meanwhile_is_no_failure(cluster: Cluster):
+    await cluster.client.delete(GPU_POOLS, "whole")
+    await cluster.reconcile_pool()
+    with pytest.raises(KubeError, match="not found"):
+        await cluster.status_of()
+
+
+@pytest.mark.parametrize(("code", "error"), [(409, Conflict), (500, ServerError)])
+async def test_a_refused_write_raises_and_the_next_attempt_succeeds(
+    cluster: Cluster, code: int, error: type[KubeError]
+):
+    cluster.api.faults.fail("PATCH", STATUS_PATH, code)
+    with pytest.raises(error):
+        await cluster.reconcile_pool()
+    await cluster.reconcile_pool()
+    assert (await cluster.status_of())["phase"] == "Ready"
+
+
+async def test_a_write_whose_answer_was_lost_is_made_again_and_then_no_more(cluster: Cluster):
+    cluster.api.faults.reset_after("PATCH", STATUS_PATH)
+    with pytest.raises(KubeError):
+        await cluster.reconcile_pool()
+    await cluster.reconcile_pool()
+    await cluster.observe()
+    cluster.writes()
+    await cluster.reconcile_pool()
+    assert cluster.writes() == []
+
+
+async def test_only_our_field_manager_owns_what_we_write(cluster: Cluster):
+    await cluster.reconcile_pool()
+    seen = await cluster.client.get(GPU_POOLS, dict[str, Any], "whole")
+    managers = {
+        one["manager"]
+        for one in seen["metadata"]["managedFields"]
+        if one.get("subresource") == "status"
+    }
+    assert managers == {FIELD_MANAGER}
+
+
+async def test_the_gauges_follow_the_pool_and_go_with_it(cluster: Cluster):
+    await cluster.reconcile_pool()
+    assert [gauge(name) for name in GAUGES] == [2, 0, 0, 2, 0]
+    await cluster.client.delete(GPU_POOLS, "whole")
+    await cluster.observe()
+    await cluster.reconcile_pool()
+    assert [gauge(name) for name in GAUGES] == [None] * 5
+    await cluster.reconcile_pool()
+
+
+async def test_the_gauges_are_right_though_the_api_server_takes_no_write(cluster: Cluster):
+    cluster.api.faults.fail("PATCH", STATUS_PATH, 403)
+    with pytest.raises(KubeError):
+        await cluster.reconcile_pool()
+    assert gauge("gpupool_capacity_total") == 2

@@ -1,0 +1,190 @@
+"""Settings from flags, the environment and a file: which one wins, and what is refused, by name."""
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from server.cli import MISUSED, OK, run
+from server.settings import BadSettings, Settings, load_settings
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("GPU_CONTROL_PLANE_")]:
+        monkeypatch.delenv(name)
+
+
+def a_file(tmp_path: Path, content: object) -> Path:
+    file = tmp_path / "settings.yaml"
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return file
+
+
+def test_defaults_are_usable() -> None:
+    settings = load_settings([], None)
+    assert settings.listen.port == 8443
+    assert settings.leadership.enabled
+    assert settings.extender.client_names == ("gpu-scheduler",)
+
+
+def test_file_wins_over_defaults_environment_over_the_file_flags_over_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = a_file(tmp_path, {"listen": {"host": "::1", "port": 1001}, "drain_s": 1, "service": "f"})
+    monkeypatch.setenv("GPU_CONTROL_PLANE_LISTEN__PORT", "1002")
+    monkeypatch.setenv("GPU_CONTROL_PLANE_DRAIN_S", "2")
+    settings = load_settings(["--drain_s", "3"], file)
+    assert (settings.service, settings.listen.host) == ("f", "::1")
+    assert settings.listen.port == 1002
+    assert settings.drain_s == 3
+
+
+def test_lists_can_be_given_by_every_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = a_file(tmp_path, {"tls": {"dns_names": ["a.example"]}})
+    assert load_settings([], file).tls.dns_names == ("a.example",)
+    monkeypatch.setenv("GPU_CONTROL_PLANE_TLS__DNS_NAMES", '["b.example"]')
+    assert load_settings([], file).tls.dns_names == ("b.example",)
+    flags = ["--tls.dns_names", "c.example,d.example"]
+    assert load_settings(flags, file).tls.dns_names == ("c.example", "d.example")
+
+
+def test_scheduler_name_can_be_switched_off() -> None:
+    assert not load_settings(["--scheduler_name", ""], None).scheduler_name
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param({"lissten": {}}, "lissten: Extra inputs are not permitted", id="unknown"),
+        pytest.param(
+            {"listen": {"prot": 1}}, "listen.prot: Extra inputs are not permitted", id="nested"
+        ),
+        pytest.param(
+            {"listen": {"port": 0}}, "listen.port: Input should be greater than", id="too small"
+        ),
+        pytest.param(
+            {"listen": {"port": "https"}}, "listen.port: Input should be a valid int", id="type"
+        ),
+        pytest.param({"drain_s": -1}, "drain_s: Input should be greater than", id="negative"),
+        pytest.param(
+            {"log_level": "loud"},
+            "log_level: Input should be 'debug', 'info', 'warning' or 'error'",
+            id="not a level",
+        ),
+        pytest.param({"tls": {"source": "Files"}}, "tls.source Files needs", id="no directory"),
+        pytest.param(
+            {"tls": {"ip_addresses": ["localhost"]}},
+            "tls.ip_addresses.0: Value error, 'localhost' does not appear to be an IP",
+            id="not an address",
+        ),
+        pytest.param(
+            {"tls": {"dns_names": ["no name"]}},
+            "tls.dns_names.0: Value error, 'no name' is no lower-case DNS name",
+            id="not a name",
+        ),
+        pytest.param(
+            {"leadership": {"retry_s": 6}},
+            "leadership needs 2 * retry_s < renew_deadline_s < duration_s",
+            id="no second chance to renew",
+        ),
+        pytest.param([1], "holds no mapping of settings", id="a list"),
+        pytest.param("listen: [", "is not YAML", id="broken YAML"),
+    ],
+)
+def test_unusable_file_is_refused_by_name(tmp_path: Path, content: object, complaint: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        load_settings([], a_file(tmp_path, content))
+    assert complaint in str(caught.value)
+
+
+def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
+    file = a_file(tmp_path, {"listen": {"port": 0}, "drain_s": -1, "extra": 1})
+    with pytest.raises(BadSettings) as caught:
+        load_settings([], file)
+    assert all(name in str(caught.value) for name in ("listen.port", "drain_s", "extra"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "complaint"),
+    [
+        pytest.param("GPU_CONTROL_PLANE_LISTEN__PORT", "x", "listen.port", id="type"),
+        pytest.param("GPU_CONTROL_PLANE_LISTEN__PROT", "1", "listen.prot", id="unknown, nested"),
+        pytest.param("GPU_CONTROL_PLANE_LISTEN", "{", "listen", id="broken JSON"),
+    ],
+)
+def test_unusable_environment_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, complaint: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadSettings) as caught:
+        load_settings([], None)
+    assert complaint in str(caught.value)
+
+
+def test_variables_that_kubernetes_makes_of_our_service_do_no_harm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = load_settings([], None).model_dump()
+    monkeypatch.setenv("GPU_CONTROL_PLANE_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("GPU_CONTROL_PLANE_SERVICE_PORT", "443")
+    monkeypatch.setenv("GPU_CONTROL_PLANE_PORT", "tcp://10.0.0.1:443")
+    monkeypatch.setenv("GPU_CONTROL_PLANE_PORT_443_TCP_ADDR", "10.0.0.1")
+    assert load_settings([], None).model_dump() == before
+
+
+def test_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match=r"missing\.yaml cannot be read: No such file"):
+        load_settings([], tmp_path / "missing.yaml")
+
+
+def test_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert load_settings([], a_file(tmp_path, "")).model_dump() == Settings().model_dump()
+
+
+def test_shown_settings_can_be_loaded_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = [
+        *("--listen.port", "9443", "--kubeconfig", "/etc/kubeconfig", "--scheduler_name", ""),
+        *("--tls.ip_addresses", "10.0.0.1,::1", "--extender.token_file", "/etc/token"),
+    ]
+    assert run(["serve", "--show-settings", *flags]) == OK
+    shown = capsys.readouterr().out
+    again = load_settings([], a_file(tmp_path, shown))
+    assert again.model_dump() == load_settings(flags, None).model_dump()
+    assert again.listen.port == 9443
+
+
+def test_shown_settings_hold_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("sesame")
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("users: [{name: u, user: {token: sesame}}]")
+    flags = ["--extender.token_file", str(token), "--kubeconfig", str(kubeconfig)]
+    assert run(["serve", "--show-settings", *flags]) == OK
+    shown = capsys.readouterr().out
+    assert str(token) in shown
+    assert "sesame" not in shown
+
+
+def test_wrong_settings_end_the_command_with_a_line_and_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = a_file(tmp_path, {"lissten": {}})
+    assert run(["serve", "--settings", str(file)]) == MISUSED
+    assert capsys.readouterr().err == (
+        "gpu-control-plane: lissten: Extra inputs are not permitted\n"
+    )
+
+
+def test_unknown_flag_ends_the_command_with_its_name_and_status_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run(["serve", "--listen.prot", "1"])
+    assert ended.value.code == MISUSED
+    assert "unrecognized arguments: --listen.prot" in capsys.readouterr().err
