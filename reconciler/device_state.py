@@ -29,7 +29,7 @@ def state_of(entry: "DeviceEntry") -> Reported:
     units = DeviceUnits(
         capacity=entry.layout.count, reserved=reserved, allocated=entry.observed.bit_count()
     )
-    if entry.facts.is_faulted:
+    if not entry.is_usable:
         return Reported(DeviceState.FAULTED, units)
     if entry.facts.pool is None:
         return Reported(DeviceState.UNASSIGNED, units)

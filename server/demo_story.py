@@ -293,7 +293,15 @@ class Story:
         self._say(f"  ✓ {claim}")
 
     def _say_deep(self, text: str) -> None:
-        self._say(textwrap.fill(text, LINE, initial_indent=DEEP, subsequent_indent=DEEP))
+        self._say(
+            textwrap.fill(
+                text,
+                LINE,
+                initial_indent=DEEP,
+                subsequent_indent=DEEP,
+                break_on_hyphens=False,
+            )
+        )
 
     def _title(self, text: str) -> None:
         self._say(f"\n── {text}")
