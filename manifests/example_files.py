@@ -9,12 +9,13 @@ _DIRECTORY = importlib.resources.files("manifests") / "examples"
 
 
 def example_names() -> list[str]:
-    """Return the names of the examples, sorted."""
-    return sorted(
+    """Return the names of the examples in the order in which they can be applied: pools first."""
+    names = (
         entry.name.removesuffix(".yaml")
         for entry in _DIRECTORY.iterdir()
         if entry.name.endswith(".yaml")
     )
+    return sorted(names, key=lambda name: (not name.startswith("pool-"), name))
 
 
 def example_text(name: str) -> str:

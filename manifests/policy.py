@@ -71,7 +71,7 @@ _VALIDATIONS: Final = (
             " ? 'no pod of namespace ' + request.namespace + ' can ask for a GPU pool:"
             " create it in another namespace'"
             " : 'the pod asks for a GPU pool and did not pass the GPU control plane;"
-            f" is the webhook configuration {constants.MUTATING_CONFIGURATION} in place?'"
+            f" is the webhook configuration {constants.MUTATING_CONFIGURATION} in place, and the last to add the resource?'"
         ),
         "reason": "Forbidden",
     },

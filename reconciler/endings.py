@@ -51,15 +51,16 @@ class Endings:
         )
         if ended.end is End.EXPIRED:
             units = reservation.demand.units
-            held = f"{units} unit{'s' if units > 1 else ''} on node {reservation.node}"
+            unit, are = ("unit", "is") if units == 1 else ("units", "are")
+            held = f"{units} {unit} on node {reservation.node}"
             self._events.warn_pool(
                 reservation,
                 EventReason.RESERVATION_EXPIRED,
-                f"{held}, held for pod {reservation.pod}, are free again: it was not bound in time",
+                f"{held}, held for pod {reservation.pod}, {are} free again: it was not bound in time",
             )
             self._events.warn_pod(
                 reservation,
                 EventReason.RESERVATION_EXPIRED,
-                f"{held} of GPU pool {reservation.pool} are no longer held for this pod; "
+                f"{held} of GPU pool {reservation.pool} {are} no longer held for this pod; "
                 "it is scheduled when units are free",
             )

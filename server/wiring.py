@@ -54,7 +54,7 @@ from server.collector import calm_collector
 from server.listening import Port
 from server.readiness import Readiness
 from server.serving import Certificates
-from server.tasks import Stopped, TaskEnded, forever
+from server.tasks import Stopped, forever
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ FLUSH_EVENTS_S: Final = 2.0
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
+
+
+class _LeaseLost(Exception):  # noqa: N818  # it is named for what happened
+    """Another replica may lead from now on."""
 
 
 @final
@@ -124,6 +128,7 @@ class ControlPlane:
             ),
             identity=identity,
         )
+        self._lease_lost = asyncio.Event()
         self._add_checks()
 
     def build_app(self) -> "web.Application":
@@ -147,24 +152,37 @@ class ControlPlane:
                 await informer.synced.wait()
         await pods.run()
 
-    async def stand_for_election(self, on_lost: "Callable[[], None]") -> NoReturn:
+    async def stand_for_election(self) -> NoReturn:
         """Try to lead from the moment this replica could serve."""
         await self.informers[PODS.plural].synced.wait()
-        await self.election.run(lambda: None, on_lost)
+        await self.election.run(self._lease_lost.clear, self._lease_lost.set)
 
     async def act(self) -> NoReturn:
-        """Run what writes, from the moment this replica may answer for the cluster."""
+        """Write what leaders write, whenever this replica may answer for the cluster.
+
+        Without the Lease it stands by: unready, its watches and books kept up to date. An API server
+        that cannot be reached costs the Lease too, and must not cost the process.
+        """
         await self.informers[PODS.plural].synced.wait()
         calm_collector()
-        if self.settings.leadership.enabled:
-            await self.election.leading.wait()
-        self.announcing.is_leading = True
-        _log.info(
-            "serving",
-            pools=len(self.catalog.pools),
-            devices=sum(1 for _ in self.books.index.devices()),
-            reservations=len(self.books.ledger),
-        )
+        while True:
+            if self.settings.leadership.enabled:
+                await self.election.leading.wait()
+            self.announcing.is_leading = True
+            _log.info(
+                "serving",
+                pools=len(self.catalog.pools),
+                devices=sum(1 for _ in self.books.index.devices()),
+                reservations=len(self.books.ledger),
+            )
+            try:
+                await self._act_while_leading()
+            except* _LeaseLost:
+                _log.warning("lease lost: standing by, another replica may lead")
+            finally:
+                self.announcing.is_leading = False
+
+    async def _act_while_leading(self) -> None:
         index = self.books.index
         pools = Controller(
             "pool.status",
@@ -197,7 +215,8 @@ class ControlPlane:
                 ("binding.settling", Settling(self.scheduling).run()),
             ):
                 group.create_task(forever(name, work), name=name)
-        raise AssertionError("a task group of endless tasks ended")
+            await self._lease_lost.wait()
+            raise _LeaseLost
 
     def _build_informers(self) -> dict[str, Informer[Any]]:
         index, clock = self.books.index, self.clock
@@ -262,7 +281,6 @@ async def serve(settings: "Settings") -> None:
 
 
 async def _run(plane: ControlPlane, port: Port) -> None:
-    lost = asyncio.Event()
     async with asyncio.TaskGroup() as group:
 
         def spawn(name: str, work: "Awaitable[object]") -> None:
@@ -275,24 +293,20 @@ async def _run(plane: ControlPlane, port: Port) -> None:
         spawn("certificates", plane.certificates.run())
         spawn("events", plane.recorder.run())
         if plane.settings.leadership.enabled:
-            spawn("leadership", plane.stand_for_election(lost.set))
+            spawn("leadership", plane.stand_for_election())
         spawn("acting", plane.act())
-        group.create_task(_stop_when_told(plane, port, lost), name="shutdown")
+        group.create_task(_stop_when_told(plane, port), name="shutdown")
 
 
-async def _stop_when_told(plane: ControlPlane, port: Port, lost: asyncio.Event) -> NoReturn:
-    """Wait for a signal or the loss of the Lease, then drain and end the task group."""
+async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
+    """Wait for a signal, then drain and end the task group."""
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
         loop.add_signal_handler(number, asked.set)
     try:
-        await _first_of(asked, lost)
+        await asked.wait()
         plane.readiness.is_stopping = True
-        if not asked.is_set():
-            # A replica that lost its Lease holds books that another one is writing now: start anew.
-            _log.error("lease lost: another replica may lead, so this process ends")
-            raise TaskEnded("the Lease was lost")
         _log.info("draining", for_s=plane.settings.drain_s)
         await asyncio.sleep(plane.settings.drain_s)
         await port.close()
@@ -301,14 +315,6 @@ async def _stop_when_told(plane: ControlPlane, port: Port, lost: asyncio.Event) 
         for number in _STOPPING:
             loop.remove_signal_handler(number)
     raise Stopped
-
-
-async def _first_of(*events: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as group:
-        waits = [group.create_task(event.wait()) for event in events]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
 
 
 def _new_id() -> ReservationId:

@@ -115,6 +115,8 @@ class Cluster:
     async def add_node(self, name: str = "n1", **labels: str) -> None:
         meta = {"name": name, "labels": labels}
         await self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        # What the node controller does once the kubelet is up: the API server taints every new node.
+        await self.client.merge_patch(NODES, {"spec": {"taints": None}}, name=name)
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         await self.client.merge_patch(NODES, {"status": ready}, name=name, subresource="status")
 

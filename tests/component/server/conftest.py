@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.running_server import Cluster, a_cluster
 from tests.support.served_app import TOKEN, ServedApp, TestAuthority, served_app
 
 
@@ -32,3 +33,11 @@ def scheduler(anonymous: ServedApp) -> ServedApp:
     """The same application, called by kube-scheduler with its certificate."""
     anonymous.pair = anonymous.authority.client("gpu-scheduler")
     return anonymous
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """An API server with everything installed, for `tests.support.running_server.a_server`."""
+    async with a_cluster(tmp_path) as cluster:
+        await cluster.install()
+        yield cluster

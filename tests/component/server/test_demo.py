@@ -1,20 +1,16 @@
-"""`gpu-control-plane demo` says what is true, and says so with its exit status when something is not."""
+"""`gpu-control-plane demo` says what is true, and its exit status says so when something is not."""
 
 import asyncio
 import sys
-from pathlib import Path
 
 import pytest
 
 from server.demo import show
-from server.demo_story import Story, Untrue
+from server.demo_cluster import SERVER_USER
+from server.demo_story import Story
+from simulator.apiserver.requestlog import Request
 
 WITHIN_S = 60
-
-
-async def _lose_a_card(story: Story) -> None:
-    """Take a card away between two chapters, so that the next ones tell what is not so."""
-    await story._cluster.client.delete(GPU_DEVICES, "n1-0000-17-00.0")
 
 
 async def test_the_demo_tells_its_story_and_ends_well():
@@ -28,3 +24,32 @@ async def test_the_demo_tells_its_story_and_ends_well():
     assert "✓ 6 pods were bound, each with exactly one write to the API server" in text
     assert "  train-2         n2          GPU-n2-0 … GPU-n2-7 (8)\n" in text
     assert text.endswith("\nEvery claim above was checked.\n")
+
+
+async def _write_twice(story: Story) -> None:
+    """Make the server look as if it had written to a pod beside its binding."""
+    path = "/api/v1/namespaces/default/pods/train"
+    story._cluster.api.requests.append(Request(method="PATCH", path=path, user=SERVER_USER))
+
+
+async def _kill_the_server(story: Story) -> None:
+    story._cluster._process.kill()
+    await story._cluster._process.wait()
+
+
+async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):
+    status = await show(None, (Story.introduce, _write_twice, Story.accounts))
+    told = capsys.readouterr().out
+    assert status == 1
+    claim = "0 pods were bound, each with exactly one write to the API server"
+    assert f"\nNOT TRUE: {claim}\nThe server's last words:\n" in told
+    assert "Every claim above was checked." not in told
+
+
+async def test_a_server_that_dies_fails_the_demo_in_words(capsys: pytest.CaptureFixture[str]):
+    status = await show(None, (_kill_the_server, Story.introduce))
+    told = capsys.readouterr().out
+    assert status == 1
+    assert "\nBROKEN: " in told
+    assert 'failed calling webhook "gpupools.gpu.deckhouse.io"' in told
+    assert "Traceback" not in told

@@ -85,6 +85,6 @@ def test_text_keeps_its_comments():
 
 def test_unknown_example_is_named_with_those_that_exist():
     with pytest.raises(
-        ValueError, match="there is no example 'x'; there are deployment, gpudevice"
+        ValueError, match="there is no example 'x'; there are pool-mig, pool-time-slices"
     ):
         load_example("x")

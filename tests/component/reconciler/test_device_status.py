@@ -1,0 +1,181 @@
+"""State and units of a device: what they say, when they are written, and when they are left alone."""
+
+from typing import Any
+
+import pytest
+
+from api.gpudevice import DeviceState, DeviceUnits
+from api.names import IGNORE_LABEL, DeviceName
+from kube.errors import Conflict, KubeError, NotFound, ServerError
+from kube.resources import GPU_DEVICES, GPU_POOLS
+from reconciler.device_state import FIELD_MANAGER
+from reconciler.devices import ObservedDevice, Reported
+from tests.component.reconciler.cluster import Cluster
+from tests.support.books import a_bound_pod, take_hold
+from tests.support.builders import a_demand
+
+STATUS_PATH = "/gpudevices/n1-0/status$"
+FAULT = [{"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}]
+
+
+def shown(device: dict[str, Any]) -> tuple[str, int, int, int]:
+    """State, and units: capacity, reserved, allocated."""
+    units = device["units"]
+    return device["state"], units["capacity"], units["reserved"], units["allocated"]
+
+
+async def settled(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, int]:
+    """Reconcile, let the watch catch up, and return what the API server shows."""
+    await cluster.reconcile_device(name)
+    await cluster.observe()
+    return shown(await cluster.device(name))
+
+
+async def test_a_card_goes_from_unassigned_over_assigned_and_reserved_to_allocated_and_back(
+    cluster: Cluster,
+):
+    """Defect 1: a fresh device gets as far as serving a pod, with nothing configured."""
+    await cluster.report(poolRef=None)
+    await cluster.observe()
+    assert await settled(cluster) == ("Unassigned", 0, 0, 0)
+    await cluster.report(poolRef={"name": "whole"})
+    await cluster.observe()
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    take_hold(cluster.books, a_demand(1))
+    assert await settled(cluster) == ("Reserved", 1, 1, 0)
+    cluster.books.withdraw(next(iter(cluster.books.ledger.all())).id)
+    pod = a_bound_pod("b", "GPU-n1-0")
+    cluster.pods.upsert(pod)
+    await cluster.reconcile_device()
+    assert shown(await cluster.device()) == ("Assigned", 1, 0, 1)
+    cluster.pods.discard(pod)
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+
+
+async def test_a_fault_shows_whatever_is_held_and_goes_again(cluster: Cluster):
+    take_hold(cluster.books, a_demand(2))
+    await cluster.report(conditions=FAULT)
+    await cluster.observe()
+    assert await settled(cluster) == ("Faulted", 1, 1, 0)
+    await cluster.report(conditions=[{**FAULT[0], "status": "True"}])
+    await cluster.observe()
+    assert await settled(cluster) == ("Reserved", 1, 1, 0)
+
+
+async def test_an_ignored_card_is_in_no_pool(cluster: Cluster):
+    patch = {"metadata": {"labels": {IGNORE_LABEL: "true"}}}
+    await cluster.client.merge_patch(GPU_DEVICES, patch, name="n1-0")
+    await cluster.observe()
+    assert await settled(cluster) == ("Unassigned", 0, 0, 0)
+
+
+async def test_a_card_of_a_pool_that_is_gone_has_no_units(cluster: Cluster):
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+    await cluster.client.delete(GPU_POOLS, "whole")
+    await cluster.observe()
+    assert await settled(cluster) == ("Assigned", 0, 0, 0)
+
+
+async def test_time_slices_of_one_card_are_summed_up(cluster: Cluster):
+    await cluster.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 4})
+    await cluster.add_card("n1-2", pool="slices")
+    await cluster.observe()
+    take_hold(cluster.books, a_demand(1, pool="slices"))
+    cluster.pods.upsert(a_bound_pod("b", "GPU-n1-2::2", "GPU-n1-2::3", pool="slices"))
+    await cluster.reconcile_device("n1-2")
+    assert shown(await cluster.device("n1-2")) == ("Reserved", 4, 1, 2)
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: int):
+    """Defect 11."""
+    await cluster.reconcile_device()
+    assert cluster.writes() == [("PATCH", "/apis/gpu.deckhouse.io/v1alpha1/gpudevices/n1-0/status")]
+    await cluster.observe()
+    for _ in range(runs):
+        await cluster.reconcile_device()
+    assert cluster.writes() == []
+
+
+async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Cluster):
+    for _ in range(3):
+        await cluster.reconcile_device()
+    assert len(cluster.writes()) == 1
+
+
+async def test_a_process_that_starts_anew_writes_nothing(cluster: Cluster):
+    await cluster.reconcile_device()
+    restarted = Cluster(cluster.api, cluster.client)
+    await restarted.observe()
+    cluster.writes()
+    await restarted.reconcile_device()
+    assert cluster.writes() == []
+
+
+async def test_what_the_inventory_reports_is_left_alone(cluster: Cluster):
+    await cluster.report(product="NVIDIA-H200", memoryMiB=143771)
+    await cluster.reconcile_device()
+    device = await cluster.device()
+    assert (device["product"], device["memoryMiB"], device["uuid"]) == (
+        "NVIDIA-H200",
+        143771,
+        "GPU-n1-0",
+    )
+    assert device["poolRef"] == {"name": "whole"}
+
+
+async def test_a_state_that_somebody_spoiled_is_put_right(cluster: Cluster):
+    await settled(cluster)
+    cluster.books.index.take_changes()
+    await cluster.report(state="Faulted", units={"capacity": 9})
+    await cluster.observe()
+    assert "n1-0" in cluster.books.index.take_changes().devices
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+
+
+async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is_the_next(
+    cluster: Cluster,
+):
+    """The watch shows our writes one by one; in between nothing may be taken for settled."""
+    await settled(cluster)
+    cluster.books.index.take_changes()
+    entry = cluster.books.index.device(DeviceName("n1-0"))
+    assert entry is not None
+    late = Reported(DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
+    cluster.devices.upsert(ObservedDevice(entry.facts, late))
+    assert cluster.books.index.take_changes().devices == {"n1-0"}
+    await cluster.observe()
+    assert cluster.books.index.take_changes().devices == {"n1-0"}
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+
+
+async def test_a_device_that_was_deleted_meanwhile_is_no_failure_and_not_made_anew(
+    cluster: Cluster,
+):
+    await cluster.client.delete(GPU_DEVICES, "n1-0")
+    await cluster.reconcile_device()
+    with pytest.raises(NotFound):
+        await cluster.device()
+
+
+async def test_a_device_that_is_not_known_is_left_alone(cluster: Cluster):
+    await cluster.reconcile_device("n9-0")
+    assert cluster.writes() == []
+
+
+@pytest.mark.parametrize(("code", "error"), [(409, Conflict), (500, ServerError)])
+async def test_a_refused_write_raises_and_the_next_attempt_succeeds(
+    cluster: Cluster, code: int, error: type[KubeError]
+):
+    cluster.api.faults.fail("PATCH", STATUS_PATH, code)
+    with pytest.raises(error):
+        await cluster.reconcile_device()
+    assert await settled(cluster) == ("Assigned", 1, 0, 0)
+
+
+async def test_only_state_and_units_are_ours(cluster: Cluster):
+    await cluster.reconcile_device()
+    seen = await cluster.client.get(GPU_DEVICES, dict[str, Any], "n1-0")
+    (ours,) = [one for one in seen["metadata"]["managedFields"] if one["manager"] == FIELD_MANAGER]
+    assert ours["subresource"] == "status"
+    assert ours["fieldsV1"]["f:status"].keys() == {"f:state", "f:units"}

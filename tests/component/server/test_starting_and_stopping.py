@@ -1,0 +1,181 @@
+"""`serve` from its start to its end: order, readiness, leading, and how it stops."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from kube.resources import PODS
+from manifests import constants
+from server.listening import CannotListen
+from tests.support.polling import until, until_async
+from tests.support.running_server import Cluster, RunningServer, a_server
+from tests.support.scheduling import a_wire_pod, binding_args, extender_args
+
+
+async def holds(server: RunningServer, check: str) -> bool:
+    return bool((await server.checks()).get(check))
+
+
+async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
+    cluster: Cluster,
+) -> None:
+    """defect 21: a replica was ready before its caches were synced."""
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        assert await server.checks() == {
+            "gpupools synced": True,
+            "gpudevices synced": True,
+            "nodes synced": True,
+            "namespaces synced": True,
+            "pods synced": True,
+            "certificate loaded": True,
+            "leading": True,
+        }
+        assert await cluster.lease_holder()
+
+
+async def test_pods_are_listed_after_everything_that_their_holds_refer_to(
+    cluster: Cluster,
+) -> None:
+    async with a_server(cluster) as server:
+        await server.until_ready()
+    lists = [
+        request.path.rsplit("/", maxsplit=1)[-1]
+        for request in cluster.api.requests
+        if request.method == "GET" and "/namespaces/" not in request.path
+    ]
+    before_pods = lists[: lists.index("pods")]
+    assert set(before_pods) >= {"gpupools", "gpudevices", "nodes", "namespaces"}
+
+
+async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_missing(
+    cluster: Cluster,
+) -> None:
+    """defect 21."""
+    cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
+    async with a_server(cluster) as server:
+        await until_async(lambda: holds(server, "gpudevices synced"))
+        checks = await server.checks()
+        assert (checks["nodes synced"], checks["pods synced"]) == (False, False)
+        assert not await server.is_ready()
+        assert (await server.get(constants.LIVENESS_PATH))[0] == 200
+        assert not any("leases" in request.path for request in cluster.api.requests)
+
+
+async def test_server_that_is_not_ready_has_kube_scheduler_wait(cluster: Cluster) -> None:
+    cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
+    async with a_server(cluster) as server:
+        await until_async(lambda: holds(server, "certificate loaded"))
+        status, text = await server.call(
+            "POST", constants.FILTER_PATH, extender_args(a_wire_pod(whole=1), "n1")
+        )
+        assert status == 200
+        assert "gpu-control-plane is not ready: its caches are not synced" in text
+
+
+async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
+    cluster: Cluster,
+) -> None:
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        server.stop()
+        await until(lambda: server.is_over)
+        assert server.ended is None
+        assert await cluster.lease_holder() == ""
+        assert (await server.get(constants.LIVENESS_PATH))[0] == 0
+
+
+async def test_draining_server_is_unready_and_still_answers(cluster: Cluster) -> None:
+    async with a_server(cluster, drain_s=0.5) as server:
+        await server.until_ready()
+        server.stop()
+        await until_async(lambda: holds_not_ready(server))
+        question = extender_args(a_wire_pod(), "n1")
+        status, text = await server.call("POST", constants.FILTER_PATH, question)
+        assert (status, '"NodeNames":["n1"]' in text) == (200, True)
+        assert await cluster.lease_holder()
+        await until(lambda: server.is_over)
+        assert server.ended is None
+
+
+async def holds_not_ready(server: RunningServer) -> bool:
+    status, report = await server.get(constants.READINESS_PATH)
+    return status == 503 and "[-] stopping" in report
+
+
+async def test_request_under_way_is_finished_before_the_end(cluster: Cluster) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}
+    await cluster.client.create(PODS, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    uid = (await cluster.stored_pod("p")).metadata.uid
+    cluster.api.faults.delay("POST", "/binding$", 0.5)
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        await server.call(
+            "POST",
+            constants.FILTER_PATH,
+            extender_args({**a_wire_pod(), "metadata": {"name": "p", "uid": uid}}, "n1"),
+        )
+        async with asyncio.TaskGroup() as group:
+            bind = group.create_task(
+                server.call("POST", constants.BIND_PATH, binding_args("p", PodUID=uid))
+            )
+            await until(lambda: any("/binding" in each.path for each in cluster.api.requests))
+            server.stop()
+        assert bind.result() == (200, '{"Error":""}')
+        await until(lambda: server.is_over)
+        assert server.ended is None
+        assert (await cluster.stored_pod("p")).spec.node_name == "n1"
+
+
+async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_free(
+    cluster: Cluster,
+) -> None:
+    await cluster.give_lease_to("another-replica", duration_s=60)
+    async with a_server(cluster) as server:
+        await until_async(lambda: holds(server, "pods synced"))
+        await until_async(lambda: holds(server, "certificate loaded"))
+        assert (await server.checks())["leading"] is False
+        assert not await server.is_ready()
+        await cluster.give_lease_to("")
+        await server.until_ready()
+
+
+async def test_server_whose_lease_was_taken_ends_with_a_failure(cluster: Cluster) -> None:
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        with capture_logs() as logs:
+            await cluster.give_lease_to("another-replica", duration_s=60)
+            await until(lambda: server.is_over)
+    assert isinstance(server.ended, ExceptionGroup)
+    assert "lease lost: another replica may lead, so this process ends" in {
+        log["event"] for log in logs if log["log_level"] == "error"
+    }
+    assert await cluster.lease_holder() == "another-replica"
+
+
+async def test_server_without_leader_election_touches_no_lease(cluster: Cluster) -> None:
+    async with a_server(cluster, leadership={"enabled": False}) as server:
+        await server.until_ready()
+        assert "leading" not in await server.checks()
+    assert not any("leases" in request.path for request in cluster.api.requests)
+
+
+async def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
+    async with a_server(cluster) as first:
+        port = int(first.url.rsplit(":", maxsplit=1)[1])
+        await first.until_ready()
+        async with a_server(cluster, port=port) as second:
+            await until(lambda: second.is_over)
+    assert isinstance(second.ended, CannotListen)
+    assert str(second.ended).startswith(f"cannot listen on 127.0.0.1:{port}: ")
+
+
+async def test_steady_server_writes_nothing_but_its_lease(cluster: Cluster) -> None:
+    """defect 11: objects were written in every round."""
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        await cluster.settled()
+        cluster.api.requests.clear()
+        await until(lambda: len(cluster.api.requests.writes(path="/leases/")) >= 4)
+        assert [w.path for w in cluster.api.requests.writes() if "/leases/" not in w.path] == []

@@ -1,0 +1,258 @@
+"""The whole server as `serve` runs it, in this process, against the in-memory API server.
+
+Installed as an operator does it: CRDs, namespace, webhook configurations. Times are short; what has to
+be waited for is asked for until it holds.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yaml
+
+from api.core import Pod
+from certs.bundle import Bundle
+from certs.tls import client_context
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.errors import KubeError
+from kube.leases import Lease
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from manifests import constants
+from manifests.crds import build_crds
+from manifests.webhooks import (
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from server.settings import Settings
+from server.wiring import serve
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.apiserver.webhooks import User
+from simulator.conditions import evaluate
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until_async
+
+ADMIN_TOKEN = "admin"
+SERVER_TOKEN = "server"
+SERVER_USER = constants.service_account_username(constants.DEFAULT_NAMESPACE)
+RENEW_DEADLINE_S = 1.0
+
+
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes]
+
+
+class Cluster:
+    """An API server with our objects in it; `client` is the operator's."""
+
+    def __init__(self, api: InMemoryApiServer, client: KubeClient, folder: Path) -> None:
+        self.api = api
+        self.client = client
+        self.folder = folder
+
+    async def install(self, server_url: str = "https://127.0.0.1:1") -> None:
+        namespace = {"metadata": {"name": constants.DEFAULT_NAMESPACE}}
+        await self.client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace}
+        )
+        for crd in build_crds():
+            await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        settings = WebhookSettings(client=UrlClient(base_url=server_url))
+        await self.client.create(
+            MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
+        )
+        await self.client.create(
+            VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
+        )
+
+    async def bundle(self) -> Bundle:
+        secret = await self.client.get(
+            SECRETS, _Secret, constants.SERVING_SECRET, namespace=constants.DEFAULT_NAMESPACE
+        )
+        return Bundle.from_secret(secret.data)
+
+    async def lease_holder(self) -> str:
+        lease = await self.client.get(
+            LEASES, Lease, constants.LEASE_NAME, namespace=constants.DEFAULT_NAMESPACE
+        )
+        return lease.spec.holder_identity
+
+    async def give_lease_to(self, holder: str, *, duration_s: int = 1) -> None:
+        """Write another holder into the Lease, as another replica does."""
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {
+                "name": constants.LEASE_NAME,
+                "namespace": constants.DEFAULT_NAMESPACE,
+            },
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": duration_s},
+        }
+        await self.client.apply(LEASES, lease, field_manager="another-replica")
+
+    async def stored_pod(self, name: str) -> Pod:
+        return await self.client.get(PODS, Pod, name, namespace="default")
+
+    async def settled(self) -> None:
+        """Wait until nobody has written anything but Leases for a quarter of a second."""
+        quiet_for, before = 0, -1
+        while quiet_for < 5:
+            await asyncio.sleep(0.05)
+            now = sum("/leases" not in write.path for write in self.api.requests.writes())
+            quiet_for, before = (quiet_for + 1, now) if now == before else (0, now)
+
+    def kubeconfig(self) -> Path:
+        file = self.folder / "kubeconfig"
+        file.write_text(
+            yaml.safe_dump(
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "c", "cluster": {"server": self.api.url}}],
+                    "users": [{"name": "u", "user": {"token": SERVER_TOKEN}}],
+                    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                    "current-context": "x",
+                }
+            )
+        )
+        return file
+
+
+class RunningServer:
+    """One `serve`; `ended` holds what it raised, once it has ended with that."""
+
+    def __init__(self, cluster: Cluster, port: int, settings: Settings) -> None:
+        self.cluster = cluster
+        self.url = f"https://127.0.0.1:{port}"
+        self._settings = settings
+        self.ended: Exception | None = None
+        self.is_over = False
+
+    async def run(self) -> None:
+        try:
+            await serve(self._settings)
+        except Exception as error:  # noqa: BLE001  # the tests look at it
+            self.ended = error
+        finally:
+            self.is_over = True
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Return status and text; (0, error) where there is no answer."""
+        return await self.call("GET", path)
+
+    async def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
+        """Ask as kube-scheduler does, with its certificate."""
+        try:
+            bundle = await self.cluster.bundle()
+            context = client_context(bundle.trust_pem, bundle.client)
+            async with (
+                aiohttp.ClientSession() as session,
+                session.request(
+                    method,
+                    self.url + path,
+                    data=body,
+                    ssl=context,
+                    headers={"Content-Type": "application/json"},
+                ) as answer,
+            ):
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, KubeError) as error:
+            return 0, str(error)
+
+    async def is_ready(self) -> bool:
+        return (await self.get(constants.READINESS_PATH))[0] == 200
+
+    async def until_ready(self) -> None:
+        await until_async(self._is_ready_or_over)
+        assert not self.is_over, self.ended
+
+    async def _is_ready_or_over(self) -> bool:
+        return self.is_over or await self.is_ready()
+
+    async def checks(self) -> dict[str, bool]:
+        """Return what /readyz says of each check; none while it does not answer."""
+        _, report = await self.get(constants.READINESS_PATH)
+        lines = [line for line in report.splitlines() if line[:1] == "["]
+        return {line[4:]: line[1] == "+" for line in lines}
+
+    def stop(self) -> None:
+        """Ask it to stop, as the kubelet does."""
+        signal.raise_signal(signal.SIGTERM)
+
+    async def metric(self, name: str) -> str:
+        """Return the lines of a metric."""
+        _, text = await self.get(constants.METRICS_PATH)
+        return "\n".join(line for line in text.splitlines() if line.startswith(name))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:
+    fields: dict[str, Any] = {
+        "kubeconfig": cluster.kubeconfig(),
+        "listen": {"host": "127.0.0.1", "port": port},
+        "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 0.2},
+        "leadership": {"duration_s": 1.5, "renew_deadline_s": RENEW_DEADLINE_S, "retry_s": 0.1},
+        "drain_s": 0,
+        "api_timeout_s": 1.0,
+        **changes,
+    }
+    return Settings(**fields)
+
+
+@asynccontextmanager
+async def a_cluster(folder: Path) -> AsyncIterator[Cluster]:
+    clock = LoopClock()
+    api = InMemoryApiServer(
+        clock,
+        tokens={
+            ADMIN_TOKEN: User(name="kubernetes-admin", groups=("system:masters",)),
+            SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
+        },
+        match_condition=evaluate,
+    )
+    async with api, KubeClient(configuration_for(api.url, token=ADMIN_TOKEN), clock) as client:
+        yield Cluster(api, client, folder)
+
+
+@asynccontextmanager
+async def a_server(
+    cluster: Cluster, *, port: int | None = None, **changes: Any
+) -> AsyncIterator[RunningServer]:
+    """Run a server until the end of the block; it may end before."""
+    port = port or free_port()
+    server = RunningServer(cluster, port, settings_for(cluster, port, **changes))
+    thresholds = gc.get_threshold()
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(server.run())
+            try:
+                yield server
+            finally:
+                task.cancel()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -1,0 +1,159 @@
+"""The change pump: what changed reaches the controllers, and sums reach their gauges."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from api.gpupool import GPUPool
+from api.meta import ObjectMeta
+from api.names import PoolName, ReservationId
+from pool.catalog import Catalog
+from reconciler.changes import DEVICE_DELAY_S, GAUGES_EVERY, PERIOD_S, ChangePump
+from reconciler.runtime import Controller
+from telemetry.metrics import REGISTRY
+from tests.support.books import cards, some_books, take_hold
+from tests.support.builders import a_demand, a_device, a_node, a_pool, at
+from tests.support.loop_clock import LoopClock
+
+if TYPE_CHECKING:
+    from pool.model import Instant
+
+pytestmark = pytest.mark.looptime
+
+
+class Scene:
+    """Books with two cards, and controllers that note what they are given and when."""
+
+    def __init__(self) -> None:
+        self.books = some_books(a_pool(), devices=cards(2), nodes=("n1",))
+        self.catalog = Catalog()
+        self.catalog.pools[PoolName("whole")] = GPUPool(metadata=ObjectMeta(name="whole"))
+        self.seen: dict[str, list[tuple[float, str]]] = {"pools": [], "devices": [], "nodes": []}
+        self.controllers = {kind: self.controller(kind) for kind in self.seen}
+        controllers: Any = self.controllers
+        self.pump = ChangePump(self.books, self.catalog, self.now, **controllers)
+
+    def controller(self, kind: str) -> Controller[str]:
+        async def note(key: str) -> None:
+            self.seen[kind].append((asyncio.get_running_loop().time(), key))
+
+        return Controller(f"test.changes-{kind}", note, LoopClock())
+
+    def now(self) -> "Instant":
+        return at(asyncio.get_running_loop().time())
+
+    async def run(self, *steps: tuple[float, Any], until: float) -> None:
+        """Run the pump, and each step at its time."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one.run()) for one in self.controllers.values()]
+            tasks.append(group.create_task(self.pump.run()))
+            for when, step in steps:
+                await asyncio.sleep(when - asyncio.get_running_loop().time())
+                step()
+            await asyncio.sleep(until - asyncio.get_running_loop().time())
+            for task in tasks:
+                task.cancel()
+
+    def keys(self, kind: str, *, since: float = 0) -> list[str]:
+        return sorted(key for when, key in self.seen[kind] if when >= since)
+
+
+def sample(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
+
+
+async def test_everything_is_looked_at_once_at_the_start():
+    scene = Scene()
+    await scene.run(until=5)
+    assert scene.keys("pools") == ["whole"]
+    assert scene.keys("devices") == ["n1-0", "n1-1"]
+    assert scene.keys("nodes") == ["n1"]
+
+
+async def test_everything_is_looked_at_though_somebody_took_the_changes_before():
+    scene = Scene()
+    scene.books.index.take_changes()
+    await scene.run(until=5)
+    assert scene.keys("pools") == ["whole"]
+    assert scene.keys("devices") == ["n1-0", "n1-1"]
+
+
+async def test_without_changes_nothing_is_looked_at_again():
+    """Defect 11."""
+    scene = Scene()
+    await scene.run(until=600)
+    assert [len(seen) for seen in scene.seen.values()] == [1, 2, 1]
+
+
+async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
+    scene = Scene()
+    await scene.run((10.1, lambda: take_hold(scene.books, a_demand(1))), until=20)
+    (pool,) = [when for when, _ in scene.seen["pools"] if when > 10]
+    (device,) = [when for when, _ in scene.seen["devices"] if when > 10]
+    assert pool - 10.1 <= PERIOD_S
+    assert DEVICE_DELAY_S <= device - 10.1 <= DEVICE_DELAY_S + PERIOD_S
+
+
+async def test_changes_that_follow_each_other_look_at_the_device_once():
+    scene = Scene()
+
+    def hold() -> None:
+        take_hold(scene.books, a_demand(1))
+
+    def withdraw() -> None:
+        scene.books.withdraw(ReservationId("r"))
+
+    await scene.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
+    assert scene.keys("devices", since=10) == ["n1-0"]
+
+
+async def test_a_card_that_moves_reaches_both_nodes():
+    scene = Scene()
+
+    def move() -> None:
+        scene.books.index.replace_node(a_node("n2"))
+        scene.books.index.replace_device(a_device("n2", 0, name="n1-0"))
+
+    await scene.run((10, move), until=20)
+    assert scene.keys("nodes", since=10) == ["n1", "n2"]
+
+
+async def test_a_pool_that_is_gone_is_looked_at_once_more():
+    scene = Scene()
+
+    def drop() -> None:
+        del scene.catalog.pools[PoolName("whole")]
+        scene.books.index.discard_pool(PoolName("whole"))
+
+    await scene.run((10, drop), until=20)
+    assert scene.keys("pools", since=10) == ["whole"]
+    assert scene.keys("nodes", since=10) == ["n1"]
+
+
+async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_hold():
+    scene = Scene()
+    scene.books.index.replace_device(a_device("n1", 7, pool=None))
+    take_hold(scene.books, a_demand(1))
+    period = GAUGES_EVERY * PERIOD_S
+    await scene.run(until=2 * period + 0.1)
+    assert sample("gpu_device_reserved_total", pool="whole") == 1
+    assert sample("gpu_device_unassigned_total") == 1
+    assert sample("gpu_device_reservation_age_seconds", pool="whole") == pytest.approx(2 * period)
+    assert sample("gpu_index_generation") == scene.books.index.generation
+
+
+async def test_the_gauges_fall_to_zero_when_nothing_is_held_any_more():
+    scene = Scene()
+    reservation = take_hold(scene.books, a_demand(1))
+    await scene.run((1, lambda: scene.books.withdraw(reservation.id)), until=6)
+    assert sample("gpu_device_reserved_total", pool="whole") == 0
+    assert sample("gpu_device_reservation_age_seconds", pool="whole") == 0
+
+
+async def test_a_pool_that_is_gone_gets_no_gauges_though_its_cards_are_still_there():
+    scene = Scene()
+    scene.books.index.replace_device(a_device("n1", 8, pool="gone"))
+    await scene.run(until=6)
+    names = ("gpu_device_reserved_total", "gpu_device_reservation_age_seconds")
+    assert [sample(name, pool="gone") for name in names] == [None, None]
