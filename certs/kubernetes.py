@@ -29,13 +29,17 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from kube.resources import Resource
 
-RBAC: Final = (
+RBAC: Final = tuple(
     Rule(
         group="admissionregistration.k8s.io",
-        resources=("mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+        resources=(resource,),
         verbs=("get", "patch"),
-        names=(MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION),
-    ),
+        names=(name,),
+    )
+    for resource, name in (
+        ("mutatingwebhookconfigurations", MUTATING_CONFIGURATION),
+        ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
+    )
 )
 NAMESPACED_RBAC: Final = (Rule(resources=("secrets",), verbs=("create", "get", "patch")),)
 """Of the Secret in our own namespace; a create cannot be limited to a name."""

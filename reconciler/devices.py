@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pool.model import DeviceFacts
 
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpudevices",), verbs=("get", "list", "watch")),)
+RBAC: Final = (Rule(group=GROUP, resources=("gpudevices",), verbs=("list", "watch")),)
 
 
 @dataclass(frozen=True, slots=True)

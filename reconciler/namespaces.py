@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
 
 
-RBAC: Final = (Rule(resources=("namespaces",), verbs=("get", "list", "watch")),)
+RBAC: Final = (Rule(resources=("namespaces",), verbs=("list", "watch")),)
 
 
 @final

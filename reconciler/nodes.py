@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts
 
 
-RBAC: Final = (Rule(resources=("nodes",), verbs=("get", "list", "watch")),)
+RBAC: Final = (Rule(resources=("nodes",), verbs=("list", "watch")),)
 
 
 @final

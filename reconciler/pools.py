@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pool.index import DeviceIndex
 
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpupools",), verbs=("get", "list", "watch")),)
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools",), verbs=("list", "watch")),)
 
 
 @final

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from api.names import WOKEN_ANNOTATION
-from kube.errors import Conflict, KubeError, NotFound
+from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.rbac import Rule
 from telemetry.metrics import TASK_FAILURES
@@ -113,8 +113,8 @@ class Waking:
         patch = {"metadata": {"uid": pod.uid, "annotations": {WOKEN_ANNOTATION: stamp}}}
         try:
             await self._client.merge_patch(PODS, patch, name=pod.name, namespace=pod.namespace)
-        except (NotFound, Conflict):
-            # Gone, or another pod has its name by now.
+        except (NotFound, Invalid):
+            # Gone, or another pod has its name by now: a uid that differs is refused as immutable.
             return
         except KubeError as error:
             self._sleepers[pod.uid].give_back_touch()

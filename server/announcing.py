@@ -1,16 +1,17 @@
-"""Events about reservations, on the pool and on the pod, through the recorder."""
+"""Events about reservations and devices, on the pool and on the pod, through the recorder."""
 
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import API_VERSION
 from kube.events import Event, ObjectReference
 from manifests.rbac import Rule
+from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
     from kube.events import EventRecorder
     from pool.catalog import Catalog
+    from pool.model import PodFacts
     from pool.reservation import Reservation
-    from telemetry.reasons import EventReason
 
 ACTION: Final = "Reserving"
 
@@ -47,6 +48,18 @@ class ReservationEvents:
                 uid=reservation.uid,
             )
             self._emit(regarding, reason, note)
+
+    def warn_unaccounted(self, pod: "PodFacts", units: int) -> None:
+        """Put a warning on a pod that was bound past us."""
+        regarding = ObjectReference(
+            api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+        )
+        note = (
+            f"nobody knows which devices stand for {units} of its {pod.demand.resource}: it was not "
+            f"bound by the GPU control plane. Until it ends, node {pod.node} takes no pod of that "
+            "resource"
+        )
+        self._emit(regarding, EventReason.POD_UNACCOUNTED, note)
 
     def _emit(self, regarding: ObjectReference, reason: "EventReason", note: str) -> None:
         if self.is_leading:

@@ -220,6 +220,7 @@ class ControlPlane:
 
     def _build_informers(self) -> dict[str, Informer[Any]]:
         index, clock = self.books.index, self.clock
+        pods = PodFeed(self.books, clock.instant, self.announcing.warn_unaccounted)
 
         def informer(
             resource: "Resource",
@@ -238,7 +239,7 @@ class ControlPlane:
             ),
             (NODES, informer(NODES, Node, NodeFeed(index), project=node_facts)),
             (NAMESPACES, informer(NAMESPACES, Namespace, NamespaceFeed(self.catalog))),
-            (PODS, informer(PODS, Pod, PodFeed(self.books, clock.instant), project=pod_facts)),
+            (PODS, informer(PODS, Pod, pods, project=pod_facts)),
         )
         return {resource.plural: one for resource, one in informers}
 

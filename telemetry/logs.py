@@ -22,6 +22,8 @@ _LEVELS: Final = (
     logging.DEBUG,
 )
 
+_log = structlog.get_logger()
+
 
 def configure_logs(level: LogLevel) -> None:
     """Send structlog's and the standard library's records to standard error as JSON lines."""
@@ -62,4 +64,4 @@ class _Forwarding(logging.Handler):
             return
         # Libraries may have levels of their own; structlog knows these.
         level = next((one for one in _LEVELS if one <= record.levelno), logging.DEBUG)
-        structlog.get_logger(logger=record.name).log(level, message, exc_info=record.exc_info)
+        _log.log(level, message, logger=record.name, exc_info=record.exc_info)

@@ -5,11 +5,9 @@ be waited for is asked for until it holds.
 """
 
 import asyncio
-import contextlib
 import gc
-import json
-import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -68,15 +66,15 @@ class Cluster:
         self.api = api
         self.client = client
         self.folder = folder
+        self.port = free_port()
+        """Where the webhooks are called, and the first server listens."""
 
-    async def install(self, server_url: str = "https://127.0.0.1:1") -> None:
+    async def install(self) -> None:
         namespace = {"metadata": {"name": constants.DEFAULT_NAMESPACE}}
-        await self.client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace}
-        )
+        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
         for crd in build_crds():
             await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
-        settings = WebhookSettings(client=UrlClient(base_url=server_url))
+        settings = WebhookSettings(client=UrlClient(base_url=f"https://127.0.0.1:{self.port}"))
         await self.client.create(
             MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
         )
@@ -146,6 +144,7 @@ class RunningServer:
         self._settings = settings
         self.ended: Exception | None = None
         self.is_over = False
+        self._context: ssl.SSLContext | None = None
 
     async def run(self) -> None:
         try:
@@ -162,8 +161,7 @@ class RunningServer:
     async def call(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Ask as kube-scheduler does, with its certificate."""
         try:
-            bundle = await self.cluster.bundle()
-            context = client_context(bundle.trust_pem, bundle.client)
+            context = await self._tls()
             async with (
                 aiohttp.ClientSession() as session,
                 session.request(
@@ -177,6 +175,13 @@ class RunningServer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, KubeError) as error:
             return 0, str(error)
+
+    async def _tls(self) -> ssl.SSLContext:
+        """Return the scheduler's TLS; kept, so that it works while the API server is away."""
+        if self._context is None:
+            bundle = await self.cluster.bundle()
+            self._context = client_context(bundle.trust_pem, bundle.client)
+        return self._context
 
     async def is_ready(self) -> bool:
         return (await self.get(constants.READINESS_PATH))[0] == 200
@@ -193,10 +198,6 @@ class RunningServer:
         _, report = await self.get(constants.READINESS_PATH)
         lines = [line for line in report.splitlines() if line[:1] == "["]
         return {line[4:]: line[1] == "+" for line in lines}
-
-    def stop(self) -> None:
-        """Ask it to stop, as the kubelet does."""
-        signal.raise_signal(signal.SIGTERM)
 
     async def metric(self, name: str) -> str:
         """Return the lines of a metric."""
@@ -243,7 +244,7 @@ async def a_server(
     cluster: Cluster, *, port: int | None = None, **changes: Any
 ) -> AsyncIterator[RunningServer]:
     """Run a server until the end of the block; it may end before."""
-    port = port or free_port()
+    port = port or cluster.port
     server = RunningServer(cluster, port, settings_for(cluster, port, **changes))
     thresholds = gc.get_threshold()
     try:

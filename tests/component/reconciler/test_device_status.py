@@ -1,5 +1,6 @@
 """State and units of a device: what they say, when they are written, and when they are left alone."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -147,6 +148,23 @@ async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is
     await cluster.observe()
     assert cluster.books.index.take_changes().devices == {"n1-0"}
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
+
+
+@pytest.mark.looptime
+async def test_what_the_watch_shows_during_a_write_is_not_taken_for_what_was_written(
+    cluster: Cluster,
+):
+    name = DeviceName("n1-0")
+    entry = cluster.books.index.device(name)
+    assert entry is not None
+    news = Reported(DeviceState.FAULTED, DeviceUnits(capacity=9))
+    cluster.api.faults.delay("PATCH", STATUS_PATH, 2)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(cluster.device_status.reconcile(name))
+        await asyncio.sleep(1)
+        cluster.devices.upsert(ObservedDevice(entry.facts, news))
+    assert writing.result() is None
+    assert cluster.devices.reported[name] == news
 
 
 async def test_a_device_that_was_deleted_meanwhile_is_no_failure_and_not_made_anew(

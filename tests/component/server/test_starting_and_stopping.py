@@ -1,6 +1,7 @@
 """`serve` from its start to its end: order, readiness, leading, and how it stops."""
 
 import asyncio
+import signal
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,6 +12,8 @@ from server.listening import CannotListen
 from tests.support.polling import until, until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
+
+STANDING_BY = "lease lost: standing by, another replica may lead"
 
 
 async def holds(server: RunningServer, check: str) -> bool:
@@ -74,12 +77,14 @@ async def test_server_that_is_not_ready_has_kube_scheduler_wait(cluster: Cluster
         assert "gpu-control-plane is not ready: its caches are not synced" in text
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
-    cluster: Cluster,
+    cluster: Cluster, number: signal.Signals
 ) -> None:
+    """SIGTERM is the kubelet's, SIGINT a terminal's."""
     async with a_server(cluster) as server:
         await server.until_ready()
-        server.stop()
+        signal.raise_signal(number)
         await until(lambda: server.is_over)
         assert server.ended is None
         assert await cluster.lease_holder() == ""
@@ -89,7 +94,7 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
 async def test_draining_server_is_unready_and_still_answers(cluster: Cluster) -> None:
     async with a_server(cluster, drain_s=0.5) as server:
         await server.until_ready()
-        server.stop()
+        signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
         question = extender_args(a_wire_pod(), "n1")
         status, text = await server.call("POST", constants.FILTER_PATH, question)
@@ -106,7 +111,9 @@ async def holds_not_ready(server: RunningServer) -> bool:
 
 async def test_request_under_way_is_finished_before_the_end(cluster: Cluster) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}}
-    await cluster.client.create(PODS, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    await cluster.client.create(
+        PODS, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    )
     uid = (await cluster.stored_pod("p")).metadata.uid
     cluster.api.faults.delay("POST", "/binding$", 0.5)
     async with a_server(cluster) as server:
@@ -121,7 +128,7 @@ async def test_request_under_way_is_finished_before_the_end(cluster: Cluster) ->
                 server.call("POST", constants.BIND_PATH, binding_args("p", PodUID=uid))
             )
             await until(lambda: any("/binding" in each.path for each in cluster.api.requests))
-            server.stop()
+            signal.raise_signal(signal.SIGTERM)
         assert bind.result() == (200, '{"Error":""}')
         await until(lambda: server.is_over)
         assert server.ended is None
@@ -141,17 +148,23 @@ async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_fre
         await server.until_ready()
 
 
-async def test_server_whose_lease_was_taken_ends_with_a_failure(cluster: Cluster) -> None:
+async def test_server_whose_lease_was_taken_stands_by_and_serves_again_when_it_is_free(
+    cluster: Cluster,
+) -> None:
     async with a_server(cluster) as server:
         await server.until_ready()
         with capture_logs() as logs:
             await cluster.give_lease_to("another-replica", duration_s=60)
-            await until(lambda: server.is_over)
-    assert isinstance(server.ended, ExceptionGroup)
-    assert "lease lost: another replica may lead, so this process ends" in {
-        log["event"] for log in logs if log["log_level"] == "error"
-    }
-    assert await cluster.lease_holder() == "another-replica"
+            await until_async(lambda: lacks(server, "leading"))
+            await until(lambda: STANDING_BY in {log["event"] for log in logs})
+        assert await cluster.lease_holder() == "another-replica"
+        assert (await server.get(constants.LIVENESS_PATH))[0] == 200
+        await cluster.give_lease_to("")
+        await server.until_ready()
+
+
+async def lacks(server: RunningServer, check: str) -> bool:
+    return (await server.checks()).get(check) is False
 
 
 async def test_server_without_leader_election_touches_no_lease(cluster: Cluster) -> None:

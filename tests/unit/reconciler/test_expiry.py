@@ -54,10 +54,10 @@ def ended(end: str) -> float:
 
 
 def a_confirmed_hold(
-    books: "Books", name: str = "p", units: int = 1, *, seconds: float = 0
+    books: "Books", name: str = "p", units: int = 1, *, pool: str = "whole", seconds: float = 0
 ) -> Reservation:
     """A hold whose pod the watch has shown: it lasts for the pool's TTL."""
-    pod = a_pod_facts(name, units)
+    pod = a_pod_facts(name, units, pool)
     reservation = take_hold(books, pod.demand, id_=f"r-{name}", seconds=seconds)
     books.tie(reservation.id, pod.uid, name=pod.name, now=at(seconds))
     books.observe_pod(pod, at(seconds))
@@ -87,12 +87,14 @@ async def test_a_hold_whose_pod_never_appeared_ends_within_seconds():
 
 @pytest.mark.looptime
 async def test_a_hold_taken_while_the_sleeper_sleeps_for_a_later_one_is_not_forgotten():
-    books = some_books(a_pool("late", ttl_s=3600), a_pool(ttl_s=5), devices=cards(1))
+    late, soon = a_pool("late", ttl_s=3600), a_pool(ttl_s=5)
+    books = some_books(late, soon, devices=[*cards(1), *cards(1, "n2", pool="late")])
+    a_confirmed_hold(books, "late", pool="late")
     async with expiring(books):
         await asyncio.sleep(100.3)
-        a_confirmed_hold(books, seconds=100.3)
+        a_confirmed_hold(books, "soon", seconds=100.3)
         await asyncio.sleep(5 + LONGEST_SLEEP_S)
-        assert len(books.ledger) == 0
+        assert [one.name for one in books.ledger.all()] == ["late"]
 
 
 @pytest.mark.looptime

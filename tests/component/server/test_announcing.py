@@ -1,0 +1,130 @@
+"""Events about reservations: on whom, with what, and only where this replica leads."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from api.meta import Model
+from api.names import PodUid, PoolName
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.events import EventRecorder
+from kube.resources import EVENTS
+from pool.reservation import Reservation
+from server.announcing import ReservationEvents
+from simulator.apiserver.server import InMemoryApiServer
+from telemetry.reasons import REPORTING_CONTROLLER, EventReason
+from tests.support.books import take_hold
+from tests.support.builders import a_demand, at
+from tests.support.loop_clock import LoopClock
+from tests.support.reviews import Office
+
+EXPIRED = EventReason.RESERVATION_EXPIRED
+
+
+class Regarding(Model, frozen=True):
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+class StoredEvent(Model, frozen=True):
+    type: str
+    reason: str
+    action: str
+    note: str
+    reporting_controller: str
+    regarding: Regarding
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[KubeClient]:
+    async with (
+        InMemoryApiServer(LoopClock()) as api,
+        KubeClient(configuration_for(api.url), LoopClock()) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def office() -> Office:
+    office = Office()
+    office.add_pool()
+    office.add_node()
+    return office
+
+
+class Announcer:
+    """The events, and what of them reaches the API server."""
+
+    def __init__(self, client: KubeClient, office: Office) -> None:
+        self._client = client
+        self._recorder = EventRecorder(
+            client,
+            LoopClock(),
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance="test",
+        )
+        self.events = ReservationEvents(self._recorder, office.catalog)
+        self.events.is_leading = True
+
+    async def written(self) -> list[StoredEvent]:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self._recorder.run())
+            await self._recorder.flush(5.0)
+            task.cancel()
+        return (await self._client.list_(EVENTS, StoredEvent)).items
+
+
+@pytest.fixture
+async def announcer(client: KubeClient, office: Office) -> Announcer:
+    return Announcer(client, office)
+
+
+def a_reservation(office: Office, uid: str | None = "uid-p") -> Reservation:
+    reservation = take_hold(office.books, a_demand(1))
+    if uid is not None:
+        office.books.tie(reservation.id, PodUid(uid), name="p", now=at(0))
+    held = office.books.ledger.get(reservation.id)
+    assert held is not None
+    return held
+
+
+async def test_warning_on_the_pool_names_it_by_uid(announcer: Announcer, office: Office) -> None:
+    announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
+    assert await announcer.written() == [
+        StoredEvent(
+            type="Warning",
+            reason="GPUReservationExpired",
+            action="Reserving",
+            note="it ran out",
+            reporting_controller="gpu.deckhouse.io/control-plane",
+            regarding=Regarding(kind="GPUPool", name="whole", uid="uid-whole"),
+        )
+    ]
+
+
+async def test_warning_on_the_pod_names_it_by_uid(announcer: Announcer, office: Office) -> None:
+    announcer.events.warn_pod(a_reservation(office), EXPIRED, "it ran out")
+    (event,) = await announcer.written()
+    assert event.regarding == Regarding(kind="Pod", name="p", namespace="default", uid="uid-p")
+
+
+async def test_pod_that_nobody_has_seen_gets_no_event(announcer: Announcer, office: Office) -> None:
+    announcer.events.warn_pod(a_reservation(office, uid=None), EXPIRED, "it ran out")
+    assert await announcer.written() == []
+
+
+async def test_pool_that_is_gone_gets_no_event(announcer: Announcer, office: Office) -> None:
+    reservation = a_reservation(office)
+    del office.catalog.pools[PoolName("whole")]
+    announcer.events.warn_pool(reservation, EXPIRED, "it ran out")
+    assert await announcer.written() == []
+
+
+async def test_standby_says_nothing(announcer: Announcer, office: Office) -> None:
+    announcer.events.is_leading = False
+    announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
+    assert await announcer.written() == []

@@ -1,0 +1,181 @@
+"""The binder against an API server: what each end of a write means, and what a read shows."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from api.core import Pod
+from api.names import DEVICES_ANNOTATION, NodeName, PodUid
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.resources import PODS
+from scheduler.ports import (
+    PodBinding,
+    PodRef,
+    Refused,
+    SeenBound,
+    SeenGone,
+    SeenPending,
+    Unknown,
+    Unseen,
+    Written,
+)
+from server.binding import KubeBinder
+from simulator.apiserver.server import InMemoryApiServer
+from tests.support.loop_clock import LoopClock
+
+DEVICES = '{"main":["GPU-n1-0"]}'
+TIMEOUT_S = 0.2
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[InMemoryApiServer]:
+    async with InMemoryApiServer(LoopClock()) as api:
+        yield api
+
+
+@pytest.fixture
+async def client(api: InMemoryApiServer) -> AsyncIterator[KubeClient]:
+    async with KubeClient(configuration_for(api.url), LoopClock()) as client:
+        yield client
+
+
+@pytest.fixture
+def binder(client: KubeClient) -> KubeBinder:
+    return KubeBinder(client, TIMEOUT_S)
+
+
+@pytest.fixture
+async def pod(client: KubeClient) -> PodRef:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+    }
+    created = await client.create(PODS, body, Pod)
+    return PodRef("default", "p", PodUid(created.metadata.uid))
+
+
+def to_n1(pod: PodRef) -> PodBinding:
+    return PodBinding(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        node=NodeName("n1"),
+        annotations={DEVICES_ANNOTATION: DEVICES},
+    )
+
+
+async def test_binding_puts_node_and_devices_into_the_pod_with_one_request(
+    api: InMemoryApiServer, client: KubeClient, binder: KubeBinder, pod: PodRef
+) -> None:
+    api.requests.clear()
+    assert await binder.bind(to_n1(pod)) == Written()
+    assert [(each.method, each.path) for each in api.requests] == [
+        ("POST", "/api/v1/namespaces/default/pods/p/binding")
+    ]
+    stored = await client.get(PODS, Pod, "p", namespace="default")
+    assert stored.spec.node_name == "n1"
+    assert stored.metadata.annotation(DEVICES_ANNOTATION) == DEVICES
+
+
+async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, pod: PodRef) -> None:
+    await binder.bind(to_n1(pod))
+    outcome = await binder.bind(to_n1(pod))
+    assert isinstance(outcome, Refused)
+    assert outcome.is_conflict
+    assert 'pod p is already assigned to node "n1"' in outcome.message
+
+
+async def test_another_pod_of_the_same_name_is_refused(binder: KubeBinder, pod: PodRef) -> None:
+    another = PodRef(pod.namespace, pod.name, PodUid("of-the-one-before"))
+    outcome = await binder.bind(to_n1(another))
+    assert isinstance(outcome, Refused)
+    assert outcome.is_conflict
+
+
+async def test_pod_that_is_gone_is_refused(
+    client: KubeClient, binder: KubeBinder, pod: PodRef
+) -> None:
+    await client.delete(PODS, "p", namespace="default", grace_period_s=0)
+    outcome = await binder.bind(to_n1(pod))
+    assert isinstance(outcome, Refused)
+    assert not outcome.is_conflict
+    assert 'pods "p" not found' in outcome.message
+
+
+@pytest.mark.parametrize("code", [400, 401, 403, 422])
+async def test_refusal_is_definite(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
+) -> None:
+    api.faults.fail("POST", "/binding$", code)
+    outcome = await binder.bind(to_n1(pod))
+    assert isinstance(outcome, Refused)
+    assert not outcome.is_conflict
+    assert await binder.look(pod) == SeenPending()
+
+
+@pytest.mark.parametrize("code", [500, 503, 504])
+async def test_server_error_leaves_open_what_happened(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
+) -> None:
+    api.faults.fail("POST", "/binding$", code)
+    outcome = await binder.bind(to_n1(pod))
+    assert isinstance(outcome, Unknown)
+    assert str(code) in outcome.message
+
+
+async def test_lost_answer_leaves_open_what_happened_and_a_read_tells(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
+) -> None:
+    api.faults.reset_after("POST", "/binding$")
+    assert isinstance(await binder.bind(to_n1(pod)), Unknown)
+    assert await binder.look(pod) == SeenBound(NodeName("n1"), {"main": ("GPU-n1-0",)})
+
+
+async def test_answer_that_does_not_come_in_time_leaves_open_what_happened(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
+) -> None:
+    api.faults.delay("POST", "/binding$", 60.0)
+    assert await binder.bind(to_n1(pod)) == Unknown("no answer within 0.2 s")
+
+
+async def test_write_is_sent_once_whatever_becomes_of_it(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
+) -> None:
+    api.faults.reset_before("POST", "/binding$")
+    api.requests.clear()
+    await binder.bind(to_n1(pod))
+    assert len(api.requests.writes(path="/binding")) == 1
+
+
+async def test_pending_pod_is_seen_as_such(binder: KubeBinder, pod: PodRef) -> None:
+    assert await binder.look(pod) == SeenPending()
+
+
+async def test_pod_that_was_replaced_by_one_of_its_name_is_seen_as_gone(
+    binder: KubeBinder, pod: PodRef
+) -> None:
+    assert await binder.look(PodRef("default", "p", PodUid("before"))) == SeenGone()
+
+
+async def test_pod_that_does_not_exist_is_seen_as_gone(binder: KubeBinder) -> None:
+    assert await binder.look(PodRef("default", "q", PodUid("u"))) == SeenGone()
+
+
+@pytest.mark.parametrize("code", [401, 403, 429, 500])
+async def test_refused_read_shows_nothing(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int
+) -> None:
+    api.faults.fail("GET", "/pods/p$", code)
+    sighting = await binder.look(pod)
+    assert isinstance(sighting, Unseen)
+    assert str(code) in sighting.message
+
+
+async def test_read_without_an_answer_in_time_shows_nothing(
+    api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
+) -> None:
+    api.faults.delay("GET", "/pods/p$", 60.0)
+    assert await binder.look(pod) == Unseen("no answer within 0.2 s")

@@ -1,0 +1,217 @@
+"""The rights that we ask for are those that the code uses: each request is allowed, each right used.
+
+The in-memory API server notes every request; what a real one would ask its authorizer is worked out
+from the paths.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from api.names import NodeName, PodUid
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.events import Event, EventRecorder, ObjectReference
+from kube.resources import GPU_DEVICES, GPU_POOLS, PODS, SECRETS
+from manifests import constants
+from pool.model import Instant
+from reconciler.waking import Waking
+from scheduler.ports import PodBinding, PodRef, SeenBound, Written
+from server.binding import KubeBinder
+from server.demo_cluster import a_device, pools
+from server.rights import build_roles
+from simulator.apiserver.requestlog import Request
+from simulator.kubelet import register_node
+from telemetry.reasons import EventReason
+from tests.support.books import cards, some_books
+from tests.support.builders import a_pod_facts, at
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until
+from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server
+
+Right = tuple[str, str, str, str, str]
+"""Namespace, group, resource, name, verb; `*` for all namespaces and for every name."""
+
+NAMESPACE = constants.DEFAULT_NAMESPACE
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def granted_by(document: dict[str, Any]) -> set[Right]:
+    namespace = document["metadata"].get("namespace", "*")
+    return {
+        (namespace, group, resource, name, verb)
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ["*"])
+        for verb in rule["verbs"]
+    }
+
+
+def our_rights() -> set[Right]:
+    roles = [
+        document
+        for document in build_roles(NAMESPACE)
+        if document["kind"] in {"ClusterRole", "Role"}
+        and document["metadata"]["name"] == constants.NAME
+    ]
+    assert {role["kind"] for role in roles} == {"ClusterRole", "Role"}
+    return set().union(*map(granted_by, roles))
+
+
+def asked_by(request: Request) -> set[Right]:
+    """Return the rights that a request takes; an informer's list and its watch are one path."""
+    parts = request.path.strip("/").split("/")
+    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    namespace = "*"
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    name = rest[1] if len(rest) > 1 else ""
+    resource = "/".join((rest[0], *rest[2:]))
+    if request.method == "GET":
+        verbs = ("get",) if name else ("list", "watch")
+    else:
+        verbs = (_VERBS[request.method],)
+    return {(namespace, group, resource, name, verb) for verb in verbs}
+
+
+def allows(granted: Right, asked: Right) -> bool:
+    return (
+        granted[0] in {"*", asked[0]}
+        and granted[1:3] == asked[1:3]
+        and granted[3] in {"*", asked[3]}
+        and granted[4] == asked[4]
+    )
+
+
+def asked_in(requests: Iterable[Request]) -> set[Right]:
+    return {right for one in requests if one.user == SERVER_USER for right in asked_by(one)}
+
+
+async def add_objects(cluster: Cluster) -> None:
+    await register_node(cluster.client, "n1", {})
+    device = a_device("n1", 0, "whole")
+    await cluster.client.create(GPU_DEVICES, device)
+    await cluster.client.merge_patch(
+        GPU_DEVICES,
+        {"status": device["status"]},
+        name=device["metadata"]["name"],
+        subresource="status",
+    )
+    for name in ("bound", "waiting"):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        }
+        await cluster.client.create(PODS, body)
+
+
+async def until_written(cluster: Cluster, method: str, path: str) -> None:
+    """Wait until the server has written there."""
+
+    def is_written() -> bool:
+        writes = cluster.api.requests.writes(user=SERVER_USER, path=path)
+        return any(one.method == method for one in writes)
+
+    await until(is_written)
+
+
+async def run_the_server(cluster: Cluster) -> None:
+    """From nothing to leading; statuses, labels and certificates written, and certificates repaired."""
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        await cluster.client.create(GPU_POOLS, pools()[0])
+        for path in ("/gpupools/whole/status", "/gpudevices/", "/nodes/n1"):
+            await until_written(cluster, "PATCH", path)
+        await cluster.client.merge_patch(
+            SECRETS,
+            {"data": {"scheduler.crt": None}},
+            name=constants.SERVING_SECRET,
+            namespace=NAMESPACE,
+        )
+        await until_written(cluster, "PATCH", f"/secrets/{constants.SERVING_SECRET}")
+        await until_written(cluster, "PUT", f"/leases/{constants.LEASE_NAME}")
+
+
+async def bind_and_look(cluster: Cluster, client: KubeClient) -> None:
+    """A binding whose end is in doubt is settled by reading the pod."""
+    uid = (await cluster.stored_pod("bound")).metadata.uid
+    binder = KubeBinder(client, 1.0)
+    bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))
+    assert bound == Written()
+    seen = await binder.look(PodRef("default", "bound", PodUid(uid)))
+    assert isinstance(seen, SeenBound)
+
+
+async def wake(cluster: Cluster, client: KubeClient) -> None:
+    uid = (await cluster.stored_pod("waiting")).metadata.uid
+    books = some_books(devices=cards(1))
+    books.observe_pod(a_pod_facts("waiting", uid=PodUid(uid)), at(0))
+    times = iter(range(0, 1000, 100))
+
+    def now() -> Instant:
+        return at(next(times))
+
+    waking = Waking(client, books, now)
+    assert waking.due() == []
+    (pod,) = waking.due()
+    await waking._touch(pod)
+
+
+async def tell_twice(client: KubeClient) -> None:
+    recorder = EventRecorder(
+        client, LoopClock(), reporting_controller="test/engine", reporting_instance="one"
+    )
+    event = Event(
+        regarding=ObjectReference(
+            api_version="v1", kind="Pod", name="waiting", namespace="default"
+        ),
+        type="Warning",
+        reason=EventReason.RESERVATION_EXPIRED.value,
+        action="Reserving",
+        note="over",
+    )
+    for _ in range(2):
+        recorder.emit(event)
+        await recorder._write(recorder._waiting.get_nowait())
+        recorder._series[next(iter(recorder._series))].is_waiting = False
+
+
+async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
+    await add_objects(cluster)
+    await run_the_server(cluster)
+    configuration = configuration_for(cluster.api.url, token=SERVER_TOKEN)
+    async with KubeClient(configuration, LoopClock()) as client:
+        await bind_and_look(cluster, client)
+        await wake(cluster, client)
+        await tell_twice(client)
+    granted, asked = our_rights(), asked_in(cluster.api.requests)
+    forbidden = [one for one in asked if not any(allows(right, one) for right in granted)]
+    unused = [one for one in granted if not any(allows(one, right) for right in asked)]
+    assert (forbidden, unused) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "want"),
+    [
+        ("GET", "/api/v1/pods", {("*", "", "pods", "", "list"), ("*", "", "pods", "", "watch")}),
+        ("GET", "/api/v1/namespaces/a/pods/p", {("a", "", "pods", "p", "get")}),
+        ("GET", "/api/v1/namespaces/a", {("*", "", "namespaces", "a", "get")}),
+        ("POST", "/api/v1/namespaces/a/pods/p/binding", {("a", "", "pods/binding", "p", "create")}),
+        ("PATCH", "/apis/g/v1/things/t/status", {("*", "g", "things/status", "t", "patch")}),
+    ],
+)
+def test_a_request_takes_the_right_that_its_path_says(method: str, path: str, want: set[Right]):
+    assert asked_by(Request(method=method, path=path, user="u")) == want
+
+
+def test_a_right_in_one_namespace_or_to_one_name_goes_no_further():
+    secret = ("ours", "", "secrets", "*", "get")
+    assert allows(secret, ("ours", "", "secrets", "any", "get"))
+    assert not allows(secret, ("other", "", "secrets", "any", "get"))
+    named = ("*", "g", "things", "one", "patch")
+    assert allows(named, ("*", "g", "things", "one", "patch"))
+    assert not allows(named, ("*", "g", "things", "two", "patch"))

@@ -1,0 +1,138 @@
+"""Bindings in doubt are read again until they are settled, whatever goes wrong meanwhile."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from structlog.testing import capture_logs
+
+from reconciler.settling import PERIOD_S, UNSEEN_AFTER_S, Settling
+from scheduler.extender import bind
+from scheduler.ports import SeenGone, SeenPending, Unseen
+from telemetry.metrics import REGISTRY
+from tests.support.builders import at
+from tests.support.scheduling import LOST, Scene, Time, binding_args
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pool.model import Instant
+
+pytestmark = pytest.mark.looptime
+
+
+class LoopTime(Time):
+    def now(self) -> "Instant":
+        return at(asyncio.get_running_loop().time())
+
+
+async def a_doubtful_scene(*names: str) -> Scene:
+    scene = Scene(time=LoopTime()).pool(n1=2)
+    for name in names or ("p",):
+        scene.pending(name)
+        scene.binder.fail_next = [LOST]
+        await bind(binding_args(name), scene.desk)
+        assert scene.phase(name) == "doubtful"
+    return scene
+
+
+@asynccontextmanager
+async def settling(scene: Scene) -> "AsyncIterator[None]":
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(Settling(scene.desk).run())
+        yield
+        task.cancel()
+
+
+def failures() -> float:
+    labels = {"task": "binding.settling"}
+    return REGISTRY.get_sample_value("gpu_task_failures_total", labels) or 0
+
+
+async def test_a_binding_in_doubt_whose_pod_is_gone_is_released_within_a_period():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = SeenGone()
+    async with settling(scene):
+        await asyncio.sleep(PERIOD_S + 0.1)
+    assert scene.free("n1") == 2
+
+
+async def test_a_binding_in_doubt_keeps_its_units_until_the_write_cannot_land_any_more():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = SeenPending()
+    async with settling(scene):
+        await asyncio.sleep(59)
+        assert scene.free("n1") == 1
+        await asyncio.sleep(2)
+        assert scene.free("n1") == 2
+
+
+async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it():
+    scene = Scene(time=LoopTime()).pool(n1=1)
+    scene.pending("p")
+    await bind(binding_args(), scene.desk)
+    (reservation,) = scene.books.unsettled()
+    async with settling(scene):
+        await asyncio.sleep(reservation.observe_by + UNSEEN_AFTER_S - 0.1)
+        assert scene.binder.looks == []
+        await asyncio.sleep(2 * PERIOD_S)
+        assert len(scene.binder.looks) > 0
+    assert scene.phase() == "bound"
+
+
+async def test_a_pod_that_cannot_be_read_is_counted_and_said_and_read_again():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = Unseen("connection refused")
+    before = failures()
+    with capture_logs() as logs:
+        async with settling(scene):
+            await asyncio.sleep(3.5 * PERIOD_S)
+            assert (scene.phase(), failures() - before) == ("doubtful", 3)
+            assert {line["log_level"] for line in logs} == {"warning"}
+            scene.binder.blind = SeenGone()
+            await asyncio.sleep(PERIOD_S)
+    assert scene.phase() is None
+
+
+async def test_a_read_that_breaks_stops_neither_the_task_nor_the_next_pod():
+    scene = await a_doubtful_scene("p", "q")
+    scene.binder.blind = ValueError("a bug")
+    before = failures()
+    with capture_logs() as logs:
+        async with settling(scene):
+            await asyncio.sleep(1.5 * PERIOD_S)
+            assert failures() - before == 2
+            assert {line["error"] for line in logs} == {"a bug"}
+            scene.binder.blind = SeenGone()
+            await asyncio.sleep(PERIOD_S)
+    assert len(scene.books.ledger) == 0
+
+
+async def test_a_binding_that_stays_open_fills_no_log():
+    scene = await a_doubtful_scene()
+    scene.binder.blind = SeenPending()
+    with capture_logs() as logs:
+        async with settling(scene):
+            await asyncio.sleep(30)
+            assert {line["log_level"] for line in logs} == {"debug"}
+            await asyncio.sleep(60)
+    (line,) = [line for line in logs if line["log_level"] == "info"]
+    assert (line["pod"], line["outcome"]) == ("default/p", "released")
+
+
+async def test_without_doubt_nothing_is_read():
+    scene = Scene(time=LoopTime()).pool(n1=1)
+    scene.pending("p")
+    async with settling(scene):
+        await asyncio.sleep(600)
+    assert scene.binder.looks == []
+
+
+async def test_cancellation_during_a_read_leaves_the_doubt():
+    scene = await a_doubtful_scene()
+    scene.binder.hold = asyncio.Event()
+    before = failures()
+    async with settling(scene):
+        await scene.binder.sent.wait()
+    assert (scene.phase(), failures()) == ("doubtful", before)

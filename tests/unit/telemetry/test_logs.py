@@ -1,0 +1,97 @@
+"""Logs are JSON lines, whoever writes them; in a process of their own, since they are set up once."""
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAM = """
+import asyncio, enum, logging, pathlib
+import structlog
+from telemetry.logs import configure_logs
+configure_logs("info")
+log = structlog.get_logger()
+class Colour(enum.Enum):
+    RED = "red"
+log.debug("too quiet")
+log.info("pod bound", pod="a/b", devices={"c": ("GPU-1",)}, colour=Colour.RED, folder=pathlib.Path("/x"))
+log.warning("surrogate", text="\\ud800")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("decision failed", webhook="w")
+library = logging.getLogger("library")
+library.info("too quiet")
+library.warning("odd %s", "thing")
+library.log(35, "level of its own")
+try:
+    [][1]
+except IndexError:
+    library.exception("it broke")
+"""
+
+
+def run(program: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, timeout=30, check=True
+    )
+    assert done.stdout == b""
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[dict[str, Any]]:
+    return run(PROGRAM)
+
+
+def test_every_line_is_an_object_with_time_level_and_event(lines: list[dict[str, Any]]):
+    assert [(line["level"], line["event"]) for line in lines] == [
+        ("info", "pod bound"),
+        ("warning", "surrogate"),
+        ("error", "decision failed"),
+        ("warning", "odd thing"),
+        ("warning", "level of its own"),
+        ("error", "it broke"),
+    ]
+    for line in lines:
+        assert dt.datetime.fromisoformat(line["time"]).utcoffset() == dt.timedelta(0)
+
+
+def test_values_keep_their_form(lines: list[dict[str, Any]]):
+    assert {key: lines[0][key] for key in ("pod", "devices", "colour", "folder")} == {
+        "pod": "a/b",
+        "devices": {"c": ["GPU-1"]},
+        "colour": "red",
+        "folder": "/x",
+    }
+
+
+def test_text_that_is_no_unicode_costs_no_line(lines: list[dict[str, Any]]):
+    assert lines[1]["text"] == "\ud800"
+
+
+def test_a_traceback_is_one_field_of_its_line(lines: list[dict[str, Any]]):
+    assert lines[2]["exception"].endswith("ZeroDivisionError: division by zero")
+    assert lines[5]["exception"].endswith("IndexError: list index out of range")
+
+
+def test_lines_of_libraries_name_them_and_ours_name_nobody(lines: list[dict[str, Any]]):
+    assert [line.get("logger") for line in lines] == [None] * 3 + ["library"] * 3
+
+
+def test_a_record_that_cannot_be_formatted_harms_nobody():
+    program = """
+import logging
+import structlog
+from telemetry.logs import configure_logs
+logging.raiseExceptions = False
+configure_logs("debug")
+logging.getLogger("library").error("%d", "no number")
+structlog.get_logger().debug("still here")
+"""
+    assert [line["event"] for line in run(program)] == ["still here"]

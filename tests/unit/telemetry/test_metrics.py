@@ -1,0 +1,55 @@
+"""Metrics: named and explained once, with labels that stay few."""
+
+import re
+
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
+
+from telemetry import metrics
+
+METRICS = {
+    name: metric
+    for name, metric in vars(metrics).items()
+    if isinstance(metric, Counter | Gauge | Histogram)
+}
+FAMILIES = [family for metric in METRICS.values() for family in metric.describe()]
+LABELS = {label for metric in METRICS.values() for label in metric._labelnames}
+
+
+def test_every_metric_is_in_our_registry_and_nothing_else_is():
+    assert len(FAMILIES) == len(METRICS) > 20
+    registered = {family.name for family in metrics.REGISTRY.collect()}
+    assert registered == {family.name for family in FAMILIES}
+
+
+def test_names_are_unique_and_say_whose_they_are():
+    names = [family.name for family in FAMILIES]
+    assert len(set(names)) == len(names)
+    assert [name for name in names if not re.fullmatch("gpu(pool)?_[a-z_]+", name)] == []
+
+
+def test_every_metric_has_a_help_that_is_a_sentence():
+    unhelpful = [
+        family.name
+        for family in FAMILIES
+        if len(family.documentation) < 15 or not family.documentation.endswith(".")
+    ]
+    assert unhelpful == []
+
+
+def test_durations_are_in_seconds():
+    histograms = [family.name for family in FAMILIES if family.type == "histogram"]
+    assert histograms
+    assert [name for name in histograms if not name.endswith("_seconds")] == []
+
+
+def test_no_label_names_what_there_are_many_of():
+    assert LABELS.isdisjoint({"pod", "uid", "node", "device", "namespace", "name", "user"})
+    assert {"pool", "resource", "outcome", "reason"} <= LABELS
+
+
+def test_the_exposition_is_well_formed():
+    lines = generate_latest(metrics.REGISTRY).decode().splitlines()
+    kinds = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    helps = [line.split()[2] for line in lines if line.startswith("# HELP ")]
+    assert kinds == helps
+    assert len(set(kinds)) == len(kinds)
