@@ -16,6 +16,7 @@ from manifests.rbac import Rule
 from telemetry.conditions import PoolCondition, PoolPhase, PoolReady
 from telemetry.metrics import (
     DEVICES_RESERVED,
+    DEVICES_UNASSIGNED,
     POOL_CAPACITY_AVAILABLE,
     POOL_CAPACITY_RESERVED,
     POOL_CAPACITY_TOTAL,
@@ -187,6 +188,13 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
         "nodes": status.nodes,
         "conditions": status.conditions,
     }
+
+
+def forget_all_gauges() -> None:
+    """Drop the gauges of all pools: only who leads may show them, or sums over replicas are wrong."""
+    for gauge in _POOL_GAUGES:
+        gauge.clear()
+    DEVICES_UNASSIGNED.set(0)
 
 
 def _forget_gauges(name: "PoolName") -> None:

@@ -96,14 +96,14 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     if known.show_settings:
         yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
         return OK
-    configure_logs(settings.log_level)
+    logs = configure_logs(settings.log_level)
     # --show-settings and render stay quick: the Kubernetes library alone costs a second.
     from kube.configuration import BadConfiguration  # noqa: PLC0415
     from server.listening import CannotListen  # noqa: PLC0415
     from server.wiring import serve  # noqa: PLC0415
 
     try:
-        uvloop.run(serve(settings))
+        uvloop.run(serve(settings, logs))
     except BadConfiguration as error:
         raise BadSettings(str(error)) from error
     except CannotListen as error:

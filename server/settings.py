@@ -6,8 +6,10 @@ gpu-control-plane serve --show-settings
 """
 
 import ipaddress
+import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
 import yaml
 from pydantic import (
@@ -42,7 +44,11 @@ from manifests.constants import (
 from telemetry.logs import LogLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+_PREFIX: Final = "GPU_CONTROL_PLANE_"
+_OF_KUBERNETES: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?")
+"""What the kubelet tells every pod of the namespace about our Service begins like our settings."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -127,7 +133,7 @@ class Settings(BaseSettings):
     """All settings."""
 
     model_config = SettingsConfigDict(
-        env_prefix="GPU_CONTROL_PLANE_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True
     )
     _from_file: "ClassVar[dict[str, Any]]" = {}
 
@@ -179,6 +185,9 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     Raises:
         BadSettings: naming every wrong setting.
     """
+    unknown = _unknown_variables(os.environ)
+    if unknown:
+        raise BadSettings(f"no such setting: {', '.join(unknown)} (in the environment)")
 
     class WithFile(Settings):
         _from_file = {} if file is None else _read(file)
@@ -197,6 +206,17 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
             for fault in error.errors()
         )
         raise BadSettings("; ".join(faults)) from error
+
+
+def _unknown_variables(environ: "Iterable[str]") -> list[str]:
+    """Return the variables that would set something if there were such a setting."""
+    return sorted(
+        name
+        for name in environ
+        if name.upper().startswith(_PREFIX)
+        and not _OF_KUBERNETES.fullmatch(name.upper().removeprefix(_PREFIX))
+        and name.upper().removeprefix(_PREFIX).split("__")[0].lower() not in Settings.model_fields
+    )
 
 
 def _read(file: Path) -> dict[str, Any]:

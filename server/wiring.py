@@ -39,7 +39,7 @@ from reconciler.namespaces import NamespaceFeed
 from reconciler.node_labels import NodeLabels
 from reconciler.nodes import NodeFeed
 from reconciler.pods import PodFeed
-from reconciler.pool_status import PoolStatus
+from reconciler.pool_status import PoolStatus, forget_all_gauges
 from reconciler.pools import PoolFeed
 from reconciler.runtime import Controller
 from reconciler.settling import Settling
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
     from kube.watching import Sink
     from server.settings import Settings
+    from telemetry.logs import LogLines
 
 DEVICE_WORKERS: Final = 4
 """Status writes at a time; a burst of 1,000 devices is through in seconds."""
@@ -181,6 +182,7 @@ class ControlPlane:
                 _log.warning("lease lost: standing by, another replica may lead")
             finally:
                 self.announcing.is_leading = False
+                forget_all_gauges()
 
     async def _act_while_leading(self) -> None:
         index = self.books.index
@@ -251,8 +253,8 @@ class ControlPlane:
             self.readiness.checks["leading"] = self.election.is_leading
 
 
-async def serve(settings: "Settings") -> None:
-    """Run the server until SIGTERM or SIGINT.
+async def serve(settings: "Settings", logs: "LogLines | None" = None) -> None:
+    """Run the server until SIGTERM or SIGINT; with `logs`, lines are written together.
 
     Raises:
         BadConfiguration: there is no usable way to the API server.
@@ -274,14 +276,14 @@ async def serve(settings: "Settings") -> None:
         )
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
         try:
-            await _run(plane, port)
+            await _run(plane, port, logs)
         except* Stopped:
             if settings.leadership.enabled:
                 await plane.election.release()
             _log.info("stopped")
 
 
-async def _run(plane: ControlPlane, port: Port) -> None:
+async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:
     async with asyncio.TaskGroup() as group:
 
         def spawn(name: str, work: "Awaitable[object]") -> None:
@@ -293,6 +295,8 @@ async def _run(plane: ControlPlane, port: Port) -> None:
         spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
         spawn("certificates", plane.certificates.run())
         spawn("events", plane.recorder.run())
+        if logs is not None:
+            spawn("logs", logs.flush_regularly())
         if plane.settings.leadership.enabled:
             spawn("leadership", plane.stand_for_election())
         spawn("acting", plane.act())

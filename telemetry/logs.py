@@ -4,10 +4,12 @@
 the line.
 """
 
+import asyncio
+import atexit
 import json
 import logging
 import sys
-from typing import Any, Final, Literal
+from typing import IO, Any, Final, Literal, NoReturn, final
 
 import msgspec
 import structlog
@@ -22,11 +24,64 @@ _LEVELS: Final = (
     logging.DEBUG,
 )
 
+FLUSH_EVERY_S: Final = 0.2
+_MAX_BUFFERED: Final = 512
+"""Lines; a line is about 300 bytes."""
+
 _log = structlog.get_logger()
 
 
-def configure_logs(level: LogLevel) -> None:
+@final
+class LogLines:
+    """Where lines go out. Each at once, until `flush_regularly` runs.
+
+    From then on lines below `warning` are written together: a line a decision is thousands of system
+    calls a second, which cost as much as the decisions. A killed process loses the last of them.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._lines: list[bytes] = []
+        self._is_buffering = False
+
+    def info(self, line: bytes) -> None:
+        """Take a line that can wait."""
+        self._lines.append(line)
+        if not self._is_buffering or len(self._lines) >= _MAX_BUFFERED:
+            self.flush()
+
+    def warning(self, line: bytes) -> None:
+        """Take a line that cannot wait."""
+        self._lines.append(line)
+        self.flush()
+
+    debug = info
+    error = critical = fatal = exception = warning
+
+    def flush(self) -> None:
+        """Write what was taken, in one call."""
+        if self._lines:
+            text = b"\n".join([*self._lines, b""])
+            self._lines.clear()
+            self._file.write(text)
+            self._file.flush()
+
+    async def flush_regularly(self) -> NoReturn:
+        """Write lines together from now on, until cancelled."""
+        self._is_buffering = True
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_EVERY_S)
+                self.flush()
+        finally:
+            self._is_buffering = False
+            self.flush()
+
+
+def configure_logs(level: LogLevel) -> LogLines:
     """Send structlog's and the standard library's records to standard error as JSON lines."""
+    lines = LogLines(sys.stderr.buffer)
+    atexit.register(lines.flush)
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[
@@ -37,11 +92,12 @@ def configure_logs(level: LogLevel) -> None:
             structlog.processors.JSONRenderer(serializer=_encode),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer),
+        logger_factory=lambda *_: lines,
         cache_logger_on_first_use=True,
     )
     handler = _Forwarding()
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
+    return lines
 
 
 def _encode(record: dict[str, Any], **_options: object) -> bytes:

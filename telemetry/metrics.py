@@ -1,7 +1,8 @@
 """Every metric of the process: name, unit, help, labels, buckets.
 
 Label values are closed sets (verbs, outcomes, reasons) or pool names; never pod names or UIDs.
-Gauges of a pool are owned by `reconciler.pool_status`, which removes those of a deleted pool.
+Gauges of a pool are owned by `reconciler.pool_status`, which removes those of a deleted pool, and all
+of them where this replica does not lead.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

@@ -58,7 +58,7 @@ def main() -> None:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    configure_logs("info")
+    logs = configure_logs("info")
     app, background = (echo_app(), None) if options.echo else await our_app(options)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -67,7 +67,9 @@ async def serve(options: argparse.Namespace) -> None:
     calm_collector()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    await (background or asyncio.Event().wait())
+    async with asyncio.TaskGroup() as group:
+        group.create_task(logs.flush_regularly())
+        await (background or asyncio.Event().wait())
 
 
 async def our_app(options: argparse.Namespace) -> tuple[web.Application, Any]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from api.core import Pod
-from api.names import DEVICES_ANNOTATION, NodeName, PodUid
+from api.names import DEVICES_ANNOTATION, NodeName, PodUid, UnitId
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from kube.resources import PODS
@@ -131,7 +131,7 @@ async def test_lost_answer_leaves_open_what_happened_and_a_read_tells(
 ) -> None:
     api.faults.reset_after("POST", "/binding$")
     assert isinstance(await binder.bind(to_n1(pod)), Unknown)
-    assert await binder.look(pod) == SeenBound(NodeName("n1"), {"main": ("GPU-n1-0",)})
+    assert await binder.look(pod) == SeenBound(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
 
 
 async def test_answer_that_does_not_come_in_time_leaves_open_what_happened(

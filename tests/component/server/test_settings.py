@@ -114,6 +114,12 @@ def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
         pytest.param("GPU_CONTROL_PLANE_LISTEN__PORT", "x", "listen.port", id="type"),
         pytest.param("GPU_CONTROL_PLANE_LISTEN__PROT", "1", "listen.prot", id="unknown, nested"),
         pytest.param("GPU_CONTROL_PLANE_LISTEN", "{", "listen", id="broken JSON"),
+        pytest.param(
+            "GPU_CONTROL_PLANE_LOGLEVEL",
+            "debug",
+            "no such setting: GPU_CONTROL_PLANE_LOGLEVEL",
+            id="unknown",
+        ),
     ],
 )
 def test_unusable_environment_is_refused_by_name(

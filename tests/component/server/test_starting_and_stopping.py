@@ -182,13 +182,3 @@ async def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
             await until(lambda: second.is_over)
     assert isinstance(second.ended, CannotListen)
     assert str(second.ended).startswith(f"cannot listen on 127.0.0.1:{port}: ")
-
-
-async def test_steady_server_writes_nothing_but_its_lease(cluster: Cluster) -> None:
-    """defect 11: objects were written in every round."""
-    async with a_server(cluster) as server:
-        await server.until_ready()
-        await cluster.settled()
-        cluster.api.requests.clear()
-        await until(lambda: len(cluster.api.requests.writes(path="/leases/")) >= 4)
-        assert [w.path for w in cluster.api.requests.writes() if "/leases/" not in w.path] == []

@@ -1,0 +1,97 @@
+"""The port: what is no HTTP costs one line in the log, and closing it lets requests finish."""
+
+import asyncio
+import logging
+import socket
+
+import pytest
+from aiohttp import ClientSession, web
+
+from server.listening import KEEP_ALIVE_S, CannotListen, Port
+from server.settings import Listen
+from tests.support.running_server import free_port
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+def a_listen(port: int | None = None) -> Listen:
+    return Listen(host="127.0.0.1", port=port or free_port())
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\nno header\r\n\r\n", id="no header"),
+        pytest.param(b"GET / HTTP/9.9\r\nHost: x\r\n\r\n", id="no version"),
+        pytest.param(b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", id="no end"),
+    ],
+)
+async def test_malformed_http_is_answered_400_and_told_in_one_line(
+    caplog: pytest.LogCaptureFixture, request_: bytes
+) -> None:
+    listen = a_listen()
+    async with Port(web.Application(), listen, None):
+        reader, writer = await connect(listen.port)
+        writer.write(request_)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    assert answer.startswith(b"HTTP/1.0 400 ")
+    assert b"Traceback" not in answer
+    (record,) = [one for one in caplog.records if one.name == "server.http"]
+    assert (record.levelno, record.exc_info) == (logging.WARNING, None)
+    assert record.getMessage().startswith("malformed HTTP request: ")
+
+
+async def test_closing_lets_a_request_finish_and_takes_no_more() -> None:
+    started, finish = asyncio.Event(), asyncio.Event()
+
+    async def answer(_request: web.Request) -> web.Response:
+        started.set()
+        await finish.wait()
+        return web.Response(text="done")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    listen = a_listen()
+    url = f"http://127.0.0.1:{listen.port}/"
+    async with Port(app, listen, None) as port, ClientSession() as session:
+        async with asyncio.TaskGroup() as group:
+            response = group.create_task(session.get(url))
+            await started.wait()
+            closing = group.create_task(port.close())
+            while await can_connect(listen.port):  # noqa: ASYNC110  # nothing signals it
+                await asyncio.sleep(0.01)
+            assert not closing.done()
+            finish.set()
+        assert await response.result().text() == "done"
+
+
+async def can_connect(port: int) -> bool:
+    try:
+        _, writer = await connect(port)
+    except ConnectionError:
+        return False
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+async def test_connections_outlive_the_idle_time_of_the_api_server() -> None:
+    """It closes its own after 90 s; who closes first may lose a request that is on its way."""
+    assert KEEP_ALIVE_S > 90
+
+
+async def test_port_in_use_and_address_of_another_machine_are_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1:{number}: "):
+            async with Port(web.Application(), a_listen(number), None):
+                pass
+    with pytest.raises(CannotListen, match=r"cannot listen on 192\.0\.2\.1:"):
+        async with Port(web.Application(), Listen(host="192.0.2.1", port=free_port()), None):
+            pass

@@ -1,0 +1,56 @@
+"""What a replica shows of the pools while it does not lead: nothing, or sums over replicas were wrong."""
+
+from kube.resources import GPU_DEVICES, GPU_POOLS
+from server.demo_cluster import a_device, pools
+from simulator.kubelet import register_node
+from telemetry.metrics import REGISTRY
+from tests.support.polling import until
+from tests.support.running_server import Cluster, a_server
+
+
+def shown() -> dict[tuple[str, str], float]:
+    """Return every sample that is about a pool."""
+    return {
+        (sample.name, sample.labels["pool"]): sample.value
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        if "pool" in sample.labels
+    }
+
+
+def unassigned() -> float | None:
+    return REGISTRY.get_sample_value("gpu_device_unassigned_total")
+
+
+async def add_cards(cluster: Cluster) -> None:
+    """One card in the pool, and one in none."""
+    await register_node(cluster.client, "n1", {})
+    for card in range(2):
+        device = a_device("n1", card, "whole")
+        if card:
+            del device["status"]["poolRef"]
+        await cluster.client.create(GPU_DEVICES, device)
+        await cluster.client.merge_patch(
+            GPU_DEVICES,
+            {"status": device["status"]},
+            name=device["metadata"]["name"],
+            subresource="status",
+        )
+
+
+async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster: Cluster):
+    await add_cards(cluster)
+    total = ("gpupool_capacity_total", "whole")
+    async with a_server(cluster) as server:
+        await server.until_ready()
+        await cluster.client.create(GPU_POOLS, pools()[0])
+        await until(lambda: shown().get(total) == 1)
+        assert unassigned() == 1
+
+        await cluster.give_lease_to("another-replica", duration_s=60)
+        await until(lambda: shown() == {})
+        assert unassigned() == 0
+
+        await cluster.give_lease_to("")
+        await until(lambda: shown().get(total) == 1)
+        assert unassigned() == 1
