@@ -31,6 +31,9 @@ class Unread:
 async def read_body(request: "BaseRequest", *, max_bytes: int) -> bytes | Unread:
     """Return the body, or why it cannot be read. `max_bytes` is what the application enforces."""
     try:
+        if request.content.is_eof():
+            # All of it has arrived already, as most do: no timer is needed.
+            return await request.read()
         async with asyncio.timeout(READ_WITHIN_S):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:

@@ -8,7 +8,6 @@ Events flushed → tasks cancelled → Lease released.
 """
 
 import asyncio
-import secrets
 import signal
 import socket
 from contextlib import AsyncExitStack
@@ -20,7 +19,6 @@ from admission.desk import AdmissionDesk
 from api.core import Namespace, Node, Pod
 from api.gpudevice import GPUDevice
 from api.gpupool import GPUPool
-from api.names import ReservationId
 from kube.client import KubeClient
 from kube.configuration import BadConfiguration, load_configuration
 from kube.events import EventRecorder
@@ -51,6 +49,7 @@ from server.authentication import ExtenderAuthentication
 from server.binding import KubeBinder
 from server.clock import SystemClock
 from server.collector import calm_collector
+from server.ids import ReservationIds
 from server.listening import Port
 from server.readiness import Readiness
 from server.serving import Certificates
@@ -98,10 +97,11 @@ class ControlPlane:
         self.announcing = ReservationEvents(self.recorder, self.catalog)
         self.books = Books(settings.observe_within_s, on_end=Endings(self.announcing))
         self.readiness = Readiness()
+        new_id = ReservationIds()
         self.scheduling = SchedulingDesk(
             books=self.books,
             binder=KubeBinder(client, settings.extender.bind_timeout_s),
-            new_id=_new_id,
+            new_id=new_id,
             now=clock.instant,
             is_ready=self.readiness.may_answer,
         )
@@ -109,7 +109,7 @@ class ControlPlane:
             books=self.books,
             catalog=self.catalog,
             scheduler_name=settings.scheduler_name or None,
-            new_id=_new_id,
+            new_id=new_id,
             now=clock.instant,
             is_ready=self.readiness.may_answer,
         )
@@ -320,8 +320,3 @@ async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
         for number in _STOPPING:
             loop.remove_signal_handler(number)
     raise Stopped
-
-
-def _new_id() -> ReservationId:
-    """Return an id that nobody can guess: it proves that an annotation is ours."""
-    return ReservationId(secrets.token_hex(12))

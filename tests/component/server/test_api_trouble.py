@@ -133,7 +133,8 @@ def a_pool(name: str) -> dict[str, object]:
 
 
 async def test_lease_that_cannot_be_renewed_for_a_moment_costs_nothing(cluster: Cluster) -> None:
-    async with a_server(cluster) as server:
+    patient = {"duration_s": 6.0, "renew_deadline_s": 5.0, "retry_s": 0.1}
+    async with a_server(cluster, leadership=patient) as server:
         await server.until_ready()
         fault = cluster.api.faults.fail("PUT", "/leases/", 500, times=3)
         with capture_logs() as logs:

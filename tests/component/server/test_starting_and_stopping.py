@@ -92,13 +92,14 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
 
 
 async def test_draining_server_is_unready_and_still_answers(cluster: Cluster) -> None:
-    async with a_server(cluster, drain_s=0.5) as server:
+    async with a_server(cluster, drain_s=1.0) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
-        question = extender_args(a_wire_pod(), "n1")
+        question = extender_args(a_wire_pod(whole=1), "n1")
         status, text = await server.call("POST", constants.FILTER_PATH, question)
-        assert (status, '"NodeNames":["n1"]' in text) == (200, True)
+        assert (status, '"Error":""' in text) == (200, True)
+        assert "no GPUPool serves gpu.deckhouse.io/whole" in text
         assert await cluster.lease_holder()
         await until(lambda: server.is_over)
         assert server.ended is None
