@@ -102,6 +102,7 @@ async def test_review_of_another_kind_is_answered_400(anonymous: ServedApp, path
 
 @every_path
 async def test_oversized_review_is_answered_413(anonymous: ServedApp, path: str) -> None:
+    counted = sample("gpu_refusals_total", reason="MalformedRequest")
     body = a_question(path, padding="x" * MAX_BODY_BYTES)
     with capture_logs() as logs:
         reply = await anonymous.post(path, body)
@@ -110,6 +111,7 @@ async def test_oversized_review_is_answered_413(anonymous: ServedApp, path: str)
     assert [(log["webhook"], log["error"]) for log in logs if "webhook" in log] == [
         (PATHS[path], message)
     ]
+    assert sample("gpu_refusals_total", reason="MalformedRequest") == counted + 1
 
 
 @every_path
