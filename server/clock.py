@@ -1,7 +1,7 @@
 """The real clock; the only place that reads it."""
 
-import asyncio
 import datetime as dt
+import time
 from typing import final
 
 from pool.model import Instant
@@ -9,17 +9,15 @@ from pool.model import Instant
 
 @final
 class SystemClock:
-    """The event loop's monotonic time and the machine's wall clock; belongs to one loop."""
+    """The machine's two clocks.
 
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+    Not `loop.time()`: uvloop reads the time once an iteration and to the millisecond, so that every
+    decision would seem to take none. Tests that need virtual time bring their own clock.
+    """
 
     def monotonic(self) -> float:
-        """Return the loop's time, so that virtual time moves it too."""
-        if self._loop is None:
-            # Asked for once: each time costs a system call (the C code compares process ids).
-            self._loop = asyncio.get_running_loop()
-        return self._loop.time()
+        """Return the machine's monotonic time."""
+        return time.monotonic()
 
     def utc_now(self) -> dt.datetime:
         """Return the wall clock in UTC."""
