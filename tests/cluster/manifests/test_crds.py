@@ -36,6 +36,7 @@ async def test_example_is_accepted_strictly(name, kubectl, namespace, pools):
 
 
 async def test_defaults_are_filled_in_where_an_operator_sees_them(api, pools):
+    """Defect 17, on the real server."""
     bare = {key: value for key, value in a_pool("plain").items() if key != "spec"}
     stored = await api.create(pools, bare)
     assert stored["spec"] == {

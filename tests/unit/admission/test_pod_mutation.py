@@ -118,6 +118,7 @@ def test_a_taint_that_the_pod_tolerates_already_adds_nothing(toleration):
 
 
 def test_a_pod_without_tolerations_gets_the_pools():
+    """Defect 15: admission tolerates `GPUPool.taints`, which is what nodes will be tainted with."""
     office = an_office(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
     pod = a_pod_object()
     del pod["spec"]["tolerations"]
