@@ -25,6 +25,9 @@ Key = TypeVar("Key", bound="Hashable")
 
 FIRST_BACKOFF_S: Final = 0.5
 MAX_BACKOFF_S: Final = 60.0
+TIMER_SLACK_S: Final = 1e-6
+"""A timer may fire by a rounding error before the due time that it was set for; waiting for the rest,
+which the clock cannot tell from nothing, would spin."""
 _OUTCOMES: Final = ("done", "requeued", "failed", "dropped")
 
 _log = structlog.get_logger()
@@ -119,7 +122,7 @@ class Controller(Generic[Key]):
     def _pop_due(self) -> Key | None:
         """Take the first key that is due; keys being worked on are set aside until they are free."""
         now = self._clock.monotonic()
-        while self._queue and self._queue[0][0] <= now:
+        while self._queue and self._queue[0][0] <= now + TIMER_SLACK_S:
             due, _, key = heapq.heappop(self._queue)
             if self._due_by_key.get(key) != due:
                 continue
