@@ -246,38 +246,15 @@ class KubeClient:
         )
         return await self._write(request, type_, resource)
 
-    @overload
     async def apply(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         field_manager: str,
         force: bool = True,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def apply(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        field_manager: str,
-        force: bool = True,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def apply(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        field_manager: str,
-        force: bool = True,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> None:
         """Apply on the server's side: own the fields in the body, drop those left out since.
 
         The body needs apiVersion, kind and metadata.name. It creates the object where there is none,
@@ -294,40 +271,17 @@ class KubeClient:
             body=content,
             content_type=APPLY_PATCH,
         )
-        return await self._write(request, type_, resource)
+        await self._transport.call(request)
 
-    @overload
     async def merge_patch(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         name: str,
         namespace: str | None = None,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def merge_patch(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        name: str,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def merge_patch(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        name: str,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> None:
         """Merge the body in (RFC 7386): null deletes a key, a list replaces the list."""
         request = Request(
             method="PATCH",
@@ -336,40 +290,17 @@ class KubeClient:
             body=_encode(body),
             content_type=MERGE_PATCH,
         )
-        return await self._write(request, type_, resource)
+        await self._transport.call(request)
 
-    @overload
     async def json_patch(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         name: str,
         namespace: str | None = None,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def json_patch(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        name: str,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def json_patch(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        name: str,
-        namespace: str | None = None,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> None:
         """Carry out the operations (RFC 6902), all or none; a failing `test` raises Invalid."""
         request = Request(
             method="PATCH",
@@ -378,7 +309,7 @@ class KubeClient:
             body=_encode(body),
             content_type=JSON_PATCH,
         )
-        return await self._write(request, type_, resource)
+        await self._transport.call(request)
 
     async def delete(
         self,
