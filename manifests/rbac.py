@@ -60,6 +60,15 @@ def build_rbac(
     return objects
 
 
+def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, Any]:
+    """Return our namespace, which has to be there before anything in it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": namespace, "labels": dict(constants.LABELS)},
+    }
+
+
 def build_user_roles() -> list[dict[str, Any]]:
     """Return the roles that extend `view` (and through it `edit`) and `admin`.
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from certs import kubernetes as certificates
-from manifests.rbac import Rule, build_rbac, build_scheduler_rbac, build_user_roles
+from manifests.rbac import Rule, build_namespace, build_rbac, build_scheduler_rbac, build_user_roles
 from reconciler import (
     device_state,
     devices,
@@ -45,8 +45,9 @@ IN_OUR_NAMESPACE: Final = (
 
 
 def build_roles(namespace: str) -> "list[dict[str, Any]]":
-    """Return service accounts, roles and bindings of the server, its scheduler and its users."""
+    """Return our namespace, and accounts, roles and bindings of server, scheduler and users."""
     return [
+        build_namespace(namespace),
         *build_rbac(EVERYWHERE, namespaced_rules=IN_OUR_NAMESPACE, namespace=namespace),
         *build_scheduler_rbac(namespace),
         *build_user_roles(),

@@ -61,10 +61,9 @@ class GpuSystem:
 
     async def install(self) -> None:
         """Apply everything and start both processes; returns when both are ready."""
-        namespace = f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {NAMESPACE}\n"
         targets = [["crds"], ["rbac"], ["webhooks", "--url", self.url], ["policy"]]
         rendered = await asyncio.gather(*(self.render(*target) for target in targets))
-        self._manifests = "---\n".join([namespace, *rendered])
+        self._manifests = "".join(rendered)
         await self._kubectl(
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
         )
