@@ -30,9 +30,9 @@ def installed(
     try:
         asyncio.run(system.install())
         yield system
+        asyncio.run(system.check_rights())
     finally:
         asyncio.run(system.uninstall())
-    system.check_rights()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ kube-scheduler with the rendered configuration and the client certificate out of
 
 import asyncio
 import base64
-import contextlib
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import aiohttp
 from tests.cluster.environment import client, components, ports, server_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
@@ -35,6 +34,9 @@ OBSERVE_WITHIN_S = 3
 
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_REFUSED = re.compile(
+    rf'User "{SERVER_USER}" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"'
+)
 _PATIENT_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
 """Nobody takes over: a busy machine must not cost a test its server."""
 
@@ -56,8 +58,6 @@ class GpuSystem:
         self.server: server_process.ServerProcess
         self.scheduler: components.KubeScheduler
         self.scheduler_configuration = ""
-        self._rights_checked = 0
-        # lines of the server's log that `check_rights` has seen
 
     async def install(self) -> None:
         """Apply everything and start both processes; returns when both are ready."""
@@ -124,19 +124,15 @@ class GpuSystem:
         if not self.scheduler.process.running:
             await self.scheduler.start()
 
-    def check_rights(self) -> None:
-        """Check that the API server has forbidden us nothing: the rendered roles suffice."""
-        lines = self.server.logs()
-        refused = [line for line in lines[self._rights_checked :] if "orbidden" in str(line)]
-        self._rights_checked = len(lines)
-        assert refused == []
+    async def check_rights(self) -> None:
+        """Check that the rendered roles suffice: what we were ever refused, we may do now.
 
-    @contextlib.contextmanager
-    def rights_unknown(self) -> "Iterator[None]":
-        """Pass over what is forbidden meanwhile: an API server that starts knows no roles yet."""
-        self.check_rights()
-        yield
-        self._rights_checked = len(self.server.logs())
+        An API server that has just started knows no roles yet, and refuses what it grants later.
+        """
+        refused = {match.groups() for line in self.log() for match in _REFUSED.finditer(str(line))}
+        async with client.open_client(self._control_plane.kubeconfig()) as api:
+            lacking = [right for right in sorted(refused) if not await _granted(api, *right)]
+        assert not lacking, f"the rendered roles lack (verb, resource, API group): {lacking}"
 
     async def metrics(self) -> "Metrics":
         """Read /metrics of the server."""
@@ -219,3 +215,21 @@ class Metrics:
             for (found, given), value in self._samples.items()
             if found == name and wanted <= given
         )
+
+
+async def _granted(api: client.ApiClient, verb: str, resource: str, group: str) -> bool:
+    name, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": name, "subresource": subresource}
+    review = await api.create(
+        "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            # Our own namespace, where a Role grants what no ClusterRole does.
+            "spec": {
+                "user": SERVER_USER,
+                "resourceAttributes": {**attributes, "namespace": NAMESPACE},
+            },
+        },
+    )
+    return bool(review["status"]["allowed"])

@@ -167,12 +167,11 @@ async def test_server_outlives_a_restart_of_the_api_server(
     await pods.wait_for_pod(api, namespace, "before", pods.is_running)
     process = system.server.process.pid
 
-    with system.rights_unknown():
-        await control_plane.stop_apiserver()
-        with pytest.raises(aiohttp.ClientConnectionError):
-            await api.get("/version")
-        await control_plane.start_apiserver()
-        await system.restore()
+    await control_plane.stop_apiserver()
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await api.get("/version")
+    await control_plane.start_apiserver()
+    await system.restore()
 
     assert system.server.process.pid == process
     await api.create(pods.collection(namespace), a_pod("after", pool, 3))
