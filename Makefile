@@ -5,6 +5,8 @@ SHELL := bash
 
 PYTHON ?= python3
 BUILD := build
+SEED ?= 1
+STEPS ?= 1000
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
@@ -75,9 +77,23 @@ cluster-test: install ## the same system on an unmodified Kubernetes; builds it 
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
 	$(BIN)/pytest tests/cluster --with-cluster
 
+.PHONY: long-test
+long-test: install ## the tests that have a long form, in it: a million steps of index and ledger, 100,000 malformed requests
+	$(BIN)/pytest --long tests/unit/pool tests/component/security
+
+.PHONY: fault-test
+fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	$(BIN)/python -m tests.fault --seed $(SEED) --steps $(STEPS)
+
 .PHONY: bench
 bench: install ## measure, write build/bench/*.json and docs/performance.md
 	$(BIN)/python -m tests.bench
+
+.PHONY: bench-cluster
+bench-cluster: install ## pods a second on an unmodified Kubernetes, beside no extender and an echo extender
+	@tests/cluster/components/build.sh $(BUILD)/kubernetes
+	$(BIN)/python -m tests.bench_cluster
 
 .PHONY: manifests
 manifests: install ## print everything a cluster needs into build/manifests
