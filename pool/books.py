@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import PodUid, ReservationId
 from pool.errors import InvariantViolated
-from pool.index import DeviceEntry, DeviceIndex
+from pool.holdings import conflicts, free_units_without, recoverable_units
+from pool.index import DeviceIndex
 from pool.ledger import ReservationLedger
 from pool.model import Capacity, PodPhase
 from pool.nodeview import refusal_of
-from pool.pending import PendingPods
+from pool.observed import ObservedPods
 from pool.placement import Placed, Refused, is_intact, may_go_to, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservation import End, Ended, Reservation, ReservationPhase
+from pool.restoring import restored_hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -78,8 +80,7 @@ class Books:
         self.ledger = ReservationLedger()
         self._observe_within_s = observe_within_s
         self._on_end = on_end
-        self._pods: dict[PodUid, PodFacts] = {}
-        self._pending = PendingPods()
+        self._pods = ObservedPods()
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -153,16 +154,13 @@ class Books:
         A pod never goes back from bound to pending or from ended to bound, so an older event that
         comes late changes nothing.
         """
-        before = self._pods.get(facts.uid)
-        if before is not None and _rank(before.phase) > _rank(facts.phase):
+        is_new = self._pods.get(facts.uid) is None
+        if not self._pods.take_in(facts):
             return []
-        if before is not None:
-            self._pending.forget(before)
-        self._pods[facts.uid] = facts
         ended: list[Ended]
         match facts.phase:
             case PodPhase.PENDING:
-                ended = self._observe_pending(facts, now, is_new=before is None)
+                ended = self._observe_pending(facts, now, is_new=is_new)
             case PodPhase.BOUND:
                 ended = self._observe_bound(facts)
             case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
@@ -171,12 +169,8 @@ class Books:
 
     def discard_pod(self, uid: PodUid) -> list[Ended]:
         """Forget a pod that is gone; return the reservations that this ends."""
-        facts = self._pods.pop(uid, None)
-        if facts is None:
-            ended = self._drop(self.ledger.of_pod(uid))
-        else:
-            self._pending.forget(facts)
-            ended = self._drop_claims(facts)
+        facts = self._pods.discard(uid)
+        ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
         return [one for one in ended if one.reservation.holds_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
@@ -202,7 +196,7 @@ class Books:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
         reservation = self.ledger.of_pod(uid) if uid is not None else None
         if reservation is not None and reservation.node == node:
-            mine = self._recoverable_units(reservation, pool.name)
+            mine = recoverable_units(reservation, pool.name, self.index)
             summary = replace(summary, held=summary.held - mine, free=summary.free + mine)
         return refusal_of(summary, demand.units)
 
@@ -285,7 +279,7 @@ class Books:
             self.ledger.move(reservation)
         self.index.set_assumed(reservation.id, reservation.units)
         if facts is not None:
-            self._pending.stop_waiting(facts)
+            self._pods.pending.stop_waiting(facts)
         return reservation
 
     def written(self, uid: PodUid) -> None:
@@ -317,11 +311,7 @@ class Books:
     def release(self, uid: PodUid) -> Ended | None:
         """End a pod's reservation: its binding was refused, or a read showed that it is not bound."""
         reservation = self.ledger.of_pod(uid)
-        ended = self._end(reservation, End.RELEASED) if reservation else None
-        facts = self._pods.get(uid)
-        if facts is not None and facts.phase is PodPhase.PENDING:
-            self._pending.wait(facts)
-        return ended
+        return self._end(reservation, End.RELEASED) if reservation else None
 
     def unsettled(self) -> list[Reservation]:
         """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
@@ -347,11 +337,7 @@ class Books:
             reservation = self.ledger.of_pod(pod) if pod is not None else None
             if reservation is not None:
                 gone.add(reservation.id)
-        free = sum(
-            (entry.layout.full & ~self._taken_without(gone, entry)).bit_count()
-            for entry in self.index.devices_on(pool.name, node)
-            if entry.is_usable
-        )
+        free = free_units_without(gone, self.index.devices_on(pool.name, node), self.index)
         strangers = self.index.unaccounted_pods(pool.resource, node)
         return free >= demand.units and not (strangers.keys() - gone)
 
@@ -363,12 +349,11 @@ class Books:
 
     def pods(self) -> "Iterable[PodFacts]":
         """Return all observed pods that name a pool. Read them, don't keep them."""
-        return self._pods.values()
+        return self._pods.all()
 
     def waiting(self, resource: str) -> "list[PodFacts]":
         """Return pending pods that hold nothing: highest priority first, then oldest."""
-        pods = [self._pods[uid] for uid in self._pending.waiting(resource)]
-        return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
+        return self._pods.waiting(resource)
 
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
         """Return each pool's oldest reservation that holds units; one pass over all of them."""
@@ -382,17 +367,17 @@ class Books:
     # --- steps ---------------------------------------------------------------------------------
 
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
-        self._pending.nominate(facts)
+        self._pods.pending.nominate(facts)
         reservation = self._reservation_of(facts)
         if reservation is None and is_new:
             reservation = self._restore(facts, now)
         if reservation is None:
-            self._pending.wait(facts)
+            self._pods.pending.wait(facts)
             return []
         if not reservation.phase.is_hold:
             return []
         if not reservation.holds_units:
-            self._pending.wait(facts)
+            self._pods.pending.wait(facts)
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
         return []
@@ -402,15 +387,15 @@ class Books:
             raise InvariantViolated(f"pod {facts.ref} is bound to no node")
         given = facts.devices.values() if facts.devices is not None else ()
         units = tuple(dict.fromkeys(unit for some in given for unit in some))
-        where = (facts.demand.resource, facts.node)
+        asked = facts.astray or ((facts.demand.resource, facts.demand.units - len(units)),)
+        missing = {(resource, facts.node): count for resource, count in asked if count > 0}
         self.index.set_observed(facts.uid, units)
-        self.index.set_unaccounted(facts.uid, where, max(0, facts.demand.units - len(units)))
+        self.index.set_unaccounted(facts.uid, missing)
         return self._drop(self._reservation_of(facts), End.BOUND)
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
         self.index.set_observed(facts.uid, ())
-        if facts.node is not None:
-            self.index.set_unaccounted(facts.uid, (facts.demand.resource, facts.node), 0)
+        self.index.set_unaccounted(facts.uid, {})
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
@@ -426,80 +411,18 @@ class Books:
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
         """Take up the hold that an earlier process wrote into the pod, while it is still good."""
-        note = facts.reservation
-        pool = self.index.pool_of(facts.demand.resource)
-        if note is None or pool is None or note.pool != pool.name or note.expires_at is None:
+        hold = restored_hold(facts, self.index, now)
+        if hold is None or self.ledger.get(hold.id) is not None:
             return None
-        if self.ledger.get(ReservationId(note.id)) is not None:
-            return None
-        left_s = min((note.expires_at - now.utc).total_seconds(), float(pool.ttl_s))
-        reservation = Reservation(
-            id=ReservationId(note.id),
-            pool=pool.name,
-            demand=facts.demand,
-            namespace=facts.namespace,
-            name=facts.name,
-            uid=facts.uid,
-            node=_node_name(note.node),
-            devices=note.devices,
-            phase=ReservationPhase.CONFIRMED,
-            created_at=now.monotonic,
-            expires_at=now.monotonic + left_s,
-            observe_by=now.monotonic,
-        )
-        if left_s <= 0 or not self._is_restorable(reservation):
-            return None
-        self.ledger.add(reservation)
-        self.index.set_assumed(reservation.id, reservation.units)
-        return reservation
-
-    def _is_restorable(self, reservation: Reservation) -> bool:
-        if reservation.node is None or len(reservation.units) != reservation.demand.units:
-            return False
-        given = {name: len(units) for name, units in reservation.devices.items()}
-        if given != {one.name: one.units for one in reservation.demand.containers}:
-            return False
-        entries = self.index.devices_on(reservation.pool, reservation.node)
-        masks = self.index.masks_of(reservation.units)
-        return is_intact(reservation.devices, masks, entries) and not self._conflicts(reservation)
-
-    def _recoverable_units(self, reservation: Reservation, pool: "PoolName") -> int:
-        """Count the units of a reservation that are usable, still of this pool, and not taken.
-
-        A card may change its node or pool under a hold; what is held there is of no use here.
-        """
-        count = 0
-        for name, mask in self.index.masks_held_alone(reservation.id).items():
-            entry = self.index.device(name)
-            if entry is None or not entry.is_usable:
-                continue
-            if (entry.facts.node, entry.facts.pool) == (reservation.node, pool):
-                count += (mask & ~entry.observed).bit_count()
-        return count
-
-    def _taken_without(self, gone: "set[PodUid | ReservationId]", entry: DeviceEntry) -> int:
-        mask = 0
-        for owner, units in self.index.holders(entry).items():
-            if owner in gone:
-                continue
-            for unit in units:
-                mask |= entry.layout.mask_of(unit)
-        return mask
+        self.ledger.add(hold)
+        self.index.set_assumed(hold.id, hold.units)
+        return hold
 
     def _assert_free(self, reservation: Reservation) -> None:
-        if self._conflicts(reservation):
+        if conflicts(reservation, self.index):
             raise InvariantViolated(
                 f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
             )
-
-    def _conflicts(self, reservation: Reservation) -> bool:
-        for name, mask in self.index.masks_of(reservation.units).items():
-            entry = self.index.device(name)
-            if entry is not None and mask & (
-                entry.observed | self.index.assumed_by_others(entry, reservation.id)
-            ):
-                return True
-        return False
 
     def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
         return [self._end(reservation, end)] if reservation is not None else []
@@ -511,22 +434,12 @@ class Books:
         ended = Ended(reservation, end)
         if self._on_end is not None and reservation.holds_units:
             self._on_end(ended)
-        facts = self._pods.get(reservation.uid) if reservation.uid is not None else None
-        if facts is not None and facts.phase is PodPhase.PENDING:
-            self._pending.wait(facts)
+        self._pods.await_units(reservation.uid)
         return ended
 
     def _nominated_units(self, resource: str, node: "NodeName") -> int:
         return sum(
-            self._pods[uid].demand.units
-            for uid in self._pending.nominated(resource, node)
-            if self.ledger.of_pod(uid) is None
+            facts.demand.units
+            for facts in self._pods.nominated(resource, node)
+            if self.ledger.of_pod(facts.uid) is None
         )
-
-
-def _rank(phase: PodPhase) -> int:
-    return (PodPhase.PENDING, PodPhase.BOUND, PodPhase.ENDED).index(phase)
-
-
-def _node_name(name: str) -> "NodeName | None":
-    return name or None  # type: ignore[return-value]  # NodeName is a str from the wire

@@ -44,6 +44,10 @@ class Claims(Generic[Owner]):
         """Return the owner's units."""
         return self._units_by_owner.get(owner, ())
 
+    def has_many_owners(self, part: str) -> bool:
+        """Say whether more than one owner has some unit of this card or MIG instance."""
+        return len(self._owners_by_part.get(part, ())) > 1
+
     def on(self, part: str) -> "Iterator[tuple[Owner, UnitId]]":
         """Yield who holds which unit of this card or MIG instance."""
         for owner in self._owners_by_part.get(part, ()):

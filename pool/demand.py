@@ -53,23 +53,45 @@ def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
             if units > MAX_UNITS:
                 return BadQuantity(container.name, resource, str(value))
             if units:
-                containers.append(ContainerDemand(container.name, role, units))
+                containers.append(_container_demand(container.name, role, units))
     if len(resources) > 1:
         return ManyPools(tuple(sorted(resources)))
     if not containers:
         return None
-    return _shared(Demand(resources.pop(), tuple(containers), distinct_units(containers)))
+    return _shared(resources.pop(), tuple(containers))
 
 
 @functools.lru_cache(maxsize=4096)
-def _shared(demand: Demand) -> Demand:
+def _shared(resource: str, containers: tuple[ContainerDemand, ...]) -> Demand:
     """Return one object for equal demands: thousands of pods ask for the same."""
-    return demand
+    return Demand(resource, containers, distinct_units(containers))
+
+
+_container_demand = functools.lru_cache(maxsize=4096)(ContainerDemand)
+"""One object for equal ones, which makes them quick to find in the cache above."""
 
 
 def names_a_pool(spec: "PodSpec") -> bool:
     """Say whether any container names a resource with our prefix, whatever its quantity."""
     return any(True for container, _ in _in_kubelet_order(spec) for _ in _pool_resources(container))
+
+
+def units_by_resource(spec: "PodSpec") -> dict[str, int]:
+    """Return how many units a pod asks of each pool, of a spec that admission would have refused.
+
+    A quantity that is no number of units counts as one: the pod runs on something.
+    """
+    containers: dict[str, list[ContainerDemand]] = {}
+    for container, role in _in_kubelet_order(spec):
+        for resource, value in _pool_resources(container):
+            try:
+                units = min(parse_count(value), MAX_UNITS)
+            except ValueError:
+                units = 1
+            if units:
+                asked = containers.setdefault(resource, [])
+                asked.append(ContainerDemand(container.name, role, units))
+    return {resource: distinct_units(asked) for resource, asked in containers.items()}
 
 
 def distinct_units(containers: "Iterable[ContainerDemand]") -> int:

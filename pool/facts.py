@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from api.annotations import decode_devices, decode_reservation
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid, PoolName
-from pool.demand import demand_of
+from pool.demand import demand_of, units_by_resource
 from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
 
 if TYPE_CHECKING:
@@ -62,13 +62,20 @@ def node_facts(node: "Node") -> NodeFacts:
 
 
 def pod_facts(pod: "Pod") -> PodFacts | None:
-    """Return what the core knows of a pod; None when it asks for no unit of a single pool.
+    """Return what the core knows of a pod; None when it asks for no unit of a pool.
 
-    A pod that names two pools cannot have passed admission and is left to kubelet to refuse.
+    A pod that admission would have refused takes part in nothing, until somebody binds it around us.
     """
     demand = demand_of(pod.spec)
-    if not isinstance(demand, Demand):
+    astray: tuple[tuple[str, int], ...] = ()
+    if demand is None:
         return None
+    if not isinstance(demand, Demand):
+        astray = tuple(sorted(units_by_resource(pod.spec).items()))
+        if not astray or not pod.spec.node_name:
+            return None
+        resource, units = astray[0]
+        demand = Demand(resource, (), units)
     return PodFacts(
         uid=PodUid(pod.metadata.uid),
         namespace=intern(pod.metadata.namespace),
@@ -76,13 +83,14 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
         demand=demand,
         phase=_phase_of(pod),
         node=NodeName(intern(pod.spec.node_name)) if pod.spec.node_name else None,
-        devices=decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)),
+        devices=(None if astray else decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION))),
         reservation=decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION)),
         nominated_node=(
             NodeName(pod.status.nominated_node_name) if pod.status.nominated_node_name else None
         ),
         created=pod.metadata.creation_timestamp or "",
         priority=pod.spec.priority or 0,
+        astray=astray,
     )
 
 

@@ -8,68 +8,25 @@ Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, whic
 calls. Design: docs/design/0002-index-and-ledger.md.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from api.names import PodUid, ReservationId
+from pool.changes import ChangeLog
 from pool.claims import Claims
-from pool.nodeview import FitView, PoolNode
+from pool.devices import DeviceEntry, Devices
+from pool.doubles import DoubleClaims
 from pool.poolstate import PoolState
-from pool.units import NO_UNITS, Layout, layout_of, part_of
+from pool.summary import summarize
+from pool.unaccounted import UnaccountedPods
+from pool.units import layout_of, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from api.names import DeviceName, NodeName, PoolName, UnitId
+    from pool.changes import Changes
     from pool.model import DeviceFacts, NodeFacts, PoolFacts
-
-
-@dataclass(slots=True)
-class DeviceEntry:
-    """A device and who holds its units, as bit masks by slot."""
-
-    facts: "DeviceFacts"
-    layout: Layout = NO_UNITS
-    observed: int = 0
-    assumed: int = 0
-    is_ambiguous: bool = False
-    """Another device claims the same UUID: one of the two is not where it says, so neither is given out."""
-
-    @property
-    def is_usable(self) -> bool:
-        """Say whether units of the card may be given out at all."""
-        return not (self.facts.is_faulted or self.is_ambiguous)
-
-    @property
-    def taken(self) -> int:
-        """Return the mask of units that anybody holds."""
-        return self.observed | self.assumed
-
-    @property
-    def free(self) -> int:
-        """Return the mask of units that may be given out; 0 on a card that is not usable."""
-        return self.layout.full & ~self.taken if self.is_usable else 0
-
-    @property
-    def parts(self) -> "Iterator[str]":
-        """Yield the UUIDs under which pods may hold something of this card."""
-        if self.facts.uuid:
-            yield self.facts.uuid
-        for _, uuid in self.facts.mig_instances:
-            if uuid:
-                yield uuid
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What changed since somebody last asked; a hint about what to look at, never a truth."""
-
-    devices: "frozenset[DeviceName]"
-    """Devices whose facts, units or holders changed, or that are gone."""
-    pools: "frozenset[PoolName]"
-    """Pools of which some unit, device or fact changed."""
-    nodes: "frozenset[NodeName]"
-    """Nodes on which a pool won or lost a device, or the node's object changed."""
+    from pool.nodeview import FitView, PoolNode
 
 
 @final
@@ -79,24 +36,17 @@ class DeviceIndex:
     def __init__(self) -> None:
         self.generation = 0
         """Moves with every real change."""
-        self._devices: dict[DeviceName, DeviceEntry] = {}
-        self._devices_by_part: dict[str, tuple[DeviceName, ...]] = {}
-        # UUID of a card or MIG instance -> devices; two only while a card moves between slots, or by
-        # a wrong inventory
+        self._devices = Devices()
         self._nodes: dict[NodeName, NodeFacts] = {}
-        self._devices_by_node: dict[NodeName, set[DeviceName]] = {}
         self._pools: dict[PoolName, PoolState] = {}
         self._pool_by_resource: dict[str, PoolName] = {}
         self._observed: Claims[PodUid] = Claims()
+        self._doubles: DoubleClaims[PodUid] = DoubleClaims()
         self._assumed: Claims[ReservationId] = Claims()
-        self._unaccounted: dict[tuple[str, NodeName], dict[PodUid, int]] = {}
-        # (resource, node) -> pod -> units that it took on unknown devices
-        self._unaccounted_place: dict[PodUid, tuple[str, NodeName]] = {}
+        self._unaccounted = UnaccountedPods()
         self._labelled: dict[tuple[PoolName, str], bool] = {}
         # (pool, label key) -> do all its nodes carry it; emptied when a node or a device moves
-        self._changed_devices: set[DeviceName] = set()
-        self._changed_pools: set[PoolName] = set()
-        self._changed_nodes: set[NodeName] = set()
+        self._changes = ChangeLog()
 
     # --- what the watches say ------------------------------------------------------------------
 
@@ -133,14 +83,12 @@ class DeviceIndex:
             if entry.facts == facts:
                 return
             self._unlink(entry)
-        entry = DeviceEntry(facts)
-        self._devices[facts.name] = entry
-        self._link(entry)
+        self._link(DeviceEntry(facts))
         self.generation += 1
 
     def discard_device(self, name: "DeviceName") -> None:
         """Forget a device. Claims on it stay, should it come back."""
-        entry = self._devices.pop(name, None)
+        entry = self._devices.get(name)
         if entry is None:
             return
         self._unlink(entry)
@@ -152,7 +100,7 @@ class DeviceIndex:
             return
         self._nodes[facts.name] = facts
         self._labelled.clear()
-        self._changed_nodes.add(facts.name)
+        self._changes.nodes.add(facts.name)
         self._mark_node(facts.name)
         self.generation += 1
 
@@ -161,7 +109,7 @@ class DeviceIndex:
         if self._nodes.pop(name, None) is None:
             return
         self._labelled.clear()
-        self._changed_nodes.add(name)
+        self._changes.nodes.add(name)
         self._mark_node(name)
         self.generation += 1
 
@@ -169,52 +117,33 @@ class DeviceIndex:
 
     def set_observed(self, pod: PodUid, units: "tuple[UnitId, ...]") -> None:
         """Make these the units of a bound pod; an empty tuple ends its claims."""
-        self._recount(self._observed.replace(pod, units))
+        parts = self._observed.replace(pod, units)
+        self._doubles.recheck(parts, self._observed)
+        self._recount(parts)
 
     def set_assumed(self, reservation: ReservationId, units: "tuple[UnitId, ...]") -> None:
         """Make these the units of a reservation; an empty tuple ends its claims."""
         self._recount(self._assumed.replace(reservation, units))
 
-    def set_unaccounted(self, pod: PodUid, where: "tuple[str, NodeName]", units: int) -> None:
-        """Note a bound pod of which nobody knows the devices; 0 units ends that.
+    def set_unaccounted(self, pod: PodUid, units: "Mapping[tuple[str, NodeName], int]") -> None:
+        """Note a bound pod of which nobody knows the devices; no units end that.
 
-        `where` is the resource it asked for and its node.
+        `units` are by the resource that it asked for and its node.
         """
-        place = self._unaccounted_place.get(pod)
-        known = self._unaccounted[place][pod] if place is not None else 0
-        if (known, place or where) == (units, where):
-            return
-        if place is not None:
-            del self._unaccounted_place[pod]
-            pods = self._unaccounted[place]
-            del pods[pod]
-            if not pods:
-                del self._unaccounted[place]
+        for place in self._unaccounted.replace(pod, units):
             self._mark_resource(*place)
-        if units:
-            self._unaccounted_place[pod] = where
-            self._unaccounted.setdefault(where, {})[pod] = units
-            self._mark_resource(*where)
 
     def touch_pool(self, name: "PoolName") -> None:
         """Have the pool looked at: something of its object changed that the index does not keep."""
-        self._changed_pools.add(name)
+        self._changes.pools.add(name)
 
     def touch_device(self, name: "DeviceName") -> None:
         """Have the device looked at: something of its object changed that the index does not keep."""
-        self._changed_devices.add(name)
+        self._changes.devices.add(name)
 
-    def take_changes(self) -> Changes:
+    def take_changes(self) -> "Changes":
         """Return what changed since the last call, for whoever writes status back."""
-        changes = Changes(
-            frozenset(self._changed_devices),
-            frozenset(self._changed_pools),
-            frozenset(self._changed_nodes),
-        )
-        self._changed_devices.clear()
-        self._changed_pools.clear()
-        self._changed_nodes.clear()
-        return changes
+        return self._changes.take()
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -236,7 +165,7 @@ class DeviceIndex:
         """Return a pool's nodes, views and capacity; an empty one for a pool that is unknown."""
         return self._pools.get(name) or self._new_state(name)
 
-    def view(self, name: "PoolName", size: int) -> FitView:
+    def view(self, name: "PoolName", size: int) -> "FitView":
         """Return verdicts and scores of a pool's nodes for a size."""
         return self.state(name).view(size)
 
@@ -246,7 +175,7 @@ class DeviceIndex:
 
     def devices(self) -> "Iterable[DeviceEntry]":
         """Return all devices. Read them, don't keep them."""
-        return self._devices.values()
+        return self._devices.all()
 
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
         """Return the pool's devices on a node, by name."""
@@ -258,15 +187,14 @@ class DeviceIndex:
         """Return the pools whose object exists and that have a device on the node."""
         return {
             pool
-            for name in self._devices_by_node.get(node, ())
+            for name in self._devices.on_node(node)
             if (pool := self._devices[name].facts.pool) is not None
             and self._pools[pool].facts is not None
         }
 
     def device_of(self, unit: "UnitId") -> DeviceEntry | None:
         """Return the device that a unit belongs to."""
-        names = self._devices_by_part.get(part_of(unit))
-        return self._devices[min(names)] if names else None
+        return self._devices.of_unit(unit)
 
     def node(self, name: "NodeName") -> "NodeFacts | None":
         """Return a node's facts."""
@@ -284,7 +212,7 @@ class DeviceIndex:
 
     def knows_node(self, name: "NodeName") -> bool:
         """Say whether the node, or a device on it, was ever observed and is still there."""
-        return name in self._nodes or name in self._devices_by_node
+        return name in self._nodes or self._devices.has_node(name)
 
     def observed_units(self, pod: PodUid) -> "tuple[UnitId, ...]":
         """Return the units that a bound pod holds."""
@@ -298,7 +226,7 @@ class DeviceIndex:
         """Return the bits that the units take, by device; units of unknown cards are left out."""
         masks: dict[DeviceName, int] = {}
         for unit in units:
-            for name in self._devices_by_part.get(part_of(unit), ()):
+            for name in self._devices.with_part(part_of(unit)):
                 masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(unit)
         return masks
 
@@ -333,9 +261,17 @@ class DeviceIndex:
                     found[owner] = (*found.get(owner, ()), unit)
         return found
 
+    def held_twice(self) -> "Mapping[UnitId, frozenset[PodUid]]":
+        """Return the units that several bound pods have, with these pods: none, if all goes well."""
+        return self._doubles.all()
+
     def unaccounted_pods(self, resource: str, node: "NodeName") -> "Mapping[PodUid, int]":
         """Return the pods on a node of which nobody knows the devices, with their units."""
-        return self._unaccounted.get((resource, node), {})
+        return self._unaccounted.at(resource, node)
+
+    def unaccounted_count(self) -> int:
+        """Return how many bound pods have devices that nobody knows."""
+        return len(self._unaccounted)
 
     # --- keeping up ----------------------------------------------------------------------------
 
@@ -358,10 +294,10 @@ class DeviceIndex:
 
     def _lay_out(self, pool: "PoolName") -> None:
         state = self._state(pool)
-        self._changed_pools.add(pool)
-        self._changed_nodes.update(state.devices_by_node)
+        self._changes.pools.add(pool)
+        self._changes.nodes.update(state.devices_by_node)
         for names in state.devices_by_node.values():
-            self._changed_devices.update(names)
+            self._changes.devices.update(names)
             for name in names:
                 entry = self._devices[name]
                 entry.layout = layout_of(entry.facts, state.facts)
@@ -370,60 +306,35 @@ class DeviceIndex:
     def _link(self, entry: DeviceEntry) -> None:
         facts = entry.facts
         self._labelled.clear()
-        sharing: set[DeviceName] = set()
-        for part in set(entry.parts):
-            names = (*self._devices_by_part.get(part, ()), facts.name)
-            self._devices_by_part[part] = names
-            if len(names) > 1:
-                sharing.update(names)
-        self._devices_by_node.setdefault(facts.node, set()).add(facts.name)
+        changed = self._devices.add(entry)
         if facts.pool is not None:
             state = self._state(facts.pool)
             entry.layout = layout_of(facts, state.facts)
             state.add_device(facts.node, facts.name)
-            self._changed_pools.add(facts.pool)
-        self._changed_nodes.add(facts.node)
-        self._changed_devices.add(facts.name)
-        self._judge(sharing)
+            self._changes.pools.add(facts.pool)
+        self._changes.nodes.add(facts.node)
+        self._changes.devices.add(facts.name)
+        self._mark_devices(changed)
         self._recount_device(entry)
 
     def _unlink(self, entry: DeviceEntry) -> None:
         facts = entry.facts
         self._labelled.clear()
-        self._changed_nodes.add(facts.node)
-        self._changed_devices.add(facts.name)
-        for part in set(entry.parts):
-            names = tuple(name for name in self._devices_by_part[part] if name != facts.name)
-            if names:
-                self._devices_by_part[part] = names
-                self._judge(names)
-            else:
-                del self._devices_by_part[part]
-        siblings = self._devices_by_node[facts.node]
-        siblings.remove(facts.name)
-        if not siblings:
-            del self._devices_by_node[facts.node]
+        self._changes.nodes.add(facts.node)
+        self._changes.devices.add(facts.name)
+        self._mark_devices(self._devices.remove(entry))
         if facts.pool is not None:
             state = self._pools[facts.pool]
             state.remove_device(facts.node, facts.name)
-            self._changed_pools.add(facts.pool)
+            self._changes.pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
-
-    def _judge(self, names: "Iterable[DeviceName]") -> None:
-        """Decide anew whether these devices share a UUID with another."""
-        for name in names:
-            entry = self._devices[name]
-            is_ambiguous = any(len(self._devices_by_part[part]) > 1 for part in entry.parts)
-            if entry.is_ambiguous is not is_ambiguous:
-                entry.is_ambiguous = is_ambiguous
-                self._mark_device(entry)
 
     def _recount(self, parts: "Iterable[str]") -> None:
         """Recompute the masks of every device that one of the UUIDs belongs to."""
         changed = False
         for part in parts:
-            for name in self._devices_by_part.get(part, ()):
+            for name in self._devices.with_part(part):
                 changed = self._recount_device(self._devices[name]) or changed
         if changed:
             self.generation += 1
@@ -438,20 +349,21 @@ class DeviceIndex:
         if (entry.observed, entry.assumed) == (observed, assumed):
             return False
         entry.observed, entry.assumed = observed, assumed
-        self._mark_device(entry)
+        self._mark_devices([entry])
         return True
 
-    def _mark_device(self, entry: DeviceEntry) -> None:
-        self._changed_devices.add(entry.facts.name)
-        if entry.facts.pool is not None:
-            self._mark(entry.facts.pool, entry.facts.node)
+    def _mark_devices(self, entries: "Iterable[DeviceEntry]") -> None:
+        for entry in entries:
+            self._changes.devices.add(entry.facts.name)
+            if entry.facts.pool is not None:
+                self._mark(entry.facts.pool, entry.facts.node)
 
     def _mark(self, pool: "PoolName", node: "NodeName") -> None:
         self._pools[pool].mark(node)
-        self._changed_pools.add(pool)
+        self._changes.pools.add(pool)
 
     def _mark_node(self, node: "NodeName") -> None:
-        for name in self._devices_by_node.get(node, ()):
+        for name in self._devices.on_node(node):
             pool = self._devices[name].facts.pool
             if pool is not None:
                 self._mark(pool, node)
@@ -464,37 +376,11 @@ class DeviceIndex:
 
     def _summarize(
         self, pool: "PoolName", node: "NodeName", devices: "set[DeviceName]"
-    ) -> PoolNode | None:
-        total = used = held = free = unhealthy = partial = unusable = 0
-        for name in devices:
-            entry = self._devices[name]
-            full, observed = entry.layout.full, entry.observed
-            total += entry.layout.count
-            used += observed.bit_count()
-            held += (entry.assumed & ~observed).bit_count()
-            idle = (full & ~entry.taken).bit_count()
-            if not entry.is_usable:
-                unhealthy += idle
-                unusable += entry.layout.count
-                continue
-            free += idle
-            if entry.taken:
-                partial += idle
-        if not total:
-            return None
-        state = self._pools[pool]
-        pods = (
-            self._unaccounted.get((state.facts.resource, node)) if state.facts is not None else None
-        )
-        facts = self._nodes.get(node)
-        return PoolNode(
-            total=total,
-            used=used,
-            held=held,
-            free=free,
-            unhealthy=unhealthy,
-            partial=partial,
+    ) -> "PoolNode | None":
+        pool_facts, facts = self._pools[pool].facts, self._nodes.get(node)
+        pods = self._unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
+        return summarize(
+            [self._devices[name] for name in devices],
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
-            unusable=unusable,
         )

@@ -126,6 +126,10 @@ class PodFacts:
     nominated_node: "NodeName | None" = None
     created: str = ""
     priority: int = 0
+    astray: tuple[tuple[str, int], ...] = ()
+    """(resource, units) by pool, of a pod that admission would have refused: it names several pools,
+    or a quantity that is none. It is known only once bound, `demand` names the first of its pools, and
+    nobody knows its devices."""
 
     @property
     def ref(self) -> str:

@@ -6,7 +6,7 @@ that filter costs the candidates it is asked about, not the pods or the cluster.
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from api.gpupool import Strategy
 from pool.refusal import NodeReason, NodeRefusal
@@ -113,26 +113,47 @@ PREFERENCES: "Final[dict[Strategy, Callable[[Bucket, int], Preference]]]" = {
 scores lower. Functions of ints, looked up once, since a hold ranks every bucket of its pool."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FitView:
-    """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await."""
+    """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await.
+
+    What was made of a view holds as long as it is the same object and its counter has not moved.
+    """
 
     size: int
+    verdicts_moved: int = 0
+    """Counts changes of a verdict, of which nodes that fit get none as long as they fit."""
+    scores_moved: int = 0
+    """Counts changes of a score."""
     refusals: "dict[NodeName, NodeRefusal | None]" = field(default_factory=dict)
     """Every node of the pool; None means that it fits."""
     scores: "dict[NodeName, int]" = field(default_factory=dict)
     """Nodes that fit."""
+    fits: "set[NodeName]" = field(default_factory=set)
+    """They again: to find a name in a set takes less memory traffic than in a dictionary."""
     _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:
         """Take over the node's present state; None when it left the pool."""
-        self.scores.pop(name, None)
-        if node is None:
-            self.refusals.pop(name, None)
-            return
-        refusal = refusal_of(node, self.size)
-        if refusal is None:
-            self.refusals[name] = None
-            self.scores[name] = score_of(node, self.size, strategy)
-        else:
-            self.refusals[name] = self._interned.setdefault(refusal, refusal)
+        score: int | None = None
+        refusal: NodeRefusal | Literal[False] | None = False  # says nothing: no node of the pool
+        if node is not None:
+            refusal = refusal_of(node, self.size)
+            if refusal is None:
+                score = score_of(node, self.size, strategy)
+            else:
+                refusal = self._interned.setdefault(refusal, refusal)
+        if refusal is not self.refusals.get(name, False):
+            self.verdicts_moved += 1
+            if refusal is False:
+                del self.refusals[name]
+            else:
+                self.refusals[name] = refusal
+        if score != self.scores.get(name):
+            self.scores_moved += 1
+            if score is None:
+                del self.scores[name]
+                self.fits.remove(name)
+            else:
+                self.scores[name] = score
+                self.fits.add(name)

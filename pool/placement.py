@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.annotations import Devices
     from api.core import NodeSelectorTerm
     from api.names import DeviceName, NodeName, PoolName, UnitId
-    from pool.index import DeviceEntry
+    from pool.devices import DeviceEntry
     from pool.model import Constraints, Demand, NodeFacts
     from pool.refusal import NodeRefusal
 
@@ -72,11 +72,7 @@ def plan_devices(
         strategy: the pool's.
         own: bits by device that the pod's own reservation holds alone, which are free to it.
     """
-    own = own or {}
-    cards = [
-        _Card(entry, _free_to(entry, own.get(entry.facts.name, 0)))
-        for entry in _in_order(entries, strategy, own)
-    ]
+    cards = _in_order(entries, strategy, own or {})
     devices: Devices = {}
     reusable: list[UnitId] = []
     for container in demand.containers:
@@ -114,12 +110,12 @@ def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
 
     Only a hint for where to hold: kube-scheduler has the last word.
     """
-    selector = constraints.node_selector or {}
-    if any(node.labels.get(key) != value for key, value in selector.items()):
+    selector = constraints.node_selector
+    if selector and any(node.labels.get(key) != value for key, value in selector.items()):
         return False
-    if not _affinity_accepts(node, constraints):
+    if constraints.affinity is not None and not _affinity_accepts(node, constraints):
         return False
-    return all(
+    return not node.taints or all(
         taint.effect == "PreferNoSchedule"
         or any(taint.is_tolerated_by(toleration) for toleration in constraints.tolerations)
         for taint in node.taints
@@ -145,24 +141,20 @@ def _term_accepts(node: "NodeFacts", term: "NodeSelectorTerm") -> bool:
     )
 
 
-def _free_to(entry: "DeviceEntry", own: int) -> int:
-    if not entry.is_usable:
-        return 0
-    return entry.layout.full & ~(entry.observed | (entry.assumed & ~own))
-
-
 def _in_order(
     entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
-) -> "list[DeviceEntry]":
-    def taken(entry: "DeviceEntry") -> int:
-        others = entry.observed | (entry.assumed & ~own.get(entry.facts.name, 0))
-        return others.bit_count()
-
-    fullest_first = strategy is not Strategy.SPREAD
-    return sorted(
-        entries,
-        key=lambda entry: (-taken(entry) if fullest_first else taken(entry), entry.facts.name),
-    )
+) -> list[_Card]:
+    """Return the cards with something free, in the order in which they are taken."""
+    sign = 1 if strategy is Strategy.SPREAD else -1
+    ranked = []
+    for entry in entries:
+        name = entry.facts.name
+        others = entry.observed | (entry.assumed & ~own.get(name, 0))
+        free = entry.layout.full & ~others
+        if free and entry.is_usable:
+            ranked.append((sign * others.bit_count(), name, free, entry))
+    ranked.sort()  # names differ, so that nothing behind them is compared
+    return [_Card(entry, free) for _, _, free, entry in ranked]
 
 
 def _take(

@@ -78,10 +78,24 @@ class NaiveBooks:
     def unaccounted(self, resource: str, node: str) -> dict[str, int]:
         found: dict[str, int] = {}
         for uid, pod in self.pods.items():
-            if (pod["phase"], pod["resource"], pod["node"]) == ("bound", resource, node):
-                missing = pod["size"] - len(self.observed_units(pod))
-                if missing > 0:
-                    found[uid] = missing
+            if (pod["phase"], pod["node"]) != ("bound", node):
+                continue
+            asked = dict(pod["astray"]) or {
+                pod["resource"]: pod["size"] - len(self.observed_units(pod))
+            }
+            if asked.get(resource, 0) > 0:
+                found[uid] = asked[resource]
+        return found
+
+    def held_twice(self) -> dict[str, set[str]]:
+        """Units that several bound pods have; a whole card is the same as each of its slices."""
+        claims = [
+            (uid, unit) for uid, pod in self.pods.items() for unit in self.observed_units(pod)
+        ]
+        found: dict[str, set[str]] = {}
+        for (uid, unit), (other, theirs) in itertools.permutations(claims, 2):
+            if uid != other and unit in {theirs, theirs.split("::")[0]}:
+                found.setdefault(unit, set()).update({uid, other})
         return found
 
     # --- figures ---------------------------------------------------------------------------------
@@ -138,8 +152,8 @@ class NaiveBooks:
             case _:
                 return max(0, 9 - left)
 
-    def capacity(self, pool: str) -> dict[str, int]:
-        nodes = self.nodes_of(pool).values()
+    def capacity(self, pool: str, of: dict[str, dict[str, Any]] | None = None) -> dict[str, int]:
+        nodes = (self.nodes_of(pool) if of is None else of).values()
         found = {
             "total": sum(node["total"] for node in nodes),
             "reserved": sum(node["held"] for node in nodes),
@@ -239,10 +253,7 @@ class NaiveBooks:
             return set()
         self.pods[uid] = pod
         note = pod["note"]
-        own = self.reservation_of(uid)
-        if own is None and note is not None:
-            noted = self.reservations.get(note["id"])
-            own = noted if noted is not None and noted["uid"] is None else None
+        own = self.own(pod)
         if pod["phase"] != "pending":
             return self.drop(own)
         if own is None and before is None and note is not None:
@@ -285,5 +296,28 @@ class NaiveBooks:
             self.reservations[note["id"]] = one
 
     def discard(self, uid: str) -> set[str]:
-        self.pods.pop(uid, None)
-        return self.drop(self.reservation_of(uid))
+        pod = self.pods.pop(uid, None)
+        return self.drop(self.own(pod) if pod is not None else self.reservation_of(uid))
+
+    def own(self, pod: dict[str, Any]) -> dict[str, Any] | None:
+        """The reservation of an observed pod: its own, or the one in its note that nobody tied yet."""
+        own = self.reservation_of(pod["uid"])
+        if own is None and pod["note"] is not None:
+            noted = self.reservations.get(pod["note"]["id"])
+            return noted if noted is not None and noted["uid"] is None else None
+        return own
+
+    # --- preemption --------------------------------------------------------------------------------
+
+    def can_place_without(
+        self, victims: set[str], node: str, pool: str, units: int, uid: str | None
+    ) -> bool:
+        gone = [self.reservation_of(one) for one in {*victims, *([uid] if uid else [])}]
+        ids = {one["id"] for one in gone if one is not None}
+        free = 0
+        for device in self.devices_on(pool, node):
+            if self.is_usable(device):
+                taken = self.observed_slots(device, victims) | self.assumed_slots(device, ids)
+                free += len(self.units_of(device)) - len(taken)
+        strangers = self.unaccounted(self.pools[pool]["resource"], node).keys() - victims
+        return free >= units and not strangers

@@ -1,6 +1,7 @@
 """Admission reviews as the API server sends them, and a desk to answer them at."""
 
 import base64
+import hashlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Office:
     catalog: Catalog = field(default_factory=Catalog)
     scheduler_name: str | None = "gpu-scheduler"
     is_ready: bool = True
+    may_hold: bool = True
+    key: bytes = b"a key of all replicas"
     now: Instant = field(default_factory=lambda: at(0))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -43,6 +46,8 @@ class Office:
             new_id=lambda: ReservationId(f"r{next(self._numbers)}"),
             now=lambda: self.now,
             is_ready=lambda: self.is_ready,
+            may_hold=lambda: self.may_hold,
+            seal=lambda content: hashlib.sha256(self.key + content).hexdigest()[:8],
         )
 
     def add_pool(self, name: str = "whole", **spec: Any) -> GPUPool:

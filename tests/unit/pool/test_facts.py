@@ -208,6 +208,34 @@ def test_a_pod_that_asks_for_no_unit_of_a_single_pool_is_not_kept(limits: dict[s
     assert pod_facts(a_pod(limits)) is None
 
 
+A, B = "gpu.deckhouse.io/a", "gpu.deckhouse.io/b"
+
+
+@pytest.mark.parametrize(
+    ("limits", "astray"),
+    [
+        pytest.param({A: 1, B: 2}, ((A, 1), (B, 2)), id="two pools"),
+        pytest.param({A: 0, B: 2}, ((B, 2),), id="two pools, nothing of one"),
+        pytest.param({A: "x"}, ((A, 1),), id="no number"),
+        pytest.param({B: 2**40}, ((B, 2**31 - 1),), id="a number beyond all bounds"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Running", "Failed"])
+def test_a_pod_that_admission_would_have_refused_is_kept_once_it_is_bound(
+    limits: dict[str, Any], astray: Any, phase: str
+) -> None:
+    forged = {DEVICES_ANNOTATION: encode_devices({"c0": unit_ids("GPU-1")})}
+    pod = a_pod(limits, annotations=forged, nodeName="n1", status={"phase": phase})
+    facts = facts_of(pod)
+    assert (facts.astray, facts.devices, facts.node) == (astray, None, "n1")
+    assert facts.phase is (PodPhase.BOUND if phase == "Running" else PodPhase.ENDED)
+    assert (facts.demand.resource, facts.demand.units) == astray[0]
+
+
+def test_a_pod_of_which_the_units_are_all_none_is_not_kept_though_it_is_bound() -> None:
+    assert pod_facts(a_pod({A: 0, B: 0}, nodeName="n1")) is None
+
+
 def test_the_catalog_serves_a_resource_by_the_first_pool_by_name() -> None:
     catalog = Catalog()
     for name in ("b", "a"):

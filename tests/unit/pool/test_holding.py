@@ -325,7 +325,7 @@ def test_a_pod_is_accounted_where_it_was_nominated_only_while_it_is_pending() ->
     books = some_books(devices=cards(1))
     books.observe_pod(a_pod_facts(nominated_node=NodeName("n1")), at(0))
     books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
-    assert len(books._pending) == 0
+    assert len(books._pods.pending) == 0
 
 
 def test_a_bound_pod_that_still_says_where_it_was_nominated_is_forgotten_whole() -> None:

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
+from pool.changes import Changes
 from pool.claims import Claims
-from pool.index import Changes, DeviceIndex
+from pool.index import DeviceIndex
 from tests.support.books import N1, N2, a_bound_pod, a_held_pod, cards, some_books
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 
@@ -49,9 +50,7 @@ def served(index: DeviceIndex, resource: str) -> PoolName | None:
             lambda index: index.set_assumed(ReservationId("x"), (UnitId("elsewhere"),)),
             id="claim on an unknown card",
         ),
-        pytest.param(
-            lambda index: index.set_unaccounted(PodUid("x"), ("r", N1), 0), id="no unaccounted pod"
-        ),
+        pytest.param(lambda index: index.set_unaccounted(PodUid("x"), {}), id="no unaccounted pod"),
     ],
 )
 def test_what_is_known_already_changes_nothing(write) -> None:
@@ -105,7 +104,7 @@ def test_what_is_known_already_changes_nothing(write) -> None:
             id="bound pod",
         ),
         pytest.param(
-            lambda index: index.set_unaccounted(PodUid("x"), (a_pool().resource, N1), 2),
+            lambda index: index.set_unaccounted(PodUid("x"), {(a_pool().resource, N1): 2}),
             changes([], [WHOLE]),
             id="unaccounted pod",
         ),
@@ -189,7 +188,7 @@ def test_a_card_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> None:
     index = some_books(devices=[a_device(pool="ghost")]).index
     index.discard_device(D0)
     assert set(index._pools) == {WHOLE}
-    assert (index._devices_by_part, index._devices_by_node) == ({}, {})
+    assert (index._devices._names_by_part, index._devices._names_by_node) == ({}, {})
 
 
 def test_a_reservation_holds_alone_what_no_other_holds() -> None:
@@ -247,8 +246,8 @@ def test_unaccounted_pods_are_known_by_resource_and_node() -> None:
 def test_an_unaccounted_pod_may_be_found_to_be_elsewhere() -> None:
     index = an_index()
     resource = a_pool().resource
-    index.set_unaccounted(PodUid("x"), (resource, N1), 2)
-    index.set_unaccounted(PodUid("x"), (resource, N2), 2)
+    index.set_unaccounted(PodUid("x"), {(resource, N1): 2})
+    index.set_unaccounted(PodUid("x"), {(resource, N2): 2})
     assert index.unaccounted_pods(resource, N1) == {}
     assert index.unaccounted_pods(resource, N2) == {"x": 2}
 

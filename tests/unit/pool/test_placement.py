@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from api.gpupool import Strategy
 from api.names import UnitId
-from pool.index import DeviceEntry
+from pool.devices import DeviceEntry
 from pool.model import Role
 from pool.placement import is_intact, plan_devices
 from pool.units import layout_of, part_of

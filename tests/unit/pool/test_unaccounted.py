@@ -20,6 +20,7 @@ from tests.support.builders import a_device, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
     from pool.books import Books
+    from pool.model import PodFacts
     from pool.nodeview import PoolNode
 
 
@@ -129,3 +130,31 @@ def test_a_pending_pod_is_not_unaccounted() -> None:
     books = some_books(devices=cards(2))
     books.observe_pod(a_pod_facts(), at(0))
     assert node(books).available == 2
+
+
+def a_pod_of_two_pools(**changes: Any) -> "PodFacts":
+    asked = (("gpu.deckhouse.io/other", 1), ("gpu.deckhouse.io/whole", 2))
+    return a_bound_pod(pool="other", astray=asked, **changes)
+
+
+def test_a_pod_bound_with_two_pools_closes_its_node_for_both() -> None:
+    books = some_books(
+        a_pool(), a_pool("other"), devices=[*cards(3), a_device(index=9, pool="other")]
+    )
+    books.observe_pod(a_pod_of_two_pools(), at(0))
+    assert (node(books).unaccounted, node(books, "other").unaccounted) == (2, 1)
+    assert (node(books).available, node(books, "other").available) == (0, 0)
+
+
+@pytest.mark.parametrize("end", ["deleted", "ended"])
+def test_the_end_of_a_pod_with_two_pools_opens_its_node_for_both(end: str) -> None:
+    books = some_books(
+        a_pool(), a_pool("other"), devices=[*cards(3), a_device(index=9, pool="other")]
+    )
+    books.observe_pod(a_pod_of_two_pools(), at(0))
+    if end == "deleted":
+        books.discard_pod(uid_of("b"))
+    else:
+        books.observe_pod(a_pod_of_two_pools(phase=PodPhase.ENDED), at(1))
+    assert (node(books).available, node(books, "other").available) == (3, 1)
+    assert len(books.index._unaccounted) == 0

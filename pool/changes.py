@@ -1,0 +1,37 @@
+"""What changed in the index since somebody last asked."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from api.names import DeviceName, NodeName, PoolName
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What changed since somebody last asked; a hint about what to look at, never a truth."""
+
+    devices: "frozenset[DeviceName]"
+    """Devices whose facts, units or holders changed, or that are gone."""
+    pools: "frozenset[PoolName]"
+    """Pools of which some unit, device or fact changed."""
+    nodes: "frozenset[NodeName]"
+    """Nodes on which a pool won or lost a device, or the node's object changed."""
+
+
+@final
+class ChangeLog:
+    """Gathers changes until they are taken."""
+
+    def __init__(self) -> None:
+        self.devices: set[DeviceName] = set()
+        self.pools: set[PoolName] = set()
+        self.nodes: set[NodeName] = set()
+
+    def take(self) -> Changes:
+        """Return what was gathered since the last call."""
+        changes = Changes(frozenset(self.devices), frozenset(self.pools), frozenset(self.nodes))
+        self.devices.clear()
+        self.pools.clear()
+        self.nodes.clear()
+        return changes

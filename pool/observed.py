@@ -1,0 +1,69 @@
+"""The pods that the watch has shown: what each is now, and which of them are after units."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from pool.model import PodPhase
+from pool.pending import PendingPods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.names import NodeName, PodUid
+    from pool.model import PodFacts
+
+_ORDER: Final = {PodPhase.PENDING: 0, PodPhase.BOUND: 1, PodPhase.ENDED: 2}
+
+
+@final
+class ObservedPods:
+    """Pods by uid, and those of them that are pending."""
+
+    def __init__(self) -> None:
+        self.pending = PendingPods()
+        self._by_uid: dict[PodUid, PodFacts] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def get(self, uid: "PodUid") -> "PodFacts | None":
+        """Return a pod as it was last seen."""
+        return self._by_uid.get(uid)
+
+    def all(self) -> "Iterable[PodFacts]":
+        """Return all pods. Read them, don't keep them."""
+        return self._by_uid.values()
+
+    def take_in(self, facts: "PodFacts") -> bool:
+        """Make this the pod's present state; False when it is older than what is known.
+
+        A pod never goes back from bound to pending or from ended to bound.
+        """
+        before = self._by_uid.get(facts.uid)
+        if before is not None:
+            if _ORDER[before.phase] > _ORDER[facts.phase]:
+                return False
+            self.pending.forget(before)
+        self._by_uid[facts.uid] = facts
+        return True
+
+    def discard(self, uid: "PodUid") -> "PodFacts | None":
+        """Forget a pod that is gone; return its last state."""
+        facts = self._by_uid.pop(uid, None)
+        if facts is not None:
+            self.pending.forget(facts)
+        return facts
+
+    def await_units(self, uid: "PodUid | None") -> None:
+        """Count the pod among those that hold nothing, if it was seen and is still pending."""
+        facts = self._by_uid.get(uid) if uid is not None else None
+        if facts is not None and facts.phase is PodPhase.PENDING:
+            self.pending.wait(facts)
+
+    def waiting(self, resource: str) -> "list[PodFacts]":
+        """Return pending pods that hold nothing: highest priority first, then oldest."""
+        pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
+        return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
+
+    def nominated(self, resource: str, node: "NodeName") -> "list[PodFacts]":
+        """Return pending pods for which preemption made room on the node."""
+        return [self._by_uid[uid] for uid in self.pending.nominated(resource, node)]

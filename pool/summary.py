@@ -1,0 +1,50 @@
+"""What is free on one node, summed over the pool's devices there."""
+
+from typing import TYPE_CHECKING
+
+from pool.nodeview import PoolNode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pool.devices import DeviceEntry
+
+
+def summarize(
+    entries: "Iterable[DeviceEntry]", *, unaccounted: int, is_placeable: bool
+) -> PoolNode | None:
+    """Return a node's figures; None when its devices have no unit.
+
+    Args:
+        entries: the pool's devices on the node.
+        unaccounted: units of the pool's pods there of which nobody knows the devices.
+        is_placeable: whether holds may be taken on the node.
+    """
+    total = used = held = free = unhealthy = partial = unusable = 0
+    for entry in entries:
+        layout, observed = entry.layout, entry.observed
+        taken = observed | entry.assumed
+        total += layout.count
+        used += observed.bit_count()
+        held += (taken & ~observed).bit_count()
+        idle = (layout.full & ~taken).bit_count()
+        if not entry.is_usable:
+            unhealthy += idle
+            unusable += layout.count
+            continue
+        free += idle
+        if taken:
+            partial += idle
+    if not total:
+        return None
+    return PoolNode(
+        total=total,
+        used=used,
+        held=held,
+        free=free,
+        unhealthy=unhealthy,
+        partial=partial,
+        unaccounted=unaccounted,
+        is_placeable=is_placeable,
+        unusable=unusable,
+    )

@@ -1,0 +1,153 @@
+"""Whether the books say what the naive model says, and what must be so besides."""
+
+from typing import Any
+
+from api.names import NodeName, PodUid, PoolName
+from pool.books import AlreadyBound, Books
+from pool.model import PoolFacts
+from pool.placement import Placed, Refused
+from tests.support.naive_books import HOLDS, NaiveBooks
+from tests.support.naive_facts import demand_of, units_of
+
+SIZES = range(1, 6)
+LATE = ("doubtful", "bound")
+
+
+def agree_on_figures(books: Books, model: NaiveBooks, pool: str) -> None:
+    """Nodes, capacity, and the verdicts and scores of every size."""
+    state = books.index.state(PoolName(pool))
+    got = {
+        str(name): {key: getattr(node, key) for key in node.__slots__}
+        for name, node in state.nodes().items()
+    }
+    want = model.nodes_of(pool)
+    assert got == want
+    capacity = state.capacity()
+    sums = {key: getattr(capacity, key) for key in capacity.__slots__}
+    assert sums == model.capacity(pool, want)
+    assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
+    for size in SIZES:
+        view = books.index.view(PoolName(pool), size)
+        reasons = {name: model.reason(node, size) for name, node in want.items()}
+        refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
+        assert refusals == reasons
+        assert view.scores == {
+            name: model.score(pool, node, size)
+            for name, node in want.items()
+            if reasons[name] is None
+        }
+
+
+def agree_on_reservations(books: Books, model: NaiveBooks) -> None:
+    got = {
+        str(one.id): (one.uid, one.pool, one.node, list(one.units), one.phase.value)
+        for one in books.ledger.all()
+    }
+    assert got == {
+        id_: (one["uid"], one["pool"], one["node"], one["units"], one["phase"])
+        for id_, one in model.reservations.items()
+    }
+    for one in books.ledger.all():
+        assert books.ledger.get(one.id) is one
+        assert one.uid is None or books.ledger.of_pod(one.uid) is one
+        assert books.index.assumed_units(one.id) == one.units
+    deadline, want = books.ledger.next_deadline(), model.next_deadline()
+    assert want is None or (deadline is not None and deadline <= want)
+    late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
+    assert {one.id for one in books.unsettled()} == late
+
+
+def agree_on_pods(books: Books, model: NaiveBooks, resources: list[str]) -> None:
+    assert {str(pod.uid) for pod in books.pods()} == model.pods.keys()
+    for resource in resources:
+        assert [str(pod.uid) for pod in books.waiting(resource)] == model.waiting(resource)
+    twice = {str(unit): set(pods) for unit, pods in books.index.held_twice().items()}
+    assert twice == model.held_twice()
+
+
+def figures_add_up(books: Books, pool: str) -> None:
+    """What costs little, after every step: no unit is lost between the nodes and the totals."""
+    state = books.index.state(PoolName(pool))
+    sums = state.capacity()
+    assert sums.total == sums.reserved + sums.used + sums.available + sums.unhealthy
+    total = held = 0
+    for node in state.nodes().values():
+        assert node.total == node.used + node.held + node.free + node.unhealthy
+        assert min(node.used, node.held, node.free, node.unhealthy, node.partial) >= 0
+        total += node.total
+        held += node.held
+    assert (total, held) == (sums.total, sums.reserved)
+
+
+def no_unit_has_two_of_our_owners(stored: dict[str, Any], model: NaiveBooks) -> None:
+    """Pods that we bound, and commitments; claims that strangers wrote are theirs."""
+    given: dict[str, str] = {}
+    for uid, states in stored.items():
+        if states[-1]["phase"] == "bound" and states[-1]["is_ours"]:
+            for unit in units_of(states[-1]["devices"]):
+                assert given.setdefault(unit, uid) == uid
+    for one in model.reservations.values():
+        for unit in one["units"] if one["phase"] not in HOLDS else ():
+            assert given.setdefault(unit, one["uid"]) == one["uid"]
+
+
+def nothing_is_left(books: Books, now: float) -> None:
+    """What the books keep once every pod is gone and every hold is over."""
+    assert len(books.ledger) == 0
+    assert books.ledger.due(now) == []
+    assert books.ledger.next_deadline() is None
+    for pool in books.index.pools():
+        capacity = books.index.state(pool.name).capacity()
+        assert (capacity.used, capacity.reserved) == (0, 0)
+    for claims in (books.index._observed, books.index._assumed):
+        assert (claims._units_by_owner, claims._owners_by_part) == ({}, {})
+    assert (len(books._pods), len(books._pods.pending)) == (0, 0)
+    unaccounted = books.index._unaccounted
+    assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
+    assert books.index.held_twice() == {}
+
+
+def bind_plan_as_the_model_says(
+    books: Books, model: NaiveBooks, pool: PoolFacts, pod: dict[str, Any], node: str
+) -> Placed | None:
+    """Plan a bind and hold the answer against the model's; return a plan that may be committed."""
+    uid, demand, name = PodUid(pod["uid"]), demand_of(pod), NodeName(node)
+    plan = books.plan_bind(name, pool, demand, uid=uid)
+    seen, own = model.pods.get(uid), model.reservation_of(uid)
+    if seen is not None and seen["phase"] != "pending" and seen["node"] is not None:
+        assert plan == AlreadyBound(seen["node"], None)
+        return None
+    if own is not None and own["phase"] not in HOLDS:
+        assert isinstance(plan, AlreadyBound)
+        assert plan.node == own["node"]
+        return None
+    if seen is not None and seen["phase"] == "ended":
+        return None
+    mine = {own["id"]} if own is not None and own["node"] == node else set()
+    figures = model.figures(pool.name, node, mine)
+    reason = model.reason(figures, demand.units) if figures else "NodeNotInPool"
+    refusal = books.refusal_on(name, pool, demand, uid=uid)
+    assert (refusal.reason.value if refusal else None) == reason
+    if refusal is not None:
+        assert plan == Refused(name, refusal)
+        return None
+    assert isinstance(plan, Placed)
+    assert (plan.pool, plan.node) == (pool.name, node)
+    given_as_the_model_allows(model, plan, pod, own)
+    if own is not None and model.is_intact(own, pool.name, node):
+        assert {name: list(units) for name, units in plan.devices.items()} == own["devices"]
+    return plan
+
+
+def given_as_the_model_allows(
+    model: NaiveBooks, plan: Placed, pod: dict[str, Any], own: dict[str, Any] | None = None
+) -> None:
+    free: set[str] = set()
+    for device in model.devices_on(plan.pool, plan.node):
+        ids = model.units_of(device)
+        free |= {ids[slot] for slot in model.free_slots(device, {own["id"]} if own else ())}
+    given = {name: list(units) for name, units in plan.devices.items()}
+    assert set(units_of(given)) <= free
+    assert len(units_of(given)) == pod["size"]
+    counts = {name: len(set(units)) for name, units in given.items()}
+    assert counts == {name: units for name, _, units in pod["containers"]}

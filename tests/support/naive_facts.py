@@ -1,0 +1,86 @@
+"""From the naive model's dicts to the facts that the books take."""
+
+import datetime as dt
+import itertools
+from typing import Any
+
+from api.annotations import ReservationNote
+from api.gpupool import AllocationMode, Strategy
+from api.names import DeviceName, NodeName, PodUid, PoolName, UnitId
+from pool.model import (
+    ContainerDemand,
+    Demand,
+    DeviceFacts,
+    NodeFacts,
+    PodFacts,
+    PodPhase,
+    PoolFacts,
+)
+from tests.support.builders import EPOCH, a_node, a_pool
+
+
+def demand_of(pod: dict[str, Any]) -> Demand:
+    containers = tuple(ContainerDemand(*one) for one in pod["containers"])
+    return Demand(pod["resource"], containers, pod["size"])
+
+
+def pod_facts(pod: dict[str, Any]) -> PodFacts:
+    note = None
+    if pod["note"] is not None:
+        expires = pod["note"].get("expires")
+        note = ReservationNote(
+            id=pod["note"]["id"],
+            pool=pod["note"]["pool"],
+            node=pod["note"]["node"],
+            devices=as_devices(pod["note"]["devices"]),
+            expires_at=EPOCH + dt.timedelta(seconds=expires) if expires is not None else None,
+        )
+    return PodFacts(
+        uid=PodUid(pod["uid"]),
+        namespace="ns",
+        name=pod["name"],
+        demand=demand_of(pod),
+        phase=PodPhase(pod["phase"]),
+        node=pod["node"],
+        devices=as_devices(pod["devices"]) if pod["devices"] is not None else None,
+        reservation=note,
+        nominated_node=pod["nominated"],
+        created=pod["created"],
+        priority=pod["priority"],
+        astray=pod["astray"],
+    )
+
+
+def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:
+    return a_pool(
+        name,
+        resource=spec["resource"],
+        mode=AllocationMode(spec["mode"]),
+        strategy=Strategy(spec["strategy"]),
+        ttl_s=spec["ttl"],
+        mig_profile=spec["profile"],
+        slices_per_device=spec["slices"],
+    )
+
+
+def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
+    return DeviceFacts(
+        name=DeviceName(name),
+        node=NodeName(spec["node"]),
+        uuid=spec["uuid"],
+        pool=PoolName(spec["pool"]) if spec["pool"] else None,
+        is_faulted=spec["faulted"],
+        mig_instances=tuple(spec["migs"]),
+    )
+
+
+def node_facts(name: str, spec: dict[str, Any]) -> NodeFacts:
+    return a_node(name, is_ready=spec["ready"], is_cordoned=spec["cordoned"])
+
+
+def units_of(devices: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(itertools.chain(*devices.values())))
+
+
+def as_devices(devices: dict[str, Any]) -> dict[str, tuple[UnitId, ...]]:
+    return {name: tuple(map(UnitId, units)) for name, units in devices.items()}

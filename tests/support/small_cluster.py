@@ -1,0 +1,509 @@
+"""A small cluster that does to the books all that a large one does, and the naive model beside it.
+
+Operators change cards, pools and nodes under live claims; users, kube-scheduler and strangers who bind
+around us act; the watch is late, repeats itself and loses what happened until it lists again; the API
+server's answers get lost; the process restarts; clocks jump.
+
+Each action takes `pick`, which chooses among options, and asserts that books and model agree on what
+it was told. Who drives decides what is picked: hypothesis, or a random number generator.
+"""
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
+from pool.books import Applicant, Books, Exhausted
+from pool.demand import distinct_units
+from pool.model import Constraints, ContainerDemand, Demand, Instant, Role
+from pool.reservation import Ended
+from tests.support import agreeing, naive_facts
+from tests.support.builders import EPOCH
+from tests.support.naive_books import HOLDS, NaiveBooks
+from tests.support.naive_facts import units_of
+
+Option = TypeVar("Option")
+
+NODES: Final = ("n1", "n2", "n3")
+POOLS: Final = ("a", "b", "c")
+CARDS: Final = 6
+RESOURCES: Final = [f"gpu.deckhouse.io/{name}" for name in POOLS]
+HOME: Final = ("a", "a", "b", "b", "c", "a")
+"""The pool in which each card starts."""
+START: Final = {"a": "TimeSlice", "b": "Exclusive", "c": "MIG"}
+STATES_KEPT: Final = 6
+"""States of a pod that a confused watch may deliver once more."""
+
+DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
+    *({"faulted": faulted} for faulted in (False, False, True)),
+    *({"node": node} for node in NODES),
+    *({"pool": pool} for pool in (*POOLS, None)),
+    *({"uuid": uuid} for uuid in ("G0", "G1", "G7", "")),
+    *({"migs": migs} for migs in ([], ["1g"], ["1g", "2g"], ["1g", "1g", "1g"])),
+    {},
+)
+NODE_STATES: Final = ((True, False), (True, False), (True, False), (True, True), (False, False))
+INIT: Final = ((), (), (Role.INIT,), (Role.SIDECAR,), (Role.INIT, Role.SIDECAR))
+MAIN: Final = ((Role.MAIN,), (Role.MAIN,), (Role.MAIN, Role.MAIN))
+
+
+class Pick(Protocol):
+    """Chooses."""
+
+    def __call__(self, options: Sequence[Option]) -> Option:
+        """Return one of the options."""
+
+
+class SmallCluster:
+    """The world, the books that are told of it, and the model."""
+
+    def __init__(self, pick: Pick) -> None:
+        self.now = 0.0
+        self.ahead_s = 0.0
+        """How far the wall clock has gone beside the monotonic one."""
+        self.numbers = itertools.count()
+        self.model = NaiveBooks()
+        self.ended: list[str] = []
+        self.told: list[str] = []
+        """Reservations that the model ended, and those whose end the books told."""
+        self.books = self.new_books()
+        self.coming: dict[str, dict[str, Any]] = {}
+        """Admitted pods that the API server has not stored."""
+        self.stored: dict[str, list[dict[str, Any]]] = {}
+        """uid -> states that the API server had; the last is the truth."""
+        self.untold: set[str] = set()
+        """Deleted pods of which the watch has lost the event."""
+        self.sent: dict[str, dict[str, Any]] = {}
+        """uid -> a Binding of ours whose end we do not know."""
+        for node in NODES:
+            self.set_node(node, (True, False))
+        for name in POOLS:
+            self.set_pool(name, {**self.a_pool_spec(pick), "resource": None, "mode": START[name]})
+        for number in range(CARDS):
+            self.set_device(f"d{number}", {})
+
+    def new_books(self) -> Books:
+        return Books(on_end=lambda ended: self.told.append(ended.reservation.id))
+
+    # --- what is there -----------------------------------------------------------------------------
+
+    def device(self, pick: Pick) -> None:
+        """A card faults, heals, moves, is swapped, changes pool or instances, goes or comes back."""
+        name = f"d{pick(range(CARDS))}"
+        if name in self.model.devices and not pick(range(4)):
+            del self.model.devices[name]
+            self.books.index.discard_device(DeviceName(name))
+        else:
+            self.set_device(name, pick(DEVICE_CHANGES))
+
+    def pool(self, pick: Pick) -> None:
+        """A pool is made, changed in everything, or deleted."""
+        name = pick(POOLS)
+        if pick(range(4)):
+            self.set_pool(name, self.a_pool_spec(pick))
+        else:
+            self.model.pools.pop(name, None)
+            self.books.index.discard_pool(PoolName(name))
+
+    def node(self, pick: Pick) -> None:
+        """A node comes, is cordoned, stops being ready, or goes."""
+        name = pick(NODES)
+        if pick(range(4)):
+            self.set_node(name, pick(NODE_STATES))
+        else:
+            self.model.nodes.pop(name, None)
+            self.books.index.discard_node(NodeName(name))
+
+    def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
+        return {
+            "resource": pick((None, None, None, *RESOURCES)),
+            "mode": pick(("Exclusive", "TimeSlice", "TimeSlice", "MIG")),
+            "strategy": pick(("BinPack", "Spread", "LeastFragmentation")),
+            "slices": pick((2, 3)),
+            "profile": pick(("1g", "1g", "2g")),
+            "ttl": pick((3, 60, 60)),
+        }
+
+    def set_pool(self, name: str, spec: dict[str, Any]) -> None:
+        spec = {**spec, "resource": spec["resource"] or f"gpu.deckhouse.io/{name}"}
+        self.model.pools[name] = spec
+        self.books.index.replace_pool(naive_facts.pool_facts(name, spec))
+
+    def set_device(self, name: str, change: dict[str, Any]) -> None:
+        number = int(name[1:])
+        spec = {
+            "uuid": f"G{number}",
+            "node": NODES[number % 3 if number < 3 else 0],
+            "pool": HOME[number],
+            "faulted": False,
+            "migs": ["1g", "1g"],
+            **change,
+        }
+        spec["migs"] = [(profile, f"M{number}{i}") for i, profile in enumerate(spec["migs"])]
+        self.model.devices[name] = spec
+        self.books.index.replace_device(naive_facts.device_facts(name, spec))
+
+    def set_node(self, name: str, state: tuple[bool, bool]) -> None:
+        spec = {"ready": state[0], "cordoned": state[1]}
+        self.model.nodes[name] = spec
+        self.books.index.replace_node(naive_facts.node_facts(name, spec))
+
+    # --- admission ---------------------------------------------------------------------------------
+
+    def admit(self, pick: Pick) -> None:
+        """A pod is mutated: units are held where the model would hold them."""
+        resource = pick(RESOURCES)
+        pool = self.books.index.pool_of(resource)
+        assert (pool.name if pool else None) == self.model.serving(resource)
+        if pool is None:
+            return
+        pod = self.new_pod(pick, resource)
+        id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
+        plan = self.books.plan_hold(pool, asked, Constraints())
+        want = self.model.best_node(pool.name, asked.units)
+        applicant = Applicant(id=ReservationId(id_), pool=pool, demand=asked, namespace="ns")
+        reservation = {
+            "id": id_,
+            "uid": None,
+            "pool": str(pool.name),
+            "node": want,
+            "devices": {},
+            "units": [],
+            "containers": pod["containers"],
+            "phase": "held",
+            "expires": self.now + pool.ttl_s,
+            "observe_by": self.now + 5,
+        }
+        pod["note"] = {"id": id_, "pool": str(pool.name), "node": want or "", "devices": {}}
+        if isinstance(plan, Exhausted):
+            assert want is None
+            self.books.hold(applicant, None, self.instant())
+        else:
+            assert plan.node == want
+            agreeing.given_as_the_model_allows(self.model, plan, pod)
+            self.books.hold(applicant, plan, self.instant())
+            given = {name: list(units) for name, units in plan.devices.items()}
+            reservation |= {"devices": given, "units": units_of(given)}
+            pod["note"] |= {"devices": given, "expires": self.utc() + pool.ttl_s}
+        self.model.reservations[id_] = reservation
+        self.coming[pod["uid"]] = pod
+        if pick((True, False)):
+            self.tie(pod["uid"])
+        if pick((True, True, False)):
+            self.store(pod["uid"])
+            self.deliver(pod["uid"], -1)
+
+    def hand_in(self, pick: Pick) -> None:
+        """An admitted pod is validated, stored, rejected by somebody else, or admitted anew."""
+        if not self.coming:
+            return
+        uid = pick(sorted(self.coming))
+        match pick(("tie", "store", "reject", "withdraw")):
+            case "tie":
+                self.tie(uid)
+            case "store":
+                self.store(uid)
+            case "reject":
+                del self.coming[uid]
+            case _:
+                self.withdraw(self.coming.pop(uid)["note"]["id"])
+
+    def tie(self, uid: str) -> None:
+        id_ = self.coming[uid]["note"]["id"]
+        got = self.books.tie(ReservationId(id_), PodUid(uid), name=uid, now=self.instant())
+        assert got is self.model.tie(id_, uid, self.now)
+
+    def withdraw(self, id_: str) -> None:
+        held = self.model.reservations.get(id_)
+        expected = held is not None and held["phase"] == "held"
+        assert (self.books.withdraw(ReservationId(id_)) is not None) is expected
+        if expected:
+            self.ended += self.model.drop(held)
+
+    def store(self, uid: str) -> None:
+        self.stored[uid] = [self.coming.pop(uid)]
+
+    # --- the watch ---------------------------------------------------------------------------------
+
+    def event(self, pick: Pick) -> None:
+        """The newest state, or an older one once more, or one before its predecessors."""
+        if self.stored:
+            uid = pick(sorted(self.stored))
+            last = len(self.stored[uid]) - 1
+            self.deliver(uid, pick((last, *range(last + 1))))
+
+    def relist(self, pick: Pick) -> None:
+        """The watch broke: everything is listed, bound pods first; what is missing there is gone."""
+        for uid in sorted(self.untold):
+            self.told_gone(uid)
+        order = sorted(self.stored)
+        turn = pick(range(len(order))) if order else 0
+        order = order[turn:] + order[:turn]
+        for uid in sorted(order, key=lambda uid: self.truth(uid)["phase"] == "pending"):
+            self.deliver(uid, -1)
+
+    def deliver(self, uid: str, state: int) -> None:
+        pod = self.stored[uid][state]
+        ended = self.books.observe_pod(naive_facts.pod_facts(pod), self.instant())
+        self.check_ended(ended, self.model.observe(pod, self.now, self.utc()))
+
+    def told_gone(self, uid: str) -> None:
+        """The DELETED event, or for a pod that was never shown what a read of it finds."""
+        self.untold.discard(uid)
+        if self.books.pod(PodUid(uid)) is None:
+            self.answer(uid, "release")
+        else:
+            self.check_ended(self.books.discard_pod(PodUid(uid)), self.model.discard(uid))
+
+    def end(self, pick: Pick) -> None:
+        """A pod succeeds, fails or is deleted, at any stage; the watch may lose the event."""
+        if not self.stored:
+            return
+        uid = pick(sorted(self.stored))
+        self.sent.pop(uid, None)
+        if self.truth(uid)["phase"] != "ended" and pick((True, False)):
+            self.change(uid, phase="ended")
+            if pick((True, False)):
+                self.deliver(uid, -1)
+            return
+        del self.stored[uid]
+        self.untold.add(uid)
+        if pick((True, True, False)):
+            self.told_gone(uid)
+        self.answer(uid, pick(("written", "doubt", "release")))
+
+    def nominate(self, pick: Pick) -> None:
+        """Preemption makes room for a pod, or kube-scheduler takes that back."""
+        if self.stored:
+            uid = pick(sorted(self.stored))
+            if self.truth(uid)["phase"] == "pending":
+                self.change(uid, nominated=pick((None, *NODES)))
+                self.deliver(uid, -1)
+
+    def time_passes(self, pick: Pick) -> None:
+        """Both clocks go on, or one of them alone; holds whose time is over may be ended."""
+        self.now += pick((0.5, 0.5, 2, 2, 5, 61))
+        self.ahead_s += pick((0,) * 6 + (3600, -3600))
+        if pick((True, False)):
+            self.check_ended(self.books.expire(self.instant()), self.model.expire(self.now))
+
+    # --- binding -----------------------------------------------------------------------------------
+
+    def bind(self, pick: Pick) -> None:
+        """kube-scheduler asks for a bind, mostly of a pending pod where it holds units."""
+        pending = [uid for uid in sorted(self.stored) if self.truth(uid)["phase"] == "pending"]
+        if not self.stored:
+            return
+        uid = pick(sorted(self.stored) + pending * 3)
+        pod = self.truth(uid)
+        pool = self.books.index.pool_of(pod["resource"])
+        if pool is None or pod["astray"]:
+            return
+        own = self.model.reservation_of(uid)
+        node = (own["node"] if own is not None and pick((True, False)) else None) or pick(NODES)
+        plan = agreeing.bind_plan_as_the_model_says(self.books, self.model, pool, pod, node)
+        if plan is None:
+            return
+        applicant = Applicant(
+            id=ReservationId(f"b{next(self.numbers)}"),
+            pool=pool,
+            demand=naive_facts.demand_of(pod),
+            namespace="ns",
+            name=uid,
+        )
+        commitment = self.books.commit(applicant, plan, uid=PodUid(uid), now=self.instant())
+        given = {name: list(units) for name, units in plan.devices.items()}
+        self.model.reservations[commitment.id] = {
+            "expires": self.now,
+            **(own or {}),
+            "id": str(commitment.id),
+            "uid": uid,
+            "pool": str(pool.name),
+            "node": node,
+            "devices": given,
+            "units": units_of(given),
+            "containers": pod["containers"],
+            "phase": "committed",
+            "observe_by": self.now + 5,
+        }
+        self.sent[uid] = {"node": node, "devices": given, "landed": False}
+        if pick((True, False)):
+            self.land(uid)
+        self.binding_ends(uid, pick(("at once", "late", "never")))
+
+    def settle(self, pick: Pick) -> None:
+        """An answer comes after all, or the same Binding is sent again, or the pod is read."""
+        if not self.sent:
+            return
+        uid = pick(sorted(self.sent))
+        one = self.model.reservation_of(uid)
+        retried = self.books.retry(PodUid(uid))
+        assert (retried is not None) is (one is not None and one["phase"] == "doubtful")
+        if retried is not None and one is not None:
+            assert list(retried.units) == one["units"]
+            one["phase"] = "committed"
+        if pick((True, False)):
+            self.land(uid)
+        self.binding_ends(uid, pick(("at once", "never")))
+
+    def land(self, uid: str) -> None:
+        sent = self.sent[uid]
+        if self.truth(uid)["phase"] == "pending" and not sent["landed"]:
+            sent["landed"] = True
+            self.change(
+                uid, phase="bound", node=sent["node"], devices=sent["devices"], is_ours=True
+            )
+
+    def binding_ends(self, uid: str, answers: str) -> None:
+        if answers == "never":
+            self.answer(uid, "doubt")
+        elif answers == "at once":
+            self.answer(uid, "written" if self.sent.pop(uid)["landed"] else "release")
+
+    def answer(self, uid: str, what: str) -> None:
+        one = self.model.reservation_of(uid)
+        phase = one["phase"] if one is not None else None
+        match what:
+            case "written":
+                self.books.written(PodUid(uid))
+                if one is not None and phase not in HOLDS:
+                    one["phase"] = "bound"
+            case "doubt":
+                self.books.doubt(PodUid(uid), self.instant())
+                if one is not None and phase == "committed":
+                    one |= {"phase": "doubtful", "observe_by": self.now}
+            case _:
+                ended = self.books.release(PodUid(uid))
+                assert (ended is not None) is (one is not None)
+                self.ended += self.model.drop(one)
+
+    def stranger(self, pick: Pick) -> None:
+        """Somebody stores a pod around admission, or binds one around us: with no word on devices,
+        with devices of others, or asking for two pools at once."""
+        if not self.stored or pick((True, False)):
+            pod = self.new_pod(pick, pick(RESOURCES))
+            self.stored[pod["uid"]] = [pod]
+            return
+        uid = pick(sorted(self.stored))
+        if self.truth(uid)["phase"] != "pending":
+            return
+        holders = (
+            *(states[-1] for states in self.stored.values()),
+            *self.model.reservations.values(),
+        )
+        taken = [{"c0": units_of(one["devices"])[:2]} for one in holders if one["devices"]]
+        astray = ((RESOURCES[0], 1), (RESOURCES[1], 2))
+        devices = pick([None, {}, *taken[-4:]])
+        if pick(range(4)):
+            self.change(uid, phase="bound", node=pick(NODES), devices=devices)
+        elif uid not in self.sent and self.model.reservation_of(uid) is None:
+            self.change(uid, phase="bound", node=pick(NODES), astray=astray, resource=RESOURCES[0])
+
+    def preempt(self, pick: Pick) -> None:
+        """kube-scheduler asks whether evicting some pods would make room."""
+        facts = self.books.index.pool(PoolName(pick(POOLS)))
+        if facts is None or not self.stored:
+            return
+        uids, node = sorted(self.stored), pick(NODES)
+        victims = {pick(uids) for _ in range(pick(range(4)))}
+        uid, units = pick([None, *uids]), pick(range(1, 5))
+        got = self.books.can_place_without(
+            [PodUid(one) for one in sorted(victims)],
+            NodeName(node),
+            (facts, Demand(facts.resource, (), units)),
+            uid=PodUid(uid) if uid else None,
+        )
+        assert got is self.model.can_place_without(victims, node, facts.name, units, uid)
+
+    # --- restart -----------------------------------------------------------------------------------
+
+    def restart(self, pick: Pick) -> None:
+        """A new process: another monotonic clock, empty books, LISTs in any order before pods."""
+        now = pick((0.0, 1000.0))
+        self.ahead_s += pick((0, 0, 30, -3600)) + self.now - now
+        self.now = now
+        self.model.pods.clear()
+        self.model.reservations.clear()
+        self.sent.clear()
+        self.untold.clear()
+        self.books = self.new_books()
+        names = [*self.model.pools, *self.model.devices, *self.model.nodes]
+        turn = pick(range(len(names))) if names else 0
+        for name in names[turn:] + names[:turn]:
+            if name in self.model.pools:
+                self.set_pool(name, self.model.pools[name])
+            elif name in self.model.devices:
+                facts = naive_facts.device_facts(name, self.model.devices[name])
+                self.books.index.replace_device(facts)
+            else:
+                facts_of_node = naive_facts.node_facts(name, self.model.nodes[name])
+                self.books.index.replace_node(facts_of_node)
+        self.relist(pick)
+
+    # --- what must be so ---------------------------------------------------------------------------
+
+    def looks_right(self) -> None:
+        """What costs little, for every step."""
+        for pool in POOLS:
+            agreeing.figures_add_up(self.books, pool)
+        agreeing.no_unit_has_two_of_our_owners(self.stored, self.model)
+        assert self.told == self.ended
+        assert len(self.books.ledger) == len(self.model.reservations)
+
+    def agrees(self) -> None:
+        """Everything, computed anew by the model."""
+        for pool in POOLS:
+            agreeing.agree_on_figures(self.books, self.model, pool)
+        agreeing.agree_on_reservations(self.books, self.model)
+        agreeing.agree_on_pods(self.books, self.model, RESOURCES)
+
+    def ends(self) -> None:
+        """Every pod goes and every hold runs out: nothing may be left."""
+        for uid in sorted({*self.stored, *self.untold, *self.model.pods}):
+            self.books.discard_pod(PodUid(uid))
+        self.now += 1000
+        self.books.expire(self.instant())
+        agreeing.nothing_is_left(self.books, self.now)
+
+    # --- bookkeeping -------------------------------------------------------------------------------
+
+    def check_ended(self, got: list[Ended], want: set[str]) -> None:
+        assert sorted(one.reservation.id for one in got) == sorted(want)
+        self.ended += [one.reservation.id for one in got]
+
+    def instant(self) -> Instant:
+        return Instant(self.now, EPOCH + dt.timedelta(seconds=self.utc()))
+
+    def utc(self) -> float:
+        return self.now + self.ahead_s
+
+    def truth(self, uid: str) -> dict[str, Any]:
+        return self.stored[uid][-1]
+
+    def change(self, uid: str, **fields: Any) -> None:
+        states = self.stored[uid]
+        states.append({**states[-1], **fields})
+        del states[:-STATES_KEPT]
+
+    def new_pod(self, pick: Pick, resource: str) -> dict[str, Any]:
+        number = next(self.numbers)
+        roles = (*pick(INIT), *pick(MAIN))
+        containers = [(f"c{i}", role, pick((1, 1, 2))) for i, role in enumerate(roles)]
+        return {
+            "number": number,
+            "uid": f"u{number}",
+            "name": f"u{number}",
+            "resource": resource,
+            "containers": containers,
+            "size": distinct_units(ContainerDemand(*one) for one in containers),
+            "priority": pick((0, 1)),
+            "created": f"{number // 2:06}",
+            "phase": "pending",
+            "node": None,
+            "devices": None,
+            "is_ours": False,
+            "nominated": None,
+            "note": None,
+            "astray": (),
+        }

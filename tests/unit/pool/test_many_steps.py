@@ -1,0 +1,62 @@
+"""Index and ledger over very many steps, by seed: a million with `--long`, a few thousand without.
+
+`SEED=7 pytest --long tests/unit/pool/test_many_steps.py` plays one again.
+"""
+
+import os
+import random
+import time
+
+import pytest
+
+from tests.support.histories import ACTIONS, Disagreement, Step, failure_of, play
+from tests.support.small_cluster import SmallCluster
+
+FEW, MANY = 20_000, 1_000_000
+REPORT_EVERY = 50_000
+
+
+def test_books_and_model_agree_over_many_steps(
+    is_long: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(os.environ.get("SEED") or (random.randrange(2**32) if is_long else 1))
+    steps, began = (MANY if is_long else FEW), time.process_time()
+    for taken in play(seed, steps):
+        if is_long and taken % REPORT_EVERY == 0:
+            with capfd.disabled():
+                spent = time.process_time() - began
+                print(f"seed {seed}: {taken:,} of {steps:,} steps agree ({spent:.0f} s of CPU)")
+    assert taken == steps
+
+
+def test_every_action_of_the_small_cluster_is_taken() -> None:
+    takes_pick = {
+        name
+        for name, one in vars(SmallCluster).items()
+        if callable(one)
+        and one.__code__.co_varnames[: one.__code__.co_argcount] == ("self", "pick")
+    }
+    assert takes_pick - {"a_pool_spec", "__init__"} == ACTIONS.keys()
+
+
+class ForgetsToTell(SmallCluster):
+    """A cluster whose books are not told when a node is cordoned."""
+
+    def set_node(self, name: str, state: tuple[bool, bool]) -> None:
+        if name in self.model.nodes:
+            self.model.nodes[name] = {"ready": state[0], "cordoned": state[1]}
+        else:
+            super().set_node(name, state)
+
+
+def test_a_disagreement_is_cut_to_the_steps_that_show_it() -> None:
+    with pytest.raises(Disagreement) as failed:
+        list(play(1, 20_000, ForgetsToTell))
+    report = str(failed.value)
+    assert report.startswith("seed 1, episode ")
+    assert (report.count("Step("), report.count('Step("node"')) == (2, 1)
+
+
+def test_a_history_that_fails_nowhere_has_no_failure() -> None:
+    history = [Step("start", ()), *(Step(action, (1, 0, 2)) for action in ACTIONS)]
+    assert failure_of(history) is None
