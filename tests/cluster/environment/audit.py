@@ -2,7 +2,8 @@
 
 Level Metadata, one record per finished request that is not a read. Refused requests and dry runs
 are records too (`status`, `dry_run`). Reviews (TokenReview, SubjectAccessReview and their like) are
-POSTs that write nothing and are left out.
+POSTs that write nothing and are left out. Of our own server the reads are recorded as well, a watch
+when it begins, for `AuditLog.rights_used`.
 """
 
 import json
@@ -17,16 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_OURS = "system:serviceaccount:gpu-control-plane:gpu-control-plane"
+_READS = frozenset({"get", "list", "watch"})
+
 POLICY = f"""\
 apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [RequestReceived, ResponseStarted]
+omitStages: [RequestReceived]
 rules:
-- {{level: Metadata, users: ["{credentials.AUDIT_MARKER}"]}}
+- {{level: Metadata, users: ["{credentials.AUDIT_MARKER}"], omitStages: [ResponseStarted]}}
+- {{level: Metadata, users: ["{_OURS}"], verbs: [watch], omitStages: [ResponseComplete]}}
+- {{level: Metadata, users: ["{_OURS}"], verbs: [get, list]}}
 - {{level: None, verbs: [get, list, watch]}}
 - level: None
   resources: [{{group: authentication.k8s.io}}, {{group: authorization.k8s.io}}]
-- {{level: Metadata}}
+- {{level: Metadata, omitStages: [ResponseStarted]}}
 """
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -53,6 +59,21 @@ class Write:
         return self.status < 300
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """What a request takes: a verb on a resource, in one namespace or, as `*`, anywhere."""
+
+    namespace: str
+    group: str
+    resource: str
+    """With the subresource, where there is one."""
+    verb: str
+
+    def __str__(self) -> str:
+        where = "" if self.namespace == "*" else f" in {self.namespace}"
+        return f"{self.verb} {self.resource}{f'.{self.group}' if self.group else ''}{where}"
+
+
 @final
 class AuditLog:
     """Reads the log file of one API server, over its restarts."""
@@ -75,9 +96,21 @@ class AuditLog:
         end, _ = await self._settled()
         return [
             write
-            for write in self._read(since, end)
-            if user in (None, write.user) and resource in (None, write.resource)
+            for write in map(_write, self._read(since, end))
+            if write.verb not in _READS
+            and user in (None, write.user)
+            and resource in (None, write.resource)
         ]
+
+    async def rights_used(self, user: str) -> set[Right]:
+        """Return what all requests of the user took that were not forbidden; reads of our own only."""
+        end, _ = await self._settled()
+        return {
+            right
+            for event in self._read(0, end)
+            if event["user"]["username"] == user and _status(event) != 403
+            for right in _rights(event)
+        }
 
     async def _settled(self) -> tuple[int, int]:
         """Write a marker; return where it begins and ends in the file.
@@ -104,14 +137,26 @@ class AuditLog:
             return None
         return start + text.rfind(b"\n", 0, position) + 1, start + line_end + 1
 
-    def _read(self, start: int, end: int) -> "Iterator[Write]":
+    def _read(self, start: int, end: int) -> "Iterator[dict[str, Any]]":
         with self._path.open("rb") as log:
             log.seek(start)
             text = log.read(end - start)
         for line in text.splitlines():
             event = json.loads(line)
             if event["user"]["username"] != credentials.AUDIT_MARKER:
-                yield _write(event)
+                yield event
+
+
+def _rights(event: dict[str, Any]) -> "Iterator[Right]":
+    reference = event.get("objectRef", {})
+    resource = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
+    for namespace in {"*", reference.get("namespace", "*")}:
+        yield Right(namespace, reference.get("apiGroup", ""), resource, event["verb"])
+
+
+def _status(event: dict[str, Any]) -> int:
+    status: int = event.get("responseStatus", {}).get("code", 0)
+    return status
 
 
 def _write(event: dict[str, Any]) -> Write:
@@ -125,7 +170,7 @@ def _write(event: dict[str, Any]) -> Write:
         resource=f"{resource}/{subresource}" if subresource else resource,
         namespace=reference.get("namespace", ""),
         name=reference.get("name", ""),
-        status=event.get("responseStatus", {}).get("code", 0),
+        status=_status(event),
         dry_run="dryRun" in query,
         user_agent=event.get("userAgent", ""),
     )

@@ -123,9 +123,8 @@ class KubeScheduler:
         self._control_plane = control_plane
         self._configuration_path = control_plane.run.directory / f"{name}.yaml"
         port = ports.free_port()
-        self._ready = polling.https_probe(
-            f"https://127.0.0.1:{port}/readyz", ca_file=control_plane.ca_file
-        )
+        self.url = f"https://127.0.0.1:{port}"
+        self._ready = polling.https_probe(f"{self.url}/readyz", ca_file=control_plane.ca_file)
         keys = control_plane.credentials
         self.process: processes.ChildProcess = control_plane.run.child(
             name,
@@ -136,6 +135,8 @@ class KubeScheduler:
                 f"--secure-port={port}",
                 f"--tls-cert-file={keys.serving.certificate}",
                 f"--tls-private-key-file={keys.serving.key}",
+                # Metrics without a token, besides what may be read so by default.
+                "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
             ],
         )
         self.configure(configuration)

@@ -4,14 +4,20 @@ import contextlib
 
 import pytest
 
-from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESERVATION_ANNOTATION, WOKEN_ANNOTATION
+from api.names import (
+    DEVICES_ANNOTATION,
+    LEADER_ANNOTATION,
+    POOL_LABEL,
+    RESERVATION_ANNOTATION,
+    WOKEN_ANNOTATION,
+)
 from manifests import constants
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.objects import ENGINE, a_pod
 
 pytestmark = pytest.mark.usefixtures("policy")
 
-KEYS = [DEVICES_ANNOTATION, RESERVATION_ANNOTATION, WOKEN_ANNOTATION]
+KEYS = [DEVICES_ANNOTATION, LEADER_ANNOTATION, RESERVATION_ANNOTATION, WOKEN_ANNOTATION]
 ONLY_US = "only the GPU control plane may set or change"
 
 
@@ -69,7 +75,7 @@ async def test_what_admission_wrote_passes_under_the_users_name(api, namespace, 
     assert stored["metadata"]["labels"][POOL_LABEL] == "train"
 
 
-@pytest.mark.parametrize("key", [DEVICES_ANNOTATION, WOKEN_ANNOTATION])
+@pytest.mark.parametrize("key", [DEVICES_ANNOTATION, LEADER_ANNOTATION, WOKEN_ANNOTATION])
 async def test_new_pod_cannot_bring_what_is_written_later(key, api, namespace, pods):
     with is_refused(f"{ONLY_US} {key} on a pod"):
         await api.create(pods, a_pod(namespace, pool="train", annotations={key: "forged"}))
@@ -104,11 +110,12 @@ async def test_binding_cannot_bring_it(key, api, namespace, pods):
 
 async def test_we_may_do_all_of_it(engine, api, namespace, pods):
     await api.create(pods, a_pod(namespace, pool="train"))
-    for key in (RESERVATION_ANNOTATION, WOKEN_ANNOTATION):
+    for key in (LEADER_ANNOTATION, RESERVATION_ANNOTATION, WOKEN_ANNOTATION):
         await engine.patch(f"{pods}/pod", {"metadata": {"annotations": {key: "ours"}}})
     await engine.create(f"{pods}/pod/binding", a_binding(namespace, {DEVICES_ANNOTATION: "{}"}))
     bound = await api.get(f"{pods}/pod")
-    assert [bound["metadata"]["annotations"][key] for key in KEYS] == ["{}", "ours", "ours"]
+    written = {key: bound["metadata"]["annotations"][key] for key in KEYS}
+    assert written == {**dict.fromkeys(KEYS, "ours"), DEVICES_ANNOTATION: "{}"}
 
 
 async def test_label_comes_with_a_pool_only(api, namespace, pods):

@@ -32,6 +32,8 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control
 OBSERVE_WITHIN_S = 3
 """Ours in these tests: several of them wait for it."""
 
+_MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
+
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _REFUSED = re.compile(
@@ -90,22 +92,33 @@ class GpuSystem:
         )
 
     async def new_server(
-        self, name: str, port: int, **leadership: float
+        self,
+        name: str,
+        port: int,
+        *,
+        drain_s: float = 0.5,
+        api_url: str = "",
+        **leadership: float,
     ) -> server_process.ServerProcess:
-        """Return a server that is not started yet; `name` must be new to the run."""
+        """Return a server that is not started yet; `name` must be new to the run.
+
+        `api_url` is where it finds the API server, if not where everybody does.
+        """
         control_plane = self._control_plane
+        kubeconfig = await control_plane.service_account_kubeconfig(NAMESPACE, "gpu-control-plane")
+        if api_url:
+            text = kubeconfig.read_text(encoding="utf-8").replace(control_plane.url, api_url)
+            kubeconfig.write_text(text, encoding="utf-8")
         return server_process.ServerProcess(
             control_plane.run,
             settings={
                 "listen": {"host": "127.0.0.1", "port": port},
                 "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
-                "drain_s": 0.5,
+                "drain_s": drain_s,
                 "observe_within_s": OBSERVE_WITHIN_S,
                 "leadership": leadership or _PATIENT_LEASE,
             },
-            kubeconfig=await control_plane.service_account_kubeconfig(
-                NAMESPACE, "gpu-control-plane"
-            ),
+            kubeconfig=kubeconfig,
             port=port,
             name=name,
         )
@@ -155,11 +168,19 @@ class GpuSystem:
                 if refused.status != 404:
                     raise
 
-    async def _new_scheduler(self) -> components.KubeScheduler:
+    async def refresh_scheduler(self) -> None:
+        """Give kube-scheduler's files what our Secret holds now, and restart it to read them."""
+        await self._save_certificates()
+        await self.scheduler.stop()
+        await self.scheduler.start()
+
+    async def _save_certificates(self) -> dict[str, Path]:
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             data = (await api.get(SECRET))["data"]
-        files = {key: self._save(key, data[key]) for key in ("ca.crt", "scheduler.crt")}
-        files["scheduler.key"] = self._save("scheduler.key", data["scheduler.key"])
+        return {key: self._save(key, data[key]) for key in _MOUNTED}
+
+    async def _new_scheduler(self) -> components.KubeScheduler:
+        files = await self._save_certificates()
         kubeconfig = await self._control_plane.service_account_kubeconfig(
             NAMESPACE, "gpu-scheduler"
         )

@@ -19,6 +19,29 @@ async def test_nobody_without_a_certificate_may_call_the_extender(verb, system):
         assert answer.status == 401
 
 
+@pytest.mark.parametrize("user", ["alice", "admin"])
+async def test_user_with_a_token_of_the_cluster_may_not_call_the_extender(
+    user, make_pool, system, api, control_plane, namespace
+):
+    """Neither with no rights nor with all of them: the extender knows no users of Kubernetes."""
+    pool = await make_pool(cards=1)
+    await system.scheduler.stop()
+    pod = await api.create(pods.collection(namespace), a_pod("gpu", pool))
+    args = {
+        "PodName": "gpu",
+        "PodNamespace": namespace,
+        "PodUID": pod["metadata"]["uid"],
+        "Node": pool.nodes[0],
+    }
+    headers = {"Authorization": f"Bearer {control_plane.token(user)}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(f"{system.url}/scheduler/bind", json=args, ssl=False) as answer,
+    ):
+        assert answer.status == 401
+    assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/gpu"))
+
+
 async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
     make_pool, system, api, namespace, figures
 ):

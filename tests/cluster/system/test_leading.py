@@ -1,12 +1,14 @@
 """One server answers; another waits for its Lease and takes over what it knew."""
 
+from typing import Any
+
 import pytest
 
 from tests.cluster.environment import pods, polling, ports
 from tests.cluster.system.installation import LEASE, GpuSystem
 from tests.cluster.system.objects import a_pod
 
-SHORT_LEASE = {"duration_s": 5, "renew_deadline_s": 3.5, "retry_s": 0.5}
+SHORT_LEASE: dict[str, Any] = {"duration_s": 5, "renew_deadline_s": 3.5, "retry_s": 0.5}
 
 
 async def holder(api) -> str:

@@ -1,0 +1,103 @@
+"""Every command of docs/operations.md, run as it stands there against the running system.
+
+Blocks marked `console` hold the commands; the comment beneath says what they print, as a pattern.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.environment import binaries, pods
+from tests.cluster.system.objects import a_pod, all_bound
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "operations.md"
+_BLOCK = re.compile(r"```console\n(.*?)```\n(?:<!-- prints: (.*?) -->)?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Commands, and a pattern for all that they print together."""
+
+    commands: tuple[str, ...]
+    prints: str
+
+
+def blocks() -> list[Block]:
+    return [
+        Block(tuple(line[2:] for line in text.splitlines() if line.startswith("$ ")), prints)
+        for text, prints in _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
+    ]
+
+
+@pytest.fixture
+async def shell(tmp_path, system, cluster, make_pool, api, namespace, progress):
+    """Run a command as an operator does who has a pool, a bound pod, and one that waits."""
+    pool = await make_pool(cards=2)
+    await api.create(pods.collection(namespace), a_pod("runs", pool))
+    await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 1))
+    await api.create(pods.collection(namespace), a_pod("waits", pool, 2))
+    await pods.wait_for_pod(api, namespace, "waits", pods.is_unschedulable)
+    (tmp_path / "settings.yaml").write_text("drain_s: 1\n", encoding="utf-8")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "kubectl").symlink_to(binaries.find_kubectl(progress))
+    path = [str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]
+    variables = {
+        "PATH": ":".join(path),
+        "KUBECONFIG": str(cluster.kubeconfig()),
+        "SERVER": system.url,
+        "POOL": pool.name,
+        "NAMESPACE": namespace,
+        "POD": "waits",
+    }
+
+    async def run(command: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(
+            subprocess.run,
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=tmp_path,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+async def test_every_command_of_the_page_does_what_the_page_says(shell):
+    failures = []
+    for block in blocks():
+        printed = ""
+        for command in block.commands:
+            done = await shell(command)
+            printed += done.stdout
+            if done.returncode:
+                failures.append(f"{command}\nended with {done.returncode}: {done.stderr}{printed}")
+        if not re.search(block.prints, printed):
+            failures.append(f"{block.commands}\nprinted no /{block.prints}/ but\n{printed}")
+    assert not failures, "\n\n".join(failures)
+
+
+async def test_what_the_readme_renders_is_accepted(shell):
+    """Its commands for a cluster; the API server judges what would be applied, and keeps nothing."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (gpu-control-plane render .*?)(?: +#.*)?$", text, re.MULTILINE)
+    assert len(commands) >= 5
+    for command in commands:
+        done = await shell(command.replace("kubectl apply", "kubectl apply --dry-run=server"))
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert "kubectl" not in command or "server dry run" in done.stdout
+
+
+def test_every_block_of_the_page_says_what_it_prints():
+    assert len(blocks()) > 10
+    assert [block.commands for block in blocks() if not block.prints or not block.commands] == []

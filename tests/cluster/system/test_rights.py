@@ -1,0 +1,142 @@
+"""Every right that our service account has is one that it uses; `check_rights` has the other half."""
+
+import base64
+import json
+import ssl
+from pathlib import Path
+
+import aiohttp
+import yaml
+
+from tests.cluster.environment import client, pods, polling
+from tests.cluster.environment.audit import Right
+from tests.cluster.system import installation
+from tests.cluster.system.objects import a_pod
+
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
+VALIDATION = f"{REGISTRATION}/validatingwebhookconfigurations/gpu-control-plane"
+LONG_QUEUE = 40
+"""So many waiting pods that the last ones are nominated."""
+
+
+def granted_by(document) -> set[Right]:
+    namespace = document["metadata"].get("namespace", "*")
+    return {
+        Right(namespace, group, resource, verb)
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+async def our_rights(system) -> set[Right]:
+    rendered = yaml.safe_load_all(await system.render("rbac"))
+    return set().union(
+        *(
+            granted_by(document)
+            for document in rendered
+            if document["kind"] in {"ClusterRole", "Role"}
+            and document["metadata"]["name"] == "gpu-control-plane"
+        )
+    )
+
+
+async def call_bind(api, system, pod, node: str, *, folder: Path):
+    """Ask for a binding as kube-scheduler does."""
+    data = (await api.get(installation.SECRET))["data"]
+    context = ssl.create_default_context(cadata=base64.b64decode(data["ca.crt"]).decode())
+    pair = folder / "client.pem"
+    pair.write_bytes(
+        b"".join(map(base64.b64decode, (data["scheduler.crt"], data["scheduler.key"])))
+    )
+    context.load_cert_chain(pair)
+    args = {
+        "PodName": pod["metadata"]["name"],
+        "PodNamespace": pod["metadata"]["namespace"],
+        "PodUID": pod["metadata"]["uid"],
+        "Node": node,
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{system.url}/scheduler/bind", json=args, ssl=context) as answer,
+    ):
+        return await answer.json()
+
+
+async def nominate(make_pool, api, namespace) -> None:
+    """Let pods wait in a queue that is long enough."""
+    pool = await make_pool(nodes=2, cards=4, slices=8)
+    for number in range(LONG_QUEUE):
+        await api.create(pods.collection(namespace), a_pod(f"queue-{number:02d}", pool))
+    await pods.wait_for_pods(
+        api,
+        namespace,
+        lambda found: any(pod.get("status", {}).get("nominatedNodeName") for pod in found.values()),
+    )
+
+
+async def expire_and_wake(make_pool, api, namespace) -> None:
+    """Let a hold run out, and its pod wait although it would fit; twice the same, for one Event."""
+    pool = await make_pool(cards=1, reservation={"ttl": "5s"})
+
+    def woken(pod) -> bool:
+        return "gpu.deckhouse.io/woken" in pod["metadata"].get("annotations", {})
+
+    for _ in range(2):
+        await api.create(pods.collection(namespace), a_pod("late", pool))
+        await pods.wait_for_pod(api, namespace, "late", woken)
+        await api.delete(f"{pods.collection(namespace)}/late", options={"gracePeriodSeconds": 0})
+        await pods.wait_for_pod_gone(api, namespace, "late")
+    await api.create(pods.collection(namespace), a_pod("late", pool))
+
+
+async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path) -> None:
+    """A binding that the API server refuses is settled by a read of the pod."""
+    pool = await make_pool(cards=1)
+    gated = a_pod("gated", pool)
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+    created = await api.create(pods.collection(namespace), gated)
+    answer = await call_bind(api, system, created, pool.nodes[0], folder=folder)
+    assert "gated" in json.dumps(answer)
+
+
+async def damage_certificates(api) -> None:
+    await api.patch(installation.SECRET, {"data": {"tls.crt": ""}})
+    for path in (CONFIGURATION, VALIDATION):
+        remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        await api.patch(path, remove, kind="json")
+
+
+async def test_every_right_is_used(make_pool, system, api, namespace, audit, tmp_path):
+    await system.scheduler.stop()
+    await nominate(make_pool, api, namespace)
+    await expire_and_wake(make_pool, api, namespace)
+    await bind_what_is_gated(make_pool, system, api, namespace, folder=tmp_path)
+    await system.scheduler.start()
+    await pods.wait_for_pod(api, namespace, "late", within=60)
+    await damage_certificates(api)
+    granted = await our_rights(system)
+    assert Right("*", "", "pods/binding", "create") in granted
+
+    async def all_used() -> bool:
+        unused = granted - await audit.rights_used(installation.SERVER_USER)
+        assert not unused, (
+            "rights that nothing here uses: take them out of the RBAC of their part, or add to this"
+            f" scenario what needs them: {'; '.join(map(str, sorted(unused)))}"
+        )
+        return True
+
+    await polling.eventually(all_used, what="the use of every right", within=30, every=1)
+    await wait_until_repaired(api)
+
+
+async def wait_until_repaired(api: client.ApiClient) -> None:
+    """Leave the installation to the next test as it was."""
+
+    async def is_back() -> bool:
+        found = [await api.get(path) for path in (CONFIGURATION, VALIDATION)]
+        return all(one["webhooks"][0]["clientConfig"].get("caBundle") for one in found)
+
+    await polling.eventually(is_back, what="the caBundle", within=15)

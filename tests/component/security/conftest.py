@@ -1,0 +1,62 @@
+"""The application behind our own port, with real TLS, few places and little patience."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from certs.bundle import ServingBundle
+from certs.tls import ServingContext
+from server.connections import Patience
+from server.listening import Port
+from server.settings import Listen
+from tests.component.security.peers import hang_up
+from tests.support.reviews import Office
+from tests.support.running_server import free_port
+from tests.support.served_app import TOKEN, ServedApp, TestAuthority
+
+PLACES = 16
+PATIENCE = Patience(handshake_s=0.3, head_s=0.3)
+
+
+@pytest.fixture(scope="session")
+def authority() -> TestAuthority:
+    return TestAuthority()
+
+
+@pytest.fixture
+def patience() -> Patience:
+    """How long a peer may take; a test of many connections at once has more."""
+    return PATIENCE
+
+
+@pytest.fixture
+def places() -> int:
+    return PLACES
+
+
+@pytest.fixture
+async def served(
+    authority: TestAuthority, tmp_path: Path, patience: Patience, places: int
+) -> AsyncIterator[ServedApp]:
+    """The application; who calls it shows no certificate unless the test sets `pair`."""
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    # Ids of its own: the extender's desk counts from 0, in the same books.
+    office = Office(_numbers=itertools.count(1000))
+    app = ServedApp(authority, token_file, office)
+    serving = ServingContext()
+    serving.load(ServingBundle(trust_pem=authority.trust_pem, pair=authority.serving))
+    listen = Listen(host="127.0.0.1", port=free_port(), max_connections=places)
+    app.url = f"https://127.0.0.1:{listen.port}"
+    async with Port(app.app(), listen, serving.context, patience=patience) as port:
+        yield app
+        hang_up(port)
+
+
+@pytest.fixture
+def scheduler(served: ServedApp) -> ServedApp:
+    """The same application, called by kube-scheduler with its certificate."""
+    served.pair = served.authority.client("gpu-scheduler")
+    return served
