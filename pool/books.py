@@ -197,7 +197,7 @@ class Books:
         reservation = self.ledger.of_pod(uid) if uid is not None else None
         if reservation is not None and reservation.node == node:
             mine = recoverable_units(reservation, pool.name, self.index)
-            summary = replace(summary, held=summary.held - mine, free=summary.free + mine)
+            summary = summary.without_hold(mine)
         return refusal_of(summary, demand.units)
 
     def bound_to(self, uid: PodUid) -> AlreadyBound | None:
@@ -354,6 +354,14 @@ class Books:
     def waiting(self, resource: str) -> "list[PodFacts]":
         """Return pending pods that hold nothing: highest priority first, then oldest."""
         return self._pods.waiting(resource)
+
+    def waiting_count(self, resource: str) -> int:
+        """Return how many pending pods hold nothing."""
+        return self._pods.waiting_count(resource)
+
+    def waiting_since(self, resource: str) -> str:
+        """Return when the oldest of them was created; empty without one that says so."""
+        return self._pods.waiting_since(resource)
 
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
         """Return each pool's oldest reservation that holds units; one pass over all of them."""

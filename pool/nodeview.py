@@ -8,6 +8,8 @@ that filter costs the candidates it is asked about, not the pods or the cluster.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+import msgspec
+
 from api.gpupool import Strategy
 from pool.refusal import NodeReason, NodeRefusal
 
@@ -20,9 +22,11 @@ MAX_SCORE: Final = 9
 """Best score by strategy; 10 is kept for the node of the pod's own hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolNode:
-    """Units of one pool on one node; total = used + held + free + unhealthy."""
+class PoolNode(msgspec.Struct, frozen=True, gc=False):
+    """Units of one pool on one node; total = used + held + free + unhealthy.
+
+    Made anew at every hold and bind: a struct of msgspec's is made in a tenth of a dataclass's time.
+    """
 
     total: int
     used: int
@@ -38,6 +42,10 @@ class PoolNode:
     """Whether holds may be taken here: the node is known, ready and not cordoned."""
     unusable: int = 0
     """Units on faulted cards, taken or not: no eviction makes them available."""
+
+    def without_hold(self, units: int) -> "PoolNode":
+        """Return the node as it is to the pod that holds these units."""
+        return msgspec.structs.replace(self, held=self.held - units, free=self.free + units)
 
     @property
     def bucket(self) -> "Bucket":

@@ -64,6 +64,15 @@ class ObservedPods:
         pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
+    def waiting_count(self, resource: str) -> int:
+        """Return how many pending pods hold nothing."""
+        return len(self.pending.waiting(resource))
+
+    def waiting_since(self, resource: str) -> str:
+        """Return when the oldest of them was created; empty without one that says so."""
+        times = (self._by_uid[uid].created for uid in self.pending.waiting(resource))
+        return min(filter(None, times), default="")
+
     def nominated(self, resource: str, node: "NodeName") -> "list[PodFacts]":
         """Return pending pods for which preemption made room on the node."""
         return [self._by_uid[uid] for uid in self.pending.nominated(resource, node)]

@@ -115,7 +115,8 @@ class PoolState:
         )
         for _, alike in itertools.groupby(ranked, key=_preference):
             names = [self._names_by_bucket[bucket] for _, bucket in alike]
-            best = next(filter(accepts, heapq.merge(*names)), None)
+            in_order = names[0] if len(names) == 1 else heapq.merge(*names)
+            best = next(filter(accepts, in_order), None)
             if best is not None:
                 return best
         return None
@@ -169,6 +170,8 @@ class PoolState:
         for place, share in enumerate(new):
             # Exact: shares are whole numbers, and the one taken away is the one that was added.
             self._totals[place] += share - old[place]
+        if before is not None and after is not None and before.total == after.total:
+            return
         if before is not None:
             self._sizes[before.total] -= 1
             if not self._sizes[before.total]:

@@ -1,29 +1,33 @@
 """Whether the books say what the naive model says, and what must be so besides."""
 
+import inspect
 from typing import Any
 
 from api.names import NodeName, PodUid, PoolName
 from pool.books import AlreadyBound, Books
-from pool.model import PoolFacts
+from pool.model import Capacity, PoolFacts
+from pool.nodeview import PoolNode
 from pool.placement import Placed, Refused
 from tests.support.naive_books import HOLDS, NaiveBooks
 from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)
 LATE = ("doubtful", "bound")
+NODE_FIGURES = inspect.get_annotations(PoolNode)
+CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 
 def agree_on_figures(books: Books, model: NaiveBooks, pool: str) -> None:
     """Nodes, capacity, and the verdicts and scores of every size."""
     state = books.index.state(PoolName(pool))
     got = {
-        str(name): {key: getattr(node, key) for key in node.__slots__}
+        str(name): {key: getattr(node, key) for key in NODE_FIGURES}
         for name, node in state.nodes().items()
     }
     want = model.nodes_of(pool)
     assert got == want
     capacity = state.capacity()
-    sums = {key: getattr(capacity, key) for key in capacity.__slots__}
+    sums = {key: getattr(capacity, key) for key in CAPACITY_FIGURES}
     assert sums == model.capacity(pool, want)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
     for size in SIZES:

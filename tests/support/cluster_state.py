@@ -1,0 +1,180 @@
+"""The state of the small cluster: the world, the books that are told of it, and the naive model."""
+
+import datetime as dt
+import itertools
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeVar
+
+from api.names import PodUid
+from pool.books import Books
+from pool.demand import distinct_units
+from pool.model import ContainerDemand, Instant, Role
+from pool.reservation import Ended
+from tests.support import agreeing, naive_facts
+from tests.support.builders import EPOCH
+from tests.support.naive_books import NaiveBooks
+
+Option = TypeVar("Option")
+
+NODES: Final = ("n1", "n2", "n3")
+POOLS: Final = ("a", "b", "c")
+CARDS: Final = 6
+RESOURCES: Final = [f"gpu.deckhouse.io/{name}" for name in POOLS]
+HOME: Final = ("a", "a", "b", "b", "c", "a")
+"""The pool in which each card starts."""
+START: Final = {"a": "TimeSlice", "b": "Exclusive", "c": "MIG"}
+STATES_KEPT: Final = 6
+"""States of a pod that a confused watch may deliver once more."""
+
+DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
+    *({"faulted": faulted} for faulted in (False, False, True)),
+    *({"node": node} for node in NODES),
+    *({"pool": pool} for pool in (*POOLS, None)),
+    *({"uuid": uuid} for uuid in ("G0", "G1", "G7", "")),
+    *({"migs": migs} for migs in ([], ["1g"], ["1g", "2g"], ["1g", "1g", "1g"])),
+    {},
+)
+NODE_STATES: Final = ((True, False), (True, False), (True, False), (True, True), (False, False))
+INIT: Final = ((), (), (Role.INIT,), (Role.SIDECAR,), (Role.INIT, Role.SIDECAR))
+MAIN: Final = ((Role.MAIN,), (Role.MAIN,), (Role.MAIN, Role.MAIN))
+
+
+class Pick(Protocol):
+    """Chooses."""
+
+    def __call__(self, options: Sequence[Option]) -> Option:
+        """Return one of the options."""
+
+
+class ClusterState:
+    """The world, the books that are told of it, and the model."""
+
+    def __init__(self, pick: Pick) -> None:
+        self.now = 0.0
+        self.ahead_s = 0.0
+        """How far the wall clock has gone beside the monotonic one."""
+        self.numbers = itertools.count()
+        self.model = NaiveBooks()
+        self.ended: list[str] = []
+        self.told: list[str] = []
+        """Reservations that the model ended, and those whose end the books told."""
+        self.books = self.new_books()
+        self.coming: dict[str, dict[str, Any]] = {}
+        """Admitted pods that the API server has not stored."""
+        self.stored: dict[str, list[dict[str, Any]]] = {}
+        """uid -> states that the API server had; the last is the truth."""
+        self.untold: set[str] = set()
+        """Deleted pods of which the watch has lost the event."""
+        self.sent: dict[str, dict[str, Any]] = {}
+        """uid -> a Binding of ours whose end we do not know."""
+        for node in NODES:
+            self.set_node(node, (True, False))
+        for name in POOLS:
+            self.set_pool(name, {**self.a_pool_spec(pick), "resource": None, "mode": START[name]})
+        for number in range(CARDS):
+            self.set_device(f"d{number}", {})
+
+    def new_books(self) -> Books:
+        return Books(on_end=lambda ended: self.told.append(ended.reservation.id))
+
+    def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
+        return {
+            "resource": pick((None, None, None, *RESOURCES)),
+            "mode": pick(("Exclusive", "TimeSlice", "TimeSlice", "MIG")),
+            "strategy": pick(("BinPack", "Spread", "LeastFragmentation")),
+            "slices": pick((2, 3)),
+            "profile": pick(("1g", "1g", "2g")),
+            "ttl": pick((3, 60, 60)),
+        }
+
+    def set_pool(self, name: str, spec: dict[str, Any]) -> None:
+        spec = {**spec, "resource": spec["resource"] or f"gpu.deckhouse.io/{name}"}
+        self.model.pools[name] = spec
+        self.books.index.replace_pool(naive_facts.pool_facts(name, spec))
+
+    def set_device(self, name: str, change: dict[str, Any]) -> None:
+        number = int(name[1:])
+        spec = {
+            "uuid": f"G{number}",
+            "node": NODES[number % 3 if number < 3 else 0],
+            "pool": HOME[number],
+            "faulted": False,
+            "migs": ["1g", "1g"],
+            **change,
+        }
+        spec["migs"] = [(profile, f"M{number}{i}") for i, profile in enumerate(spec["migs"])]
+        self.model.devices[name] = spec
+        self.books.index.replace_device(naive_facts.device_facts(name, spec))
+
+    def set_node(self, name: str, state: tuple[bool, bool]) -> None:
+        spec = {"ready": state[0], "cordoned": state[1]}
+        self.model.nodes[name] = spec
+        self.books.index.replace_node(naive_facts.node_facts(name, spec))
+
+    def instant(self) -> Instant:
+        return Instant(self.now, EPOCH + dt.timedelta(seconds=self.utc()))
+
+    def utc(self) -> float:
+        return self.now + self.ahead_s
+
+    def truth(self, uid: str) -> dict[str, Any]:
+        return self.stored[uid][-1]
+
+    def change(self, uid: str, **fields: Any) -> None:
+        states = self.stored[uid]
+        states.append({**states[-1], **fields})
+        del states[:-STATES_KEPT]
+
+    def new_pod(self, pick: Pick, resource: str) -> dict[str, Any]:
+        number = next(self.numbers)
+        roles = (*pick(INIT), *pick(MAIN))
+        containers = [(f"c{i}", role, pick((1, 1, 2))) for i, role in enumerate(roles)]
+        return {
+            "number": number,
+            "uid": f"u{number}",
+            "name": f"u{number}",
+            "resource": resource,
+            "containers": containers,
+            "size": distinct_units(ContainerDemand(*one) for one in containers),
+            "priority": pick((0, 1)),
+            "created": f"{number // 2:06}",
+            "phase": "pending",
+            "node": None,
+            "devices": None,
+            "is_ours": False,
+            "nominated": None,
+            "note": None,
+            "astray": (),
+        }
+
+    def deliver(self, uid: str, state: int) -> None:
+        pod = self.stored[uid][state]
+        ended = self.books.observe_pod(naive_facts.pod_facts(pod), self.instant())
+        self.check_ended(ended, self.model.observe(pod, self.now, self.utc()))
+
+    def check_ended(self, got: list[Ended], want: set[str]) -> None:
+        assert sorted(one.reservation.id for one in got) == sorted(want)
+        self.ended += [one.reservation.id for one in got]
+
+    def looks_right(self) -> None:
+        """What costs little, for every step."""
+        for pool in POOLS:
+            agreeing.figures_add_up(self.books, pool)
+        agreeing.no_unit_has_two_of_our_owners(self.stored, self.model)
+        assert self.told == self.ended
+        assert len(self.books.ledger) == len(self.model.reservations)
+
+    def agrees(self) -> None:
+        """Everything, computed anew by the model."""
+        for pool in POOLS:
+            agreeing.agree_on_figures(self.books, self.model, pool)
+        agreeing.agree_on_reservations(self.books, self.model)
+        agreeing.agree_on_pods(self.books, self.model, RESOURCES)
+
+    def ends(self) -> None:
+        """Every pod goes and every hold runs out: nothing may be left."""
+        for uid in sorted({*self.stored, *self.untold, *self.model.pods}):
+            self.books.discard_pod(PodUid(uid))
+        self.now += 1000
+        self.books.expire(self.instant())
+        agreeing.nothing_is_left(self.books, self.now)
