@@ -23,4 +23,9 @@ class AdmissionDesk:
     """Unguessable ids: whoever knows the id of a hold that is not tied to a pod yet could take it."""
     now: "Callable[[], Instant]"
     is_ready: Callable[[], bool]
-    """Caches are synced, the ledger is built, and this replica leads."""
+    """Caches are synced and the ledger is built."""
+    may_hold: Callable[[], bool] = lambda: True
+    """This replica leads. Another one admits pods without holding units: they would be held in a
+    ledger from which nothing is given."""
+    seal: Callable[[bytes], str]
+    """An unforgeable text for these bytes, the same at every replica."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from admission.decision import Denied
+from admission.sealing import is_sealed, sealed
 from admission.text import units
 from api.annotations import ReservationNote, decode_reservation
 from api.gpupool import WhenExhausted
@@ -21,7 +22,7 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from admission.desk import AdmissionDesk
     from admission.podrequest import PodRequest, PoolPod
-    from pool.model import Capacity, Demand, Instant, PoolFacts
+    from pool.model import Capacity, Demand, PoolFacts
     from pool.placement import Placed
     from pool.reservation import Reservation
 
@@ -45,7 +46,8 @@ class Grant:
 def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
     """Hold units for the pod, or keep what it holds already.
 
-    A dry run plans and takes nothing. A gated pod gets a ticket only: whoever holds the gate (a
+    A dry run plans and takes nothing. A replica that does not lead takes nothing either, but admits
+    or refuses by what it knows. A gated pod gets a ticket only: whoever holds the gate (a
     queue, a quota) may keep it for hours, and a hold would idle cards for its TTL and then be gone.
     """
     now = desk.now()
@@ -53,7 +55,7 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
     held = _held_by(petition, desk)
     if held is not None and not petition.is_dry_run:
         if (held.pool, held.demand) == (pod.pool.name, pod.demand):
-            return _kept(petition, held, now)
+            return _kept(pod, held, desk)
         desk.books.withdraw(held.id)
     planned = _plan(pod, desk)
     if isinstance(planned, Denied):
@@ -69,10 +71,10 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
         namespace=petition.namespace,
         name=petition.pod.metadata.name,
     )
-    reservation = desk.books.hold(applicant, placed, now)
+    reservation = desk.books.hold(applicant, placed if desk.may_hold() else None, now)
     return Grant(
         id=reservation.id,
-        annotation=_note_of(reservation, now).encode(),
+        annotation=_note_of(reservation, desk).encode(),
         node=reservation.node or "",
         warnings=warnings,
     )
@@ -110,12 +112,18 @@ def _held_by(petition: "PodRequest", desk: "AdmissionDesk") -> "Reservation | No
     return reservation if reservation.namespace == petition.namespace else None
 
 
-def _kept(petition: "PodRequest", reservation: "Reservation", now: "Instant") -> Grant:
+def _kept(pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk") -> Grant:
     """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
-    truth = _note_of(reservation, now)
+    petition = pod.petition
+    truth = _note_of(reservation, desk)
     text = petition.pod.metadata.annotation(RESERVATION_ANNOTATION)
     note = decode_reservation(text)
-    if text is None or note is None or not _agree(note, truth):
+    if (
+        text is None
+        or note is None
+        or not _agree(note, truth)
+        or not is_sealed(note, pod.demand, namespace=petition.namespace, desk=desk)
+    ):
         text = truth.encode()
     return Grant(id=reservation.id, annotation=text, node=truth.node)
 
@@ -128,17 +136,18 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
     return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
 
 
-def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
-    if reservation.node is None:
-        return ReservationNote(id=reservation.id, pool=reservation.pool)
-    left = dt.timedelta(seconds=reservation.expires_at - now.monotonic)
-    return ReservationNote(
-        id=reservation.id,
-        pool=reservation.pool,
-        node=reservation.node,
-        devices=reservation.devices,
-        expires_at=now.utc + left,
-    )
+def _note_of(reservation: "Reservation", desk: "AdmissionDesk") -> ReservationNote:
+    now = desk.now()
+    note = ReservationNote(id=reservation.id, pool=reservation.pool)
+    if reservation.node is not None:
+        note = ReservationNote(
+            id=reservation.id,
+            pool=reservation.pool,
+            node=reservation.node,
+            devices=reservation.devices,
+            expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
+        )
+    return sealed(note, reservation.demand, namespace=reservation.namespace, desk=desk)
 
 
 def _exceeds(pool: "PoolFacts", demand: "Demand", largest_node: int) -> Denied | None:

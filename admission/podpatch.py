@@ -12,11 +12,9 @@ from admission.jsonpatch import Operation, add, escape, remove
 from api.core import Toleration
 from api.meta import SelectorOperator
 from api.names import (
-    DEVICES_ANNOTATION,
     ENGINE_ANNOTATIONS,
     POOL_LABEL,
     RESERVATION_ANNOTATION,
-    WOKEN_ANNOTATION,
     PoolName,
     pool_node_label,
 )
@@ -28,6 +26,8 @@ if TYPE_CHECKING:
     from api.meta import ObjectMeta
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
+"""No new pod may bring these."""
 
 _LABELS: Final = "/metadata/labels"
 _ANNOTATIONS: Final = "/metadata/annotations"
@@ -50,7 +50,7 @@ def strip_annotations(
 
 def annotate(meta: "ObjectMeta", reservation: str) -> list[Operation]:
     """Make this text the reservation, and drop the engine's other annotations."""
-    operations = strip_annotations(meta, (DEVICES_ANNOTATION, WOKEN_ANNOTATION))
+    operations = strip_annotations(meta, WRITTEN_LATER)
     if meta.annotation(RESERVATION_ANNOTATION) == reservation:
         return operations
     if meta.annotations is None:

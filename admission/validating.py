@@ -5,22 +5,26 @@ are final now. Only CREATE is judged: what a pod asks of a pool cannot change la
 and finalizers must stay changeable, also after the rules here have changed.
 """
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.podpatch import WRITTEN_LATER
 from admission.podrequest import node_preset_denial
+from admission.sealing import is_sealed
 from admission.text import cut
 from api.annotations import decode_reservation
 from api.names import (
-    DEVICES_ANNOTATION,
     POOL_LABEL,
     RESERVATION_ANNOTATION,
-    WOKEN_ANNOTATION,
     PodUid,
     ReservationId,
 )
-from pool.model import Demand
+from pool.books import Applicant
+from pool.model import Demand, PodFacts, PodPhase
+from pool.placement import Placed
+from pool.restoring import restored_hold
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -37,7 +41,7 @@ _MUTATED_LATER: Final = (
 
 def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
     """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
-    for key in (DEVICES_ANNOTATION, WOKEN_ANNOTATION):
+    for key in WRITTEN_LATER:
         if petition.pod.metadata.annotation(key) is not None:
             text = f"annotation {key} is written by gpu-control-plane alone; {_MUTATED_LATER}"
             return Denied(RefusalReason.FORGED_ANNOTATION, text)
@@ -85,13 +89,49 @@ def _tie(
     id_ = ReservationId(note.id)
     reservation = desk.books.ledger.get(id_)
     if reservation is None:
-        return _not_admitted(note, "has ended; create the pod again")
+        return _adopt(petition, demand, note, desk=desk)
     if reservation.namespace != petition.namespace:
         return _not_admitted(note, "belongs to a pod of another namespace")
     if (reservation.pool, reservation.demand) != (note.pool, demand):
         return _not_admitted(note, f"is for other resources: {_MUTATED_LATER}")
     if not desk.books.tie(id_, PodUid(meta.uid), name=meta.name, now=desk.now()):
         return _not_admitted(note, "belongs to another pod; create the pod without its annotation")
+    return None
+
+
+def _adopt(
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+) -> Denied | None:
+    """Take up what another replica granted, as far as it is still there; refuse what none did."""
+    now = desk.now()
+    if not is_sealed(note, demand, namespace=petition.namespace, desk=desk) or (
+        note.expires_at is not None and note.expires_at <= now.utc
+    ):
+        return _not_admitted(note, "has ended; create the pod again")
+    pool = desk.books.index.pool_of(demand.resource)
+    if pool is None or not desk.may_hold():
+        return None
+    meta = petition.pod.metadata
+    facts = PodFacts(
+        uid=PodUid(meta.uid),
+        namespace=petition.namespace,
+        name=meta.name,
+        demand=demand,
+        phase=PodPhase.PENDING,
+        reservation=note,
+    )
+    hold = restored_hold(facts, desk.books.index, now)
+    if hold is not None and hold.node is not None:
+        left_s = math.ceil(hold.expires_at - now.monotonic)
+        applicant = Applicant(
+            id=hold.id,
+            pool=replace(pool, ttl_s=left_s),
+            demand=demand,
+            namespace=petition.namespace,
+            name=meta.name,
+        )
+        desk.books.hold(applicant, Placed(pool.name, hold.node, hold.devices), now)
+        desk.books.tie(hold.id, facts.uid, name=meta.name, now=now)
     return None
 
 

@@ -31,6 +31,8 @@ class ReservationNote(Model, frozen=True):
     node: str = ""
     devices: dict[str, tuple[UnitId, ...]] = msgspec.field(default_factory=dict)
     expires_at: dt.datetime | None = None
+    seal: str = ""
+    """By which another replica knows that one of us wrote this (`admission.sealing`)."""
 
     def encode(self) -> str:
         """Return the annotation's text."""

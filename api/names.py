@@ -41,7 +41,15 @@ DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 """On bound pods: container name -> unit ids (`api.annotations.encode_devices`)."""
 WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
 """On waiting pods: touched to make kube-scheduler try again when units came free unseen."""
-ENGINE_ANNOTATIONS: Final = (RESERVATION_ANNOTATION, DEVICES_ANNOTATION, WOKEN_ANNOTATION)
+LEADER_ANNOTATION: Final = f"{GROUP}/leader"
+"""On bound pods: `<holder>/<transitions>` of our Lease, as the replica that bound the pod knew it.
+A ValidatingAdmissionPolicy refuses bindings of a replica that the Lease no longer names."""
+ENGINE_ANNOTATIONS: Final = (
+    RESERVATION_ANNOTATION,
+    DEVICES_ANNOTATION,
+    LEADER_ANNOTATION,
+    WOKEN_ANNOTATION,
+)
 """Only the engine may write these; a ValidatingAdmissionPolicy and admission hold that."""
 
 RESERVED_POOL_NAMES: Final = frozenset(
@@ -51,6 +59,7 @@ RESERVED_POOL_NAMES: Final = frozenset(
         "enabled",
         "gpu",
         "ignore",
+        "leader",
         "managed",
         "node",
         "pool",

@@ -125,7 +125,7 @@ class KubeClient:
         """Return what a projection makes of all objects, as of one moment.
 
         Each item is decoded by itself: one that does not fit is counted, logged and skipped.
-        The loop gets its turn between every few hundred items.
+        The loop gets its turn between every hundred items.
 
         Args:
             resource: what to list.
@@ -145,15 +145,21 @@ class KubeClient:
         request = Request(
             method="GET", path=resource.path(namespace), label=resource.plural, query=query
         )
-        raw: list[msgspec.Raw] = []
+        items: list[P] = []
+        undecodable = 0
         while True:
             body = await self._transport.call(request, timeout_s=self._list_timeout_s)
             page = decode_page(body, resource)
-            raw += page.items or ()
+            # A page is decoded and dropped before the next is asked for.
+            del body
+            found, skipped = await decode_items(
+                page.items or (), item_type, resource=resource, project=project
+            )
+            items += found
+            undecodable += skipped
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
-        items, undecodable = await decode_items(raw, item_type, resource=resource, project=project)
         return Listing(
             items=items,
             resource_version=page.metadata.resource_version,

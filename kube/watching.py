@@ -10,13 +10,27 @@ must not go on deciding.
 
 The list is consistent: no resourceVersion, hence as new as anything that was ever answered to
 anybody. `resourceVersion=0` is cheaper but may show a past in which a card was still free, and a
-restarted process would give it out again. It is not paged: since 1.31 the API server answers such
-a list from its cache, at one moment, while pages come from etcd and their token may expire half-way.
+restarted process would give it out again. It comes in pages of one moment, so that neither its
+bytes lie in memory as a whole nor their decoding takes the loop for long; where the token of a page
+has expired, the next attempt takes everything at once.
+
+The first list is told to the sink in one go, because nobody is answered before it is there. Later
+ones, which come while others are answered, are told in steps to a sink that can do so.
 """
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Protocol, TypeVar, final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    final,
+    runtime_checkable,
+)
 
 import msgspec
 import structlog
@@ -34,15 +48,23 @@ from kube.errors import (
     cut,
     from_status,
 )
-from telemetry.metrics import INFORMER_EVENTS, INFORMER_LAG, INFORMER_RELISTS, INFORMER_SYNCED
+from telemetry.metrics import (
+    INFORMER_DECODE_ERRORS,
+    INFORMER_EVENTS,
+    INFORMER_FAILURES,
+    INFORMER_LAG,
+    INFORMER_RELISTS,
+    INFORMER_SYNCED,
+)
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from api.clock import Clock
     from api.meta import ObjectMeta
     from kube.client import KubeClient
+    from kube.decoding import Listing
     from kube.resources import Resource
 
 _EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
@@ -77,6 +99,17 @@ class Sink(Protocol[T_contra]):
         """Forget the object; the item is its last state."""
 
 
+@runtime_checkable
+class SteppingSink(Sink[T_contra], Protocol[T_contra]):
+    """A sink that takes over a full list without keeping everybody waiting."""
+
+    def replacing(self, items: "Sequence[T_contra]") -> "Iterator[None]":
+        """Do what `replace_all` does, in steps of a millisecond or two; each leaves a valid state.
+
+        Between two steps some objects are as listed and others as they were known before.
+        """
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -104,6 +137,10 @@ class WatchTiming:
     relist_after: int = 6
     """Failures in a row, about half a minute of them, after which the version itself is doubted and
     the list is taken anew: an etcd restored from a backup may be behind it."""
+    first_page: int = 5_000
+    """Items at a time before anybody is served: 36 MB of usual pods, and few round trips."""
+    later_page: int = 1_000
+    """Items at a time while others are served: finding the bounds of as many takes 5 ms, of Nodes."""
 
 
 @final
@@ -153,6 +190,7 @@ class Informer(Generic[T]):
         self._items = msgspec.json.Decoder(item_type)
         self._version: str | None = None
         self._relist_cause = ""
+        self._takes_pages = True
         self._last_failure = "none"
         self._was_unreachable = False
         self._log = _log.bind(resource=resource.plural)
@@ -164,6 +202,8 @@ class Informer(Generic[T]):
         name = self._resource.plural
         self.last_heard = self._clock.monotonic()
         INFORMER_SYNCED.labels(name).set(0)
+        # Shown as 0 from the start, so that a rate sees the first.
+        INFORMER_DECODE_ERRORS.labels(name)
         INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
         try:
             while True:
@@ -191,15 +231,8 @@ class Informer(Generic[T]):
             ) from error
 
     async def _list(self) -> str:
-        listing = await self._client.list_as(
-            self._resource,
-            self._item_type,
-            self._project,
-            namespace=self._selection.namespace,
-            label_selector=self._selection.label_selector,
-            field_selector=self._selection.field_selector,
-        )
-        self._sink.replace_all(listing.items)
+        listing = await self._all_items()
+        await self._replace(listing.items)
         self._version = listing.resource_version
         self.last_heard = self._clock.monotonic()
         name = self._resource.plural
@@ -214,6 +247,32 @@ class Informer(Generic[T]):
             cause=self._relist_cause or "start",
         )
         return listing.resource_version
+
+    async def _all_items(self) -> "Listing[T]":
+        timing = self._timing
+        pages = timing.later_page if self.synced.is_set() else timing.first_page
+        try:
+            listing = await self._client.list_as(
+                self._resource,
+                self._item_type,
+                self._project,
+                namespace=self._selection.namespace,
+                label_selector=self._selection.label_selector,
+                field_selector=self._selection.field_selector,
+                page_size=pages if self._takes_pages else None,
+            )
+        except Gone:
+            self._takes_pages = False
+            raise
+        self._takes_pages = True
+        return listing
+
+    async def _replace(self, items: list[T]) -> None:
+        if self.synced.is_set() and isinstance(self._sink, SteppingSink):
+            for _ in self._sink.replacing(items):
+                await asyncio.sleep(0)
+        else:
+            self._sink.replace_all(items)
 
     async def _follow(self, version: str) -> None:
         """Feed the sink from one watch until it ends; raise unless it ended properly and in time."""
@@ -291,6 +350,7 @@ class Informer(Generic[T]):
             self._doubt_version("gone")
         elif self._backoff.failures % self._timing.relist_after == 0:
             self._doubt_version("failures")
+        INFORMER_FAILURES.labels(self._resource.plural, type(error).__name__).inc()
         self._last_failure = f"{type(error).__name__}: {error}"
         self._log.warning(
             "list or watch failed",

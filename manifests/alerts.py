@@ -54,7 +54,7 @@ ALERTS: Final = (
         "two replicas believe that they lead",
     ),
     Alert(
-        "GPUUnitsHeldTwice",
+        "GPUUnitHasTwoPods",
         Severity.CRITICAL,
         "max(gpu_units_held_twice) > 0",
         "0m",

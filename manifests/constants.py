@@ -16,6 +16,8 @@ SERVICE_ACCOUNT: Final = NAME
 LEASE_NAME: Final = NAME
 SERVING_SECRET: Final = f"{NAME}-tls"
 """CA, serving certificate, and the certificate that kube-scheduler shows to the extender."""
+SEALING_SECRET: Final = f"{NAME}-reservations"
+"""The key by which one replica recognises the reservations that another one wrote into pods."""
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
@@ -32,6 +34,7 @@ MUTATING_CONFIGURATION: Final = f"zz-{NAME}"
 resources that other mutators add. One that adds a pool resource after ours would go unseen."""
 VALIDATING_CONFIGURATION: Final = NAME
 ANNOTATION_POLICY: Final = f"{NAME}-annotations"
+FENCING_POLICY: Final = f"{NAME}-leadership"
 
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
 POOLS_WEBHOOK: Final = f"gpupools.{GROUP}"

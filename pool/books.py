@@ -300,9 +300,15 @@ class Books:
             )
 
     def retry(self, uid: PodUid) -> Reservation | None:
-        """Take a doubtful commitment up again, to send the very same Binding once more."""
+        """Take a doubtful commitment up again, to send the very same Binding once more.
+
+        None where another pod was bound with any of its units: while another replica led, they were
+        free to be given away. The doubt ends as every doubt does, and the pod is planned anew.
+        """
         reservation = self.ledger.of_pod(uid)
         if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
+            return None
+        if conflicts(reservation, self.index):
             return None
         committed = replace(reservation, phase=ReservationPhase.COMMITTED)
         self.ledger.move(committed)

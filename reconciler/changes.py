@@ -7,12 +7,9 @@ changed before the controllers ran.
 import asyncio
 from typing import TYPE_CHECKING, Final, final
 
-from telemetry.metrics import (
-    DEVICES_RESERVED,
-    DEVICES_UNASSIGNED,
-    INDEX_GENERATION,
-    RESERVATION_AGE,
-)
+from pool.changes import Changes
+from reconciler.gauges import showing_sums
+from reconciler.stepping import steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +25,8 @@ DEVICE_DELAY_S: Final = 1.0
 """A pod's hold, commitment and binding follow each other within this; the device is written once."""
 GAUGES_EVERY: Final = 20
 """Periods between two settings of the gauges: 5 s."""
+QUEUED_A_TURN: Final = 1_000
+"""Keys queued before others get their turn: a change of a pool is one of all of its devices."""
 
 
 @final
@@ -53,37 +52,35 @@ class ChangePump:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._devices.enqueue_all(entry.facts.name for entry in self._books.index.devices())
-        self._pools.enqueue_all(self._catalog.pools)
+        changed = self._books.index.take_changes()
+        everything = Changes(
+            frozenset(entry.facts.name for entry in self._books.index.devices()),
+            frozenset(self._catalog.pools),
+            changed.nodes,
+        )
+        await self._queue(everything, device_delay_s=0)
         round_ = 0
         while True:
-            self.pump()
+            await self.pump()
             if round_ % GAUGES_EVERY == 0:
-                self.set_gauges()
+                await self.set_gauges()
             round_ += 1
             await asyncio.sleep(PERIOD_S)
 
-    def pump(self) -> None:
+    async def pump(self) -> None:
         """Queue what changed since the last call."""
-        changes = self._books.index.take_changes()
-        self._devices.enqueue_all(changes.devices, delay_s=DEVICE_DELAY_S)
-        self._pools.enqueue_all(changes.pools)
-        self._nodes.enqueue_all(changes.nodes)
+        await self._queue(self._books.index.take_changes(), device_delay_s=DEVICE_DELAY_S)
 
-    def set_gauges(self) -> None:
-        """Set the gauges that are sums over devices and reservations."""
-        index, now = self._books.index, self._now().monotonic
-        INDEX_GENERATION.set(index.generation)
-        unassigned = 0
-        reserved: dict[PoolName, int] = dict.fromkeys(self._catalog.pools, 0)
-        for entry in index.devices():
-            pool = entry.facts.pool
-            if pool is None:
-                unassigned += 1
-            elif pool in reserved and entry.assumed & ~entry.observed:
-                reserved[pool] += 1
-        DEVICES_UNASSIGNED.set(unassigned)
-        oldest = self._books.oldest_reservations()
-        for name, count in reserved.items():
-            DEVICES_RESERVED.labels(name).set(count)
-            RESERVATION_AGE.labels(name).set(now - oldest[name].created_at if name in oldest else 0)
+    async def set_gauges(self) -> None:
+        """Set the gauges that are sums; others get their turn while it adds up."""
+        for _ in showing_sums(self._books, self._catalog, self._now()):
+            await asyncio.sleep(0)
+
+    async def _queue(self, changes: Changes, *, device_delay_s: float) -> None:
+        self._pools.enqueue_all(changes.pools)
+        for nodes in steps(list(changes.nodes), QUEUED_A_TURN):
+            self._nodes.enqueue_all(nodes)
+            await asyncio.sleep(0)
+        for devices in steps(list(changes.devices), QUEUED_A_TURN):
+            self._devices.enqueue_all(devices, delay_s=device_delay_s)
+            await asyncio.sleep(0)

@@ -15,7 +15,8 @@ from reconciler.devices import Reported
 if TYPE_CHECKING:
     from api.names import DeviceName
     from kube.client import KubeClient
-    from pool.index import DeviceEntry, DeviceIndex
+    from pool.devices import DeviceEntry
+    from pool.index import DeviceIndex
     from reconciler.devices import DeviceFeed
 
 RBAC: Final = (Rule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)

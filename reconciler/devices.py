@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import GROUP
 from manifests.rbac import Rule
 from pool.facts import device_facts
+from reconciler.stepping import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
     from api.names import DeviceName
@@ -62,12 +63,20 @@ class DeviceFeed:
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list: devices that are not in it are gone."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
+        """Take over a full list in steps, what is gone first."""
         names = {item.facts.name for item in items}
-        for name in self.reported.keys() - names:
-            del self.reported[name]
-            self._index.discard_device(name)
-        for item in items:
-            self.upsert(item)
+        for gone in steps(sorted(self.reported.keys() - names)):
+            for name in gone:
+                self._forget(name)
+            yield
+        for some in steps(items):
+            for item in some:
+                self.upsert(item)
+            yield
 
     def upsert(self, item: ObservedDevice) -> None:
         """Take over a device that is new or changed; a report that somebody else changed is a change."""
@@ -78,5 +87,8 @@ class DeviceFeed:
 
     def discard(self, item: ObservedDevice) -> None:
         """Forget a device."""
-        self.reported.pop(item.facts.name, None)
-        self._index.discard_device(item.facts.name)
+        self._forget(item.facts.name)
+
+    def _forget(self, name: "DeviceName") -> None:
+        self.reported.pop(name, None)
+        self._index.discard_device(name)

@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING, Final, final
 
 from manifests.rbac import Rule
+from reconciler.stepping import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from api.names import NodeName
     from pool.index import DeviceIndex
@@ -25,12 +26,19 @@ class NodeFeed:
 
     def replace_all(self, items: "Sequence[NodeFacts]") -> None:
         """Take over a full list: nodes that are not in it are gone."""
-        names = {node.name for node in items}
-        for name in self._known - names:
-            self._index.discard_node(name)
-        for node in items:
-            self._index.replace_node(node)
-        self._known = names
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
+        """Take over a full list in steps, what is gone first."""
+        for gone in steps(sorted(self._known - {node.name for node in items})):
+            for name in gone:
+                self._forget(name)
+            yield
+        for some in steps(items):
+            for node in some:
+                self.upsert(node)
+            yield
 
     def upsert(self, item: "NodeFacts") -> None:
         """Take over a node that is new or changed."""
@@ -39,5 +47,8 @@ class NodeFeed:
 
     def discard(self, item: "NodeFacts") -> None:
         """Forget a node."""
-        self._known.discard(item.name)
-        self._index.discard_node(item.name)
+        self._forget(item.name)
+
+    def _forget(self, name: "NodeName") -> None:
+        self._known.discard(name)
+        self._index.discard_node(name)

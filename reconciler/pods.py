@@ -5,23 +5,37 @@ however it was created. `pool.facts.pod_facts` keeps of each what the books need
 those that name none, as soon as it is decoded.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
 from manifests.rbac import Rule
+from pool.errors import InvariantViolated
 from pool.model import PodPhase
+from reconciler.stepping import steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from api.names import PodUid, UnitId
     from pool.books import Books
     from pool.model import Instant, PodFacts
 
+_TURNS: Final = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
 _log = structlog.get_logger()
 
 
 RBAC: Final = (Rule(resources=("pods",), verbs=("list", "watch")),)
+
+
+class BoundPodWarnings(Protocol):
+    """Writes Events about bound pods in the background; each, once, when that is first seen."""
+
+    def warn_unaccounted(self, pod: "PodFacts", resource: str, units: int) -> None:
+        """Say of a bound pod that nobody knows the devices of so many of its units."""
+
+    def warn_double(self, pod: "PodFacts", other: "PodFacts", units: "Sequence[UnitId]") -> None:
+        """Say of a bound pod that another one has the same units."""
 
 
 @final
@@ -32,30 +46,35 @@ class PodFeed:
         self,
         books: "Books",
         now: "Callable[[], Instant]",
-        on_unaccounted: "Callable[[PodFacts, int], None] | None" = None,
+        warnings: "BoundPodWarnings | None" = None,
     ) -> None:
-        """Take the books.
-
-        Args:
-            books: what pods are told to.
-            now: the time.
-            on_unaccounted: told, with the number of units, of a bound pod of which nobody knows the
-                devices; once, when that is first seen.
-        """
+        """Take the books, the time, and who is told of pods that were not bound as they should be."""
         self._books = books
         self._now = now
-        self._on_unaccounted = on_unaccounted
+        self._warnings = warnings
 
     def replace_all(self, items: "Sequence[PodFacts]") -> None:
         """Take over a full list: pods that are not in it are gone.
 
         Bound pods come first, so that a hold restored from an annotation cannot take their units.
         """
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
+        """Take over a full list in steps: what is gone, what has ended, what is bound, what is pending.
+
+        Each frees or takes what a later one may rely on: a pod may have the units of one that ended.
+        """
         uids = {facts.uid for facts in items}
-        for uid in [pod.uid for pod in self._books.pods() if pod.uid not in uids]:
-            self._books.discard_pod(uid)
-        for facts in sorted(items, key=lambda facts: facts.phase is PodPhase.PENDING):
-            self._observe(facts)
+        for gone in steps([pod.uid for pod in self._books.pods() if pod.uid not in uids]):
+            for uid in gone:
+                self._books.discard_pod(uid)
+            yield
+        for some in steps(sorted(items, key=_turn)):
+            for facts in some:
+                self._observe(facts)
+            yield
 
     def upsert(self, item: "PodFacts") -> None:
         """Take over a pod that is new or changed."""
@@ -82,20 +101,50 @@ class PodFeed:
         )
         if is_news:
             self._check_accounted(pod)
+        if is_news or (before is not None and before.devices != pod.devices):
+            self._check_alone(pod)
         return is_news
 
     def _check_accounted(self, pod: "PodFacts") -> None:
         if pod.node is None:
             return
-        units = self._books.index.unaccounted_pods(pod.demand.resource, pod.node).get(pod.uid)
-        if units:
-            _log.warning(
-                "pod runs on devices that nobody knows",
+        resources = [resource for resource, _ in pod.astray] or [pod.demand.resource]
+        for resource in resources:
+            units = self._books.index.unaccounted_pods(resource, pod.node).get(pod.uid)
+            if units:
+                _log.warning(
+                    "pod runs on devices that nobody knows",
+                    pod=pod.ref,
+                    uid=pod.uid,
+                    node=pod.node,
+                    resource=resource,
+                    units=units,
+                )
+                if self._warnings is not None:
+                    self._warnings.warn_unaccounted(pod, resource, units)
+
+    def _check_alone(self, pod: "PodFacts") -> None:
+        shared: dict[PodUid, list[UnitId]] = {}
+        for unit, owners in self._books.index.held_twice().items():
+            for owner in owners - {pod.uid} if pod.uid in owners else ():
+                shared.setdefault(owner, []).append(unit)
+        for uid, units in sorted(shared.items()):
+            other = self._books.pod(uid)
+            if other is None:
+                raise InvariantViolated(f"pod uid {uid} holds units and is not known")
+            _log.error(
+                "two pods have the same units",
                 pod=pod.ref,
                 uid=pod.uid,
                 node=pod.node,
-                resource=pod.demand.resource,
-                units=units,
+                other=other.ref,
+                other_uid=uid,
+                units=sorted(units),
             )
-            if self._on_unaccounted is not None:
-                self._on_unaccounted(pod, units)
+            if self._warnings is not None:
+                self._warnings.warn_double(pod, other, units)
+                self._warnings.warn_double(other, pod, units)
+
+
+def _turn(facts: "PodFacts") -> int:
+    return _TURNS.index(facts.phase)

@@ -13,17 +13,8 @@ from api.names import API_VERSION, GROUP
 from kube.errors import NotFound
 from kube.resources import GPU_POOLS
 from manifests.rbac import Rule
+from reconciler.gauges import forget_pool, show_capacity
 from telemetry.conditions import PoolCondition, PoolPhase, PoolReady
-from telemetry.metrics import (
-    DEVICES_RESERVED,
-    DEVICES_UNASSIGNED,
-    POOL_CAPACITY_AVAILABLE,
-    POOL_CAPACITY_RESERVED,
-    POOL_CAPACITY_TOTAL,
-    POOL_CAPACITY_UNHEALTHY,
-    POOL_CAPACITY_USED,
-    RESERVATION_AGE,
-)
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -40,15 +31,6 @@ RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
 _Verdict = Literal["True", "False"]
-_POOL_GAUGES: Final = (
-    POOL_CAPACITY_TOTAL,
-    POOL_CAPACITY_RESERVED,
-    POOL_CAPACITY_USED,
-    POOL_CAPACITY_AVAILABLE,
-    POOL_CAPACITY_UNHEALTHY,
-    DEVICES_RESERVED,
-    RESERVATION_AGE,
-)
 
 
 def status_of(
@@ -134,7 +116,7 @@ class PoolStatus:
         """Make the pool's status say what the books say; a pool that is gone loses its gauges."""
         pool = self._catalog.pools.get(name)
         if pool is None:
-            _forget_gauges(name)
+            forget_pool(name)
             self._written.pop(name, None)
             return None
         state = self._books.index.state(name)
@@ -146,7 +128,7 @@ class PoolStatus:
             available=figures.available,
             unhealthy=figures.unhealthy,
         )
-        self._set_gauges(name, capacity)
+        show_capacity(name, capacity)
         shown = self._shown(pool)
         status = status_of(pool, shown, capacity, nodes=len(state.nodes()), now=self._now().utc)
         if status == _our_part(shown):
@@ -171,13 +153,6 @@ class PoolStatus:
         version, written = self._written.get(pool.name, ("", pool.status))
         return written if version == pool.metadata.resource_version else pool.status
 
-    def _set_gauges(self, name: "PoolName", capacity: PoolCapacity) -> None:
-        POOL_CAPACITY_TOTAL.labels(name).set(capacity.total)
-        POOL_CAPACITY_RESERVED.labels(name).set(capacity.reserved)
-        POOL_CAPACITY_USED.labels(name).set(capacity.used)
-        POOL_CAPACITY_AVAILABLE.labels(name).set(capacity.available)
-        POOL_CAPACITY_UNHEALTHY.labels(name).set(capacity.unhealthy)
-
 
 def _complete(status: GPUPoolStatus) -> dict[str, object]:
     """Return every field, zeros too: an applied status owns all that it shows."""
@@ -188,15 +163,3 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
         "nodes": status.nodes,
         "conditions": status.conditions,
     }
-
-
-def forget_all_gauges() -> None:
-    """Drop the gauges of all pools: only who leads may show them, or sums over replicas are wrong."""
-    for gauge in _POOL_GAUGES:
-        gauge.clear()
-    DEVICES_UNASSIGNED.set(0)
-
-
-def _forget_gauges(name: "PoolName") -> None:
-    for gauge in _POOL_GAUGES:
-        gauge.remove(name)

@@ -105,6 +105,8 @@ class Controller(Generic[Key]):
             finally:
                 self._running.discard(key)
                 self._release(key)
+            # A reconcile that finds nothing to write awaits nothing, and 40,000 may be due.
+            await asyncio.sleep(0)
 
     async def _next(self) -> Key:
         while True:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
-from api.names import DEVICES_ANNOTATION
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION
 from pool import placement
 from pool.books import AlreadyBound, Applicant
 from pool.errors import InvariantViolated
@@ -111,7 +111,7 @@ async def _send(reservation: "Reservation", desk: "SchedulingDesk", *, is_retry:
     pod = pod_of(reservation)
     sighting: PodSighting | None = None
     try:
-        outcome = await desk.binder.bind(_binding_of(reservation))
+        outcome = await desk.binder.bind(_binding_of(reservation, desk))
         # A refused retry says nothing about the first write, which may still land.
         if isinstance(outcome, Refused) and (outcome.is_conflict or is_retry):
             sighting = await desk.binder.look(pod)
@@ -175,11 +175,14 @@ async def _bind_plain(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
             return Bound(Outcome.REFUSED, message)
 
 
-def _binding_of(reservation: "Reservation") -> PodBinding:
+def _binding_of(reservation: "Reservation", desk: "SchedulingDesk") -> PodBinding:
     pod = pod_of(reservation)
     if reservation.node is None:
         raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
     annotations = {DEVICES_ANNOTATION: encode_devices(reservation.devices)}
+    leader = desk.leader()
+    if leader is not None:
+        annotations[LEADER_ANNOTATION] = leader
     return PodBinding(pod.namespace, pod.name, pod.uid, reservation.node, annotations)
 
 

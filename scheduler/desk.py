@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.candidates import CandidatesReader
 from scheduler.recent import RecentPods
 
 if TYPE_CHECKING:
@@ -25,4 +26,8 @@ class SchedulingDesk:
     now: "Callable[[], Instant]"
     is_ready: "Callable[[], bool]"
     """Whether the caches are synced, the ledger is rebuilt, and this replica leads."""
+    leader: "Callable[[], str | None]" = lambda: None
+    """The term under which this replica leads now, for the API server to check; None where nobody
+    is elected."""
     recent: RecentPods = field(default_factory=RecentPods)
+    candidates: CandidatesReader = field(default_factory=CandidatesReader)

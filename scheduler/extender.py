@@ -14,12 +14,10 @@ from scheduler.preempting import keep_nodes
 from scheduler.prioritizing import no_scores, score_names
 from scheduler.wire import (
     BadRequest,
-    FilterResult,
     decode_bind,
-    decode_candidates,
     decode_preemption,
     encode_bind,
-    encode_filter,
+    encode_filter_error,
     encode_preemption,
     encode_priorities,
 )
@@ -36,31 +34,34 @@ if TYPE_CHECKING:
 
 def filter_nodes(body: bytes, desk: "SchedulingDesk") -> Answer:
     """Answer ExtenderArgs with ExtenderFilterResult."""
-    request = decode_candidates(body)
-    if isinstance(request, BadRequest):
-        result = FilterResult(error=request.error)
-        return Answer(encode_filter(result), Outcome.MALFORMED, {"error": request.error})
-    asked = read_pod(request.pod, desk.books.index)
-    remember_pod(request.pod, asked, desk)
+    question = desk.candidates.read(body)
+    if isinstance(question, BadRequest):
+        error = encode_filter_error(question.error)
+        return Answer(error, Outcome.MALFORMED, {"error": question.error})
+    pod, candidates = question.pod, question.candidates
+    asked = read_pod(pod, desk.books.index)
+    remember_pod(pod, asked, desk)
     if _must_wait(asked, desk):
-        result = FilterResult(error=NOT_READY)
-        return Answer(encode_filter(result), Outcome.NOT_READY, _facts(request.pod, asked))
-    outcome, result = filter_names(asked, request.names, desk.books)
-    facts = _facts(request.pod, asked, nodes=len(request.names), fit=len(result.node_names))
-    return Answer(encode_filter(result), outcome, facts)
+        return Answer(encode_filter_error(NOT_READY), Outcome.NOT_READY, _facts(pod, asked))
+    outcome, filtered = filter_names(asked, candidates, desk.books)
+    if filtered.passing is not None:
+        desk.candidates.expect(filtered.passing)
+    facts = _facts(pod, asked, nodes=len(candidates.names), fit=filtered.fit)
+    return Answer(filtered.body, outcome, facts)
 
 
 def prioritize(body: bytes, desk: "SchedulingDesk") -> Answer:
     """Answer ExtenderArgs with HostPriorityList."""
-    request = decode_candidates(body)
-    if isinstance(request, BadRequest):
-        return Answer(encode_priorities([]), Outcome.MALFORMED, {"error": request.error})
-    asked = read_pod(request.pod, desk.books.index)
-    facts = _facts(request.pod, asked, nodes=len(request.names))
+    question = desk.candidates.read(body)
+    if isinstance(question, BadRequest):
+        return Answer(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
+    pod, candidates = question.pod, question.candidates
+    asked = read_pod(pod, desk.books.index)
+    facts = _facts(pod, asked, nodes=len(candidates.names))
     if _must_wait(asked, desk):
-        return Answer(encode_priorities(no_scores(request.names)), Outcome.NOT_READY, facts)
-    outcome, scores = score_names(asked, request.names, desk.books)
-    return Answer(encode_priorities(scores), outcome, facts)
+        return Answer(no_scores(candidates.names), Outcome.NOT_READY, facts)
+    outcome, scores = score_names(asked, candidates, desk.books)
+    return Answer(scores, outcome, facts)
 
 
 def preempt(body: bytes, desk: "SchedulingDesk") -> Answer:

@@ -1,6 +1,7 @@
 """prioritize: 10 for the node of the pod's own hold, 0 to 9 by the pool's strategy for the others.
 
-The scores are in the index's view already; the cost is one look-up a name.
+The scores are in the index's view already; the cost is one look-up a name, and none where the list and
+the view are those of the call before.
 """
 
 from itertools import repeat
@@ -9,47 +10,62 @@ from typing import TYPE_CHECKING, Final
 from pool.nodeview import MAX_SCORE
 from scheduler.answer import Outcome
 from scheduler.asking import AsksImpossible, AsksNothing, AsksUnits, own_node
-from scheduler.wire import HostPriority
+from scheduler.candidates import Scored
+from scheduler.wire import HostPriority, encode_priorities, encode_priority
 
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.books import Books
+    from pool.nodeview import FitView
     from scheduler.asking import Asked
+    from scheduler.candidates import Candidates
 
 OWN_SCORE: Final = MAX_SCORE + 1
 """MaxExtenderPriority; kube-scheduler clamps nothing above it."""
 
 
-def score_names(
-    asked: "Asked", names: "list[NodeName]", books: "Books"
-) -> tuple[Outcome, list[HostPriority]]:
+def score_names(asked: "Asked", candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
         case AsksNothing():
-            return Outcome.NOT_OURS, no_scores(names)
+            return Outcome.NOT_OURS, no_scores(candidates.names)
         case AsksImpossible():
-            return Outcome.IMPOSSIBLE, no_scores(names)
+            return Outcome.IMPOSSIBLE, no_scores(candidates.names)
         case AsksUnits():
-            return _scored(asked, names, books)
+            return _scored(asked, candidates, books)
 
 
-def no_scores(names: "list[NodeName]") -> list[HostPriority]:
+def no_scores(names: "list[NodeName]") -> bytes:
     """Score every name 0: this call has no opinion."""
-    return [HostPriority(name, 0) for name in names]
+    return encode_priorities([HostPriority(name, 0) for name in names])
 
 
-def _scored(
-    asked: AsksUnits, names: "list[NodeName]", books: "Books"
-) -> tuple[Outcome, list[HostPriority]]:
-    scores = books.index.view(asked.pool.name, asked.demand.units).scores
-    values = list(map(scores.get, names, repeat(0)))
-    fits = not scores.keys().isdisjoint(names)
+def _scored(asked: AsksUnits, candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
+    view = books.index.view(asked.pool.name, asked.demand.units)
+    scored = _as_view_says(candidates, view)
     best = _preferred(asked, books)
-    if best is not None and best in names:
-        values[names.index(best)] = OWN_SCORE
-        fits = True
-    found = list(map(HostPriority, names, values))
-    return Outcome.FITS if fits else Outcome.NONE_FITS, found
+    if best is not None and best in candidates.names:
+        return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
+    return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
+
+
+def _as_view_says(candidates: "Candidates", view: "FitView") -> Scored:
+    found = candidates.findings(view)
+    if found.scored is not None and found.scored_at == view.scores_moved:
+        return found.scored
+    names, scores = candidates.names, view.scores
+    hosts = map(HostPriority, names, map(scores.get, names, repeat(0)))
+    scored = Scored(encode_priorities(list(hosts)), any_fits=not view.fits.isdisjoint(names))
+    found.scored, found.scored_at = scored, view.scores_moved
+    return scored
+
+
+def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
+    """Give the node's first item the score of a pod's own node.
+
+    An item's text cannot be part of a name: the quotes in it would be escaped there.
+    """
+    return body.replace(encode_priority(node, score), encode_priority(node, OWN_SCORE), 1)
 
 
 def _preferred(asked: AsksUnits, books: "Books") -> "NodeName | None":

@@ -62,14 +62,19 @@ class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
     node_name_to_meta_victims: VictimsByNode | None = None
 
 
-class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
+class _FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
     """Reply of filter. `NodeNames` is always a list: null would read as "no node fits, no reason"."""
 
     nodes: None = None
-    node_names: list[NodeName] = msgspec.field(default_factory=list)
+    node_names: msgspec.Raw = msgspec.Raw(b"[]")
     failed_nodes: dict[NodeName, str] = msgspec.field(default_factory=dict)
     failed_and_unresolvable_nodes: dict[NodeName, str] = msgspec.field(default_factory=dict)
     error: str = ""
+
+
+_ALL_FIT: Final = (
+    b'{"Nodes":null,"NodeNames":%b,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
+)
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal", gc=False):
@@ -123,6 +128,19 @@ class BindRequest:
 
 _encoder = msgspec.json.Encoder()
 
+NODE_NAMES_END: Final = b',"NodeNames":%b}'
+"""How a request of kube-scheduler's ends, around the JSON array of names."""
+_NODE_NAMES_MARK: Final = b',"NodeNames":['
+
+
+class _ArgsBeforeNames(msgspec.Struct, frozen=True, rename="pascal"):
+    pod: Pod | None = None
+    nodes: _Unread | None = None
+
+
+_before_names_decoder = msgspec.json.Decoder(_ArgsBeforeNames)
+_names_decoder = msgspec.json.Decoder(list[NodeName])
+
 
 def decode_candidates(body: bytes) -> CandidatesRequest | BadRequest:
     """Read ExtenderArgs."""
@@ -136,6 +154,33 @@ def decode_candidates(body: bytes) -> CandidatesRequest | BadRequest:
     if args.node_names is None:
         return BadRequest("ExtenderArgs: both NodeNames and Nodes are missing")
     return CandidatesRequest(args.pod, args.node_names)
+
+
+def decode_names(body: bytes) -> tuple[bytes, list[NodeName]] | None:
+    """Return the array at the body's end as it is written, and what it says; None without one.
+
+    Whether the array is `NodeNames` of the request itself depends on what stands before it.
+    """
+    start = body.find(_NODE_NAMES_MARK) + len(_NODE_NAMES_MARK) - 1
+    if start < len(_NODE_NAMES_MARK) or not body.endswith(b"]}"):
+        return None
+    raw = body[start:-1]
+    try:
+        return raw, _names_decoder.decode(raw)
+    except ValueError:
+        return None
+
+
+def decode_pod_before_names(before: bytes) -> Pod | None:
+    """Return the pod of a request that was cut off before its `,"NodeNames":`.
+
+    None where that is no JSON object once it is closed, or not one that names alone make complete.
+    """
+    try:
+        args = _before_names_decoder.decode(before + b"}")
+    except (ValueError, RecursionError):
+        return None
+    return args.pod if args.nodes is None else None
 
 
 def decode_preemption(body: bytes) -> PreemptionRequest | BadRequest:
@@ -175,9 +220,37 @@ def decode_bind(body: bytes) -> BindRequest | BadRequest:
     )
 
 
-def encode_filter(result: FilterResult) -> bytes:
-    """Return ExtenderFilterResult."""
-    return _encoder.encode(result)
+def encode_filter_error(error: str) -> bytes:
+    """Return ExtenderFilterResult of a call that failed."""
+    return _encoder.encode(_FilterResult(error=error))
+
+
+def encode_sorted(
+    raw_names: bytes, failed: dict[NodeName, str], unresolvable: dict[NodeName, str]
+) -> bytes:
+    """Return ExtenderFilterResult; `raw_names` is a JSON array."""
+    return _encoder.encode(
+        _FilterResult(
+            node_names=msgspec.Raw(raw_names),
+            failed_nodes=failed,
+            failed_and_unresolvable_nodes=unresolvable,
+        )
+    )
+
+
+def encode_names(names: list[NodeName]) -> bytes:
+    """Return names as a JSON array."""
+    return _encoder.encode(names)
+
+
+def encode_all_fit(raw_names: bytes) -> bytes:
+    """Return ExtenderFilterResult that lets every name of the request pass, as it wrote them."""
+    return _ALL_FIT % raw_names
+
+
+def encode_priority(host: str, score: int) -> bytes:
+    """Return one item of HostPriorityList."""
+    return _encoder.encode(HostPriority(host, score))
 
 
 def encode_priorities(priorities: list[HostPriority]) -> bytes:

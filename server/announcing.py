@@ -8,6 +8,9 @@ from manifests.rbac import Rule
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.names import UnitId
     from kube.events import EventRecorder
     from pool.catalog import Catalog
     from pool.model import PodFacts
@@ -49,17 +52,22 @@ class ReservationEvents:
             )
             self._emit(regarding, reason, note)
 
-    def warn_unaccounted(self, pod: "PodFacts", units: int) -> None:
+    def warn_unaccounted(self, pod: "PodFacts", resource: str, units: int) -> None:
         """Put a warning on a pod that was bound past us."""
-        regarding = ObjectReference(
-            api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
-        )
         note = (
-            f"nobody knows which devices stand for {units} of its {pod.demand.resource}: it was not "
+            f"nobody knows which devices stand for {units} of its {resource}: it was not "
             f"bound by the GPU control plane. Until it ends, node {pod.node} takes no pod of that "
             "resource"
         )
-        self._emit(regarding, EventReason.POD_UNACCOUNTED, note)
+        self._emit(_reference_to(pod), EventReason.POD_UNACCOUNTED, note)
+
+    def warn_double(self, pod: "PodFacts", other: "PodFacts", units: "Sequence[UnitId]") -> None:
+        """Put a warning on a pod that shares units with another one."""
+        note = (
+            f"pod {other.ref} on node {other.node} has the same units: {', '.join(sorted(units))}. "
+            "They stay taken until both pods are gone; delete one of them"
+        )
+        self._emit(_reference_to(pod), EventReason.UNITS_HELD_TWICE, note)
 
     def _emit(self, regarding: ObjectReference, reason: "EventReason", note: str) -> None:
         if self.is_leading:
@@ -72,3 +80,9 @@ class ReservationEvents:
                     note=note,
                 )
             )
+
+
+def _reference_to(pod: "PodFacts") -> ObjectReference:
+    return ObjectReference(
+        api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
+    )

@@ -12,10 +12,9 @@ from certs.tls import peer_common_name
 from kube.errors import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    import asyncio
+    from collections.abc import Collection, Mapping
     from pathlib import Path
-
-    from aiohttp import web
 
 _log = structlog.get_logger()
 
@@ -31,13 +30,14 @@ class ExtenderAuthentication:
         # (mtime in ns, token): read again when the file changes
         self._fault: str | None = None
 
-    def refusal_of(self, request: "web.Request") -> str | None:
+    def refusal_of(
+        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+    ) -> str | None:
         """Return why the caller is refused, or None."""
-        transport = request.transport
-        name = peer_common_name(transport) if transport is not None else None
+        name = peer_common_name(transport)
         if name is not None and name in self._client_names:
             return None
-        header = request.headers.get("Authorization", "")
+        header = headers.get("Authorization", "")
         if header.startswith("Bearer "):
             # Bytes that are no UTF-8 come as surrogates.
             offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")

@@ -1,7 +1,7 @@
 """The command line: serve, render, demo.
 
 gpu-control-plane serve [--settings FILE] [--show-settings] [--SETTING VALUE ...]
-gpu-control-plane render crds|webhooks|rbac|policy|scheduler-config|examples [...]
+gpu-control-plane render crds|webhooks|rbac|policy|scheduler-config|alerts|examples [...]
 gpu-control-plane demo
 """
 
@@ -84,6 +84,7 @@ def _build_parser() -> argparse.ArgumentParser:
         action="append",
         help="policy: user that may write our annotations (the server's service account)",
     )
+    render.add_argument("--lease", help="policy: the server's Lease (gpu-control-plane)")
     demo = commands.add_parser(
         "demo", help="show the main job on an in-memory cluster", allow_abbrev=False
     )

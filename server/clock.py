@@ -2,9 +2,17 @@
 
 import datetime as dt
 import time
-from typing import final
+from typing import Protocol, final
 
+from api.clock import Clock
 from pool.model import Instant
+
+
+class ProcessClock(Clock, Protocol):
+    """What the process tells the time by."""
+
+    def instant(self) -> Instant:
+        """Return both readings."""
 
 
 @final

@@ -1,12 +1,20 @@
-"""The port: opened, and closed in good order. Which application answers on it is `server.app`'s."""
+"""The port: opened, and closed in good order.
 
+Which application answers on it is `server.app`'s, who may come in and for how long
+`server.connections`'.
+"""
+
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Self, final
+import socket
+from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
 
 from kube.errors import cut
+from server.app import SHORTCUTS
+from server.connections import Connection, Entrance, Patience, Place, Places
 
 if TYPE_CHECKING:
     import ssl
@@ -20,6 +28,12 @@ do so while a request is on its way, which costs a failed pod creation."""
 FINISH_WITHIN_S: Final = 10.0
 """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
 
+LINGER_S: Final = 2.0
+"""How long what is left of a body is read after its request was refused, so that the peer reads why."""
+_PATIENCE: Final = Patience()
+_BACKLOG: Final = 1024
+"""Who waits to be accepted, as when all API servers come at once; the system may allow fewer."""
+
 
 class CannotListen(Exception):  # noqa: N818  # it is named for what is wrong
     """The port cannot be opened; the text says which and why."""
@@ -30,17 +44,24 @@ class Port:
     """The one port of the process; an async context manager that opens and closes it."""
 
     def __init__(
-        self, app: web.Application, listen: "Listen", context: "ssl.SSLContext | None"
+        self,
+        app: web.Application,
+        listen: "Listen",
+        context: "ssl.SSLContext | None",
+        *,
+        patience: Patience = _PATIENCE,
     ) -> None:
         self._listen = listen
         self._context = context
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            logger=_logger(),
-            keepalive_timeout=KEEP_ALIVE_S,
-            shutdown_timeout=FINISH_WITHIN_S,
-        )
+        self._patience = patience
+        self._shortcuts = app.get(SHORTCUTS, {})
+        self._places = Places(listen.max_connections)
+        self._runner = web.AppRunner(app, shutdown_timeout=FINISH_WITHIN_S)
+        self._logger = _logger()
+        self._sends_away = False
+        app.on_response_prepare.append(self._prepare)
+        self._entering = asyncio.TaskGroup()
+        self._entrances: list[asyncio.Task[NoReturn]] = []
 
     async def __aenter__(self) -> Self:
         """Open it.
@@ -49,12 +70,15 @@ class Port:
             CannotListen: the address is in use, or is none of this machine's.
         """
         host, port = self._listen.host, self._listen.port
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=self._context).start()
+            listeners = await _listeners(host, port)
         except OSError as error:
-            await self.close()
             raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        await self._runner.setup()
+        await self._entering.__aenter__()
+        for listener in listeners:
+            task = self._entering.create_task(self._enter(listener), name="accepting")
+            self._entrances.append(task)
         return self
 
     async def __aexit__(
@@ -65,10 +89,70 @@ class Port:
     ) -> None:
         """Close it."""
         await self.close()
+        await self._entering.__aexit__(None, None, None)
+
+    def send_away(self) -> None:
+        """Close each connection with its next answer, so that clients connect anew, elsewhere."""
+        self._sends_away = True
+        # Their answers leave without a look at the response.
+        self._shortcuts.clear()
 
     async def close(self) -> None:
         """Stop accepting, let requests under way finish in time, close connections. Idempotent."""
+        for entrance in self._entrances:
+            entrance.cancel()
+        await asyncio.gather(*self._entrances, return_exceptions=True)
         await self._runner.cleanup()
+
+    async def _prepare(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._sends_away:
+            response.force_close()
+            # aiohttp has written its headers by now. A client that is not told sends its next
+            # request into a connection that is being closed.
+            response.headers["Connection"] = "close"
+
+    async def _enter(self, listener: socket.socket) -> NoReturn:
+        with listener:
+            await Entrance(
+                listener,
+                self._connection,
+                self._context,
+                places=self._places,
+                patience=self._patience,
+            ).run()
+
+    def _connection(self, place: Place) -> Connection:
+        server = self._runner.server
+        assert server is not None, "the runner is set up before anybody can connect"
+        return Connection(
+            server,
+            self._places,
+            place,
+            head_s=self._patience.head_s,
+            shortcuts=self._shortcuts,
+            access_log=None,
+            logger=self._logger,
+            keepalive_timeout=KEEP_ALIVE_S,
+            lingering_time=LINGER_S,
+            auto_decompress=False,
+        )
+
+
+async def _listeners(host: str, port: int) -> list[socket.socket]:
+    """Return a listening socket for each address of the host."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            listeners.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+    for listener in listeners:
+        listener.settimeout(0)
+    return listeners
 
 
 def _logger() -> logging.Logger:

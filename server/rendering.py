@@ -4,8 +4,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from manifests import constants
+from manifests.alerts import build_alert_rules
 from manifests.crds import build_crds
 from manifests.example_files import example_names, example_text
+from manifests.fencing import build_fencing_policy
 from manifests.policy import build_annotation_policy
 from manifests.rendering import render
 from manifests.scheduler_config import (
@@ -41,6 +43,7 @@ class Target(Enum):
     RBAC = "rbac"
     POLICY = "policy"
     SCHEDULER_CONFIG = "scheduler-config"
+    ALERTS = "alerts"
     EXAMPLES = "examples"
 
 
@@ -63,9 +66,17 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
             )
         case Target.POLICY:
             users = options.user or [constants.service_account_username(namespace)]
-            return render(build_annotation_policy(users, excluded_namespaces=_excluded(namespace)))
+            lease = options.lease or constants.LEASE_NAME
+            return render(
+                [
+                    *build_annotation_policy(users, excluded_namespaces=_excluded(namespace)),
+                    *build_fencing_policy(namespace=namespace, lease=lease),
+                ]
+            )
         case Target.SCHEDULER_CONFIG:
             return render([_scheduler_configuration(options, namespace)])
+        case Target.ALERTS:
+            return render([build_alert_rules(namespace)])
         case Target.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
 

@@ -10,12 +10,13 @@ from reconciler import (
     namespaces,
     node_labels,
     nodes,
+    nominating,
     pods,
     pool_status,
     pools,
     waking,
 )
-from server import announcing, binding
+from server import announcing, binding, sealing
 
 if TYPE_CHECKING:
     from typing import Any
@@ -30,6 +31,7 @@ EVERYWHERE: Final = (
     *device_state.RBAC,
     *node_labels.RBAC,
     *waking.RBAC,
+    *nominating.RBAC,
     *binding.RBAC,
     *announcing.RBAC,
     *certificates.RBAC,
@@ -41,6 +43,7 @@ IN_OUR_NAMESPACE: Final = (
         verbs=("create", "get", "update"),
     ),
     *certificates.NAMESPACED_RBAC,
+    *sealing.NAMESPACED_RBAC,
 )
 
 

@@ -1,10 +1,11 @@
 """The process: what is built, in which order it starts, and how it stops.
 
 Start: port open (live, not ready) → devices, pools, nodes and namespaces listed → pods listed, which
-rebuilds the ledger → Lease won → ready. Pods come last, because a hold that is restored from a pod's
-annotation must find its devices. Who is not synced does not stand for election: it could not serve.
-Stop: not ready → `drain_s` for the Service and open connections, still answering → port closed →
-Events flushed → tasks cancelled → Lease released.
+rebuilds the ledger → Lease won → what earlier leaders bound is known → ready. Pods come last, because
+a hold that is restored from a pod's annotation must find its devices. Who is not synced does not stand
+for election: it could not serve.
+Stop: Lease handed over → `drain_s` for the Service and open connections, still admitting pods
+(`server.stopping`) → port closed → Events flushed → tasks cancelled.
 """
 
 import asyncio
@@ -33,11 +34,13 @@ from reconciler.device_state import DeviceStatus
 from reconciler.devices import DeviceFeed, observe_device
 from reconciler.endings import Endings
 from reconciler.expiry import Expiry
+from reconciler.gauges import forget_all
 from reconciler.namespaces import NamespaceFeed
 from reconciler.node_labels import NodeLabels
 from reconciler.nodes import NodeFeed
+from reconciler.nominating import Nominating
 from reconciler.pods import PodFeed
-from reconciler.pool_status import PoolStatus, forget_all_gauges
+from reconciler.pool_status import PoolStatus
 from reconciler.pools import PoolFeed
 from reconciler.runtime import Controller
 from reconciler.settling import Settling
@@ -47,12 +50,17 @@ from server.announcing import ReservationEvents
 from server.app import Desks, build_app
 from server.authentication import ExtenderAuthentication
 from server.binding import KubeBinder
+from server.catching_up import BoundPods
 from server.clock import SystemClock
 from server.collector import calm_collector
 from server.ids import ReservationIds
+from server.leading import Leading
 from server.listening import Port
+from server.pulse import measure_loop_lag
 from server.readiness import Readiness
+from server.sealing import Seal
 from server.serving import Certificates
+from server.stopping import drain
 from server.tasks import Stopped, forever
 from telemetry.reasons import REPORTING_CONTROLLER
 
@@ -63,6 +71,7 @@ if TYPE_CHECKING:
 
     from kube.resources import Resource
     from kube.watching import Sink
+    from server.clock import ProcessClock
     from server.settings import Settings
     from telemetry.logs import LogLines
 
@@ -82,7 +91,7 @@ class _LeaseLost(Exception):  # noqa: N818  # it is named for what happened
 class ControlPlane:
     """All parts of one server process, built without I/O."""
 
-    def __init__(self, settings: "Settings", client: KubeClient, clock: SystemClock) -> None:
+    def __init__(self, settings: "Settings", client: KubeClient, clock: "ProcessClock") -> None:
         self.settings = settings
         self.client = client
         self.clock = clock
@@ -97,6 +106,7 @@ class ControlPlane:
         self.announcing = ReservationEvents(self.recorder, self.catalog)
         self.books = Books(settings.observe_within_s, on_end=Endings(self.announcing))
         self.readiness = Readiness()
+        self.seal = Seal(client, settings.namespace)
         new_id = ReservationIds()
         self.scheduling = SchedulingDesk(
             books=self.books,
@@ -104,6 +114,7 @@ class ControlPlane:
             new_id=new_id,
             now=clock.instant,
             is_ready=self.readiness.may_answer,
+            leader=self._leader,
         )
         self.admission = AdmissionDesk(
             books=self.books,
@@ -111,10 +122,13 @@ class ControlPlane:
             scheduler_name=settings.scheduler_name or None,
             new_id=new_id,
             now=clock.instant,
-            is_ready=self.readiness.may_answer,
+            is_ready=self.readiness.is_synced,
+            may_hold=self.readiness.leads,
+            seal=self.seal,
         )
         self.certificates = Certificates(settings, client, clock)
         self.device_feed = DeviceFeed(self.books.index)
+        self.bound_pods = BoundPods(client, PodFeed(self.books, clock.instant, self.announcing))
         self.informers = self._build_informers()
         leadership = settings.leadership
         self.election = LeaderElection(
@@ -126,10 +140,14 @@ class ControlPlane:
                 lease_duration_s=leadership.duration_s,
                 renew_deadline_s=leadership.renew_deadline_s,
                 retry_s=leadership.retry_s,
+                look_s=leadership.look_s,
             ),
             identity=identity,
         )
+        self.leading = Leading(self.election, self.bound_pods.read, settle_s=leadership.settle_s)
         self._lease_lost = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._add_checks()
 
     def build_app(self) -> "web.Application":
@@ -168,7 +186,8 @@ class ControlPlane:
         calm_collector()
         while True:
             if self.settings.leadership.enabled:
-                await self.election.leading.wait()
+                await self.leading.take_over()
+            self._idle.clear()
             self.announcing.is_leading = True
             _log.info(
                 "serving",
@@ -179,10 +198,20 @@ class ControlPlane:
             try:
                 await self._act_while_leading()
             except* _LeaseLost:
-                _log.warning("lease lost: standing by, another replica may lead")
+                if not self.readiness.is_draining:
+                    _log.warning("lease lost: standing by, another replica may lead")
             finally:
                 self.announcing.is_leading = False
-                forget_all_gauges()
+                forget_all()
+                self._idle.set()
+
+    async def stop_acting(self) -> None:
+        """End what leaders write in the background; returns when it has ended."""
+        self._lease_lost.set()
+        await self._idle.wait()
+
+    def _leader(self) -> str | None:
+        return self.leading.token() if self.settings.leadership.enabled else None
 
     async def _act_while_leading(self) -> None:
         index = self.books.index
@@ -206,23 +235,24 @@ class ControlPlane:
             devices=devices,
             nodes=nodes,
         )
-        waking = Waking(self.client, self.books, self.clock.instant)
+        works = [
+            (pools.name, pools.run()),
+            (devices.name, devices.run()),
+            (nodes.name, nodes.run()),
+            ("index.changes", pump.run()),
+            ("pod.waking", Waking(self.client, self.books, self.clock.instant).run()),
+            ("binding.settling", Settling(self.scheduling).run()),
+        ]
+        if self.settings.placement == "Nominated":
+            works.append(("pod.nominating", Nominating(self.client, self.books).run()))
         async with asyncio.TaskGroup() as group:
-            for name, work in (
-                (pools.name, pools.run()),
-                (devices.name, devices.run()),
-                (nodes.name, nodes.run()),
-                ("index.changes", pump.run()),
-                ("pod.waking", waking.run()),
-                ("binding.settling", Settling(self.scheduling).run()),
-            ):
+            for name, work in works:
                 group.create_task(forever(name, work), name=name)
             await self._lease_lost.wait()
             raise _LeaseLost
 
     def _build_informers(self) -> dict[str, Informer[Any]]:
         index, clock = self.books.index, self.clock
-        pods = PodFeed(self.books, clock.instant, self.announcing.warn_unaccounted)
 
         def informer(
             resource: "Resource",
@@ -241,7 +271,7 @@ class ControlPlane:
             ),
             (NODES, informer(NODES, Node, NodeFeed(index), project=node_facts)),
             (NAMESPACES, informer(NAMESPACES, Namespace, NamespaceFeed(self.catalog))),
-            (PODS, informer(PODS, Pod, pods, project=pod_facts)),
+            (PODS, informer(PODS, Pod, self.bound_pods, project=pod_facts)),
         )
         return {resource.plural: one for resource, one in informers}
 
@@ -249,19 +279,24 @@ class ControlPlane:
         for name, informer in self.informers.items():
             self.readiness.checks[f"{name} synced"] = informer.synced.is_set
         self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
+        self.readiness.checks["reservation key loaded"] = self.seal.is_loaded
         if self.settings.leadership.enabled:
-            self.readiness.checks["leading"] = self.election.is_leading
+            self.readiness.is_leading = self.leading.decides
 
 
-async def serve(settings: "Settings", logs: "LogLines | None" = None) -> None:
+async def serve(
+    settings: "Settings", logs: "LogLines | None" = None, clock: "ProcessClock | None" = None
+) -> None:
     """Run the server until SIGTERM or SIGINT; with `logs`, lines are written together.
+
+    `clock` is the machine's where none is given.
 
     Raises:
         BadConfiguration: there is no usable way to the API server.
         CannotListen: the port cannot be opened.
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
-    clock = SystemClock()
+    clock = clock or SystemClock()
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
     client = KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
@@ -278,8 +313,6 @@ async def serve(settings: "Settings", logs: "LogLines | None" = None) -> None:
         try:
             await _run(plane, port, logs)
         except* Stopped:
-            if settings.leadership.enabled:
-                await plane.election.release()
             _log.info("stopped")
 
 
@@ -294,7 +327,9 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
             spawn(f"informer/{name}", following)
         spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
         spawn("certificates", plane.certificates.run())
+        spawn("reservation.key", plane.seal.run())
         spawn("events", plane.recorder.run())
+        spawn("loop lag", measure_loop_lag(plane.clock))
         if logs is not None:
             spawn("logs", logs.flush_regularly())
         if plane.settings.leadership.enabled:
@@ -311,9 +346,8 @@ async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
         loop.add_signal_handler(number, asked.set)
     try:
         await asked.wait()
-        plane.readiness.is_stopping = True
-        _log.info("draining", for_s=plane.settings.drain_s)
-        await asyncio.sleep(plane.settings.drain_s)
+        port.send_away()
+        await drain(plane)
         await port.close()
         await plane.recorder.flush(FLUSH_EVENTS_S)
     finally:

@@ -1,8 +1,8 @@
 """Every metric of the process: name, unit, help, labels, buckets.
 
 Label values are closed sets (verbs, outcomes, reasons) or pool names; never pod names or UIDs.
-Gauges of a pool are owned by `reconciler.pool_status`, which removes those of a deleted pool, and all
-of them where this replica does not lead.
+Gauges of pools, pods and reservations are owned by `reconciler.gauges`, which removes those of a deleted
+pool, and all of them where this replica does not lead.
 """
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -31,7 +31,8 @@ POOL_CAPACITY_AVAILABLE = Gauge(
 )
 POOL_CAPACITY_UNHEALTHY = Gauge(
     "gpupool_capacity_unhealthy",
-    "Free units withheld: the card is faulted, or its node is missing, not ready or cordoned.",
+    "Free units withheld: the card is faulted, its node is missing, not ready or cordoned, or a pod"
+    " runs there on devices that nobody knows.",
     ["pool"],
     registry=REGISTRY,
 )
@@ -50,10 +51,39 @@ RESERVATION_AGE = Gauge(
     ["pool"],
     registry=REGISTRY,
 )
+RESERVATIONS = Gauge(
+    "gpu_reservations",
+    "Live reservations that hold units, by phase; committed, doubtful and bound ones are bindings that"
+    " the watch has not shown yet.",
+    ["phase"],
+    registry=REGISTRY,
+)
 RESERVATIONS_ENDED = Counter(
     "gpu_reservations_ended_total",
     "Reservations by how they ended: bound, expired, released, not_observed.",
     ["end"],
+    registry=REGISTRY,
+)
+PODS_WAITING = Gauge(
+    "gpu_pods_waiting", "Pending pods of the pool that hold nothing.", ["pool"], registry=REGISTRY
+)
+PODS_LONGEST_WAIT = Gauge(
+    "gpu_pods_longest_wait_seconds",
+    "Age of the oldest pending pod of the pool that holds nothing; 0 without one.",
+    ["pool"],
+    registry=REGISTRY,
+)
+PODS_UNACCOUNTED = Gauge(
+    "gpu_pods_unaccounted",
+    "Bound pods of which nobody knows all devices; their nodes take no more pods of their pools.",
+    registry=REGISTRY,
+)
+UNITS_HELD_TWICE = Gauge(
+    "gpu_units_held_twice", "Units that more than one bound pod has.", registry=REGISTRY
+)
+PODS_NOMINATED = Counter(
+    "gpu_pods_nominated_total",
+    "Waiting pods for which the node of their hold was named to kube-scheduler.",
     registry=REGISTRY,
 )
 INDEX_GENERATION = Gauge(
@@ -114,6 +144,12 @@ INFORMER_RELISTS = Counter(
     ["resource", "cause"],
     registry=REGISTRY,
 )
+INFORMER_FAILURES = Counter(
+    "gpu_informer_failures_total",
+    "Lists and watches that failed and were taken up again, by error.",
+    ["resource", "cause"],
+    registry=REGISTRY,
+)
 INFORMER_DECODE_ERRORS = Counter(
     "gpu_informer_decode_errors_total",
     "Objects or events that could not be decoded and were skipped.",
@@ -139,6 +175,19 @@ RECONCILE_DURATION = Histogram(
     "gpu_reconcile_duration_seconds",
     "Time of one reconcile.",
     ["controller"],
+    buckets=_REQUEST_BUCKETS,
+    registry=REGISTRY,
+)
+CONNECTIONS_DROPPED = Counter(
+    "gpu_connections_dropped_total",
+    "Connections to our port that we closed: a handshake that did not succeed, a head that did not"
+    " come in time, no place left (handshake, head, limit).",
+    ["cause"],
+    registry=REGISTRY,
+)
+EVENT_LOOP_LAG = Histogram(
+    "gpu_event_loop_lag_seconds",
+    "How late the event loop came to what was due, looked at ten times a second.",
     buckets=_REQUEST_BUCKETS,
     registry=REGISTRY,
 )

@@ -24,6 +24,9 @@ class EventReason(Enum):
     POD_UNACCOUNTED = "GPUPodUnaccounted"
     """On the pod: it runs on units that nobody knows, so its node takes no more pods of the pool."""
 
+    UNITS_HELD_TWICE = "GPUUnitsHeldTwice"
+    """On each of two pods that are bound with one unit: only a Binding around us can do that."""
+
 
 class RefusalReason(Enum):
     """Why admission refused; the label of `gpu_refusals_total` and the start of the message."""

@@ -6,6 +6,7 @@ history reaches back that far; then the continue token has expired (410).
 
 import base64
 import binascii
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
@@ -58,16 +59,18 @@ def encode_list(
     token = _decode_token(query["continue"]) if query.get("continue") else None
     check_version(query.get("resourceVersion", ""), current)
     version = current if token is None else token.version
-    state = collection.state_at(version, selection.namespace)
-    if state is None:
+    ordered = collection.ordered_at(version, selection.namespace)
+    if ordered is None:
         raise expired(
             "The provided continue parameter is too old to display a consistent list result. You "
             "must start a new list without the continue parameter."
         )
     start = ("", "") if token is None else (token.namespace, token.name)
-    selected = sorted(
-        (stored for key, stored in state.items() if key > start and selection.matches(stored.body)),
-        key=_key_of,
+    rest = ordered[bisect_right(ordered, start, key=_key_of) :]
+    selected = (
+        rest
+        if selection.is_everything
+        else [stored for stored in rest if selection.matches(stored.body)]
     )
     page = selected[:limit] if limit else selected
     metadata: Json = {"resourceVersion": str(version)}

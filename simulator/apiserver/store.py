@@ -168,6 +168,7 @@ class Collection:
         # namespace -> name -> object; cluster-scoped objects have the namespace ""
         self._objects: dict[str, dict[str, Stored]] = {}
         self.history = History(revision.current, history_limit)
+        self._ordered: tuple[tuple[int, str], list[Stored]] | None = None
         self.version = revision.current
         """Version of the last change of this collection."""
 
@@ -225,6 +226,20 @@ class Collection:
     def _record(self, kind: str, stored: Stored, previous: Stored | None) -> None:
         self.version = stored.version
         self.history.append(Change(kind=kind, stored=stored, previous=previous))
+
+    def ordered_at(self, version: int, namespace: str) -> list[Stored] | None:
+        """Return the objects as they were at the version, by key, or None where that is forgotten.
+
+        The last answer is kept: the pages of a list ask for the same again.
+        """
+        if self.history.after(version) is None:
+            return None
+        asked = (version, namespace)
+        if self._ordered is None or self._ordered[0] != asked:
+            state = self.state_at(version, namespace)
+            assert state is not None, "its history is known"
+            self._ordered = (asked, [state[key] for key in sorted(state)])
+        return self._ordered[1]
 
     def state_at(self, version: int, namespace: str) -> "dict[tuple[str, str], Stored] | None":
         """Return the objects as they were at the version, or None where that is forgotten."""

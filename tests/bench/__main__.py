@@ -1,45 +1,109 @@
-"""`python -m tests.bench [SUBJECT ...]`."""
+"""`python -m tests.bench [--quick] [--trace FOLDER] [SUBJECT ...]`."""
 
+import argparse
+import dataclasses
 import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
-from tests.bench import bench_admission, bench_extender, bench_startup, report
+from tests.bench import (
+    bench_admission,
+    bench_binding,
+    bench_churn,
+    bench_extender,
+    bench_scaling,
+    bench_stall,
+    bench_startup,
+    page,
+    report,
+)
+from tests.bench.sizes import FULL, QUICK
 
-SUBJECTS = {
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.bench.report import Result
+    from tests.bench.sizes import Sizes
+
+SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "extender": bench_extender.measure,
+    "scaling": bench_scaling.measure,
     "admission": bench_admission.measure,
+    "binding": bench_binding.measure,
     "startup": bench_startup.measure,
+    "stall": bench_stall.measure,
+    "churn": bench_churn.measure,
 }
+_SHOWN = (
+    "p50_ms",
+    "p99_ms",
+    "rate_per_s",
+    "base_p50_ms",
+    "ratio",
+    "stall_ms",
+    "stall_cpu_ms",
+    "rss_mib",
+    "growth_mib",
+    "left_over",
+    "writes_per_pod",
+    "reads_per_pod",
+)
 
 
-def main(names: list[str]) -> int:
-    unknown = set(names) - SUBJECTS.keys()
-    if unknown:
-        sys.stderr.write(
-            f"no such subject: {', '.join(sorted(unknown))}; there are {', '.join(SUBJECTS)}\n"
-        )
-        return 2
-    for name in names or SUBJECTS:
-        sys.stdout.write(f"measuring {name} …\n")
-        sys.stdout.flush()
-        results = uvloop.run(SUBJECTS[name]())
-        report.write(name, results)
+def main(arguments: list[str]) -> int:
+    """Measure; a wrong answer of what is measured ends this with its assertion."""
+    options = _parse(arguments)
+    sizes = dataclasses.replace(QUICK if options.quick else FULL, trace=options.trace)
+    for name in options.subjects or SUBJECTS:
+        say(f"measuring {name} …")
+        started = time.perf_counter()
+        results = uvloop.run(measure(name, sizes))
         for result in results:
-            figures = {
-                key: getattr(result, key)
-                for key in ("p50_ms", "p99_ms", "rate_per_s", "echo_p50_ms", "ratio", "rss_mib")
-            }
-            text = "  ".join(
-                f"{key} {value:,.2f}" for key, value in figures.items() if value is not None
-            )
-            sys.stdout.write(f"  {result.case}: {text}\n")
-            sys.stdout.flush()
-    report.write_page()
-    sys.stdout.write(
-        f"written: {report.RESULTS.relative_to(report.ROOT)}, {report.PAGE.relative_to(report.ROOT)}\n"
-    )
+            say(f"  {result.case}: {_text(result)}")
+        say(f"  ({time.perf_counter() - started:.0f} s)")
+        if not options.quick:
+            report.write(name, results)
+    if not options.quick:
+        page.write()
+        say(f"written: {report.RESULTS.relative_to(report.ROOT)}, docs/performance.md")
     return 0
+
+
+async def measure(name: str, sizes: "Sizes") -> "list[Result]":
+    """Measure one subject."""
+    return await SUBJECTS[name](sizes)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=", ".join(SUBJECTS))
+    parser.add_argument("--quick", action="store_true", help="a smoke test: small, nothing written")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FOLDER",
+        help="churn: replay the pods of openb_pod_list_default.csv in this folder",
+    )
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.subjects) - SUBJECTS.keys())
+    if unknown:
+        parser.error(f"no such subject: {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
+    return options
+
+
+def _text(result: "Result") -> str:
+    figures = {key: getattr(result, key) for key in _SHOWN}
+    text = "  ".join(f"{key} {value:,.2f}" for key, value in figures.items() if value is not None)
+    judged = page.verdict(result)
+    return f"{text}  [{page.aim_text(result)}: {judged}]" if judged else text
 
 
 if __name__ == "__main__":

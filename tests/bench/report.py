@@ -1,47 +1,86 @@
-"""What a benchmark writes: one JSON file a subject, and the page made of all of them."""
+"""What a benchmark finds: figures, what they should reach, and one JSON file a subject."""
 
+import dataclasses
 import json
 import platform
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 import psutil
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "bench"
-PAGE = ROOT / "docs" / "performance.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What one figure of a case should reach."""
+
+    figure: str
+    """A field of Result."""
+    limit: float
+    side: Literal["at most", "at least"]
+
+    def shortfall(self, value: float) -> float:
+        """Return by which share of the limit the figure misses it; 0 or less where it is met."""
+        over = value - self.limit if self.side == "at most" else self.limit - value
+        return over / self.limit if self.limit else over
+
+
+def at_most(figure: str, limit: float) -> Aim:
+    return Aim(figure, limit, "at most")
+
+
+def at_least(figure: str, limit: float) -> Aim:
+    return Aim(figure, limit, "at least")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One case; times in milliseconds, None where the case has no such figure."""
+    """One case; None where the case has no such figure."""
 
     subject: str
     case: str
+    samples: int | None = None
+    """How many measurements the figures are made of."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     rate_per_s: float | None = None
-    echo_p50_ms: float | None = None
+    base_p50_ms: float | None = None
+    """Median of what the case is compared with: an echo, or the smaller size."""
     ratio: float | None = None
-    """p50 over the echo's p50, or rate over the echo's rate."""
+    """p50 over the base's p50, or rate over the base's rate."""
+    stall_ms: float | None = None
+    """Longest gap between two turns of a task that asks for one every millisecond."""
+    stall_cpu_ms: float | None = None
+    """Most processor time that the loop's thread spent between two such turns."""
     rss_mib: float | None = None
-    aim: str = ""
-    python: str = platform.python_version()
-    cpu: str = ""
+    growth_mib: float | None = None
+    """Median resident memory of the run's last third over that of its middle third."""
+    left_over: int | None = None
+    """Reservations, pods and units that are still known or taken when everything has ended."""
+    scheduling_ms: float | None = None
+    """kube-scheduler's serial part for one pod: filter and score, extender calls included."""
+    scheduler_cpu_ms: float | None = None
+    """Processor time of kube-scheduler for one pod."""
+    cpu_ms: float | None = None
+    """Processor time of all of the control plane's processes for one pod."""
+    writes_per_pod: float | None = None
+    """Write requests to the API server for one pod, Events left out."""
+    reads_per_pod: float | None = None
+    aims: tuple[Aim, ...] = ()
 
 
-def percentile(samples: "Sequence[float]", share: float) -> float:
+def percentile(samples: Sequence[float], share: float) -> float:
     """Return the sample below which this share of all lies."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def in_ms(samples_s: "Sequence[float]") -> tuple[float, float]:
+def in_ms(samples_s: Sequence[float]) -> tuple[float, float]:
     """Return the median and the 99th percentile in milliseconds."""
     return statistics.median(samples_s) * 1e3, percentile(samples_s, 0.99) * 1e3
 
@@ -51,55 +90,33 @@ def rss_mib(pid: int) -> float:
     return psutil.Process(pid).memory_info().rss / 2**20
 
 
-def write(subject: str, results: "Sequence[Result]") -> None:
-    """Write a subject's file."""
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    rows = [{**asdict(result), "cpu": _cpu()} for result in results]
-    path = RESULTS / f"{subject}.json"
-    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+def write(subject: str, results: Sequence[Result], directory: Path = RESULTS) -> None:
+    """Write a subject's file: where it was measured, and each case."""
+    directory.mkdir(parents=True, exist_ok=True)
+    content = {
+        "subject": subject,
+        "machine": _machine(),
+        "results": [dataclasses.asdict(result) for result in results],
+    }
+    path = directory / f"{subject}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def write_page() -> None:
-    """Make docs/performance.md of all result files."""
-    lines = [
-        "# Performance",
-        "",
-        "Made by `make bench` from `build/bench/*.json`; do not edit.",
-        "Every figure was taken together with its echo in one run: an aiohttp handler on the same TLS "
-        "settings that reads the same request and answers with as many bytes.",
-        "Ratios hold on other machines; milliseconds do not.",
-        "",
-        f"Machine: {_cpu()}, {psutil.cpu_count()} cores, "
-        f"{psutil.virtual_memory().total / 2**30:.0f} GiB, shared with the load generator; "
-        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}.",
+def read(path: Path) -> tuple[str, list[Result]]:
+    """Return the machine and the results of a subject's file."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content["machine"], [
+        Result(**{**one, "aims": tuple(Aim(**aim) for aim in one["aims"])})
+        for one in content["results"]
     ]
-    for path in sorted(RESULTS.glob("*.json")):
-        lines += ["", f"## {path.stem}", "", *_table(json.loads(path.read_text(encoding="utf-8")))]
-    PAGE.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
-_COLUMNS = (
-    ("case", "case", "{}"),
-    ("p50_ms", "p50 ms", "{:.2f}"),
-    ("p99_ms", "p99 ms", "{:.2f}"),
-    ("rate_per_s", "rate /s", "{:,.0f}"),
-    ("echo_p50_ms", "echo p50 ms", "{:.2f}"),
-    ("ratio", "ratio", "{:.2f}"),
-    ("rss_mib", "RSS MiB", "{:.0f}"),
-    ("aim", "aim", "{}"),
-)
-
-
-def _table(rows: list[dict[str, object]]) -> list[str]:
-    shown = [column for column in _COLUMNS if any(row[column[0]] not in {None, ""} for row in rows)]
-    lines = [
-        "| " + " | ".join(title for _, title, _ in shown) + " |",
-        "|" + "|".join("---" if key in {"case", "aim"} else "--:" for key, _, _ in shown) + "|",
-    ]
-    for row in rows:
-        cells = ("" if row[key] in {None, ""} else form.format(row[key]) for key, _, form in shown)
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def _machine() -> str:
+    memory_gib = psutil.virtual_memory().total / 2**30
+    return (
+        f"{_cpu()}, {psutil.cpu_count()} cores, {memory_gib:.0f} GiB; "
+        f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    )
 
 
 def _cpu() -> str:

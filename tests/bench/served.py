@@ -1,16 +1,18 @@
-"""The measured process: our application over TLS, its books filled without an API server; and the echo.
+"""A server process to be measured: the real application on the real port, its books filled without an
+API server; and the echo.
 
     python -m tests.bench.served --port P --certificates DIR --nodes N --pods M
     python -m tests.bench.served --port P --certificates DIR --echo
 
-The echo reads the request and answers with as many bytes as the header X-Answer-Bytes of the path's
-last part says: same aiohttp, same TLS settings, same loop, nothing decided.
+The echo reads the request and answers with as many bytes as the last part of the path says: plain
+aiohttp, same TLS settings, same loop, nothing decided.
 Prints `ready` when it listens.
 """
 
 import argparse
 import asyncio
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,10 +36,11 @@ from reconciler.pods import PodFeed
 from reconciler.pools import PoolFeed
 from server.clock import SystemClock
 from server.collector import calm_collector
-from server.settings import Settings
+from server.listening import Port
+from server.settings import Leadership, Listen, Settings
 from server.wiring import ControlPlane
 from telemetry.logs import configure_logs
-from tests.bench import world
+from tests.bench.world import World
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +55,7 @@ def main() -> None:
     parser.add_argument("--certificates", type=Path, required=True)
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--pods", type=int, default=0)
+    parser.add_argument("--pool-count", type=int, default=2)
     parser.add_argument("--slices", type=int, default=4)
     parser.add_argument("--echo", action="store_true")
     uvloop.run(serve(parser.parse_args()))
@@ -59,43 +63,52 @@ def main() -> None:
 
 async def serve(options: argparse.Namespace) -> None:
     logs = configure_logs("info")
-    app, background = (echo_app(), None) if options.echo else await our_app(options)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     context = tls_context(options.certificates)
-    await web.TCPSite(runner, "127.0.0.1", options.port, ssl_context=context).start()
-    calm_collector()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    async with asyncio.TaskGroup() as group:
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        if options.echo:
+            runner = web.AppRunner(echo_app(), access_log=None)
+            await runner.setup()
+            await web.TCPSite(runner, "127.0.0.1", options.port, ssl_context=context).start()
+        else:
+            plane = filled_plane(options)
+            listen = Listen(host="127.0.0.1", port=options.port)
+            await stack.enter_async_context(Port(plane.build_app(), listen, context))
+            group.create_task(Expiry(plane.books, plane.clock.instant).run())
+        calm_collector()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         group.create_task(logs.flush_regularly())
-        await (background or asyncio.Event().wait())
+        await asyncio.Event().wait()
 
 
-async def our_app(options: argparse.Namespace) -> tuple[web.Application, Any]:
+def filled_plane(options: argparse.Namespace) -> ControlPlane:
+    """Feed the books as the informers do."""
     clock = SystemClock()
     client = KubeClient(configuration_for("http://127.0.0.1:9"), clock)
-    plane = ControlPlane(Settings(), client, clock)
+    settings = Settings(leadership=Leadership(enabled=False))
+    plane = ControlPlane(settings, client, clock)
     plane.readiness.checks.clear()
-    fill(plane, options)
-    return plane.build_app(), Expiry(plane.books, clock.instant).run()
-
-
-def fill(plane: ControlPlane, options: argparse.Namespace) -> None:
-    """Feed the books as the informers do."""
-    index, clock = plane.books.index, plane.clock
-    pods = world.bound_pods(options.pods, options.nodes, options.slices)
-    PoolFeed(index, plane.catalog).replace_all(_as(GPUPool, world.pools(options.slices)))
-    devices = _as(GPUDevice, world.devices(options.nodes))
+    plane.seal._key = bytes(32)
+    index = plane.books.index
+    world = World(
+        nodes=options.nodes,
+        pods=options.pods,
+        slices=options.slices,
+        pool_count=options.pool_count,
+    )
+    PoolFeed(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
+    devices = _as(GPUDevice, world.devices())
     plane.device_feed.replace_all([observe_device(one) for one in devices])
-    NodeFeed(index).replace_all([node_facts(one) for one in _as(Node, world.nodes(options.nodes))])
-    facts = [pod_facts(one) for one in _as(Pod, pods)]
-    PodFeed(plane.books, clock.instant).replace_all([one for one in facts if one is not None])
+    nodes = _as(Node, world.node_objects())
+    NodeFeed(index).replace_all([node_facts(one) for one in nodes])
+    pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))
+    PodFeed(plane.books, clock.instant).replace_all([one for one in pods if one is not None])
     NamespaceFeed(plane.catalog).replace_all([])
+    return plane
 
 
-def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> list[T]:
-    return [msgspec.convert(one, kind) for one in objects]
+def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> "Iterable[T]":
+    return (msgspec.convert(one, kind) for one in objects)
 
 
 def echo_app() -> web.Application:

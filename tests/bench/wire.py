@@ -7,10 +7,14 @@ that writes bytes and counts bytes, no HTTP library.
 import asyncio
 import ssl
 import time
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
+Visit = Generator[bytes, bytes, None]
+"""Requests on one connection, one after the other: each is yielded, and its answer's body sent back."""
 
 
 def request_bytes(path: str, body: bytes) -> bytes:
@@ -79,32 +83,35 @@ async def connect(port: int, context: ssl.SSLContext) -> Connection:
 
 
 async def time_pairs(
-    first: tuple[Connection, "Callable[[], bytes]"],
-    second: tuple[Connection, "Callable[[], bytes]"],
-    count: int,
+    first: tuple[Connection, bytes], second: tuple[Connection, bytes], count: int
 ) -> tuple[list[float], list[float]]:
     """Time two requests in turn, A B A B, so that the machine's moods hit both."""
     samples: tuple[list[float], list[float]] = ([], [])
     for _ in range(count):
         for (connection, request), taken in zip((first, second), samples, strict=True):
-            payload = request()
             started = time.perf_counter()
-            await connection.send(payload)
+            await connection.send(request)
             taken.append(time.perf_counter() - started)
     return samples
 
 
 async def flood(
-    port: int, context: ssl.SSLContext, requests: "Iterator[bytes]", connections: int
+    port: int, context: ssl.SSLContext, visits: "Iterator[Visit]", connections: int
 ) -> tuple[list[float], float]:
-    """Send all requests over so many connections; return each one's seconds, and the whole time."""
+    """Make all visits over so many connections; return each request's seconds, and the whole time."""
     samples: list[float] = []
 
     async def work(connection: Connection) -> None:
-        for request in requests:
-            started = time.perf_counter()
-            await connection.send(request)
-            samples.append(time.perf_counter() - started)
+        for visit in visits:
+            request = next(visit, None)
+            while request is not None:
+                started = time.perf_counter()
+                answer = await connection.send(request)
+                samples.append(time.perf_counter() - started)
+                try:
+                    request = visit.send(answer)
+                except StopIteration:
+                    break
 
     opened = [await connect(port, context) for _ in range(connections)]
     started = time.perf_counter()

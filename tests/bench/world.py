@@ -1,6 +1,8 @@
 """The clusters that are measured: so many nodes of eight cards, pools, bound pods; seeded."""
 
 import random
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from api.annotations import encode_devices
@@ -11,99 +13,160 @@ if TYPE_CHECKING:
 
 SEED = 20261121
 CARDS = 8
+WHOLE = "whole"
+SLICES = "slices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A cluster: the pool `whole` of whole cards on every other node, or on all where it is alone;
+    the other pools, `slices` first, are of time slices and share the rest.
+    """
+
+    nodes: int
+    pods: int = 0
+    slices: int = 4
+    pool_count: int = 2
+
+    def pool_of(self, node: int) -> str:
+        """Return the pool that a node's cards are in."""
+        if self.pool_count == 1 or node % 2 == 0:
+            return WHOLE
+        number = node // 2 % (self.pool_count - 1)
+        return SLICES if number == 0 else f"{SLICES}-{number:02d}"
+
+    def whole_nodes(self) -> list[str]:
+        """Return the nodes of the pool of whole cards."""
+        return [node_name(one) for one in range(self.nodes) if self.pool_of(one) == WHOLE]
+
+    def units(self) -> int:
+        """Return how many units all pools have."""
+        return sum(
+            CARDS * (1 if self.pool_of(node) == WHOLE else self.slices)
+            for node in range(self.nodes)
+        )
+
+    def pools(self) -> list[dict[str, Any]]:
+        """Return every pool, those without a node as well."""
+        others = [SLICES, *(f"{SLICES}-{number:02d}" for number in range(1, self.pool_count - 1))]
+        cut = {"mode": "TimeSlice", "slicesPerDevice": self.slices}
+        return [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "GPUPool",
+                "metadata": {"name": name},
+                "spec": {"allocation": {"mode": "Exclusive"} if name == WHOLE else cut},
+            }
+            for name in (WHOLE, *(others if self.pool_count > 1 else ()))
+        ]
+
+    def node_objects(self) -> "Iterator[dict[str, Any]]":
+        """Yield the Nodes."""
+        for number in range(self.nodes):
+            yield {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": node_name(number),
+                    "uid": f"node-{number}",
+                    "labels": {
+                        "kubernetes.io/hostname": node_name(number),
+                        "topology.kubernetes.io/zone": f"zone-{number % 3}",
+                        f"pool.gpu.deckhouse.io/{self.pool_of(number)}": "",
+                    },
+                },
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }
+
+    def devices(self) -> "Iterator[dict[str, Any]]":
+        """Yield the GPUDevices, with the units that the bound pods have."""
+        taken = Counter((node, card) for node, card, _ in self._seats())
+        for number in range(self.nodes):
+            for card in range(CARDS):
+                yield {
+                    "apiVersion": API_VERSION,
+                    "kind": "GPUDevice",
+                    "metadata": {
+                        "name": f"{node_name(number)}-{card}",
+                        "uid": f"device-{number}-{card}",
+                    },
+                    "status": {
+                        "nodeName": node_name(number),
+                        "inventoryID": f"{node_name(number)}-0000:{card + 23:02x}:00.0",
+                        "uuid": uuid_of(number, card),
+                        "product": "NVIDIA-H200",
+                        "memoryMiB": 143771,
+                        "computeCapability": "9.0",
+                        "pci": {"vendor": "10de", "device": "2335", "class": "0302"},
+                        "state": "Assigned",
+                        "poolRef": {"name": self.pool_of(number)},
+                        "units": {
+                            "capacity": 1 if self.pool_of(number) == WHOLE else self.slices,
+                            "reserved": 0,
+                            "allocated": taken[number, card],
+                        },
+                    },
+                }
+
+    def _seats(self) -> list[tuple[int, int, int]]:
+        """Return node, card and slice of every bound pod; at most three quarters of all."""
+        rng = random.Random(SEED)
+        seats = [
+            (node, card, turn)
+            for node in range(self.nodes)
+            for card in range(CARDS)
+            for turn in ((0,) if self.pool_of(node) == WHOLE else range(self.slices))
+        ]
+        rng.shuffle(seats)
+        if self.pods > len(seats) * 3 // 4:
+            raise ValueError(f"{self.pods} pods do not fit three quarters of {len(seats)} units")
+        return seats[: self.pods]
+
+    def bound_pods(self) -> "Iterator[dict[str, Any]]":
+        """Yield pods that hold one unit each, spread by seed."""
+        for number, (node, card, turn) in enumerate(self._seats()):
+            pool = self.pool_of(node)
+            unit = uuid_of(node, card) if pool == WHOLE else f"{uuid_of(node, card)}::{turn}"
+            pod = a_pod(f"bound-{number}", pool, 1)
+            pod["metadata"]["uid"] = f"pod-{number}"
+            pod["metadata"]["annotations"] = {
+                DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})
+            }
+            pod["spec"]["nodeName"] = node_name(node)
+            pod["status"] = {"phase": "Running"}
+            yield pod
 
 
 def node_name(number: int) -> str:
     return f"gpu-node-{number:05d}.zone-{number % 3}.example.internal"
 
 
-def pools(slices: int = 4) -> list[dict[str, Any]]:
-    """A pool of whole cards on even nodes and one of time slices on odd ones."""
-    return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": "GPUPool",
-            "metadata": {"name": "whole"},
-            "spec": {"allocation": {"mode": "Exclusive"}},
-        },
-        {
-            "apiVersion": API_VERSION,
-            "kind": "GPUPool",
-            "metadata": {"name": "slices"},
-            "spec": {"allocation": {"mode": "TimeSlice", "slicesPerDevice": slices}},
-        },
-    ]
-
-
-def nodes(count: int) -> "Iterator[dict[str, Any]]":
-    for number in range(count):
-        yield {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": node_name(number),
-                "uid": f"node-{number}",
-                "labels": {
-                    "kubernetes.io/hostname": node_name(number),
-                    "topology.kubernetes.io/zone": f"zone-{number % 3}",
-                    f"pool.gpu.deckhouse.io/{'slices' if number % 2 else 'whole'}": "",
-                },
-            },
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        }
-
-
-def devices(count: int) -> "Iterator[dict[str, Any]]":
-    for number in range(count):
-        for card in range(CARDS):
-            yield {
-                "apiVersion": API_VERSION,
-                "kind": "GPUDevice",
-                "metadata": {
-                    "name": f"{node_name(number)}-{card}",
-                    "uid": f"device-{number}-{card}",
-                },
-                "status": {
-                    "nodeName": node_name(number),
-                    "inventoryID": f"{node_name(number)}-0000:{card + 23:02x}:00.0",
-                    "uuid": uuid_of(number, card),
-                    "product": "NVIDIA-H200",
-                    "memoryMiB": 143771,
-                    "computeCapability": "9.0",
-                    "pci": {"vendor": "10de", "device": "2335", "class": "0302"},
-                    "state": "Assigned",
-                    "poolRef": {"name": "slices" if number % 2 else "whole"},
-                },
-            }
-
-
 def uuid_of(node: int, card: int) -> str:
     return f"GPU-{node:08x}-{card:04x}-4a5b-9c8d-0123456789ab"
 
 
-def bound_pods(count: int, node_count: int, slices: int = 4) -> "Iterator[dict[str, Any]]":
-    """Pods that hold one unit each, spread by seed; at most three quarters of a node's units."""
-    rng = random.Random(SEED)
-    seats = [
-        (node, card, turn)
-        for node in range(node_count)
-        for card in range(CARDS)
-        for turn in (range(slices) if node % 2 else (0,))
-    ]
-    rng.shuffle(seats)
-    if count > len(seats) * 3 // 4:
-        raise ValueError(f"{count} pods do not fit three quarters of {len(seats)} units")
-    for number, (node, card, turn) in enumerate(seats[:count]):
-        unit = f"{uuid_of(node, card)}::{turn}" if node % 2 else uuid_of(node, card)
-        pool = "slices" if node % 2 else "whole"
-        pod = a_pod(f"bound-{number}", pool, 1)
-        pod["metadata"]["uid"] = f"pod-{number}"
-        pod["metadata"]["annotations"] = {
-            DEVICES_ANNOTATION: encode_devices({"main": (UnitId(unit),)})
-        }
-        pod["spec"]["nodeName"] = node_name(node)
-        pod["status"] = {"phase": "Running"}
-        yield pod
+def review(pod: dict[str, Any], uid: str) -> dict[str, Any]:
+    """Return the AdmissionReview of a pod's creation; `uid` is the request's."""
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": uid,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "name": pod["metadata"]["name"],
+            "namespace": "ml-team",
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:replicaset-controller",
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+            },
+            "object": pod,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "CreateOptions"},
+        },
+    }
 
 
 def a_pod(name: str, pool: str, units: int) -> dict[str, Any]:

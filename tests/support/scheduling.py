@@ -111,6 +111,7 @@ class Scene:
     binder: FakeBinder = field(default_factory=FakeBinder)
     time: Time = field(default_factory=Time)
     is_ready: bool = True
+    leader: str | None = None
     ids: "Iterable[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -121,6 +122,7 @@ class Scene:
             new_id=lambda: ReservationId(f"r{next(numbers)}"),
             now=self.time.now,
             is_ready=lambda: self.is_ready,
+            leader=lambda: self.leader,
         )
 
     def pool(self, facts: "PoolFacts | None" = None, **cards: int) -> "Scene":

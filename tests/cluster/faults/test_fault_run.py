@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
 
-SEED = 1
-STEPS = 160
+SEED = 8
+STEPS = 120
+"""In which every kind of injection comes up."""
 REPLICAS = 2
 
 

@@ -20,7 +20,14 @@ from kube.leases import LeaderElection, Lease, LeaseClient, LeaseTerms
 from kube.resources import Resource
 from tests.support.loop_clock import LoopClock
 
-TERMS = LeaseTerms(namespace="gpu", name="engine")
+TERMS = LeaseTerms(
+    namespace="gpu",
+    name="engine",
+    lease_duration_s=15,
+    renew_deadline_s=10,
+    retry_s=2,
+    look_s=2,
+)
 
 
 class FakeLeases:
@@ -28,22 +35,27 @@ class FakeLeases:
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
+        self.is_away = False
+        self.takes_s = 0.0
         self._version = 0
 
     async def get(
         self, resource: Resource, type_: type[Lease], name: str, *, namespace: str | None = None
     ) -> Lease:
+        await self._answer()
         if self.lease is None:
             raise NotFound(404, "NotFound", name)
         return self.lease
 
     async def create(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        await self._answer()
         if self.lease is not None:
             raise AlreadyExists(409, "AlreadyExists", "")
         return self._store(body)
 
     async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
         assert isinstance(body, Lease)
+        await self._answer()
         if self.lease is None:
             raise NotFound(404, "NotFound", "")
         if body.metadata.resource_version != self.lease.metadata.resource_version:
@@ -56,6 +68,16 @@ class FakeLeases:
     @property
     def holder(self) -> str:
         return self.lease.spec.holder_identity if self.lease else ""
+
+    @property
+    def duration_s(self) -> int:
+        return self.lease.spec.lease_duration_seconds if self.lease else 0
+
+    async def _answer(self) -> None:
+        if self.is_away:
+            raise Unreachable("away", request_sent=False)
+        if self.takes_s:
+            await asyncio.sleep(self.takes_s)
 
     def _store(self, body: object) -> Lease:
         stored = msgspec.json.decode(msgspec.json.encode(body), type=Lease)
@@ -115,10 +137,17 @@ class BadNetwork:
 class Candidate:
     """An election and what it called, with the times of the calls."""
 
-    def __init__(self, client: LeaseClient, name: str, clock: LoopClock | None = None) -> None:
+    def __init__(
+        self,
+        client: LeaseClient,
+        name: str,
+        clock: LoopClock | None = None,
+        *,
+        terms: LeaseTerms = TERMS,
+    ) -> None:
         self.clock = clock or LoopClock()
         self.election = LeaderElection(
-            client, self.clock, TERMS, identity=name, rng=random.Random(name)
+            client, self.clock, terms, identity=name, rng=random.Random(name)
         )
         self.calls: list[tuple[str, float]] = []
 

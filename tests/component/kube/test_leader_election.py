@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+from dataclasses import replace
 
 import msgspec
 import pytest
 
-from kube.leases import LeaderElection, Lease, LeaseTerms
+from kube.errors import Unreachable
+from kube.leases import LeaderElection, Lease, LeaseTerms, Term
 from kube.resources import LEASES, Resource
 from telemetry.metrics import REGISTRY
 from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running
@@ -214,7 +216,7 @@ async def test_a_leader_that_reads_another_holder_stops_at_once(leases: FakeLeas
 
 
 async def test_a_holder_that_asks_for_longer_gets_it(leases: FakeLeases, clock: LoopClock) -> None:
-    patient = LeaseTerms(namespace="gpu", name="engine", lease_duration_s=60, renew_deadline_s=40)
+    patient = replace(TERMS, lease_duration_s=60, renew_deadline_s=40)
     first = LeaderElection(leases, clock, patient, identity="patient")
     second = Candidate(leases, "hasty")
     async with asyncio.TaskGroup() as group:
@@ -239,3 +241,150 @@ async def test_times_with_which_two_could_lead_are_refused(
             renew_deadline_s=deadline,
             retry_s=retry,
         )
+
+
+HASTY = LeaseTerms(namespace=TERMS.namespace, name=TERMS.name)
+
+
+async def test_by_default_a_dead_leader_is_followed_within_three_seconds_less_the_take_over(
+    leases: FakeLeases,
+) -> None:
+    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    async with running(first) as tasks:
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(20)
+            tasks[0].cancel()  # and no release, as when a process is killed
+            death = asyncio.get_running_loop().time()
+            await second.election.leading.wait()
+            waited = asyncio.get_running_loop().time() - death
+    assert 1.5 <= waited <= 2.4
+
+
+async def test_a_released_lease_is_seen_within_a_third_of_a_second(leases: FakeLeases) -> None:
+    first, second = (Candidate(leases, name, terms=HASTY) for name in ("first", "second"))
+    async with running(first):
+        await first.election.leading.wait()
+        async with running(second):
+            await asyncio.sleep(10)
+            await first.election.release()
+            async with asyncio.timeout(0.31):
+                await second.election.leading.wait()
+            await asyncio.sleep(10)
+            assert not first.election.is_leading()
+            assert await first.election.succeeded()
+
+
+async def test_terms_say_whether_the_lease_was_given_up(leases: FakeLeases) -> None:
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        await first.election.release()
+    assert first.election.term == Term(
+        holder=first.election.identity, transitions=0, follows_release=False
+    )
+    async with running(second):
+        await second.election.leading.wait()
+    assert second.election.term == Term(
+        holder=second.election.identity, transitions=1, follows_release=True
+    )
+    third = Candidate(leases, "third")
+    async with running(third):
+        await third.election.leading.wait()
+    assert third.election.term == Term(
+        holder=third.election.identity, transitions=2, follows_release=False
+    )
+
+
+async def test_failed_renewals_leave_the_term_as_it_is(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        term = first.election.term
+        leases.is_away = True
+        await asyncio.sleep(11)
+        assert not first.election.is_leading()
+        leases.is_away = False
+        await asyncio.sleep(3)
+        assert first.election.is_leading()
+        assert first.election.term is term
+
+
+async def test_a_term_after_a_deleted_lease_has_a_name_of_its_own(leases: FakeLeases) -> None:
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        before = first.election.term
+        leases.delete()
+        await asyncio.sleep(30)
+        assert first.election.is_leading()
+        assert before is not None
+        assert first.election.term is not None
+        assert first.election.term.transitions > before.transitions
+
+
+async def test_after_the_api_server_was_away_the_holder_has_the_first_chance(
+    leases: FakeLeases,
+) -> None:
+    for seed in range(6):
+        first, second = (
+            Candidate(leases, f"{name}-{seed}", terms=HASTY) for name in ("first", "second")
+        )
+        async with running(first):
+            await first.election.leading.wait()
+            async with running(second):
+                await asyncio.sleep(5)
+                leases.is_away = True
+                await asyncio.sleep(60)
+                leases.is_away = False
+                await asyncio.sleep(5)
+                assert first.election.is_leading()
+                assert second.said == []
+                await first.election.release()
+
+
+async def test_where_the_api_server_is_slow_longer_times_are_asked_for_until_it_is_not(
+    leases: FakeLeases,
+) -> None:
+    first = Candidate(leases, "first", terms=HASTY)
+    async with running(first):
+        await first.election.leading.wait()
+        leases.takes_s = 1.2  # a renewal that counts from when it was asked for is late with 1.5 s
+        await asyncio.sleep(60)
+        said = list(first.said)
+        assert leases.duration_s > 2
+        await asyncio.sleep(300)
+        assert first.said == said
+        assert first.election.is_leading()
+        leases.takes_s = 0.0
+        await asyncio.sleep(120)
+        assert leases.duration_s == 2
+        assert first.said == said
+
+
+class LostAnswers(FakeLeases):
+    """Carries the first write out and says nothing of it; `writes` counts."""
+
+    writes = 0
+
+    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+        lease = await super().replace(resource, body, type_)
+        self.writes += 1
+        if self.writes == 1:
+            raise Unreachable("reset", request_sent=True)
+        return lease
+
+
+async def test_a_term_whose_beginning_was_not_answered_is_one_of_its_own() -> None:
+    leases = LostAnswers()
+    first, second = two_candidates(leases)
+    async with running(first):
+        await first.election.leading.wait()
+        leases.writes = 1
+        await first.election.release()
+    leases.writes = 0
+    async with running(second):
+        await second.election.leading.wait()
+    assert second.election.term == Term(
+        holder=second.election.identity, transitions=1, follows_release=False
+    )

@@ -16,6 +16,7 @@ from kube.events import Event, EventRecorder, ObjectReference
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS, SECRETS
 from manifests import constants
 from pool.model import Instant
+from reconciler.nominating import Nominating
 from reconciler.waking import Waking
 from scheduler.ports import PodBinding, PodRef, SeenBound, Written
 from server.binding import KubeBinder
@@ -24,7 +25,7 @@ from server.rights import build_roles
 from simulator.apiserver.requestlog import Request
 from simulator.kubelet import register_node
 from telemetry.reasons import EventReason
-from tests.support.books import cards, some_books
+from tests.support.books import a_held_pod, cards, some_books
 from tests.support.builders import a_pod_facts, at
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
@@ -161,6 +162,14 @@ async def wake(cluster: Cluster, client: KubeClient) -> None:
     await waking._touch(pod)
 
 
+async def nominate(cluster: Cluster, client: KubeClient) -> None:
+    uid = (await cluster.stored_pod("waiting")).metadata.uid
+    books = some_books(devices=cards(1))
+    a_held_pod(books, "waiting", uid=PodUid(uid))
+    nominating = Nominating(client, books, head=0)
+    assert await nominating.nominate(nominating.due())
+
+
 async def tell_twice(client: KubeClient) -> None:
     recorder = EventRecorder(
         client, LoopClock(), reporting_controller="test/engine", reporting_instance="one"
@@ -187,6 +196,7 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     async with KubeClient(configuration, LoopClock()) as client:
         await bind_and_look(cluster, client)
         await wake(cluster, client)
+        await nominate(cluster, client)
         await tell_twice(client)
     granted, asked = our_rights(), asked_in(cluster.api.requests)
     forbidden = [one for one in asked if not any(allows(right, one) for right in granted)]

@@ -3,12 +3,17 @@
 import asyncio
 import signal
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from kube.resources import PODS
+from api.gpupool import GPUPool
+from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
+from server.demo_cluster import a_device, pools
 from server.listening import CannotListen
+from server.stopping import YIELD_S
+from simulator.kubelet import register_node
 from tests.support.polling import until, until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
@@ -33,6 +38,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
             "namespaces synced": True,
             "pods synced": True,
             "certificate loaded": True,
+            "reservation key loaded": True,
             "leading": True,
         }
         assert await cluster.lease_holder()
@@ -91,8 +97,119 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
         assert (await server.get(constants.LIVENESS_PATH))[0] == 0
 
 
-async def test_draining_server_is_unready_and_still_answers(cluster: Cluster) -> None:
+async def test_draining_server_hands_over_at_once_and_is_ready_while_nobody_else_is(
+    cluster: Cluster,
+) -> None:
     async with a_server(cluster, drain_s=1.0) as server:
+        await server.until_ready()
+        signal.raise_signal(signal.SIGTERM)
+        await until_async(lambda: holds(server, "handing over"))
+        assert await cluster.lease_holder() == ""
+        assert await server.is_ready()
+        question = extender_args(a_wire_pod(whole=1), "n1")
+        _, text = await server.call("POST", constants.FILTER_PATH, question)
+        assert "gpu-control-plane is not ready" in text
+        await until(lambda: server.is_over)
+        assert server.ended is None
+
+
+async def test_standby_that_is_told_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
+    await cluster.give_lease_to("another-replica", duration_s=60)
+    async with a_server(cluster, drain_s=0.5) as server:
+        await until_async(lambda: holds(server, "pods synced"))
+        signal.raise_signal(signal.SIGTERM)
+        await until_async(lambda: holds_not_ready(server))
+        await until(lambda: server.is_over)
+    assert await cluster.lease_holder() == "another-replica"
+
+
+async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
+    cluster: Cluster,
+) -> None:
+    """Whoever finds it released would not wait for that binding."""
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
+    async with a_server(cluster, drain_s=0.2, extender={"bind_timeout_s": 0.3}) as server:
+        await server.until_ready()
+        await add_card(cluster)
+        await cluster.client.create(PODS, a_pool_pod("p"))
+        uid = (await cluster.stored_pod("p")).metadata.uid
+        cluster.api.faults.delay("POST", "/binding$", 60.0)
+        pod = {**a_wire_pod(whole=1), "metadata": {"name": "p", "namespace": "default", "uid": uid}}
+        await server.call("POST", constants.FILTER_PATH, extender_args(pod, "n1"))
+        _, text = await server.call("POST", constants.BIND_PATH, binding_args("p", PodUID=uid))
+        assert "it is not known whether" in text
+        holder = await cluster.lease_holder()
+        with capture_logs() as logs:
+            signal.raise_signal(signal.SIGTERM)
+            await until(lambda: server.is_over)
+        assert "lease kept: bindings may be on their way" in {log["event"] for log in logs}
+    assert await cluster.lease_holder() == holder != ""
+
+
+async def add_card(cluster: Cluster) -> None:
+    device = a_device("n1", 0, "whole")
+    await cluster.client.create(GPU_DEVICES, device)
+    await cluster.client.merge_patch(
+        GPU_DEVICES,
+        {"status": device["status"]},
+        name=device["metadata"]["name"],
+        subresource="status",
+    )
+    await cluster.client.create(GPU_POOLS, pools()[0])
+
+    async def has_card() -> bool:
+        pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")
+        return pool.status is not None and pool.status.capacity.total == 1
+
+    await until_async(has_card)
+
+
+def a_pool_pod(name: str) -> dict[str, object]:
+    limits = {"gpu.deckhouse.io/whole": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "c0", "image": "i", "resources": {"limits": limits}}]},
+    }
+
+
+async def test_draining_server_closes_each_connection_with_its_next_answer(
+    cluster: Cluster,
+) -> None:
+    async with a_server(cluster, drain_s=1.0) as server:
+        await server.until_ready()
+        async with aiohttp.ClientSession() as session:
+
+            async def connection() -> str | None:
+                async with session.get(f"{server.url}/livez", ssl=False) as answer:
+                    return answer.headers.get("Connection")
+
+            assert await connection() is None
+            signal.raise_signal(signal.SIGTERM)
+            await until_async(lambda: holds(server, "handing over"))
+            assert await connection() == "close"
+        await until(lambda: server.is_over)
+
+
+async def test_draining_server_is_unready_when_another_one_has_led_for_a_while(
+    cluster: Cluster,
+) -> None:
+    async with a_server(cluster, drain_s=2 * YIELD_S) as server:
+        await server.until_ready()
+        signal.raise_signal(signal.SIGTERM)
+        await until_async(lambda: holds(server, "handing over"))
+        await cluster.give_lease_to("another-replica", duration_s=60)
+        assert await server.is_ready()
+        await until_async(lambda: holds_not_ready(server))
+        assert await cluster.lease_holder() == "another-replica"
+        await until(lambda: server.is_over)
+
+
+async def test_draining_server_without_leader_election_is_unready_and_still_answers(
+    cluster: Cluster,
+) -> None:
+    async with a_server(cluster, drain_s=1.0, leadership={"enabled": False}) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
@@ -100,7 +217,6 @@ async def test_draining_server_is_unready_and_still_answers(cluster: Cluster) ->
         status, text = await server.call("POST", constants.FILTER_PATH, question)
         assert (status, '"Error":""' in text) == (200, True)
         assert "no GPUPool serves gpu.deckhouse.io/whole" in text
-        assert await cluster.lease_holder()
         await until(lambda: server.is_over)
         assert server.ended is None
 

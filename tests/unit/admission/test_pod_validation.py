@@ -102,7 +102,8 @@ def test_more_units_than_were_held_are_refused(office, pod):
 
 
 def test_a_reservation_that_ended_is_refused(office, pod):
-    office.books.expire(at(60))
+    office.now = at(120)
+    office.books.expire(office.now)
 
     reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
 

@@ -10,6 +10,7 @@ import yaml
 
 from manifests import rbac
 from manifests.crds import build_crds
+from manifests.fencing import build_fencing_policy
 from manifests.policy import build_annotation_policy
 from manifests.rendering import render
 from manifests.scheduler_config import (
@@ -55,6 +56,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         build_validating_configuration(BESIDE_CLUSTER),
     ],
     "annotation-policy": lambda: build_annotation_policy(["system:serviceaccount:gpu:engine"]),
+    "fencing-policy": build_fencing_policy,
     "rbac": lambda: rbac.build_rbac(RULES, namespaced_rules=RULES[1:2]),
     "user-roles": rbac.build_user_roles,
     "scheduler-rbac": rbac.build_scheduler_rbac,

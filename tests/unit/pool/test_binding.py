@@ -232,6 +232,18 @@ def test_only_a_doubtful_binding_is_sent_again() -> None:
     assert books.retry(pod.uid) is None
 
 
+def test_a_binding_is_not_sent_again_while_another_pod_is_bound_with_one_of_its_units() -> None:
+    """This replica did not lead for a while, and who did gave them away."""
+    books = some_books(devices=cards(2))
+    pod = a_committed_pod(books, units=2)
+    books.doubt(pod.uid, at(1))
+    books.observe_pod(a_bound_pod("other", "GPU-n1-1"), at(2))
+    assert books.retry(pod.uid) is None
+    assert phase(books, pod) is ReservationPhase.DOUBTFUL
+    books.observe_pod(a_bound_pod("other", "GPU-n1-1", phase=PodPhase.ENDED), at(3))
+    assert books.retry(pod.uid) is not None
+
+
 def test_a_doubt_that_turns_out_well_is_a_binding() -> None:
     books = some_books(devices=cards(1))
     pod = a_committed_pod(books)

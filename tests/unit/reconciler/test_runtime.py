@@ -295,3 +295,24 @@ async def test_a_controller_without_work_waits_without_end():
         await asyncio.sleep(10_000)
         assert controller.is_idle
     assert work.calls == []
+
+
+async def test_keys_that_need_nothing_leave_others_their_turn():
+    turns_at_call: list[int] = []
+    turns = 0
+
+    def take_turn() -> None:
+        nonlocal turns
+        turns += 1
+
+    async def look(_key: str) -> None:
+        turns_at_call.append(turns)
+        asyncio.get_running_loop().call_soon(take_turn)
+
+    controller = Controller("test.turns", look, LoopClock())
+    controller.enqueue_all(f"key-{number}" for number in range(100))
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(controller.run())
+        await asyncio.sleep(1)
+        working.cancel()
+    assert turns_at_call == list(range(100))

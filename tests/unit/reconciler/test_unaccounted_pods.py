@@ -1,9 +1,12 @@
-"""Pods on devices that nobody knows: told once, on the pod, by the replica that leads."""
+"""Pods on devices that nobody knows, or that another pod has: told once, by the replica that leads."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
+import pytest
 from structlog.testing import capture_logs
 
+from api.names import UnitId
 from kube.events import Event
 from pool.catalog import Catalog
 from pool.model import PodFacts, PodPhase
@@ -12,16 +15,22 @@ from server.announcing import ReservationEvents
 from tests.support.books import a_bound_pod, cards, some_books
 from tests.support.builders import a_pod_facts, at
 
+WHOLE = "gpu.deckhouse.io/whole"
+
 
 @dataclass
 class Told:
     """What the feed told, and what the recorder was given."""
 
-    pods: list[tuple[str, int]] = field(default_factory=list)
+    pods: list[tuple[str, str, int]] = field(default_factory=list)
+    doubles: list[tuple[str, str, list[str]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
 
-    def __call__(self, pod: PodFacts, units: int) -> None:
-        self.pods.append((pod.name, units))
+    def warn_unaccounted(self, pod: PodFacts, resource: str, units: int) -> None:
+        self.pods.append((pod.name, resource, units))
+
+    def warn_double(self, pod: PodFacts, other: PodFacts, units: Sequence[UnitId]) -> None:
+        self.doubles.append((pod.name, other.name, list(units)))
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -39,7 +48,7 @@ def test_a_pod_that_was_bound_past_us_is_told_once():
         feed.upsert(stray)
         feed.upsert(stray)
         feed.replace_all([stray])
-    assert told.pods == [("stray", 2)]
+    assert told.pods == [("stray", WHOLE, 2)]
     (line,) = [log for log in logs if log["log_level"] == "warning"]
     assert (line["event"], line["pod"], line["node"], line["units"]) == (
         "pod runs on devices that nobody knows",
@@ -52,7 +61,7 @@ def test_a_pod_that_was_bound_past_us_is_told_once():
 def test_a_pod_found_so_at_the_start_is_told_too():
     feed = a_feed(told := Told())
     feed.replace_all([a_bound_pod("stray"), a_bound_pod("ours", "GPU-n1-0")])
-    assert told.pods == [("stray", 1)]
+    assert told.pods == [("stray", WHOLE, 1)]
 
 
 def test_pods_with_their_devices_and_ended_ones_are_not_told():
@@ -65,10 +74,10 @@ def test_pods_with_their_devices_and_ended_ones_are_not_told():
 def test_the_warning_is_on_the_pod_and_only_from_the_leader():
     recorder = Told()
     announcing = ReservationEvents(recorder, Catalog())  # type: ignore[arg-type]  # its one method
-    announcing.warn_unaccounted(a_bound_pod("stray"), 1)
+    announcing.warn_unaccounted(a_bound_pod("stray"), WHOLE, 1)
     assert recorder.events == []
     announcing.is_leading = True
-    announcing.warn_unaccounted(a_bound_pod("stray"), 1)
+    announcing.warn_unaccounted(a_bound_pod("stray"), WHOLE, 1)
     (event,) = recorder.events
     assert (event.type, event.reason) == ("Warning", "GPUPodUnaccounted")
     about = event.regarding
@@ -81,4 +90,56 @@ def test_the_warning_is_on_the_pod_and_only_from_the_leader():
     assert event.note == (
         "nobody knows which devices stand for 1 of its gpu.deckhouse.io/whole: it was not bound by "
         "the GPU control plane. Until it ends, node n1 takes no pod of that resource"
+    )
+
+
+def test_a_pod_that_names_several_pools_is_told_for_each():
+    feed = a_feed(told := Told())
+    other = "gpu.deckhouse.io/other"
+    feed.upsert(a_bound_pod("stray", astray=((other, 1), (WHOLE, 3))))
+    assert told.pods == [("stray", other, 1), ("stray", WHOLE, 3)]
+
+
+def test_two_pods_with_one_unit_are_told_once_on_each():
+    feed = a_feed(told := Told())
+    ours, thief = a_bound_pod("ours", "GPU-n1-0"), a_bound_pod("thief", "GPU-n1-0", node="n2")
+    with capture_logs() as logs:
+        feed.upsert(ours)
+        feed.upsert(thief)
+        feed.replace_all([thief, ours])
+    assert told.doubles == [("thief", "ours", ["GPU-n1-0"]), ("ours", "thief", ["GPU-n1-0"])]
+    (line,) = [log for log in logs if log["log_level"] == "error"]
+    assert (line["pod"], line["other"]) == ("default/thief", "default/ours")
+
+
+def test_a_unit_that_a_bound_pod_takes_later_is_told_too():
+    feed = a_feed(told := Told())
+    feed.upsert(a_bound_pod("a", "GPU-n1-0"))
+    feed.upsert(a_bound_pod("b", "GPU-n1-1"))
+    feed.upsert(a_bound_pod("b", "GPU-n1-0"))
+    assert [names[:2] for names in told.doubles] == [("b", "a"), ("a", "b")]
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["one way", "the other way"])
+def test_a_list_that_shows_the_end_of_one_pod_and_the_next_on_its_unit_tells_of_no_double(turned):
+    """A watch that was away shows both at once, in the order of their names."""
+    feed = a_feed(told := Told())
+    first, second = a_bound_pod("first", "GPU-n1-0"), a_bound_pod("second", "GPU-n1-0")
+    feed.upsert(first)
+    listed = [replace(first, phase=PodPhase.ENDED), second]
+    feed.replace_all(listed[::-1] if turned else listed)
+    assert told.doubles == []
+
+
+def test_the_warning_of_a_double_names_the_other_pod_and_the_units():
+    recorder = Told()
+    announcing = ReservationEvents(recorder, Catalog())  # type: ignore[arg-type]  # its one method
+    announcing.is_leading = True
+    thief, ours = a_bound_pod("thief"), a_bound_pod("ours")
+    announcing.warn_double(thief, ours, [UnitId("GPU-1"), UnitId("GPU-0")])
+    (event,) = recorder.events
+    assert (event.reason, event.regarding.name) == ("GPUUnitsHeldTwice", "thief")
+    assert event.note == (
+        "pod default/ours on node n1 has the same units: GPU-0, GPU-1. They stay taken until both "
+        "pods are gone; delete one of them"
     )

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, PodUid
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, PodUid
 from pool.model import PodPhase
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import Refused
@@ -31,6 +31,25 @@ async def test_a_pod_is_bound_to_named_devices_with_one_write():
         "c0": ("GPU-n1-0", "GPU-n1-1")
     }
     assert scene.binder.looks == []
+
+
+async def test_a_binding_says_under_which_term_it_was_decided():
+    scene = Scene(leader="first/1").pool(n1=4)
+    scene.pending("p", 1)
+    await ask(scene)
+    scene.leader = "first/3"
+    scene.pending("q", 1)
+    await ask(scene, "q")
+    terms = [binding.annotations[LEADER_ANNOTATION] for binding in scene.binder.bindings]
+    assert terms == ["first/1", "first/3"]
+
+
+async def test_a_binding_says_nothing_of_a_term_where_nobody_is_elected():
+    scene = Scene().pool(n1=4)
+    scene.pending("p", 1)
+    await ask(scene)
+    (binding,) = scene.binder.bindings
+    assert set(binding.annotations) == {DEVICES_ANNOTATION}
 
 
 async def test_the_units_stay_taken_until_the_watch_shows_the_binding():

@@ -64,6 +64,17 @@ async def test_a_retry_after_a_lost_answer_sends_the_very_same_binding():
     assert first == second
 
 
+async def test_nothing_is_sent_again_once_another_replica_has_given_the_units_away():
+    """Our Binding was refused by the fence while its answer was lost; now we lead again."""
+    scene = a_scene()
+    scene.binder.fail_next = [LOST]
+    await ask(scene)
+    scene.bound("other", "n1", "GPU-n1-0")
+    assert (await ask(scene))[1] == "under_way"
+    assert len(scene.binder.bindings) == 1
+    assert scene.phase() == "doubtful"
+
+
 async def test_a_retry_finds_that_the_lost_write_was_carried_out():
     """trap 8: the retry's 409 comes from our own first write."""
     scene = a_scene()

@@ -111,11 +111,26 @@ def test_a_pod_that_nothing_can_serve_fails_everywhere_for_good(pod, text):
     assert outcome(scene, pod, "n1") == "impossible"
 
 
-def test_a_pods_own_hold_does_not_stand_in_its_way():
-    scene = Scene().pool(n1=2, n2=2)
+def test_a_pod_passes_on_the_node_of_its_hold_alone():
+    scene = Scene().pool(n1=2, n2=2, n3=2)
     scene.hold("p", 2, "n1")
-    assert ask(scene, a_wire_pod("p", whole=2), "n1", "n2")["NodeNames"] == ["n1", "n2"]
-    assert ask(scene, a_wire_pod("q", whole=2), "n1", "n2")["NodeNames"] == ["n2"]
+    reply = ask(scene, a_wire_pod("p", whole=2), "n2", "n1", "n3")
+    assert (reply["NodeNames"], reply["FailedNodes"]) == (["n1"], {})
+    assert ask(scene, a_wire_pod("q", whole=2), "n1", "n2", "n3")["NodeNames"] == ["n2", "n3"]
+
+
+def test_a_pod_passes_on_all_nodes_that_fit_where_that_of_its_hold_is_not_asked_about():
+    """kube-scheduler asks about some hundreds of many nodes."""
+    scene = Scene().pool(n1=2, n2=2, n3=2)
+    scene.hold("p", 2, "n1")
+    assert ask(scene, a_wire_pod("p", whole=2), "n2", "n3")["NodeNames"] == ["n2", "n3"]
+
+
+def test_a_pod_passes_on_all_nodes_that_fit_where_that_of_its_hold_does_not():
+    scene = Scene().pool(n1=2, n2=2, n3=2)
+    scene.hold("p", 2, "n1")
+    scene.books.index.replace_device(a_device("n1", 0, is_faulted=True))
+    assert ask(scene, a_wire_pod("p", whole=2), "n1", "n2", "n3")["NodeNames"] == ["n2", "n3"]
 
 
 def test_a_hold_that_lost_its_card_does_not_pass_its_node():

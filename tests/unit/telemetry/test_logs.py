@@ -95,3 +95,22 @@ logging.getLogger("library").error("%d", "no number")
 structlog.get_logger().debug("still here")
 """
     assert [line["event"] for line in run(program)] == ["still here"]
+
+
+def test_lines_written_together_keep_their_order_whatever_is_in_one_of_them():
+    program = """
+import asyncio
+import structlog
+from telemetry.logs import configure_logs
+lines = configure_logs("info")
+log = structlog.get_logger()
+async def main():
+    flushing = asyncio.ensure_future(lines.flush_regularly())
+    await asyncio.sleep(0)
+    log.info("first")
+    log.info("odd", number=2**80, text="\\ud800")
+    log.info("last")
+    flushing.cancel()
+asyncio.run(main())
+"""
+    assert [line["event"] for line in run(program)] == ["first", "odd", "last"]

@@ -1,5 +1,6 @@
 """Metrics: named and explained once, with labels that stay few."""
 
+import itertools
 import re
 
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
@@ -40,6 +41,16 @@ def test_durations_are_in_seconds():
     histograms = [family.name for family in FAMILIES if family.type == "histogram"]
     assert histograms
     assert [name for name in histograms if not name.endswith("_seconds")] == []
+
+
+def test_durations_are_told_apart_from_half_a_millisecond_to_five_seconds():
+    bounds = [metric._upper_bounds for metric in METRICS.values() if isinstance(metric, Histogram)]
+    assert len(bounds) > 3
+    for each in bounds:
+        assert each[0] <= 0.0005
+        assert each[-2] >= 5.0
+        steps = [high / low for low, high in itertools.pairwise(each[:-1])]
+        assert max(steps) <= 2.5
 
 
 def test_no_label_names_what_there_are_many_of():

@@ -1,0 +1,83 @@
+"""A ValidatingAdmissionPolicy that refuses bindings of a replica which no longer leads.
+
+A replica asks its clock whether it leads, and then sends a Binding. Between the two it may be stopped
+for any time: by SIGSTOP, by a hypervisor, by a network that keeps the bytes back. When the Binding
+arrives, another replica may have given the same card away. So every Binding with devices says under
+which term of the Lease it was decided, and the API server compares that with the Lease as it knows it.
+
+What is not fenced: a Binding without the annotation, as a server without leader election sends it.
+Nobody but the server may write devices into a Binding at all (`manifests.policy`).
+Which time this leaves open, and how it is bridged: docs/design/0004-high-availability.md.
+"""
+
+from typing import Any, Final
+
+from api.names import LEADER_ANNOTATION
+from manifests import constants
+
+_LEADER: Final = f"object.metadata.annotations['{LEADER_ANNOTATION}']"
+_HOLDER: Final = "params.spec.?holderIdentity.orValue('') + '/' + string(params.spec.?leaseTransitions.orValue(0))"
+
+
+def leadership_token(holder: str, transitions: int) -> str:
+    """Return what the annotation says for a term; the policy puts the same together from the Lease."""
+    return f"{holder}/{transitions}"
+
+
+def build_fencing_policy(
+    *, namespace: str = constants.DEFAULT_NAMESPACE, lease: str = constants.LEASE_NAME
+) -> list[dict[str, Any]]:
+    """Return the policy and its binding to our Lease. Without that Lease nothing fenced may pass."""
+    metadata = {"name": constants.FENCING_POLICY, "labels": dict(constants.LABELS)}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "scope": "Namespaced",
+                        # `bindings` is a resource of its own, which `pods/*` does not cover.
+                        "resources": ["pods/binding", "bindings"],
+                    }
+                ],
+            },
+            "matchConditions": [
+                {
+                    "name": "says-who-leads",
+                    "expression": f"'{LEADER_ANNOTATION}' in object.metadata.?annotations.orValue({{}})",
+                }
+            ],
+            "validations": [
+                {
+                    "expression": f"{_LEADER} == {_HOLDER}",
+                    "messageExpression": (
+                        f"'decided by ' + {_LEADER} + ', but the GPU control plane is led by ' + {_HOLDER}"
+                    ),
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {
+            "policyName": constants.FENCING_POLICY,
+            "paramRef": {
+                "name": lease,
+                "namespace": namespace,
+                "parameterNotFoundAction": "Deny",
+            },
+            "validationActions": ["Deny"],
+        },
+    }
+    return [policy, binding]

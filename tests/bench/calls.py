@@ -1,0 +1,101 @@
+"""What kube-scheduler asks of an extender, what a right answer looks like, and its time beside another's."""
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tests.bench import world
+from tests.bench.report import in_ms
+from tests.bench.wire import request_bytes, time_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.bench.wire import Connection
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request, and what asserts that its answer is right."""
+
+    title: str
+    request: bytes
+    check: "Callable[[bytes], None]"
+
+
+def calls(nodes: list[str], candidates: int) -> list[Call]:
+    """Return filter and prioritize that most nodes pass, and a filter that none does."""
+    asked = random.Random(world.SEED).sample(nodes, candidates)
+    fitting, too_large = arguments(asked, 1), arguments(asked, world.CARDS + 1)
+    size = f"{candidates:,} candidates"
+    return [
+        Call(f"filter, {size}", _to("filter", fitting), lambda got: _some_fit(got, asked)),
+        Call(f"prioritize, {size}", _to("prioritize", fitting), lambda got: _scores(got, asked)),
+        Call(
+            f"filter, none fits, {size}",
+            _to("filter", too_large),
+            lambda got: _none_fits(got, asked),
+        ),
+    ]
+
+
+def arguments(names: list[str], units: int) -> bytes:
+    """Return ExtenderArgs as kube-scheduler sends them."""
+    pod = world.a_pod("asking", world.WHOLE, units)
+    pod["metadata"]["uid"] = "asking"
+    return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+def _to(verb: str, body: bytes) -> bytes:
+    return request_bytes(f"/scheduler/{verb}", body)
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one call, beside what it is compared with."""
+
+    p50_ms: float
+    p99_ms: float
+    base_p50_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.p50_ms / self.base_p50_ms
+
+
+async def beside(
+    ours: "tuple[Connection, bytes]", base: "tuple[Connection, bytes]", count: int
+) -> Times:
+    """Send both requests in turn so many times, after some that do not count."""
+    await time_pairs(ours, base, max(2, count // 10))
+    times, base_times = await time_pairs(ours, base, count)
+    p50, p99 = in_ms(times)
+    return Times(p50, p99, in_ms(base_times)[0])
+
+
+def _failed(said: dict[str, dict[str, str]]) -> dict[str, str]:
+    assert not said.get("Error"), said["Error"]
+    return {**(said.get("FailedNodes") or {}), **(said.get("FailedAndUnresolvableNodes") or {})}
+
+
+def _some_fit(answer: bytes, asked: list[str]) -> None:
+    said = msgspec.json.decode(answer)
+    failed = _failed(said)
+    assert sorted([*said["NodeNames"], *failed]) == sorted(asked)
+    assert len(said["NodeNames"]) > len(asked) // 2, "most nodes have a free card"
+
+
+def _none_fits(answer: bytes, asked: list[str]) -> None:
+    said = msgspec.json.decode(answer)
+    failed = _failed(said)
+    assert said["NodeNames"] == []
+    assert set(failed) == set(asked)
+    assert all(failed.values()), "every node has its reason"
+
+
+def _scores(answer: bytes, asked: list[str]) -> None:
+    scores = msgspec.json.decode(answer)
+    assert [one["Host"] for one in scores] == asked
+    assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)

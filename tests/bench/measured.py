@@ -1,0 +1,64 @@
+"""The real server with one more task, which tells how long it had to wait for its turns.
+
+    python -m tests.bench.measured --settings FILE
+
+Prints a line of JSON a second: see `tests.bench.processes.Turns`.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from server import wiring
+from server.settings import load_settings
+from server.wiring import ControlPlane
+from telemetry.logs import configure_logs
+
+TURN_S = 0.001
+_planes: list[ControlPlane] = []
+
+
+def build(*arguments: Any, **options: Any) -> ControlPlane:
+    """Build the process's parts as ever, and remember them."""
+    _planes.append(ControlPlane(*arguments, **options))
+    return _planes[-1]
+
+
+async def tell_turns() -> None:
+    """Ask for a turn every millisecond; tell the longest waits of each second."""
+    until, gap_s, cpu_s = time.perf_counter() + 1, 0.0, 0.0
+    came, spent = time.perf_counter(), time.thread_time()
+    while True:
+        await asyncio.sleep(TURN_S)
+        now, used = time.perf_counter(), time.thread_time()
+        gap_s, cpu_s = max(gap_s, now - came), max(cpu_s, used - spent)
+        if now >= until:
+            known = sum(len(one.books.ledger) + len(list(one.books.pods())) for one in _planes)
+            told = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
+            until, gap_s, cpu_s = now + 1, 0.0, 0.0
+            now, used = time.perf_counter(), time.thread_time()
+        came, spent = now, used
+
+
+async def main(settings_file: Path) -> None:
+    settings = load_settings([], settings_file)
+    logs = configure_logs(settings.log_level)
+    async with asyncio.TaskGroup() as group:
+        turns = group.create_task(tell_turns())
+        await wiring.serve(settings, logs)
+        turns.cancel()
+
+
+if __name__ == "__main__":
+    wiring.ControlPlane = build  # type: ignore[misc,assignment]  # to look into the books
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--settings", type=Path, required=True)
+    uvloop.run(main(parser.parse_args().settings))

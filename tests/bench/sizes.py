@@ -1,0 +1,114 @@
+"""How large each subject is: in full, and as a smoke test that runs every line in seconds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSize:
+    """A cluster of nodes with eight cards each."""
+
+    nodes: int
+    pods: int
+    """Bound ones."""
+    pool_count: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two clusters that differ in one thing."""
+
+    name: str
+    small: ClusterSize
+    large: ClusterSize
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """All of them."""
+
+    extender_cluster: ClusterSize
+    candidates: tuple[int, ...]
+    """Names in one request."""
+    pairs_of_calls: int
+    """Calls to each of two servers in turn, for a request of 1,000 names; fewer for more names."""
+    scaling: tuple[Pair, ...]
+    connections: int
+    admission_nodes: int
+    """Each pod holds a slice for five seconds: half of the nodes have 128 of them."""
+    admissions: int
+    bindings: int
+    startups: tuple[ClusterSize, ...]
+    stall_cluster: ClusterSize
+    stall_s: float
+    events_per_s: int
+    churn_nodes: int
+    churn_pods: int
+    trace: Path | None = None
+    """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
+
+
+FULL = Sizes(
+    extender_cluster=ClusterSize(nodes=10_000, pods=4_000),
+    candidates=(100, 1_000, 5_000),
+    pairs_of_calls=600,
+    scaling=(
+        Pair(
+            name="pods",
+            small=ClusterSize(nodes=5_000, pods=4_000),
+            large=ClusterSize(nodes=5_000, pods=40_000),
+            candidates=1_000,
+        ),
+        Pair(
+            name="nodes",
+            small=ClusterSize(nodes=1_000, pods=4_000),
+            large=ClusterSize(nodes=5_000, pods=4_000),
+            candidates=500,
+        ),
+        Pair(
+            name="pools",
+            small=ClusterSize(nodes=2_000, pods=4_000, pool_count=1),
+            large=ClusterSize(nodes=2_000, pods=4_000, pool_count=50),
+            candidates=1_000,
+        ),
+    ),
+    connections=64,
+    admission_nodes=8_000,
+    admissions=20_000,
+    bindings=1_000,
+    startups=(
+        ClusterSize(nodes=50, pods=200),
+        ClusterSize(nodes=500, pods=2_000),
+        ClusterSize(nodes=5_000, pods=20_000),
+    ),
+    stall_cluster=ClusterSize(nodes=5_000, pods=20_000),
+    stall_s=12.0,
+    events_per_s=1_000,
+    churn_nodes=150,
+    churn_pods=100_000,
+)
+
+QUICK = Sizes(
+    extender_cluster=ClusterSize(nodes=20, pods=10),
+    candidates=(10,),
+    pairs_of_calls=5,
+    scaling=(
+        Pair(
+            name="everything",
+            small=ClusterSize(nodes=20, pods=10, pool_count=1),
+            large=ClusterSize(nodes=40, pods=30, pool_count=5),
+            candidates=10,
+        ),
+    ),
+    connections=4,
+    admission_nodes=20,
+    admissions=20,
+    bindings=5,
+    startups=(ClusterSize(nodes=4, pods=8),),
+    stall_cluster=ClusterSize(nodes=10, pods=40),
+    stall_s=1.0,
+    events_per_s=100,
+    churn_nodes=4,
+    churn_pods=60,
+)

@@ -1,0 +1,219 @@
+"""Who is compared. Each starts its processes for its turn and stops them after it.
+
+plain   kube-scheduler with no extender; pods ask for an ordinary extended resource
+echo    the same with the echo extender: filter, prioritize and bind over our TLS, nothing decided
+ours    our scheduler as it is rendered, with webhooks, policy, extender and our binding
+"""
+
+import collections
+import contextlib
+import datetime as dt
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+import yaml
+
+from certs.bundle import Bundle, Requirements
+from certs.renewing import renew
+from certs.validity import RenewalNeeded, needs_renewal
+from tests.bench_cluster.stage import PLAIN_RESOURCE, POOL
+from tests.cluster.environment import binaries, components, ports
+from tests.cluster.system import objects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from tests.bench_cluster.stage import Stage
+    from tests.cluster.environment import processes
+    from tests.cluster.environment.client import JsonObject
+
+_READY_S: Final = 30
+_CONNECTION: Final = {"qps": 5000, "burst": 10_000}
+"""The stock 50 requests a second would be what is measured."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A contender in its turn."""
+
+    scheduler: components.KubeScheduler
+    extender: "processes.ChildProcess | None" = None
+
+
+class Contender(Protocol):
+    """One of those that are compared."""
+
+    name: str
+    resource: str
+    """What its pods ask for, one unit each."""
+    scheduler_name: str
+
+    def running(self) -> "AbstractAsyncContextManager[Running]":
+        """Start everything that takes part; it is ready inside, and stopped after."""
+
+    def check(self, bound: "Sequence[JsonObject]") -> float | None:
+        """Check what must be true of all its bound pods together.
+
+        Return the share of those that are where units were held for them, None where nothing is held.
+        """
+
+
+@final
+class Plain:
+    """Without an extender."""
+
+    name = "no extender"
+    resource = PLAIN_RESOURCE
+    scheduler_name = "plain-scheduler"
+
+    def __init__(self, stage: "Stage") -> None:
+        self._scheduler = components.KubeScheduler(
+            stage.plane, configuration=_configuration(self.scheduler_name), name="plain-scheduler"
+        )
+        self._cards = stage.cards
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> "AsyncIterator[Running]":
+        await self._scheduler.start()
+        yield Running(scheduler=self._scheduler)
+        await self._scheduler.stop()
+
+    def check(self, bound: "Sequence[JsonObject]") -> float | None:
+        _check_counts(bound, self._cards)
+        return None
+
+
+@final
+class Echo:
+    """With an extender that decides nothing."""
+
+    name = "echo extender"
+    resource = PLAIN_RESOURCE
+    scheduler_name = "echo-scheduler"
+
+    def __init__(self, stage: "Stage") -> None:
+        directory = stage.plane.run.directory / "echo"
+        port = ports.free_port()
+        _make_certificates(directory)
+        self._scheduler = components.KubeScheduler(
+            stage.plane,
+            configuration=_configuration(self.scheduler_name, _extender(port, directory)),
+            name="echo-scheduler",
+        )
+        command = [sys.executable, "-m", "tests.bench_cluster.echo", "--port", str(port)]
+        command += ["--certificates", str(directory), "--kubeconfig", str(stage.plane.kubeconfig())]
+        self._extender = stage.plane.run.child(
+            "echo-extender", command, env={"PYTHONPATH": str(binaries.ROOT)}
+        )
+        self._cards = stage.cards
+        self._lives = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> "AsyncIterator[Running]":
+        self._extender.start()
+        self._lives += 1
+        await self._extender.wait_ready(self._is_listening, within=_READY_S)
+        await self._scheduler.start()
+        yield Running(scheduler=self._scheduler, extender=self._extender)
+        await self._scheduler.stop()
+        self._extender.kill9()
+
+    def check(self, bound: "Sequence[JsonObject]") -> float | None:
+        _check_counts(bound, self._cards)
+        return None
+
+    async def _is_listening(self) -> str | None:
+        ready = self._extender.logs().count("ready\n") == self._lives
+        return None if ready else "it does not listen yet"
+
+
+@final
+class Ours:
+    """Our system; `settings` are put over those of the server, for variants of it."""
+
+    resource = POOL.resource
+    scheduler_name = "gpu-scheduler"
+
+    def __init__(
+        self,
+        stage: "Stage",
+        *,
+        name: str = "ours",
+        settings: "Mapping[str, Any] | None" = None,
+        profile: "Mapping[str, Any] | None" = None,
+    ) -> None:
+        self.name = name
+        self._stage = stage
+        self._settings = {**stage.server_settings, **(settings or {})}
+        configuration = yaml.safe_load(stage.system.scheduler_configuration)
+        configuration["profiles"][0].update(profile or {})
+        self._scheduler_configuration = yaml.safe_dump(configuration)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> "AsyncIterator[Running]":
+        system = self._stage.system
+        system.server.configure(self._settings)
+        system.scheduler.configure(self._scheduler_configuration)
+        await self._stage.put_up_admission()
+        await system.restore()
+        yield Running(scheduler=system.scheduler, extender=system.server.process)
+        await system.scheduler.stop()
+        await system.server.terminate()
+        await self._stage.take_away_admission()
+
+    def check(self, bound: "Sequence[JsonObject]") -> float | None:
+        objects.check_devices(bound)
+        as_held: int = sum(
+            objects.hold_of(pod).get("node") == pod["spec"]["nodeName"] for pod in bound
+        )
+        return as_held / len(bound)
+
+
+def _check_counts(bound: "Sequence[JsonObject]", cards: "Mapping[str, int]") -> None:
+    used = collections.Counter(pod["spec"]["nodeName"] for pod in bound)
+    over = {node: count for node, count in used.items() if count > cards[node]}
+    assert not over, f"more pods than cards: {over}"
+
+
+def _configuration(scheduler_name: str, extender: "JsonObject | None" = None) -> str:
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": _CONNECTION,
+            "profiles": [{"schedulerName": scheduler_name}],
+            "extenders": [extender] if extender else [],
+        }
+    )
+
+
+def _extender(port: int, directory: "Path") -> "JsonObject":
+    return {
+        "urlPrefix": f"https://127.0.0.1:{port}",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "bindVerb": "bind",
+        "weight": 1,
+        "enableHTTPS": True,
+        "tlsConfig": {
+            "caFile": str(directory / "ca.crt"),
+            "certFile": str(directory / "scheduler.crt"),
+            "keyFile": str(directory / "scheduler.key"),
+        },
+        "httpTimeout": "5s",
+        "nodeCacheCapable": True,
+    }
+
+
+def _make_certificates(directory: "Path") -> None:
+    wanted = Requirements.for_service("bench", "bench", extra_ip_addresses=["127.0.0.1"])
+    now = dt.datetime.now(dt.UTC)  # noqa: TID251  # a benchmark's own clock
+    empty = Bundle.from_secret({})
+    needed = needs_renewal(empty, wanted, now)
+    assert isinstance(needed, RenewalNeeded)
+    directory.mkdir(mode=0o700)
+    for name, content in renew(empty, needed, wanted=wanted, now=now).as_secret().items():
+        (directory / name).write_bytes(content)

@@ -1,0 +1,212 @@
+"""The oracle finds what is planted, and nothing else."""
+
+import json
+
+import pytest
+
+from tests.fault.oracle import LATENESS_S, Oracle
+from tests.fault.sights import Card, Node, Pod, Pool, Sight
+
+
+class Story:
+    """Shows an oracle what happens, a second apart, and keeps what it says."""
+
+    def __init__(self) -> None:
+        self.oracle = Oracle()
+        self.violations: list[str] = []
+        self.at = 0.0
+        self.show(Pool(name="a", shown=_figures(total=2, available=2)))
+        self.show(Node(name="n", offers={"a": 2}))
+        for number in (0, 1):
+            self.show(a_card(number))
+
+    def show(self, thing, *, is_gone: bool = False, after: float = 1.0) -> None:
+        self.at += after
+        sight = Sight(at=self.at, version=round(self.at), is_gone=is_gone, thing=thing)
+        self.violations += [violation.rule for violation in self.oracle.see(sight)]
+
+    def expectations(self) -> list[str]:
+        return [violation.rule for violation in self.oracle.expectations()]
+
+
+def _figures(**figures: int) -> dict[str, int]:
+    return dict.fromkeys(("total", "reserved", "used", "available", "unhealthy"), 0) | figures
+
+
+def a_card(number: int, **changes) -> Card:
+    given = {"node": "n", "uuid": f"GPU-{number}", "pool": "a", "shown": (1, 0, 0)} | changes
+    return Card(name=f"n-{number}", **given)
+
+
+def a_pod(name: str, devices=None, **changes) -> Pod:
+    given = {"uid": f"uid-of-{name}", "pool": "a", "asked": {"c": 1}} | changes
+    if devices is not None:
+        given |= {"node": changes.get("node", "n"), "devices": json.dumps(devices)}
+    return Pod(name=name, **given)
+
+
+BOUND_TWICE = "no unit is given to two live pods"
+WRONGLY_BOUND = "a pod is bound with what it asked for"
+ELSEWHERE = "a unit is of a card of the pod's node and pool"
+WAITS = "every pod that fits is bound in the end"
+WRONG_POOL = "a pool's status shows what is"
+WRONG_CARD = "a card's status shows what is"
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def test_nothing_is_wrong_with_two_pods_on_two_cards(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("q", {"c": ["GPU-1"]}))
+    for number in (0, 1):
+        story.show(a_card(number, shown=(1, 0, 1)))
+    story.show(Pool(name="a", shown=_figures(total=2, used=2)))
+    assert (story.violations, story.expectations()) == ([], [])
+
+
+def test_unit_of_two_live_pods_is_found(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert story.violations == [BOUND_TWICE]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_unit_of_a_pod_that_ended_may_be_given_again(story, phase):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("p", {"c": ["GPU-0"]}, phase=phase))
+    story.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert story.violations == []
+
+
+def test_unit_of_a_pod_that_is_gone_may_be_given_again(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("p", {"c": ["GPU-0"]}), is_gone=True)
+    story.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert story.violations == []
+
+
+def test_unit_of_a_pod_that_is_only_being_deleted_is_still_its_own(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("p", {"c": ["GPU-0"]}, is_deleted=True))
+    story.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert story.violations == [BOUND_TWICE]
+
+
+def test_two_booking_that_ended_before_the_end_is_found_all_the_same(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("q", {"c": ["GPU-0"]}))
+    story.show(a_pod("q", {"c": ["GPU-0"]}), is_gone=True)
+    assert story.violations == [BOUND_TWICE]
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked"),
+    [
+        pytest.param("", {"c": 1}, id="none"),
+        pytest.param('{"c": [', {"c": 1}, id="broken"),
+        pytest.param('{"c": ["GPU-0"]}', {"c": 2}, id="too few"),
+        pytest.param('{"c": ["GPU-0", "GPU-1"]}', {"c": 1}, id="too many"),
+        pytest.param('{"d": ["GPU-0"]}', {"c": 1}, id="of another container"),
+        pytest.param('{"c": ["GPU-0", "GPU-0"]}', {"c": 2}, id="one twice"),
+        pytest.param('{"c": ["GPU-0"], "d": ["GPU-0"]}', {"c": 1, "d": 1}, id="shared"),
+    ],
+)
+def test_devices_that_are_not_what_was_asked_for_are_found(story, devices, asked):
+    story.show(a_pod("p", node="n", devices=None, asked=asked))
+    story.violations.clear()
+    story.show(Pod(name="q", uid="q", pool="a", asked=asked, node="n", devices=devices))
+    assert WRONGLY_BOUND in story.violations
+
+
+def test_init_container_may_have_the_unit_of_the_main_one(story):
+    devices = {"i": ["GPU-0"], "c": ["GPU-0"]}
+    story.show(a_pod("p", devices, asked_first={"i": 1}))
+    assert story.violations == []
+
+
+def test_devices_of_a_bound_pod_that_change_are_found(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(a_pod("p", {"c": ["GPU-1"]}))
+    assert "a bound pod keeps its devices" in story.violations
+
+
+def test_unit_of_another_node_is_found(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}, node="m"))
+    assert story.violations == [ELSEWHERE]
+
+
+def test_unit_of_another_pool_is_found(story):
+    story.show(a_pod("p", {"c": ["GPU-0"]}, pool="b"))
+    assert story.violations == [ELSEWHERE]
+
+
+def test_unit_that_left_a_moment_ago_may_be_given_and_later_not(story):
+    story.show(a_card(0, uuid="GPU-9"))
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    assert story.violations == []
+    story.show(a_card(1, uuid="GPU-8"))
+    story.show(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
+    assert story.violations == [ELSEWHERE]
+
+
+def test_pod_that_fits_and_waits_is_found(story):
+    story.show(a_pod("p"))
+    assert story.expectations() == [WAITS]
+
+
+@pytest.mark.parametrize(
+    "obstacle",
+    [
+        pytest.param([a_pod("p", asked={"c": 3})], id="asks for more than a node has"),
+        pytest.param([a_pod("p", is_gated=True)], id="gated"),
+        pytest.param([a_pod("p", is_deleted=True)], id="being deleted"),
+        pytest.param([a_pod("p"), Node(name="n", offers={"a": 0})], id="kubelet offers none"),
+        pytest.param([a_pod("p", pool="b")], id="no such pool"),
+    ],
+)
+def test_pod_that_does_not_fit_may_wait(story, obstacle):
+    for thing in obstacle:
+        story.show(thing)
+    assert WAITS not in story.expectations()
+
+
+def test_pod_that_fits_no_usable_card_may_wait(story):
+    story.show(a_pod("p"))
+    story.show(a_card(0, is_faulty=True))
+    story.show(a_card(1, is_faulty=True))
+    assert WAITS not in story.expectations()
+    story.show(a_card(1))
+    assert WAITS in story.expectations()
+    story.show(Node(name="n", is_open=False, offers={"a": 2}))
+    assert WAITS not in story.expectations()
+
+
+@pytest.mark.parametrize("figure", ["total", "reserved", "used", "available", "unhealthy"])
+def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(story, figure):
+    shown = _figures(total=2, available=2)
+    story.show(Pool(name="a", shown=shown | {figure: shown[figure] + 1}))
+    assert story.expectations() == [WRONG_POOL]
+
+
+def test_free_units_of_unusable_cards_are_counted_as_unhealthy(story):
+    story.show(a_card(0, is_faulty=True))
+    story.show(Pool(name="a", shown=_figures(total=2, available=1, unhealthy=1)))
+    assert story.expectations() == []
+
+
+@pytest.mark.parametrize("shown", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
+def test_units_of_a_card_that_are_not_what_is_counted_are_found(story, shown):
+    story.show(a_card(0, shown=shown))
+    assert story.expectations() == [WRONG_CARD]
+
+
+def test_card_cut_anew_under_a_pod_counts_as_taken_whole():
+    story = Story()
+    story.show(a_pod("p", {"c": ["GPU-0"]}))
+    story.show(Pool(name="a", slices=4, shown=_figures(total=8, used=4, available=4)))
+    story.show(a_card(0, shown=(4, 0, 4)))
+    story.show(a_card(1, shown=(4, 0, 0)))
+    assert story.expectations() == []

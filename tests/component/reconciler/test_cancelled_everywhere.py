@@ -1,0 +1,196 @@
+"""Every await between plan and settle, cancelled once: no unit is lost, none is given twice.
+
+What must hold afterwards does not depend on where it was cancelled: the write may not have left, be on
+its way, or be carried out.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from api.core import Pod
+from api.names import DeviceName, NodeName, PoolName
+from kube.resources import PODS
+from kube.watching import Informer
+from pool.facts import pod_facts
+from scheduler.answer import Outcome
+from scheduler.binding import bind_pod
+from scheduler.settling import settle
+from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.component.reconciler.interrupted import Office, an_office
+from tests.support.interrupting import Stepping, at_every_suspension, runs_through
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until
+
+pytestmark = pytest.mark.looptime
+
+LATE_S = 1.0
+"""How late a write may land whose caller has gone."""
+FEWEST = 2
+"""Connecting and waiting for the answer suspend once each, at least."""
+
+
+async def goes_on(office: Office) -> None:
+    """The doubt is looked at and another pod is bound, while the write may be on its way; all settles."""
+    office.no_commitment_is_forgotten()
+    await office.settle_all()
+    office.writes.late_s = 0
+    assert (await office.bind("q")).outcome is Outcome.BOUND
+    await asyncio.sleep(2 * LATE_S)
+    await office.calms_down()
+    await office.is_true()
+    await office.everybody_is_bound_in_the_end("p", "q")
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+@pytest.mark.parametrize("lands_late", [False, True])
+async def test_a_bind_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
+    lands_late: bool, is_connected: bool
+):
+    async def attempt(number: int) -> bool:
+        async with an_office("p", "q") as office:
+            request = await office.request("p")
+            if is_connected:
+                await office.desk.binder.look(request.pod)
+            if lands_late:
+                office.writes.late_s = LATE_S
+            is_through = await runs_through(bind_pod(request, office.desk), cancel_at=number)
+            await goes_on(office)
+            return is_through
+
+    assert await at_every_suspension(attempt) >= (1 if is_connected or lands_late else FEWEST)
+
+
+@pytest.mark.parametrize("was_written", [False, True])
+@pytest.mark.parametrize("lands_late", [False, True])
+async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
+    was_written: bool, lands_late: bool
+):
+    async def attempt(number: int) -> bool:
+        async with an_office("p", "q") as office:
+            faults = office.cluster.api.faults
+            lose = faults.reset_after if was_written else faults.reset_before
+            lose("POST", "/p/binding$")
+            assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
+            faults.clear()
+            request = await office.request("p")
+            if lands_late:
+                office.writes.late_s = LATE_S
+            is_through = await runs_through(bind_pod(request, office.desk), cancel_at=number)
+            await goes_on(office)
+            return is_through
+
+    assert await at_every_suspension(attempt) >= (1 if lands_late else FEWEST)
+
+
+@pytest.mark.parametrize("was_written", [False, True])
+async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was_written: bool):
+    async def attempt(number: int) -> bool:
+        async with an_office("p", "q") as office:
+            faults = office.cluster.api.faults
+            lose = faults.reset_after if was_written else faults.reset_before
+            lose("POST", "/p/binding$")
+            assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
+            (doubtful,) = office.desk.books.unsettled()
+            is_through = await runs_through(settle(doubtful, office.desk), cancel_at=number)
+            await goes_on(office)
+            return is_through
+
+    assert await at_every_suspension(attempt) >= FEWEST
+
+
+async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
+    """A bind, a pod that ends and one that is deleted, while the informer of pods is cancelled."""
+
+    async def attempt(number: int) -> bool:
+        async with an_office("p", "q") as office:
+            cluster, books = office.cluster, office.desk.books
+            await office.bind("q")
+
+            def informer() -> Informer[Any]:
+                return Informer(
+                    cluster.client,
+                    PODS,
+                    Pod,
+                    sink=cluster.pods,
+                    clock=LoopClock(),
+                    project=pod_facts,
+                )
+
+            async def live() -> None:
+                await office.bind("p")
+                await cluster.client.delete(PODS, "q", namespace="default", grace_period_s=0)
+                await cluster.add_pod("r")
+
+            def has_all() -> bool:
+                return {pod.name: pod.phase.value for pod in books.pods()} == {
+                    "p": "bound",
+                    "r": "pending",
+                }
+
+            first = Stepping(informer().run(), number)
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(first)
+                await live()
+                await until(lambda: task.done() or has_all())
+                is_through = not task.done()
+                task.cancel()
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(informer().run())
+                await until(has_all)
+                task.cancel()
+            await office.calms_down()
+            await office.is_true()
+            await office.everybody_is_bound_in_the_end("p", "r")
+            return is_through
+
+    assert await at_every_suspension(attempt) >= FEWEST
+
+
+RECONCILES: dict[str, Callable[[Cluster], Coroutine[Any, Any, float | None]]] = {
+    "pool.status": lambda cluster: cluster.pool_status.reconcile(PoolName("whole")),
+    "device.state": lambda cluster: cluster.device_status.reconcile(DeviceName("n1-0")),
+    "node.pool-labels": lambda cluster: cluster.node_labels.reconcile(NodeName("n1")),
+}
+
+
+@pytest.mark.parametrize("controller", RECONCILES)
+async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(controller: str):
+    async def attempt(number: int) -> bool:
+        async with an_office("p") as office:
+            cluster = office.cluster
+            await office.bind("p")
+            await cluster.observe()
+            reconcile = RECONCILES[controller]
+            is_through = await runs_through(reconcile(cluster), cancel_at=number)
+            await cluster.observe()
+            await reconcile(cluster)
+            await cluster.observe()
+            cluster.writes()
+            await reconcile(cluster)
+            assert cluster.writes() == []
+            shown = {
+                "pool.status": (await cluster.status_of()).get("capacity", {}).get("used"),
+                "device.state": (await cluster.device()).get("units", {}).get("allocated"),
+                "node.pool-labels": len(await cluster.labels_of()),
+            }
+            assert shown[controller] == 1
+            await office.is_true()
+            return is_through
+
+    assert await at_every_suspension(attempt) >= 1
+
+
+async def test_a_cancellation_that_is_swallowed_is_found():
+    async def swallows() -> None:
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            return
+
+    with pytest.raises(AssertionError):
+        await runs_through(swallows(), cancel_at=1)
+    async with a_cluster():
+        assert await runs_through(asyncio.sleep(1), cancel_at=2)

@@ -1,0 +1,211 @@
+"""What is done to a running server while its metrics are watched, each thing counted as it is done."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.core import Pod
+from api.names import DEVICES_ANNOTATION
+from kube.errors import KubeError
+from kube.resources import GPU_DEVICES, GPU_POOLS, MUTATING_WEBHOOK_CONFIGURATIONS, PODS
+from manifests import constants
+from simulator.kubelet import register_node
+from tests.support.metric_samples import Counted, shown
+from tests.support.polling import until
+from tests.support.reviews import a_device_object, a_pod_object, a_pool_object, a_review
+from tests.support.running_server import Cluster, RunningServer
+from tests.support.scheduling import a_wire_pod, preemption_args
+
+CARDS = 8
+WATCHED = ("gpupools", "gpudevices", "nodes", "namespaces", "pods")
+SERVING = {"whole": 5, "slow": 120}
+"""Pools, and the TTL of their holds in seconds."""
+
+
+class Story:
+    """What is done to the server, each thing counted as it is done."""
+
+    def __init__(self, cluster: Cluster, server: RunningServer) -> None:
+        self.cluster = cluster
+        self.server = server
+        self.counted = Counted()
+        self.extender: Counter[tuple[str, ...]] = Counter()
+        self.admission: Counter[tuple[str, ...]] = Counter()
+        self.refusals: Counter[tuple[str, ...]] = Counter()
+        self.ended: Counter[tuple[str, ...]] = Counter()
+        self.failed: Counter[tuple[str, ...]] = Counter()
+
+    # --- the world ---------------------------------------------------------------------------------
+
+    async def add_pool(self, name: str, ttl: str) -> None:
+        spec = {"allocation": {"mode": "Exclusive"}, "reservation": {"ttl": ttl}}
+        await self.cluster.client.create(GPU_POOLS, a_pool_object(name, **spec))
+        self.admission["allowed", "validate-gpupools"] += 1
+
+    async def add_card(self, number: int, pool: str | None) -> None:
+        name, uuid = f"n1-{number}", f"GPU-{number}"
+        status: dict[str, Any] = {"uuid": uuid, "inventoryID": name, "nodeName": "n1"}
+        if pool is not None:
+            status["poolRef"] = {"name": pool}
+        card = a_device_object(None, metadata={"name": name}, status=status)
+        await self.cluster.client.create(GPU_DEVICES, card)
+        await self.cluster.client.merge_patch(
+            GPU_DEVICES, {"status": card["status"]}, name=name, subresource="status"
+        )
+
+    async def admit(self, name: str, pool: str = "whole", gpus: int = 1) -> str:
+        body = a_pod_object(gpus, pool, name, apiVersion="v1", kind="Pod")
+        body["metadata"] = {"name": name, "namespace": "default"}
+        await self.cluster.client.create(PODS, body, namespace="default")
+        self.admission["patched", "mutate-pods"] += 1
+        self.admission["allowed", "validate-pods"] += 1
+        return (await self.cluster.stored_pod(name)).metadata.uid
+
+    async def is_refused(self, reason: str, **pod: Any) -> None:
+        with pytest.raises(KubeError, match=reason):
+            await self.admit("refused", **pod)
+        self.admission["denied", "mutate-pods"] += 1
+        self.refusals[reason,] += 1
+
+    async def ask(self, verb: str, path: str, body: bytes, *, outcome: str) -> None:
+        status, _ = await self.server.call("POST", path, body)
+        assert status == 200
+        self.extender[outcome, verb] += 1
+
+    async def filter(self, name: str, *, outcome: str = "fits") -> None:
+        pod = await self.cluster.client.get(PODS, dict[str, Any], name, namespace="default")
+        body = msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": ["n1"]})
+        await self.ask("filter", constants.FILTER_PATH, body, outcome=outcome)
+        if outcome == "fits":
+            await self.ask("prioritize", constants.PRIORITIZE_PATH, body, outcome=outcome)
+
+    async def bind(self, name: str, uid: str, *, outcome: str = "bound") -> None:
+        fields = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
+        await self.ask("bind", constants.BIND_PATH, msgspec.json.encode(fields), outcome=outcome)
+
+    async def bind_around(self, name: str, annotations: dict[str, str]) -> None:
+        """A Binding by somebody else."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
+        body = {"metadata": {"name": name, "annotations": annotations}, "target": target}
+        await self.cluster.client.create(
+            PODS, body, namespace="default", name=name, subresource="binding"
+        )
+
+    # --- what is told ------------------------------------------------------------------------------
+
+    async def pods(self) -> list[Pod]:
+        return (await self.cluster.client.list_(PODS, Pod)).items
+
+    def written_events(self) -> int:
+        return sum(one.method == "POST" for one in self.cluster.api.requests.writes(path="/events"))
+
+    def requests(self) -> Counter[str]:
+        """Requests by method: of the server, and of the operator, whose client is in this process too."""
+        return Counter(one.method for one in self.cluster.api.requests)
+
+
+async def the_world_begins(story: Story) -> None:
+    for name, ttl_s in SERVING.items():
+        await story.add_pool(name, f"{ttl_s}s")
+    await story.add_pool("gone", "60s")
+    await register_node(story.cluster.client, "n1", {"gpu.deckhouse.io/whole": CARDS})
+    for number in range(CARDS):
+        await story.add_card(number, "whole")
+    await story.add_card(CARDS, "slow")
+    await story.add_card(CARDS + 1, None)
+    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): CARDS, ("slow",): 1, ("gone",): 0})  # fmt: skip
+    await story.cluster.client.delete(GPU_POOLS, "gone")
+    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): CARDS, ("slow",): 1})
+
+
+async def pods_are_admitted_bound_and_deleted(story: Story) -> None:
+    first, second = await story.admit("first"), await story.admit("second")
+    for name, uid in (("first", first), ("second", second)):
+        await story.filter(name)
+        await story.bind(name, uid)
+    story.ended["bound",] += 2
+    await story.bind("first", first, outcome="already_bound")
+    body = preemption_args(a_wire_pod("urgent", whole=CARDS), n1=[first, second])
+    await story.ask("preempt", constants.PREEMPT_PATH, body, outcome="fits")
+    await comes_to(lambda: story.counted.growth("gpu_reservations_ended_total"), dict(story.ended))
+    await story.admit("leaves")
+    await story.cluster.client.delete(PODS, "leaves", namespace="default", grace_period_s=0)
+    story.ended["released",] += 1
+    await story.admit("expires")
+    story.ended["expired",] += 1
+    await story.admit("holds", "slow")
+    await story.admit("queued", "slow")
+    await story.filter("queued", outcome="none_fits")
+
+
+async def requests_are_refused_and_malformed(story: Story) -> None:
+    await story.is_refused("PoolNotFound", pool="nowhere")
+    await story.is_refused("ExceedsCapacity", gpus=CARDS + 1)
+    await story.ask("filter", constants.FILTER_PATH, b"{", outcome="malformed")
+    await story.ask("bind", constants.BIND_PATH, b"[]", outcome="malformed")
+    await story.server.call("POST", constants.MUTATE_PODS_PATH, b"no json")
+    story.admission["malformed", "mutate-pods"] += 1
+    story.refusals["MalformedRequest",] += 1
+    # A pod that somebody after us rejects: it is held for, and never seen.
+    review = a_review(a_pod_object(1, "whole", "rejected"))
+    await story.server.call("POST", constants.MUTATE_PODS_PATH, review)
+    story.admission["patched", "mutate-pods"] += 1
+    story.ended["not_observed",] += 1
+
+
+async def a_binding_is_lost(story: Story) -> None:
+    uid = await story.admit("lost")
+    faults = story.cluster.api.faults
+    faults.reset_before("POST", "/lost/binding$")
+    faults.fail("GET", "/pods/lost$", 500, times=2)
+    await story.bind("lost", uid, outcome="in_doubt")
+    story.failed["binding.settling",] += 2
+    await comes_to(lambda: story.counted.growth("gpu_task_failures_total"), dict(story.failed))
+    faults.clear()
+
+
+async def strangers_bind(story: Story) -> None:
+    for name in ("stranger", "thief"):
+        await story.admit(name)
+    (first,) = [pod for pod in await story.pods() if pod.metadata.name == "first"]
+    taken = first.metadata.annotation(DEVICES_ANNOTATION) or ""
+    await story.bind_around("thief", {DEVICES_ANNOTATION: taken})
+    await story.bind_around("stranger", {})
+    story.ended["bound",] += 2
+
+
+async def the_api_server_stumbles(story: Story) -> None:
+    client, faults = story.cluster.client, story.cluster.api.faults
+    faults.fail("GET", "/namespaces$", 410)
+    story.cluster.api.drop_watches()
+    failed = {("Unreachable", resource): 1 for resource in WATCHED}
+    failed["Gone", "namespaces"] = 1
+    await comes_to(lambda: story.counted.growth("gpu_informer_failures_total"), failed)
+    relisted = {("gone", "namespaces"): 1}
+    await comes_to(lambda: story.counted.growth("gpu_informer_relists_total"), relisted)
+    faults.fail("PATCH", "/gpupools/slow/status$", 500)
+    await story.add_card(CARDS + 2, "slow")
+    faults.fail("PATCH", "/mutatingwebhookconfigurations/", 500, nth=2)  # the first is ours
+    name, kind = constants.MUTATING_CONFIGURATION, MUTATING_WEBHOOK_CONFIGURATIONS
+    spoilt = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "bm9uZQ=="}]
+    await client.json_patch(kind, spoilt, name=name)
+    await comes_to(lambda: story.counted.growth("gpu_certificate_errors_total"), {("inject",): 1})
+    _, writer = await asyncio.open_connection("127.0.0.1", story.cluster.port)
+    writer.write(b"GET / HTTP/1.1\r\n\r\n")
+    await writer.drain()
+    await comes_to(
+        lambda: story.counted.growth("gpu_connections_dropped_total"), {("handshake",): 1}
+    )
+    writer.close()
+
+
+async def comes_to(read: Callable[[], object], wanted: object) -> None:
+    """Wait until it is so; the failure shows both."""
+    try:
+        await until(lambda: read() == wanted, within_s=15)
+    except TimeoutError:
+        assert read() == wanted

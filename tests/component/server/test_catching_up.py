@@ -1,0 +1,142 @@
+"""What earlier leaders bound is read while the watch goes on, and the newer of the two wins."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from api.core import Pod
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.resources import PODS
+from pool.model import PodFacts, PodPhase
+from server.catching_up import BoundPods
+from simulator.kubelet import register_node
+from tests.support.builders import a_pod_facts
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until
+from tests.support.running_server import ADMIN_TOKEN, Cluster
+
+
+class Shown:
+    """A sink; which pods there are, and where."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodFacts] = {}
+
+    def replace_all(self, items: Sequence[PodFacts]) -> None:
+        self.pods = {item.name: item for item in items}
+
+    def replacing(self, items: Sequence[PodFacts]) -> Iterator[None]:
+        self.replace_all(items)
+        yield
+
+    def upsert(self, item: PodFacts) -> None:
+        self.pods[item.name] = item
+
+    def discard(self, item: PodFacts) -> None:
+        self.pods.pop(item.name, None)
+
+
+async def add_pod(cluster: Cluster, name: str, *, bound: bool) -> None:
+    await cluster.client.create(
+        PODS,
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": "kube-system",  # where no webhook of ours is called
+                "labels": {"gpu.deckhouse.io/pool": "whole"},
+            },
+            "spec": {
+                "nodeName": "n1" if bound else None,
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"limits": {"gpu.deckhouse.io/whole": 1}},
+                    }
+                ],
+            },
+        },
+    )
+
+
+async def read_during(cluster: Cluster, change: Callable[[BoundPods], Awaitable[None]]) -> Shown:
+    """Read while the answer is on its way for long enough that something happens before it comes."""
+    shown = Shown()
+    cluster.api.faults.delay("GET", "/api/v1/pods$", 0.3)
+    before = len(list(cluster.api.requests))
+    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    async with KubeClient(configuration, LoopClock()) as client:
+        bound = BoundPods(client, shown)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(bound.read())
+            await until(lambda: len(list(cluster.api.requests)) > before)
+            await change(bound)
+    return shown
+
+
+async def nothing(_: BoundPods) -> None:
+    return
+
+
+async def test_bound_pods_are_shown_and_pending_ones_are_left_to_the_watch(
+    cluster: Cluster,
+) -> None:
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
+    await add_pod(cluster, "bound", bound=True)
+    await add_pod(cluster, "pending", bound=False)
+
+    shown = await read_during(cluster, nothing)
+
+    assert set(shown.pods) == {"bound"}
+    assert shown.pods["bound"].phase is PodPhase.BOUND
+
+
+async def test_pods_that_ended_are_shown_before_those_that_may_have_their_units(
+    cluster: Cluster,
+) -> None:
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
+    await add_pod(cluster, "a-next", bound=True)
+    await add_pod(cluster, "b-ended", bound=True)
+    await cluster.client.merge_patch(
+        PODS,
+        {"status": {"phase": "Succeeded"}},
+        name="b-ended",
+        namespace="kube-system",
+        subresource="status",
+    )
+
+    shown = await read_during(cluster, nothing)
+
+    assert list(shown.pods) == ["b-ended", "a-next"]
+
+
+async def test_pod_that_the_watch_shows_gone_meanwhile_does_not_come_back(
+    cluster: Cluster,
+) -> None:
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
+    await add_pod(cluster, "gone", bound=True)
+    await add_pod(cluster, "stays", bound=True)
+    pod = await cluster.client.get(PODS, Pod, "gone", namespace="kube-system")
+
+    async def discard(bound: BoundPods) -> None:
+        bound.discard(a_pod_facts(name="gone", uid=pod.metadata.uid))
+
+    shown = await read_during(cluster, discard)
+
+    assert set(shown.pods) == {"stays"}
+
+
+async def test_full_list_during_the_read_has_it_read_again(cluster: Cluster) -> None:
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
+    await add_pod(cluster, "bound", bound=True)
+
+    async def relist(bound: BoundPods) -> None:
+        bound.replace_all([])
+
+    shown = await read_during(cluster, relist)
+
+    reads = [one for one in cluster.api.requests if one.path == "/api/v1/pods"]
+    assert len(reads) == 2
+    assert set(shown.pods) == {"bound"}

@@ -1,0 +1,85 @@
+"""The key of reservations: made once, the same at every replica, put back where it is gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.resources import SECRETS
+from manifests import constants
+from server.sealing import Seal
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until
+from tests.support.running_server import ADMIN_TOKEN, Cluster
+
+NAMESPACE = constants.DEFAULT_NAMESPACE
+
+
+class Stored(msgspec.Struct):
+    data: dict[str, bytes] = {}
+
+
+async def stored_key(cluster: Cluster) -> bytes:
+    secret = await cluster.client.get(
+        SECRETS, Stored, constants.SEALING_SECRET, namespace=NAMESPACE
+    )
+    return secret.data["key"]
+
+
+@asynccontextmanager
+async def seals(cluster: Cluster, count: int) -> AsyncIterator[list[Seal]]:
+    """Run that many replicas' seals, all loaded."""
+    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(KubeClient(configuration, LoopClock()))
+        made = [Seal(client, NAMESPACE) for _ in range(count)]
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        tasks = [group.create_task(seal.run()) for seal in made]
+        await until(lambda: all(seal.is_loaded() for seal in made))
+        yield made
+        for task in tasks:
+            task.cancel()
+
+
+async def test_replicas_that_start_together_have_one_key(cluster: Cluster) -> None:
+    async with seals(cluster, 5) as made:
+        assert len({seal(b"content") for seal in made}) == 1
+    assert len(await stored_key(cluster)) == 32
+
+
+async def test_seal_depends_on_content_and_key_and_is_short(cluster: Cluster) -> None:
+    async with seals(cluster, 1) as (seal,):
+        before = seal(b"content")
+        assert len(before) == 22
+        assert seal(b"Content") != before
+    await cluster.client.delete(SECRETS, constants.SEALING_SECRET, namespace=NAMESPACE)
+    async with seals(cluster, 1) as (seal,):
+        assert seal(b"content") != before
+
+
+async def test_nothing_is_sealed_before_the_key_is_loaded(cluster: Cluster) -> None:
+    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    async with KubeClient(configuration, LoopClock()) as client:
+        with pytest.raises(RuntimeError, match="not loaded"):
+            Seal(client, NAMESPACE)(b"content")
+
+
+async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> None:
+    metadata = {"namespace": NAMESPACE, "name": constants.SEALING_SECRET}
+    await cluster.client.create(
+        SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    )
+    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    async with KubeClient(configuration, LoopClock()) as client:
+        seal = Seal(client, NAMESPACE)
+        with capture_logs() as logs:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(seal.run())
+                await until(lambda: any("Secret without a key" in log["event"] for log in logs))
+                task.cancel()
+        assert not seal.is_loaded()

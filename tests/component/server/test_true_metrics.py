@@ -1,0 +1,158 @@
+"""Metrics that are true: a story in a running server, and what somebody counts who was there.
+
+Every metric of ours is compared with what this test counted itself or reads in the API server. One that
+nothing here moves fails.
+"""
+
+import datetime as dt
+import functools
+from collections import Counter
+
+import prometheus_client
+import pytest
+from prometheus_client import Gauge, Histogram
+
+from certs.decoding import DecodedPair, decode_pair
+from server.clock import SystemClock
+from telemetry import metrics
+from tests.component.server.metrics_story import (
+    CARDS,
+    WATCHED,
+    Story,
+    a_binding_is_lost,
+    comes_to,
+    pods_are_admitted_bound_and_deleted,
+    requests_are_refused_and_malformed,
+    strangers_bind,
+    the_api_server_stumbles,
+    the_world_begins,
+)
+from tests.support.metric_samples import ASKED, shown
+from tests.support.polling import until
+from tests.support.running_server import Cluster, a_server
+
+
+async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
+    async with a_server(cluster, observe_within_s=1.0) as server:
+        await server.until_ready()
+        await cluster.settled()
+        cluster.api.requests.clear()
+        story = Story(cluster, server)
+        before = shown("gpu_index_generation")[()]
+        await the_world_begins(story)
+        await pods_are_admitted_bound_and_deleted(story)
+        await requests_are_refused_and_malformed(story)
+        await a_binding_is_lost(story)
+        await strangers_bind(story)
+        await the_api_server_stumbles(story)
+        await what_was_counted_is_shown(story)
+        await what_is_in_the_cluster_is_shown(story)
+        assert shown("gpu_index_generation")[()] > before
+        await every_request_of_ours_is_shown(story)
+    assert shown("gpupool_capacity_total") == {}
+    assert shown("gpu_reservations") == {}
+    assert shown("gpu_leading") == {(): 0}
+    assert DECLARED - ASKED == ELSEWHERE
+
+
+ELSEWHERE = {"gpu_informer_decode_errors", "gpu_pods_nominated"}
+"""No API server in memory stores what we cannot read (`tests/component/kube/test_client_requests.py`), and
+only the tail of a long queue is nominated (`tests/component/reconciler/test_nominating.py`)."""
+
+DECLARED = {
+    metric._name
+    for metric in vars(metrics).values()
+    if isinstance(metric, prometheus_client.Counter | Gauge | Histogram)
+}
+
+
+async def what_was_counted_is_shown(story: Story) -> None:
+    for name, want in (
+        ("gpu_reservations_ended_total", story.ended),
+        ("gpu_admission_duration_seconds_count", story.admission),
+        ("gpu_extender_duration_seconds_count", story.extender),
+        ("gpu_refusals_total", story.refusals),
+        ("gpu_task_failures_total", story.failed),
+    ):
+        await comes_to(functools.partial(story.counted.growth, name), dict(want))
+    events = {
+        ("written", "GPUReservationExpired"): 2,
+        ("written", "GPUPodUnaccounted"): 1,
+        ("written", "GPUUnitsHeldTwice"): 2,
+    }
+    await comes_to(lambda: story.counted.growth("gpu_events_emitted_total"), events)
+    assert story.written_events() == sum(events.values())
+    seen = story.counted.growth("gpu_informer_events_total")
+    pods = len(await story.pods())
+    assert (seen["pods", "ADDED"], seen["pods", "DELETED"]) == (pods + 1, 1)
+    assert (seen["gpupools", "ADDED"], seen["gpupools", "DELETED"]) == (3, 1)
+    assert (seen["gpudevices", "ADDED"], seen["nodes", "ADDED"]) == (CARDS + 3, 1)
+    reconciled = story.counted.growth("gpu_reconciles_total")
+    assert reconciled["pool.status", "failed"] == 1
+    timed = story.counted.growth("gpu_reconcile_duration_seconds_count")
+    outcomes = [(controller, count) for (controller, _), count in reconciled.items()]
+    assert timed == {
+        (name,): sum(count for controller, count in outcomes if controller == name)
+        for name, _ in outcomes
+    }
+    assert {"pool.status", "device.state", "node.pool-labels"} == {name for name, _ in outcomes}
+    assert story.counted.growth("gpu_event_loop_lag_seconds_count")[()] > 10
+
+
+async def what_is_in_the_cluster_is_shown(story: Story) -> None:
+    """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one card in doubt."""
+    figures = {
+        "total": {("whole",): CARDS, ("slow",): 2},
+        "used": {("whole",): 3, ("slow",): 0},
+        "reserved": {("whole",): 1, ("slow",): 1},
+        "available": {("whole",): 0, ("slow",): 1},
+        "unhealthy": {("whole",): CARDS - 4, ("slow",): 0},
+    }
+    for name, want in figures.items():
+        await comes_to(functools.partial(shown, f"gpupool_capacity_{name}"), want)
+    phases = dict.fromkeys(["held", "tied", "committed", "bound"], 0) | {
+        "confirmed": 1,
+        "doubtful": 1,
+    }
+    for name, counts in (
+        ("gpu_reservations", {(phase,): count for phase, count in phases.items()}),
+        ("gpu_device_reserved_total", {("whole",): 1, ("slow",): 1}),
+        ("gpu_device_unassigned_total", {(): 1}),
+        ("gpu_pods_waiting", {("whole",): 1, ("slow",): 1}),
+        ("gpu_pods_unaccounted", {(): 1}),
+        ("gpu_units_held_twice", {(): 1}),
+        ("gpu_leading", {(): 1}),
+        ("gpu_informer_synced", {(resource,): 1 for resource in WATCHED}),
+    ):
+        await comes_to(functools.partial(shown, name), counts)
+    ages = shown("gpu_device_reservation_age_seconds")
+    assert ages.keys() == {("whole",), ("slow",)}
+    assert all(0 < age_s < 60 for age_s in ages.values())
+    waits = shown("gpu_pods_longest_wait_seconds")
+    for pool, name in (("whole", "expires"), ("slow", "queued")):
+        created = (await story.cluster.stored_pod(name)).metadata.creation_timestamp
+        age = SystemClock().utc_now() - dt.datetime.fromisoformat(created or "")
+        assert waits[pool,] == pytest.approx(age.total_seconds(), abs=10)
+    lag = shown("gpu_informer_lag_seconds")
+    assert lag.keys() == {(resource,) for resource in WATCHED}
+    assert all(0 <= lag_s < 60 for lag_s in lag.values())
+    bundle = await story.cluster.bundle()
+    decoded = decode_pair(bundle.serving)
+    assert isinstance(decoded, DecodedPair)
+    ends = decoded.certificate.not_after.timestamp()
+    assert shown("gpu_certificate_not_after_timestamp_seconds")["leaf",] == ends
+
+
+async def every_request_of_ours_is_shown(story: Story) -> None:
+    def told() -> Counter[str]:
+        found: Counter[str] = Counter()
+        grown = story.counted.growth("gpu_api_request_duration_seconds_count")
+        for (_, method, _), count in grown.items():
+            found["GET" if method == "WATCH" else method] += int(count)
+        return found
+
+    # Leases are renewed all the time: at some moment no request is under way.
+    try:
+        await until(lambda: told() == story.requests(), within_s=5)
+    except TimeoutError:
+        assert told() == story.requests()

@@ -1,0 +1,341 @@
+"""The part of the cluster that a run plays in: a namespace, nodes, cards, two pools and pods.
+
+Every name is new, so that one run leaves nothing to the next. What operators, kubelets and inventory
+would do is done here directly at the API server, insisting where the arena must know how it stands.
+"""
+
+import asyncio
+import contextlib
+import functools
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import aiohttp
+
+from tests.cluster.environment import client, nodes, pods
+from tests.cluster.system.objects import DEVICES, POOLS, a_container, a_device, a_pool_object
+from tests.cluster.system.objects import Pool as PoolNames
+from tests.fault import sights
+from tests.fault.steps import CARDS, NODES, SLICED, SLICES, WHOLE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+GATE: Final = "example.test/not-yet"
+PRIORITIES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_INSIST_FOR_S: Final = 90.0
+_EVERY_S: Final = 0.2
+_CREATED_EVERY_S: Final = 0.7
+_CREATED_WITHIN_TRIES: Final = 5
+"""As a controller does: it comes again when admission cannot be reached."""
+
+
+@dataclass(slots=True)
+class _Card:
+    pool: int
+    life: int = 0
+    """Another card in the same slot is another life."""
+    is_faulty: bool = False
+
+
+@final
+class Arena:
+    """Made by `build`, gone after `raze`."""
+
+    def __init__(self, api: client.ApiClient) -> None:
+        self._api = api
+        self._name = f"fault-{secrets.token_hex(3)}"
+        self.namespace = self._name
+        self.pools = (f"whole-{self._name[6:]}", f"sliced-{self._name[6:]}")
+        self.refused = 0
+        """How many pods were not created, because a request failed."""
+        self._strategy: list[str | None] = [None, None]
+        self._ttl = ["15s", "15s"]
+        self._cards = [
+            [_Card(SLICED if card == CARDS - 1 else WHOLE) for card in range(CARDS)]
+            for _ in range(NODES)
+        ]
+        self._has_node = [True] * NODES
+
+    def has(self, thing: sights.Thing) -> bool:
+        """Say whether a thing that is not in the namespace belongs to the arena."""
+        match thing:
+            case sights.Pod():
+                return True
+            case sights.Pool():
+                return thing.name in self.pools
+            case _:
+                return thing.name.startswith(f"{self._name}-")
+
+    async def build(self) -> None:
+        """Make everything; returns when the pools have all their units."""
+        await self._api.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        await self._api.create(PRIORITIES, {"metadata": {"name": self._name}, "value": 1000})
+        for node in range(NODES):
+            await self._create_node(node)
+        for node in range(NODES):
+            for card in range(CARDS):
+                device = self._device(node, card)
+                await self._api.create(DEVICES, device)
+                await self._report(node, card)
+        for pool in (WHOLE, SLICED):
+            await self.insist(functools.partial(self._create_pool, pool))
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        await self.insist(lambda: self._api.get(account))
+
+    async def raze(self) -> None:
+        """Delete everything that is outside of the namespace, and the namespace."""
+        paths = [f"{DEVICES}/{self._device_name(n, c)}" for n in range(NODES) for c in range(CARDS)]
+        paths += [f"{POOLS}/{name}" for name in self.pools]
+        paths += [f"{nodes.NODES}/{self._node_name(node)}" for node in range(NODES)]
+        paths += [f"{PRIORITIES}/{self._name}", f"/api/v1/namespaces/{self.namespace}"]
+        for path in paths:
+            with contextlib.suppress(client.ApiRefused):
+                await self._api.delete(path)
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    async def create_pod(
+        self, number: int, pool: int, shape: str, *, is_important: bool, is_gated: bool
+    ) -> None:
+        """Create it through admission; `shape` is units by container, `i` for init containers."""
+        names = PoolNames(name=self.pools[pool], nodes=())
+        spec: dict[str, Any] = {"schedulerName": "default-scheduler", "containers": []}
+        for index, part in enumerate(shape.split("+")):
+            kind = "initContainers" if part.startswith("i") else "containers"
+            units = int(part.removeprefix("i"))
+            spec.setdefault(kind, []).append(a_container(f"c{index}", names, units))
+        if is_important:
+            spec["priorityClassName"] = self._name
+        if is_gated:
+            spec["schedulingGates"] = [{"name": GATE}]
+        body = {"metadata": {"name": _pod_name(number)}, "spec": spec}
+        for _ in range(_CREATED_WITHIN_TRIES):
+            try:
+                await self._api.create(pods.collection(self.namespace), body)
+            except client.ApiRefused as refused:
+                if refused.reason == "AlreadyExists":
+                    return
+            except (aiohttp.ClientError, TimeoutError):
+                pass
+            else:
+                return
+            await asyncio.sleep(_CREATED_EVERY_S)
+        self.refused += 1
+
+    async def delete_pod(self, name: str, *, grace_s: int = 0) -> None:
+        options = {"gracePeriodSeconds": grace_s}
+        await self._try(
+            lambda: self._api.delete(f"{pods.collection(self.namespace)}/{name}", options=options)
+        )
+
+    async def delete_pod_number(self, number: int, *, grace_s: int) -> None:
+        await self.delete_pod(_pod_name(number), grace_s=grace_s)
+
+    async def replace_pod(self, name: str) -> None:
+        """Have another pod of the same name and demand take its place at once."""
+        path = f"{pods.collection(self.namespace)}/{name}"
+        with contextlib.suppress(client.ApiRefused, aiohttp.ClientError, TimeoutError):
+            old = await self._api.get(path)
+            await self._api.delete(path, options={"gracePeriodSeconds": 0})
+            containers = [
+                {"name": one["name"], "image": one["image"], "resources": one["resources"]}
+                for one in old["spec"]["containers"]
+            ]
+            body = {"metadata": {"name": name}, "spec": {"containers": containers}}
+            await self._api.create(pods.collection(self.namespace), body)
+
+    async def finish_pod(self, number: int, phase: str) -> None:
+        """End a pod if it is running."""
+        name = _pod_name(number)
+        with contextlib.suppress(client.ApiRefused, aiohttp.ClientError, TimeoutError):
+            pod = await self._api.get(f"{pods.collection(self.namespace)}/{name}")
+            if pods.is_running(pod):
+                await pods.finish_pod(self._api, self.namespace, name, phase)
+
+    async def ungate_pod(self, number: int) -> None:
+        path = f"{pods.collection(self.namespace)}/{_pod_name(number)}"
+        await self._try(lambda: self._api.patch(path, {"spec": {"schedulingGates": None}}))
+
+    async def ungate_all(self) -> None:
+        listing = await self.insist(lambda: self._api.get(pods.collection(self.namespace)))
+        for pod in listing["items"]:
+            if pod["spec"].get("schedulingGates"):
+                await self.ungate_pod(int(pod["metadata"]["name"].rpartition("-")[2]))
+
+    async def delete_all_pods(self) -> None:
+        collection = pods.collection(self.namespace)
+        await self.insist(lambda: self._api.delete(collection, gracePeriodSeconds="0"))
+
+    # --- nodes, cards, pools ---------------------------------------------------------------------
+
+    async def remove_node(self, node: int) -> None:
+        """Delete the node; its pods and the objects of its cards stay, as they do at first."""
+        if self._has_node[node]:
+            self._has_node[node] = False
+            await self.insist(
+                lambda: self._api.delete(f"{nodes.NODES}/{self._node_name(node)}"),
+                missing_is_done=True,
+            )
+
+    async def bring_node_back(self, node: int) -> None:
+        """Create the node again, with other cards in every slot."""
+        if not self._has_node[node]:
+            for card in range(CARDS):
+                self._cards[node][card].life += 1
+                await self._report(node, card)
+            await self._create_node(node)
+            self._has_node[node] = True
+
+    async def swap_cards(self, name: str) -> None:
+        """Put other cards into every slot of a node that stays."""
+        for node in range(NODES):
+            if self._node_name(node) == name:
+                for card in range(CARDS):
+                    self._cards[node][card].life += 1
+                    await self._report(node, card)
+
+    async def set_cordon(self, node: int, *, is_cordoned: bool) -> None:
+        if self._has_node[node]:
+            path = f"{nodes.NODES}/{self._node_name(node)}"
+            await self.insist(
+                lambda: self._api.patch(path, {"spec": {"unschedulable": is_cordoned}})
+            )
+
+    async def set_faulty(self, node: int, card: int, *, is_faulty: bool) -> None:
+        self._cards[node][card].is_faulty = is_faulty
+        await self._report(node, card)
+
+    async def move_card(self, node: int, card: int) -> None:
+        """Give the card to the other pool; pods that have units of it keep them."""
+        slot = self._cards[node][card]
+        slot.pool = SLICED if slot.pool == WHOLE else WHOLE
+        await self._report(node, card)
+        if self._has_node[node]:
+            await self._offer(node)
+
+    async def set_strategy(self, pool: int, strategy: str) -> None:
+        self._strategy[pool] = strategy
+        await self._change_pool(pool, {"scheduling": {"strategy": strategy}})
+
+    async def set_ttl(self, pool: int, ttl: str) -> None:
+        self._ttl[pool] = ttl
+        await self._change_pool(pool, {"reservation": {"ttl": ttl}})
+
+    async def replace_pool(self, pool: int) -> None:
+        """Delete the pool and create it again, however long that takes."""
+        path = f"{POOLS}/{self.pools[pool]}"
+        await self.insist(lambda: self._api.delete(path), missing_is_done=True)
+        await self.insist(functools.partial(self._create_pool, pool))
+
+    async def heal(self) -> None:
+        """Bring back what is gone and faulty; what was moved stays where it is."""
+        for node in range(NODES):
+            await self.bring_node_back(node)
+            await self.set_cordon(node, is_cordoned=False)
+            for card in range(CARDS):
+                if self._cards[node][card].is_faulty:
+                    await self.set_faulty(node, card, is_faulty=False)
+        for pool in (WHOLE, SLICED):
+            await self.insist(functools.partial(self._create_pool, pool))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    async def insist(
+        self, attempt: "Callable[[], Awaitable[Any]]", *, missing_is_done: bool = False
+    ) -> Any:
+        """Try until it succeeds; an existing object, or a missing one if so told, is success."""
+        deadline = asyncio.get_running_loop().time() + _INSIST_FOR_S
+        while True:
+            try:
+                return await attempt()
+            except client.ApiRefused as refused:
+                if refused.reason == "AlreadyExists" or (missing_is_done and refused.status == 404):
+                    return None
+                failure: Exception = refused
+            except (aiohttp.ClientError, TimeoutError) as error:
+                failure = error
+            if asyncio.get_running_loop().time() > deadline:
+                raise failure
+            await asyncio.sleep(_EVERY_S)
+
+    async def _try(self, attempt: "Callable[[], Awaitable[Any]]") -> bool:
+        try:
+            await attempt()
+        except (client.ApiRefused, aiohttp.ClientError, TimeoutError):
+            return False
+        return True
+
+    async def _create_node(self, node: int) -> None:
+        name = self._node_name(node)
+        resources = self._offered(node)
+
+        async def create() -> None:
+            try:
+                await nodes.create_nodes(
+                    self._api, 1, prefix=f"{self._name}-n{node}", gpus=0, resources=resources
+                )
+            except* client.ApiRefused:
+                # Half-way: a node that is there already is not finished.
+                await self._try(lambda: self._api.delete(f"{nodes.NODES}/{name}"))
+                raise TimeoutError from None
+
+        await self.insist(create)
+
+    def _offered(self, node: int) -> dict[str, int]:
+        offered = dict.fromkeys(self.pools, 0)
+        for slot in self._cards[node]:
+            offered[self.pools[slot.pool]] += SLICES if slot.pool == SLICED else 1
+        return {sights.PREFIX + pool: units for pool, units in offered.items()}
+
+    async def _offer(self, node: int) -> None:
+        await self.insist(
+            lambda: nodes.set_extended_resources(
+                self._api, self._node_name(node), self._offered(node)
+            )
+        )
+
+    async def _create_pool(self, pool: int) -> None:
+        allocation: dict[str, Any] = {"mode": "Exclusive"}
+        if pool == SLICED:
+            allocation = {"mode": "TimeSlice", "slicesPerDevice": SLICES}
+        spec: dict[str, Any] = {"allocation": allocation, "reservation": {"ttl": self._ttl[pool]}}
+        if self._strategy[pool] is not None:
+            spec["scheduling"] = {"strategy": self._strategy[pool]}
+        await self._api.create(POOLS, a_pool_object(self.pools[pool], **spec))
+
+    async def _change_pool(self, pool: int, spec: dict[str, Any]) -> None:
+        path = f"{POOLS}/{self.pools[pool]}"
+        await self._try(lambda: self._api.patch(path, {"spec": spec}))
+
+    async def _report(self, node: int, card: int) -> None:
+        status = self._device(node, card)["status"]
+        path = f"{DEVICES}/{self._device_name(node, card)}/status"
+        await self.insist(lambda: self._api.patch(path, {"status": status}))
+
+    def _device(self, node: int, card: int) -> dict[str, Any]:
+        slot = self._cards[node][card]
+        device = a_device(self._node_name(node), card, self.pools[slot.pool])
+        device["metadata"]["name"] = self._device_name(node, card)
+        device["status"]["uuid"] = f"GPU-{self._node_name(node)}-{card}-{slot.life}"
+        device["status"]["conditions"] = [
+            {
+                "type": "Healthy",
+                "status": "False" if slot.is_faulty else "True",
+                "reason": "Xid" if slot.is_faulty else "Clean",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+        ]
+        return device
+
+    def _node_name(self, node: int) -> str:
+        return f"{self._name}-n{node}-0"
+
+    def _device_name(self, node: int, card: int) -> str:
+        return f"{self._name}-n{node}-card-{card}"
+
+
+def _pod_name(number: int) -> str:
+    return f"pod-{number}"

@@ -1,0 +1,157 @@
+"""The history: every change of pods, cards, pools and nodes, watched at the API server itself.
+
+A watch that breaks goes on from its last version. One that cannot (410, after a restart of the API
+server) begins anew with a list; what was missed between is compared with that list, so that only what
+came and went within the gap stays unseen.
+"""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+import aiohttp
+
+from tests.cluster.environment import client
+from tests.fault.sights import Card, Node, Pod, Pool, Sight, Thing, thing_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_RETRY_S: Final = 0.2
+API: Final = "/apis/gpu.deckhouse.io/v1alpha1"
+
+
+@final
+class History:
+    """Watches from `follow` on; `sights` grows."""
+
+    def __init__(
+        self,
+        api: client.ApiClient,
+        namespace: str,
+        is_ours: "Callable[[Thing], bool]",
+        on_sight: "Callable[[Sight], None]",
+    ) -> None:
+        """Watch pods of one namespace, and of the rest what is ours."""
+        self.sights: list[Sight] = []
+        self._api = api
+        self._is_ours = is_ours
+        self._on_sight = on_sight
+        self._paths = {
+            "pods": f"/api/v1/namespaces/{namespace}/pods",
+            "nodes": "/api/v1/nodes",
+            "gpudevices": f"{API}/gpudevices",
+            "gpupools": f"{API}/gpupools",
+        }
+        self._versions: dict[str, str] = {}
+        self._known: dict[str, dict[str, Thing]] = {kind: {} for kind in self._paths}
+        # kind -> uid -> what was seen last
+        self._began = asyncio.get_running_loop().time()
+
+    def now(self) -> float:
+        """Return the seconds since the beginning."""
+        return asyncio.get_running_loop().time() - self._began
+
+    async def follow(self) -> NoReturn:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kind in self._paths:
+                group.create_task(self._follow(kind), name=f"history of {kind}")
+        raise AssertionError("a watch of the history ended")
+
+    async def caught_up(self) -> None:
+        """Return once all that is stored has been seen; the caller bounds the time."""
+        for kind, path in self._paths.items():
+            while not await self._is_level(kind, path):  # noqa: ASYNC110  # the API server is asked
+                await asyncio.sleep(_RETRY_S)
+
+    async def _is_level(self, kind: str, path: str) -> bool:
+        listing = await self._api.get(path)
+        shown = {}
+        for item in listing["items"]:
+            thing = thing_of(kind, item)
+            if thing is not None and self._is_ours(thing):
+                shown[item["metadata"]["uid"]] = thing
+        return shown == self._known[kind]
+
+    async def _follow(self, kind: str) -> NoReturn:
+        while True:
+            try:
+                if kind not in self._versions:
+                    await self._list(kind)
+                await self._watch(kind)
+            except client.ApiRefused as refused:
+                if refused.status == 410:
+                    self._versions.pop(kind, None)
+                elif refused.status < 500 and refused.status not in {403, 404, 429}:
+                    raise
+            except (aiohttp.ClientError, TimeoutError):
+                pass
+            await asyncio.sleep(_RETRY_S)
+
+    async def _list(self, kind: str) -> None:
+        listing = await self._api.get(self._paths[kind])
+        version = int(listing["metadata"]["resourceVersion"])
+        uids = {item["metadata"]["uid"] for item in listing["items"]}
+        for uid, thing in list(self._known[kind].items()):
+            if uid not in uids:
+                self._note(kind, uid, thing, version=version, is_gone=True)
+        for item in sorted(listing["items"], key=_version_of):
+            thing_now = thing_of(kind, item)
+            uid = item["metadata"]["uid"]
+            if thing_now is not None and self._known[kind].get(uid) != thing_now:
+                self._note(kind, uid, thing_now, version=_version_of(item), is_gone=False)
+        self._versions[kind] = str(version)
+
+    async def _watch(self, kind: str) -> None:
+        events = self._api.watch(self._paths[kind], resourceVersion=self._versions[kind])
+        async with contextlib.aclosing(events) as stream:
+            async for event in stream:
+                item = event["object"]
+                if event["type"] != "BOOKMARK":
+                    thing = thing_of(kind, item)
+                    if thing is not None:
+                        is_gone = event["type"] == "DELETED"
+                        uid = item["metadata"]["uid"]
+                        self._note(kind, uid, thing, version=_version_of(item), is_gone=is_gone)
+                self._versions[kind] = item["metadata"]["resourceVersion"]
+
+    def _note(self, kind: str, uid: str, thing: Thing, *, version: int, is_gone: bool) -> None:
+        if not self._is_ours(thing):
+            return
+        known = self._known[kind]
+        if is_gone:
+            known.pop(uid, None)
+        elif known.get(uid) == thing:
+            return
+        else:
+            known[uid] = thing
+        sight = Sight(at=self.now(), version=version, is_gone=is_gone, thing=thing)
+        self.sights.append(sight)
+        self._on_sight(sight)
+
+
+def describe(sight: Sight) -> str:
+    """Return one line."""
+    gone = "gone: " if sight.is_gone else ""
+    return f"{sight.at:8.3f} v{sight.version} {gone}{_text_of(sight.thing)}"
+
+
+def _text_of(thing: Thing) -> str:
+    match thing:
+        case Pod():
+            state = f"{thing.phase} node={thing.node or '-'} devices={thing.devices or '-'}"
+            deleting = " deleting" if thing.is_deleted else ""
+            return f"pod {thing.name} ({thing.uid[:8]}) {state}{deleting}"
+        case Card():
+            faulty = " faulty" if thing.is_faulty else ""
+            where = f"in {thing.pool or 'no pool'}"
+            return f"card {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.shown}"
+        case Pool():
+            return f"pool {thing.name} {dict(thing.shown)}"
+        case Node():
+            return f"node {thing.name} {'open' if thing.is_open else 'closed'} {dict(thing.offers)}"
+
+
+def _version_of(item: "Mapping[str, Any]") -> int:
+    return int(item["metadata"]["resourceVersion"])

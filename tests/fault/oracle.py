@@ -1,0 +1,266 @@
+"""The oracle: says from what the API server showed whether anything was ever wrong.
+
+    see(sight) -> violations   no unit of two live pods, ever; bound with what was asked for, on units
+                               that were there
+    expectations() -> texts    what is not yet as it must be when nothing happens any more: every pod
+                               that fits is bound, statuses show what is counted here
+
+The first kind is judged event by event, in the order of the pods' watch, which is the order in which
+the API server stored them. A pod has its units from its binding until it ends or is gone.
+
+A unit must have been on the pod's node, in its pool, at some moment within `LATENESS_S` before the
+binding: who binds sees the cards through a watch, and the run makes watches slow on purpose.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from tests.fault.sights import Card, Node, Pod, Pool, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LATENESS_S: Final = 20.0
+"""Longer than any delay that the run injects, an API server that restarts and a list after it."""
+
+T = TypeVar("T", Pod, Card, Pool, Node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """Something that must never be."""
+
+    rule: str
+    text: str
+    about: frozenset[str] = frozenset()
+    """Names of pods, cards and units: what in the history belongs to it."""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a unit is, and until when it was there."""
+
+    node: str
+    pool: str
+    until: float = float("inf")
+
+
+@final
+class Oracle:
+    """Feed it every sight, in order."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        # uid -> pod
+        self._cards: dict[str, Card] = {}
+        self._pools: dict[str, Pool] = {}
+        self._nodes: dict[str, Node] = {}
+        self._holder: dict[str, str] = {}
+        # unit -> uid of the live pod that has it
+        self._places: dict[str, list[_Place]] = defaultdict(list)
+
+    def see(self, sight: Sight) -> list[Violation]:
+        """Take in one sight; return what it shows to be wrong."""
+        match sight.thing:
+            case Pod() as pod:
+                return self._see_pod(pod, sight)
+            case Card() as card:
+                _keep(self._cards, card, sight)
+                self._note_places(sight.at)
+            case Pool() as pool:
+                _keep(self._pools, pool, sight)
+                self._note_places(sight.at)
+            case Node() as node:
+                _keep(self._nodes, node, sight)
+        return []
+
+    # --- always ----------------------------------------------------------------------------------
+
+    def _see_pod(self, pod: Pod, sight: Sight) -> list[Violation]:
+        before = self._pods.get(pod.uid)
+        found: list[Violation] = []
+        is_live = pod.is_live and not sight.is_gone
+        if before is not None and before.is_live and is_live:
+            found += _changes(before, pod)
+        elif is_live:
+            found += [*self._faults_of_binding(pod, sight.at), *self._take(pod)]
+        elif before is not None:
+            self._free(before)
+        if sight.is_gone:
+            self._pods.pop(pod.uid, None)
+        else:
+            self._pods[pod.uid] = pod
+        return found
+
+    def _take(self, pod: Pod) -> "Iterator[Violation]":
+        for unit in sorted(pod.units):
+            holder = self._holder.setdefault(unit, pod.uid)
+            if holder != pod.uid:
+                other = self._pods[holder]
+                yield Violation(
+                    rule="no unit is given to two live pods",
+                    text=f"{unit} has been pod {other.name}'s ({other.uid}, {other.phase} on "
+                    f"{other.node}), and is given to pod {pod.name} ({pod.uid}) on {pod.node}",
+                    about=frozenset({unit, pod.name, other.name}),
+                )
+
+    def _free(self, pod: Pod) -> None:
+        for unit in pod.units:
+            if self._holder.get(unit) == pod.uid:
+                del self._holder[unit]
+
+    def _faults_of_binding(self, pod: Pod, at: float) -> "Iterator[Violation]":
+        about = frozenset({pod.name, *pod.units})
+        for fault in _faults_of_annotation(pod):
+            yield Violation(rule="a pod is bound with what it asked for", text=fault, about=about)
+        for unit in sorted(pod.units):
+            places = self._places.get(unit, [])
+            if not any(
+                (place.node, place.pool) == (pod.node, pod.pool) and place.until >= at - LATENESS_S
+                for place in places
+            ):
+                where = ", ".join(f"{one.node} in pool {one.pool}" for one in places) or "nowhere"
+                yield Violation(
+                    rule="a unit is of a card of the pod's node and pool",
+                    text=f"pod {pod.name} of pool {pod.pool} was bound to {pod.node} with {unit}, "
+                    f"which was {where} in the {LATENESS_S:g} s before",
+                    about=about,
+                )
+
+    def _note_places(self, at: float) -> None:
+        """Keep for every unit where it is and was."""
+        present: dict[str, tuple[str, str]] = {}
+        for card in self._cards.values():
+            pool = self._pools.get(card.pool)
+            if pool is not None:
+                present |= dict.fromkeys(pool.units_of(card), (card.node, card.pool))
+        for unit, places in self._places.items():
+            last = places[-1]
+            if last.until == float("inf") and present.get(unit) != (last.node, last.pool):
+                last.until = at
+        for unit, (node, pool_name) in present.items():
+            places = self._places[unit]
+            if not places or places[-1].until != float("inf"):
+                places.append(_Place(node, pool_name))
+
+    # --- in the end ------------------------------------------------------------------------------
+
+    def expectations(self) -> list[Violation]:
+        """Return what is not as it must be once nothing happens any more."""
+        return [*self._unbound(), *self._wrong_pools(), *self._wrong_cards()]
+
+    def count(self, pool: Pool) -> dict[str, int]:
+        """Return the figures that the pool's status must show when nothing is held."""
+        figures = dict.fromkeys(("total", "reserved", "used", "available", "unhealthy"), 0)
+        for card in self._cards.values():
+            units, taken = pool.units_of(card), self._taken(card, pool)
+            figures["total"] += len(units)
+            figures["used"] += taken
+            kind = "available" if self._is_usable(card) else "unhealthy"
+            figures[kind] += len(units) - taken
+        return figures
+
+    def pods(self) -> list[Pod]:
+        return list(self._pods.values())
+
+    def pools(self) -> list[Pool]:
+        return list(self._pools.values())
+
+    def _is_usable(self, card: Card) -> bool:
+        node = self._nodes.get(card.node)
+        return node is not None and node.is_open and not card.is_faulty
+
+    def _taken(self, card: Card, pool: Pool) -> int:
+        """Count the units of a card that live pods have.
+
+        A pod that was given the card in another cut has an unknown part of it: all counts as taken.
+        """
+        units = set(pool.units_of(card))
+        held = {unit for unit in self._holder if unit.partition("::")[0] == card.uuid}
+        return len(units) if held - units else len(held & units)
+
+    def _unbound(self) -> "Iterator[Violation]":
+        for pod in self._pods.values():
+            if pod.node or pod.is_deleted or pod.is_gated or pod.phase != "Pending":
+                continue
+            pool = self._pools.get(pod.pool)
+            nodes = [] if pool is None else [n for n in self._nodes if self._fits(pod, pool, n)]
+            if nodes:
+                yield Violation(
+                    rule="every pod that fits is bound in the end",
+                    text=f"pod {pod.name} of {pod.wanted} of pool {pod.pool} waits, and fits "
+                    f"{', '.join(sorted(nodes))}",
+                    about=frozenset({pod.name}),
+                )
+
+    def _fits(self, pod: Pod, pool: Pool, node: str) -> bool:
+        free = sum(
+            len(pool.units_of(card)) - self._taken(card, pool)
+            for card in self._cards.values()
+            if card.node == node and self._is_usable(card)
+        )
+        counted = sum(
+            other.wanted
+            for other in self._pods.values()
+            if other.is_live and (other.node, other.pool) == (node, pod.pool)
+        )
+        return min(free, self._nodes[node].offers.get(pool.name, 0) - counted) >= pod.wanted
+
+    def _wrong_pools(self) -> "Iterator[Violation]":
+        for pool in self._pools.values():
+            counted = self.count(pool)
+            shown = {key: pool.shown.get(key, 0) for key in counted}
+            if shown != counted:
+                yield Violation(
+                    rule="a pool's status shows what is",
+                    text=f"pool {pool.name} shows {shown}, counted {counted}",
+                    about=frozenset({pool.name}),
+                )
+
+    def _wrong_cards(self) -> "Iterator[Violation]":
+        for card in self._cards.values():
+            pool = self._pools.get(card.pool)
+            units = pool.units_of(card) if pool is not None else ()
+            expected = (len(units), 0, self._taken(card, pool) if pool is not None else 0)
+            if card.shown != expected:
+                yield Violation(
+                    rule="a card's status shows what is",
+                    text=f"card {card.name} shows capacity, reserved, allocated {card.shown}, "
+                    f"counted {expected}",
+                    about=frozenset({card.name, *units}),
+                )
+
+
+def _keep(kept: dict[str, T], thing: T, sight: Sight) -> None:
+    if sight.is_gone:
+        kept.pop(thing.name, None)
+    else:
+        kept[thing.name] = thing
+
+
+def _changes(before: Pod, now: Pod) -> "Iterator[Violation]":
+    if (before.node, before.devices) != (now.node, now.devices):
+        yield Violation(
+            rule="a bound pod keeps its devices",
+            text=f"pod {now.name} had {before.devices} on {before.node}, and now {now.devices} on "
+            f"{now.node}",
+            about=frozenset({now.name, *before.units, *now.units}),
+        )
+
+
+def _faults_of_annotation(pod: Pod) -> "Iterator[str]":
+    given = pod.given
+    if not given:
+        yield f"pod {pod.name} is bound to {pod.node} with devices {pod.devices!r}"
+        return
+    asked = {**pod.asked_first, **pod.asked}
+    counted = {name: len(set(units)) for name, units in given.items()}
+    if counted != asked or any(len(set(units)) != len(units) for units in given.values()):
+        yield f"pod {pod.name} asks for {asked} and is bound with {given}"
+    main = [unit for name in pod.asked for unit in given.get(name, ())]
+    if len(set(main)) != len(main):
+        yield f"pod {pod.name} is bound with a unit in two containers that run together: {given}"

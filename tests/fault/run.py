@@ -1,0 +1,295 @@
+"""One run: the steps are carried out, the faults end, and what is left must be right.
+
+steps, one after the other        the oracle judges every sight
+every armed fault is used up      by pods that come and go
+nothing goes wrong any more       every pod that fits is bound, every status is true
+all pods are deleted              nothing is held, in status or metrics
+every unit is asked for           and every pod is bound: nothing has leaked that no status shows
+"""
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+from tests.fault.arena import Arena
+from tests.fault.history import History, describe
+from tests.fault.injecting import SERVES_WITHIN_S, Injecting
+from tests.fault.oracle import Oracle, Violation
+from tests.fault.sights import Pod
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from tests.cluster.environment import client
+    from tests.cluster.environment import control_plane as control_planes
+    from tests.fault.fleet import Fleet
+    from tests.fault.sights import Sight
+    from tests.fault.steps import Step
+
+PACE_S: Final = 0.12
+USED_UP_WITHIN_S: Final = 25.0
+SETTLED_WITHIN_S: Final = 100.0
+"""A binding of which nobody knows the end keeps its units for 60 s."""
+_POLLED_EVERY_S: Final = 0.25
+_STEADY_LOOKS: Final = 3
+"""So many looks in a row must find everything right."""
+_USE_UP_FROM: Final = 500_000
+_FILL_FROM: Final = 1_000_000
+"""Where the numbers of pods begin that no step creates."""
+
+
+class _Stop(Exception):  # noqa: N818  # it is named for what happens
+    """The run is over: a violation was seen."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a run."""
+
+    violations: list[Violation] = field(default_factory=list)
+    used: Counter[str] = field(default_factory=Counter)
+    """What really happened, by name."""
+    reached: int = 0
+    """How many steps were begun."""
+    carried_out: list[tuple[float, str]] = field(default_factory=list)
+    """When, and which step or fault."""
+    sights: "list[Sight]" = field(default_factory=list)
+    bound: set[str] = field(default_factory=set)
+    """uids of the pods that were bound."""
+    refused: int = 0
+    """How many pods could not be created."""
+    served: float = 0.0
+    """The share of the steps' time in which somebody was ready."""
+
+    def story(self) -> str:
+        """Return the part of the history that belongs to the first violation."""
+        if not self.violations:
+            return ""
+        about = self.violations[0].about
+        lines = [(at, f"{at:8.3f} --- {text}") for at, text in self.carried_out]
+        lines += [
+            (sight.at, describe(sight))
+            for sight in self.sights
+            if any(name in describe(sight) for name in about)
+        ]
+        return "\n".join(text for _, text in sorted(lines))
+
+
+@final
+class Run:
+    """Made anew for each list of steps."""
+
+    def __init__(
+        self,
+        api: "client.ApiClient",
+        control_plane: "control_planes.ControlPlane",
+        fleet: "Fleet",
+        progress: "Callable[[str], None]",
+        *,
+        tells_steps: bool = False,
+    ) -> None:
+        self._api = api
+        self._fleet = fleet
+        self._progress = progress
+        self._tells_steps = tells_steps
+        self._arena = Arena(api)
+        self._oracle = Oracle()
+        self._report = Report()
+        self._violated = asyncio.Event()
+        self._injecting = Injecting(self._arena, control_plane, fleet)
+
+    async def carry_out(self, steps: "Sequence[Step]") -> Report:
+        """Carry the steps out and judge; never raises for what the server does wrong."""
+        fleet = self._fleet
+        fleet.armed.disarm()
+        fleet.armed.used.clear()
+        history = History(self._api, self._arena.namespace, self._arena.has, self._see)
+        self._report.sights = history.sights
+        fleet.armed.on_use = lambda fault, call: self._report.carried_out.append(
+            (history.now(), f"it happens: {fault.name}, {fault.target} {call.pod} {call.node}")
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = group.create_task(history.follow(), name="history")
+                caring = group.create_task(fleet.look_after(), name="fleet")
+                work = group.create_task(self._work(steps, history))
+                stop = group.create_task(self._violated.wait())
+                crashes = group.create_task(self._watch_for_crashes())
+                await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                if work.done():
+                    await work
+                for task in (watching, caring, work, stop, crashes):
+                    task.cancel()
+        finally:
+            fleet.armed.disarm()
+            fleet.resume_all()
+            await self._injecting.restore()
+            await self._arena.raze()
+        self._report.used = Counter(fleet.armed.used)
+        return self._report
+
+    def _see(self, sight: "Sight") -> None:
+        if isinstance(sight.thing, Pod) and sight.thing.node:
+            self._report.bound.add(sight.thing.uid)
+        found = self._oracle.see(sight)
+        if found:
+            self._report.violations.extend(found)
+            self._violated.set()
+
+    async def _watch_for_crashes(self) -> NoReturn:
+        self._fleet.crashes()
+        while True:
+            for crash in self._fleet.crashes():
+                self._report.violations.append(Violation(rule="no server crashes", text=crash))
+                self._violated.set()
+            await asyncio.sleep(_POLLED_EVERY_S)
+
+    async def _work(self, steps: "Sequence[Step]", history: History) -> None:
+        await self._arena.build()
+        await self._settle("the pools have their units", history, self._expectations)
+        self._progress(f"arena {self._arena.namespace} is ready")
+        self._fleet.probes.clear()
+        async with asyncio.TaskGroup() as group:
+            self._injecting.group = group
+            for number, step in enumerate(steps):
+                self._report.reached = number + 1
+                self._report.carried_out.append((history.now(), f"{number}: {step}"))
+                if self._tells_steps:
+                    self._progress(f"{history.now():8.3f} {number}: {step}")
+                await self._injecting.carry_out(step)
+                await asyncio.sleep(PACE_S)
+                if (number + 1) % 50 == 0:
+                    self._progress(f"{number + 1} steps, {len(history.sights)} changes seen")
+            probes = self._fleet.probes
+            self._report.served = probes[True] / max(1, probes.total())
+            self._report.refused = self._arena.refused
+            await self._use_up(_USE_UP_FROM)
+        await self._end(history)
+
+    async def _use_up(self, number: int) -> None:
+        """Let pods come and go until every armed fault has found its request."""
+        armed = self._fleet.armed
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(USED_UP_WITHIN_S):
+                while armed.waiting():
+                    pods = range(number, number + 2)
+                    for pod in pods:
+                        await self._arena.create_pod(
+                            pod, pod % 2, "1", is_important=True, is_gated=False
+                        )
+                    await asyncio.sleep(1)
+                    for pod in pods:
+                        await self._arena.delete_pod_number(pod, grace_s=0)
+                    number += 2
+        armed.disarm()
+
+    async def _end(self, history: History) -> None:
+        self._note(history, "the faults are over")
+        self._fleet.resume_all()
+        await self._injecting.restore()
+        await self._fleet.serving(SERVES_WITHIN_S)
+        await self._arena.heal()
+        await self._arena.ungate_all()
+        await self._settle("bound what fits", history, self._expectations)
+        self._note(history, "all pods are deleted")
+        await self._arena.delete_all_pods()
+        await self._settle("given everything back", history, self._leftovers)
+        self._note(history, "every unit is asked for")
+        wanted = 0
+        for index, name in enumerate(self._arena.pools):
+            for _ in range(self._units_of(name)):
+                await self._arena.create_pod(
+                    _FILL_FROM + wanted, index, "1", is_important=False, is_gated=False
+                )
+                wanted += 1
+        await self._settle("given every unit out", history, lambda: self._unfilled(wanted))
+
+    def _note(self, history: History, text: str) -> None:
+        self._report.carried_out.append((history.now(), text))
+        self._progress(text)
+
+    async def _settle(
+        self,
+        what: str,
+        history: History,
+        expectations: "Callable[[], Awaitable[Sequence[Violation]]]",
+    ) -> None:
+        """Wait until nothing is other than expected; what still is in the end is a violation."""
+        began = history.now()
+        looks = 0
+        seen: Sequence[Violation] = ()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLED_WITHIN_S):
+                while looks < _STEADY_LOOKS:
+                    await asyncio.sleep(_POLLED_EVERY_S)
+                    await history.caught_up()
+                    seen = await expectations()
+                    looks = 0 if seen else looks + 1
+                self._progress(f"{what} after {history.now() - began:.1f} s")
+                return
+        self._report.violations.extend(seen)
+        self._violated.set()
+
+    async def _expectations(self) -> "Sequence[Violation]":
+        return self._oracle.expectations()
+
+    async def _leftovers(self) -> "Sequence[Violation]":
+        found = list(self._oracle.expectations())
+        found += [
+            Violation(
+                rule="no pod is left",
+                text=f"pod {pod.name} is still there",
+                about=frozenset({pod.name}),
+            )
+            for pod in self._oracle.pods()
+        ]
+        metrics = await self._fleet.metrics()
+        if metrics is None:
+            return [*found, Violation(rule="the server serves", text="/metrics does not answer")]
+        held = {(name, "") for name in _GAUGES_OF_ALL}
+        held |= {(name, pool) for name in _GAUGES_OF_A_POOL for pool in self._arena.pools}
+        for name, pool in sorted(held):
+            value = metrics.total(name, **({"pool": pool} if pool else {}))
+            if value:
+                found.append(
+                    Violation(
+                        rule="nothing is held for a pod that is gone",
+                        text=f"{name} {pool} is {value:g}",
+                        about=frozenset({pool} if pool else ()),
+                    )
+                )
+        return found
+
+    async def _unfilled(self, wanted: int) -> "Sequence[Violation]":
+        pods = self._oracle.pods()
+        bound = sum(pod.is_live for pod in pods)
+        found = list(self._oracle.expectations())
+        if bound != wanted:
+            found.append(
+                Violation(
+                    rule="nothing has leaked",
+                    text=f"{wanted} units are asked for one by one, {len(pods)} pods are there, "
+                    f"{bound} are bound",
+                    about=frozenset(pod.name for pod in pods if not pod.node),
+                )
+            )
+        return found
+
+    def _units_of(self, name: str) -> int:
+        return next(
+            self._oracle.count(pool)["total"] for pool in self._oracle.pools() if pool.name == name
+        )
+
+
+_GAUGES_OF_A_POOL: Final = (
+    "gpupool_capacity_reserved",
+    "gpupool_capacity_used",
+    "gpupool_capacity_unhealthy",
+    "gpu_device_reserved_total",
+    "gpu_device_reservation_age_seconds",
+    "gpu_pods_waiting",
+)
+_GAUGES_OF_ALL: Final = ("gpu_reservations", "gpu_pods_unaccounted", "gpu_units_held_twice")
+"""All of them are 0 when there is no pod."""

@@ -1,0 +1,200 @@
+"""What the API server showed, as far as the oracle judges it: read from JSON, and from nothing of ours."""
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PREFIX: Final = "gpu.deckhouse.io/"
+DEVICES_KEY: Final = f"{PREFIX}devices"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod that asks for units of a pool."""
+
+    name: str
+    uid: str
+    pool: str
+    asked: "Mapping[str, int]"
+    """Main container -> units."""
+    asked_first: "Mapping[str, int]" = field(default_factory=dict)
+    """Init container -> units; they are used again by what comes later."""
+    node: str = ""
+    phase: str = "Pending"
+    is_gated: bool = False
+    """Somebody else's gate keeps it; one of ours is for us to take away."""
+    is_deleted: bool = False
+    """Deletion was asked for; until it is gone it is there."""
+    devices: str = ""
+    """The annotation, as it is."""
+
+    @property
+    def is_live(self) -> bool:
+        """Say whether its devices are its own."""
+        return bool(self.node) and self.phase not in {"Succeeded", "Failed"}
+
+    @property
+    def units(self) -> frozenset[str]:
+        """Return the units that the annotation names; none where it cannot be read."""
+        return frozenset(unit for units in self.given.values() for unit in units)
+
+    @property
+    def given(self) -> dict[str, list[str]]:
+        """Return container -> units of the annotation; empty where it cannot be read."""
+        try:
+            given = json.loads(self.devices)
+        except ValueError:
+            return {}
+        is_readable = isinstance(given, dict) and all(
+            isinstance(units, list) and all(isinstance(unit, str) for unit in units)
+            for units in given.values()
+        )
+        return given if is_readable else {}
+
+    @property
+    def wanted(self) -> int:
+        """Return how many distinct units it needs at least."""
+        return max([sum(self.asked.values()), *self.asked_first.values()])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A GPUDevice."""
+
+    name: str
+    node: str
+    uuid: str
+    pool: str
+    is_faulty: bool = False
+    shown: "tuple[int, int, int]" = (0, 0, 0)
+    """units.capacity, reserved, allocated of its status."""
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A GPUPool."""
+
+    name: str
+    slices: int = 0
+    """Of each card; 0 for whole cards."""
+    shown: "Mapping[str, int]" = field(default_factory=dict)
+    """capacity of its status."""
+
+    def units_of(self, card: Card) -> tuple[str, ...]:
+        """Return the units of a card of this pool."""
+        if card.pool != self.name or not card.uuid:
+            return ()
+        if not self.slices:
+            return (card.uuid,)
+        return tuple(f"{card.uuid}::{number}" for number in range(self.slices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node."""
+
+    name: str
+    is_open: bool = True
+    """Ready and not cordoned."""
+    offers: "Mapping[str, int]" = field(default_factory=dict)
+    """pool -> units in status.allocatable, which is what kube-scheduler counts with."""
+
+
+Thing = Pod | Card | Pool | Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """One event of a watch, or one item of a list."""
+
+    at: float
+    """Seconds since the run began."""
+    version: int
+    is_gone: bool
+    thing: Thing
+
+
+def thing_of(kind: str, item: "Mapping[str, Any]") -> Thing | None:
+    """Read an object; None for a pod that asks for no pool."""
+    return _READERS[kind](item)
+
+
+def _pod(item: "Mapping[str, Any]") -> Pod | None:
+    spec, metadata = item["spec"], item["metadata"]
+    main: dict[str, int] = {}
+    first: dict[str, int] = {}
+    pools = set()
+    for containers, asked in ((spec["containers"], main), (spec.get("initContainers", []), first)):
+        for container in containers:
+            for key, amount in container.get("resources", {}).get("limits", {}).items():
+                if key.startswith(PREFIX):
+                    pools.add(key.removeprefix(PREFIX))
+                    asked[container["name"]] = int(amount)
+    if len(pools) != 1:
+        return None
+    return Pod(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        pool=pools.pop(),
+        asked=main,
+        asked_first=first,
+        node=spec.get("nodeName", ""),
+        phase=item.get("status", {}).get("phase", "Pending"),
+        is_gated=any(
+            not gate["name"].startswith(PREFIX) for gate in spec.get("schedulingGates") or ()
+        ),
+        is_deleted="deletionTimestamp" in metadata,
+        devices=metadata.get("annotations", {}).get(DEVICES_KEY, ""),
+    )
+
+
+def _card(item: "Mapping[str, Any]") -> Card:
+    status = item.get("status", {})
+    units = status.get("units", {})
+    return Card(
+        name=item["metadata"]["name"],
+        node=status.get("nodeName", ""),
+        uuid=status.get("uuid", ""),
+        pool=(status.get("poolRef") or {}).get("name", ""),
+        is_faulty=_condition(status, "Healthy") == "False",
+        shown=(units.get("capacity", 0), units.get("reserved", 0), units.get("allocated", 0)),
+        state=status.get("state", ""),
+    )
+
+
+def _pool(item: "Mapping[str, Any]") -> Pool:
+    allocation = item["spec"].get("allocation", {})
+    is_sliced = allocation.get("mode") == "TimeSlice"
+    return Pool(
+        name=item["metadata"]["name"],
+        slices=allocation["slicesPerDevice"] if is_sliced else 0,
+        shown=item.get("status", {}).get("capacity", {}),
+    )
+
+
+def _node(item: "Mapping[str, Any]") -> Node:
+    status = item.get("status", {})
+    return Node(
+        name=item["metadata"]["name"],
+        is_open=_condition(status, "Ready") == "True"
+        and not item["spec"].get("unschedulable", False),
+        offers={
+            key.removeprefix(PREFIX): int(amount)
+            for key, amount in status.get("allocatable", {}).items()
+            if key.startswith(PREFIX)
+        },
+    )
+
+
+def _condition(status: "Mapping[str, Any]", kind: str) -> str:
+    for condition in status.get("conditions", ()):
+        if condition["type"] == kind:
+            return str(condition["status"])
+    return ""
+
+
+_READERS: Final = {"pods": _pod, "gpudevices": _card, "gpupools": _pool, "nodes": _node}

@@ -1,0 +1,234 @@
+"""What happens in a run: a list of steps, made of the seed alone, before anything is started.
+
+Pods, nodes and cards are numbers, so that a list means the same in every arena and after some of its
+steps were taken out: a step that finds nothing to act upon does nothing.
+"""
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+NODES: Final = 4
+CARDS: Final = 4
+"""Of a node; the last one is sliced."""
+SLICES: Final = 4
+
+WHOLE, SLICED = 0, 1
+"""The two pools by number."""
+
+_WORKLOAD_SHARE: Final = 0.5
+_MOST_AT_ONCE: Final = 4
+
+
+class Kind(StrEnum):
+    """What a step does. Those from STATUS_409 on are injections: each is dealt before one repeats."""
+
+    CREATE = "create pods"
+    DELETE = "delete a pod"
+    FINISH = "finish a pod"
+    UNGATE = "ungate a pod"
+    WAIT = "wait until somebody serves"
+
+    STATUS_409 = "409"
+    STATUS_422 = "422"
+    STATUS_429 = "429 with Retry-After"
+    STATUS_500 = "500"
+    STATUS_503 = "503"
+    RESET_BEFORE = "reset before the request"
+    RESET_AFTER = "reset after the request"
+    ERROR_AFTER = "500 after the request"
+    LATE = "request held beyond its time-out, then carried out"
+    SWALLOWED = "request held beyond its time-out, then dropped"
+    WATCH_CUT = "watch cut"
+    WATCH_SLOW = "watch slow"
+    WATCH_GONE = "410 to a watch"
+    WATCH_GONE_EVENT = "410 inside a watch"
+    WATCH_TWICE = "watch event duplicated"
+    WATCH_REPLAY = "watch events replayed"
+    WATCH_SWAP = "watch events swapped"
+    KILL = "kill -9"
+    KILL_AFTER_HOLD = "kill -9 after a hold"
+    KILL_BEFORE_BIND = "kill -9 before the Binding is sent"
+    KILL_AFTER_BIND = "kill -9 after the Binding is written"
+    KILL_LATE_BIND = "kill -9, and the Binding arrives seconds later"
+    KILL_BEFORE_STATUS = "kill -9 before a status is written"
+    STOP = "SIGTERM"
+    STOP_AMID_BIND = "SIGTERM amid a bind"
+    PAUSE_AMID_BIND = "SIGSTOP amid a bind"
+    CLOCK = "wall clock set"
+    SCHEDULER_KILLED = "kube-scheduler killed"
+    SCHEDULER_RESTARTED = "kube-scheduler restarted"
+    API_SERVER_RESTARTED = "API server restarted"
+    DELETED_BEFORE_BIND = "pod deleted before its bind"
+    DELETED_AMID_BIND = "pod deleted before its Binding"
+    DELETED_AFTER_BIND = "pod deleted before its Binding is answered"
+    REPLACED_AMID_BIND = "pod replaced by another of its name amid its bind"
+    CARDS_SWAPPED_AMID_BIND = "cards of a node swapped amid a bind to it"
+    NODE_GONE = "node gone"
+    NODE_BACK = "node back with other cards"
+    CORDON = "node cordoned"
+    UNCORDON = "node uncordoned"
+    CARD_FAULTY = "card faulty"
+    CARD_HEALTHY = "card healthy again"
+    CARD_MOVED = "card moved to the other pool"
+    STRATEGY = "strategy changed"
+    TTL = "TTL changed"
+    POOL_REPLACED = "pool deleted and created again"
+
+
+INJECTIONS: Final = tuple(Kind)[tuple(Kind).index(Kind.STATUS_409) :]
+
+Value = int | float | str | bool
+Arguments = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens."""
+
+    kind: Kind
+    arguments: Arguments = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} {' '.join(str(one) for one in self.arguments)}".rstrip()
+
+
+def make_steps(seed: int, count: int, injections: "Sequence[Kind]" = INJECTIONS) -> list[Step]:
+    """Return `count` steps; the same for the same arguments, and a longer list begins alike."""
+    maker = _Maker(random.Random(seed), injections)
+    return [maker.next() for _ in range(count)]
+
+
+_TARGETS: Final = (
+    *("binding",) * 5,
+    *(
+        "pod read",
+        "pod write",
+        "status",
+        "status",
+        "lease",
+        "event",
+        "node write",
+        "list",
+        "secret",
+    ),
+)
+_BUSY_TARGETS: Final = ("binding", "binding", "status", "lease")
+"""There is such a request in every run: what is dealt for the first time is to happen."""
+_REQUEST_FAULTS: Final = frozenset(INJECTIONS[: INJECTIONS.index(Kind.WATCH_CUT)])
+_WATCHED: Final = ("pods", "pods", "pods", "gpudevices", "gpupools", "nodes")
+_STRATEGIES: Final = ("BinPack", "Spread", "LeastFragmentation")
+_SHAPES: Final = ("1", "1", "1", "1", "2", "2", "3", "1+1", "1+2", "i2+1", "7")
+"""Units by container; `i` marks an init container. Seven are more than any node has of either pool."""
+_CLOCKS: Final = (3600, -3600, 3600, -3600, 0)
+_ENDS_A_SERVER: Final = frozenset(
+    {
+        Kind.KILL,
+        Kind.KILL_AFTER_HOLD,
+        Kind.KILL_BEFORE_BIND,
+        Kind.KILL_AFTER_BIND,
+        Kind.KILL_LATE_BIND,
+        Kind.KILL_BEFORE_STATUS,
+        Kind.STOP,
+        Kind.STOP_AMID_BIND,
+        Kind.PAUSE_AMID_BIND,
+        Kind.API_SERVER_RESTARTED,
+    }
+)
+
+
+class _Maker:
+    """Deals workload and injections."""
+
+    def __init__(self, rng: random.Random, injections: "Sequence[Kind]") -> None:
+        self._rng = rng
+        self._injections = injections
+        self._deck: list[Kind] = []
+        self._dealt: set[Kind] = set()
+        self._pods = 0
+        self._owed: list[Step] = []
+
+    def next(self) -> Step:
+        if self._owed:
+            return self._owed.pop(0)
+        if self._pods == 0 or self._rng.random() < _WORKLOAD_SHARE:
+            return self._workload()
+        return self._injection()
+
+    def _workload(self) -> Step:
+        rng, draw = self._rng, self._rng.random()
+        if self._pods == 0 or draw < 0.45:
+            first, count = self._pods, rng.randint(1, _MOST_AT_ONCE)
+            self._pods += count
+            pool = WHOLE if rng.random() < 0.6 else SLICED
+            is_important, is_gated = rng.random() < 0.15, rng.random() < 0.1
+            return Step(
+                Kind.CREATE, (first, count, pool, rng.choice(_SHAPES), is_important, is_gated)
+            )
+        if draw < 0.8:
+            count = rng.randint(1, _MOST_AT_ONCE)
+            return Step(Kind.DELETE, (self._some_pod(), count, rng.choice((0, 0, 30))))
+        if draw < 0.95:
+            return Step(Kind.FINISH, (self._some_pod(), rng.choice(("Succeeded", "Failed"))))
+        return Step(Kind.UNGATE, (self._some_pod(),))
+
+    def _some_pod(self) -> int:
+        """Return a pod that may be there still: mostly one of the latest."""
+        age = min(int(self._rng.expovariate(1 / 12)), self._pods - 1)
+        return self._pods - 1 - age
+
+    def _injection(self) -> Step:
+        if not self._deck:
+            self._deck = list(self._injections)
+            self._rng.shuffle(self._deck)
+        kind = self._deck.pop()
+        if kind in _ENDS_A_SERVER and self._rng.random() < 0.85:
+            # Without it most of a run would go by with nobody there to be tested.
+            work = [self._workload() for _ in range(self._rng.randint(3, 8))]
+            self._owed = [work[0], Step(Kind.WAIT), *work[1:]]
+        return Step(kind, self._arguments(kind))
+
+    def _arguments(self, kind: Kind) -> Arguments:
+        rng = self._rng
+        is_first = kind not in self._dealt
+        self._dealt.add(kind)
+        if kind in _REQUEST_FAULTS:
+            targets = _BUSY_TARGETS if is_first else _TARGETS
+            return (rng.choice(targets), rng.choice((1, 1, 1, 2, 5)))
+        if kind.value.startswith(("watch", "410")):
+            return ("pods" if is_first else rng.choice(_WATCHED), rng.choice((1, 2, 5)))
+        maker = _ARGUMENTS.get(kind)
+        return () if maker is None else maker(rng)
+
+
+def _a_node(rng: random.Random) -> Arguments:
+    return (rng.randrange(NODES),)
+
+
+def _a_card(rng: random.Random) -> Arguments:
+    return (rng.randrange(NODES), rng.randrange(CARDS))
+
+
+def _a_pool(rng: random.Random) -> Arguments:
+    return (rng.randrange(2),)
+
+
+_ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
+    Kind.KILL_LATE_BIND: lambda rng: (rng.choice((1.0, 3.0, 4.0, 6.0)),),
+    Kind.PAUSE_AMID_BIND: lambda rng: (rng.choice((1.0, 4.0, 6.0)),),
+    Kind.CLOCK: lambda rng: (rng.choice(_CLOCKS),),
+    Kind.NODE_GONE: _a_node,
+    Kind.NODE_BACK: _a_node,
+    Kind.CORDON: _a_node,
+    Kind.UNCORDON: _a_node,
+    Kind.CARD_FAULTY: _a_card,
+    Kind.CARD_HEALTHY: _a_card,
+    Kind.CARD_MOVED: _a_card,
+    Kind.STRATEGY: lambda rng: (rng.randrange(2), rng.choice(_STRATEGIES)),
+    Kind.TTL: lambda rng: (rng.randrange(2), rng.choice(("5s", "15s", "2m"))),
+    Kind.POOL_REPLACED: _a_pool,
+}

@@ -1,0 +1,111 @@
+"""What filter and prioritize should answer, node by node, with nothing kept and nothing shared."""
+
+from typing import TYPE_CHECKING, Any
+
+from pool.nodeview import score_of
+from pool.refusal import NodeReason, NodeRefusal
+from scheduler.asking import AsksImpossible, AsksNothing, binding_text, read_pod
+from scheduler.wire import BadRequest, decode_candidates
+from telemetry.reasons import node_refusal_text
+
+if TYPE_CHECKING:
+    from api.names import NodeName
+    from pool.books import Books
+    from scheduler.asking import AsksUnits
+    from scheduler.wire import CandidatesRequest
+
+
+def naive_filter(body: bytes, books: "Books") -> dict[str, Any]:
+    request = decode_candidates(body)
+    if isinstance(request, BadRequest):
+        return _reply([], {}, {}, error=request.error)
+    asked = read_pod(request.pod, books.index)
+    if isinstance(asked, AsksNothing):
+        return _reply(request.names, {}, {})
+    if isinstance(asked, AsksImpossible):
+        return _reply([], {}, dict.fromkeys(request.names, asked.text))
+    failed: dict[str, str] = {}
+    unresolvable: dict[str, str] = {}
+    passing: list[str] = []
+    bound = books.bound_to(asked.uid) if asked.uid else None
+    own = _own(asked, books)
+    if bound is None and own in request.names:
+        return _reply([own], {}, {})
+    for name in request.names:
+        if bound is not None:
+            if name == bound.node:
+                passing.append(name)
+            else:
+                unresolvable[name] = f"GPU pool {asked.pool.name}: {binding_text(bound)}"
+            continue
+        refusal = _refusal(name, asked, books)
+        if refusal is None:
+            passing.append(name)
+        else:
+            part = failed if refusal.reason.is_resolvable else unresolvable
+            part[name] = node_refusal_text(refusal, asked.pool.name)
+    if bound is None and (failed or unresolvable):
+        passing = list(dict.fromkeys(passing))
+    return _reply(passing, failed, unresolvable)
+
+
+def naive_prioritize(body: bytes, books: "Books") -> list[dict[str, Any]]:
+    request = decode_candidates(body)
+    if isinstance(request, BadRequest):
+        return []
+    scores = _scores(request, books)
+    return [
+        {"Host": name, "Score": score} for name, score in zip(request.names, scores, strict=True)
+    ]
+
+
+def _scores(request: "CandidatesRequest", books: "Books") -> list[int]:
+    asked = read_pod(request.pod, books.index)
+    if isinstance(asked, AsksNothing | AsksImpossible):
+        return [0] * len(request.names)
+    state = books.index.state(asked.pool.name)
+    scores: list[int] = []
+    for name in request.names:
+        node = state.node(name)
+        fits = node is not None and node.available >= asked.demand.units
+        scores.append(score_of(node, asked.demand.units, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
+    best = _own(asked, books)
+    if best in request.names:
+        scores[request.names.index(best)] = 10
+    return scores
+
+
+def _own(asked: "AsksUnits", books: "Books") -> "NodeName | None":
+    if asked.uid is None:
+        return None
+    bound = books.bound_to(asked.uid)
+    if bound is not None:
+        return bound.node
+    held = books.ledger.of_pod(asked.uid)
+    if held is None or held.node is None or _refusal(held.node, asked, books) is not None:
+        return None
+    return held.node
+
+
+def _refusal(name: "NodeName", asked: "AsksUnits", books: "Books") -> NodeRefusal | None:
+    refusal = books.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
+    if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
+        return refusal
+    known = books.index.knows_node(name)
+    return NodeRefusal(reason=refusal.reason if known else NodeReason.UNKNOWN_NODE)
+
+
+def _reply(
+    names: "list[Any]",
+    failed: "dict[Any, str]",
+    unresolvable: "dict[Any, str]",
+    *,
+    error: str = "",
+) -> dict[str, Any]:
+    return {
+        "Nodes": None,
+        "NodeNames": names,
+        "FailedNodes": failed,
+        "FailedAndUnresolvableNodes": unresolvable,
+        "Error": error,
+    }

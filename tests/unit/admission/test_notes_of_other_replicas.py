@@ -1,0 +1,161 @@
+"""A pod that one replica mutated and another validates, and pods that a replica without the lead mutates."""
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from admission.webhooks import mutate_pod, validate_pod
+from api.annotations import ReservationNote, decode_reservation
+from api.names import PodUid, ReservationId
+from pool.model import Capacity
+from pool.reservation import ReservationPhase
+from telemetry.reasons import RefusalReason
+from tests.support.builders import at
+from tests.support.reviews import Office, Reply, a_pod_object, stored
+
+RESERVATION = "gpu.deckhouse.io/reservation"
+
+
+def an_office(**options: Any) -> Office:
+    office = Office(**options)
+    office.add_pool("whole")
+    office.add_node("n1", cards=2)
+    return office
+
+
+@pytest.fixture
+def first() -> Office:
+    return an_office()
+
+
+@pytest.fixture
+def second() -> Office:
+    return an_office(_numbers=itertools.count(100))  # no two replicas give the same id
+
+
+def mutated_by(office: Office, units: int = 1) -> dict[str, Any]:
+    pod = a_pod_object(units)
+    return stored(office.ask(mutate_pod, pod).applied_to(pod))
+
+
+def note_of(pod: dict[str, Any]) -> ReservationNote:
+    note = decode_reservation(pod["metadata"]["annotations"][RESERVATION])
+    assert note is not None
+    return note
+
+
+def capacity(office: Office) -> Capacity:
+    return office.books.index.state("whole").capacity()  # type: ignore[arg-type]  # a pool's name
+
+
+def is_unknown(reply: Reply) -> bool:
+    return (
+        reply.answer.reason is RefusalReason.NOT_ADMITTED
+        and "has ended; create the pod again" in reply.message
+    )
+
+
+def test_hold_of_another_replica_is_taken_up_with_its_units_and_its_time(first, second):
+    pod = mutated_by(first)
+    second.now = at(3)
+
+    assert second.ask(validate_pod, pod).allowed
+
+    note = note_of(pod)
+    hold = second.books.ledger.get(ReservationId(note.id))
+    assert hold is not None
+    assert (hold.node, hold.devices, hold.phase) == (note.node, note.devices, ReservationPhase.TIED)
+    assert hold.uid == PodUid(pod["metadata"]["uid"])
+    assert hold.expires_at == 120
+    assert capacity(second).reserved == 1
+
+
+def test_pod_whose_units_are_taken_meanwhile_is_admitted_without_a_hold(first, second):
+    pod = mutated_by(first, units=2)
+    mutated_by(second)
+
+    assert second.ask(validate_pod, pod).allowed
+
+    assert capacity(second).reserved == 1
+
+
+def test_note_whose_time_is_over_is_refused(first, second):
+    pod = mutated_by(first)
+    second.now = at(120)
+    assert is_unknown(second.ask(validate_pod, pod))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id", "other"),
+        ("node", "n2"),
+        ("devices", {"main": ("GPU-n1-1",)}),
+        ("expiresAt", "2036-01-01T00:00:00Z"),
+        ("seal", ""),
+        ("seal", "00000000"),
+    ],
+)
+def test_note_that_was_changed_on_the_way_is_refused(first, second, field, value):
+    pod = mutated_by(first)
+    note = json.loads(pod["metadata"]["annotations"][RESERVATION])
+    pod["metadata"]["annotations"][RESERVATION] = json.dumps({**note, field: value})
+
+    assert is_unknown(second.ask(validate_pod, pod))
+    assert capacity(second).reserved == 0
+
+
+def test_note_of_another_namespace_is_refused(first, second):
+    pod = mutated_by(first)
+    pod["metadata"]["namespace"] = "team-b"
+    assert is_unknown(second.ask(validate_pod, pod, namespace="team-b"))
+
+
+def test_note_for_fewer_units_is_refused(first, second):
+    pod = mutated_by(first)
+    pod["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
+    assert is_unknown(second.ask(validate_pod, pod))
+
+
+def test_note_sealed_with_another_key_is_refused(first):
+    pod = mutated_by(first)
+    assert is_unknown(an_office(key=b"another key").ask(validate_pod, pod))
+
+
+def test_replica_that_does_not_lead_admits_and_holds_nothing(first, second):
+    second.may_hold = False
+
+    pod = mutated_by(second)
+
+    note = note_of(pod)
+    assert (note.pool, note.node, note.devices, note.expires_at) == ("whole", "", {}, None)
+    assert second.ask(validate_pod, pod).allowed
+    assert first.ask(validate_pod, pod).allowed
+    assert capacity(first).reserved == capacity(second).reserved == 0
+
+
+def test_replica_that_does_not_lead_validates_what_the_leader_holds(first, second):
+    second.may_hold = False
+    assert second.ask(validate_pod, mutated_by(first)).allowed
+    assert capacity(second).reserved == 0
+
+
+def test_replica_that_does_not_lead_refuses_where_the_pool_does_and_nothing_is_free():
+    office = Office(may_hold=False)
+    office.add_pool("whole", reservation={"whenExhausted": "Reject"})
+    office.add_node("n1", cards=1)
+    pod = a_pod_object(1)
+    assert office.ask(mutate_pod, pod).allowed
+    office.books.index.discard_node("n1")  # type: ignore[arg-type]  # a node's name
+
+    reply = office.ask(mutate_pod, pod)
+
+    assert reply.answer.reason is RefusalReason.INSUFFICIENT_CAPACITY
+
+
+def test_replica_that_is_not_synced_admits_nothing(second):
+    second.is_ready, second.may_hold = False, False
+    reply = second.ask(mutate_pod, a_pod_object(1))
+    assert reply.answer.reason is RefusalReason.NOT_READY

@@ -1,0 +1,97 @@
+"""Alert rules ask for metrics and labels that exist, and stand on the page as they are."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Counter, Gauge, Histogram
+
+from manifests.alerts import ALERTS, Alert, build_alert_rules
+from pool.reservation import End, ReservationPhase
+from telemetry import metrics
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+
+METRICS = {
+    metric._name: metric
+    for metric in vars(metrics).values()
+    if isinstance(metric, Counter | Gauge | Histogram)
+}
+VALUES = {
+    "phase": {phase.value for phase in ReservationPhase},
+    "end": {end.value for end in End},
+    "verb": {"filter", "prioritize", "preempt", "bind"},
+    "outcome": {"failed"},
+}
+"""Values that expressions may compare with; `failed` is one of each histogram and of reconciles."""
+
+NAME = re.compile(r"\bgpu(?:pool)?_[a-z_]+")
+SELECTED = re.compile(r"\b(gpu(?:pool)?_[a-z_]+)\{([^}]*)\}")
+MATCHER = re.compile(r'^(\w+)="(\w+)"$')
+GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
+ROW = re.compile(
+    r"^\| `(GPU\w+)` \| (\w+) \| `([^`]+)` for (\w+) \| (.+) \| (.+) \|$", re.MULTILINE
+)
+
+
+def metric_of(sample: str) -> Counter | Gauge | Histogram:
+    """The metric that exports a sample of this name, by the form that its kind gives it."""
+    for name, metric in METRICS.items():
+        suffixes = {Counter: ("_total",), Gauge: ("",), Histogram: ("_bucket", "_count", "_sum")}
+        if sample in {name + suffix for suffix in suffixes[type(metric)]}:
+            return metric
+    raise AssertionError(f"no metric exports {sample}")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_expression_asks_only_for_what_is_exported(alert: Alert) -> None:
+    asked = [metric_of(sample) for sample in NAME.findall(alert.expression)]
+    assert asked
+    for sample, matchers in SELECTED.findall(alert.expression):
+        for matcher in matchers.split(","):
+            found = MATCHER.match(matcher)
+            assert found is not None
+            assert found[1] in metric_of(sample)._labelnames
+            assert found[2] in VALUES[found[1]]
+    labels = {label for metric in asked for label in metric._labelnames} | {"le"}
+    for grouped in GROUPED.findall(alert.expression):
+        assert set(grouped.split(", ")) <= labels
+    for label in re.findall(r"\$labels\.(\w+)", alert.summary):
+        assert label in labels
+
+
+def test_a_metric_that_is_gone_would_be_missed() -> None:
+    with pytest.raises(AssertionError, match="gpu_leading_total"):
+        metric_of("gpu_leading_total")
+
+
+def test_names_are_unique() -> None:
+    assert len({alert.name for alert in ALERTS}) == len(ALERTS) > 15
+
+
+def test_the_page_has_every_alert_as_it_is_and_no_other() -> None:
+    rows = {
+        name: (severity, expression, lasts)
+        for name, severity, expression, lasts, *_ in ROW.findall(PAGE.read_text())
+    }
+    assert rows == {
+        alert.name: (alert.severity.value, alert.expression, alert.lasts) for alert in ALERTS
+    }
+
+
+def test_the_page_names_every_metric() -> None:
+    text = re.sub(
+        r"`(\w*)\{([\w,]+)\}(?:\{[\w,]*\})?",
+        lambda found: " ".join(found[1] + part for part in found[2].split(",")) + " " + found[0],
+        PAGE.read_text(),
+    )
+    missing = [name for name in METRICS if name not in text]
+    assert missing == []
+
+
+def test_the_rules_are_a_prometheus_rule() -> None:
+    rule = build_alert_rules("somewhere")
+    assert (rule["apiVersion"], rule["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    (group,) = rule["spec"]["groups"]
+    assert [one["alert"] for one in group["rules"]] == [alert.name for alert in ALERTS]
+    assert all(one["labels"]["severity"] in {"critical", "warning"} for one in group["rules"])

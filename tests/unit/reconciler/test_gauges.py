@@ -1,0 +1,110 @@
+"""Gauges say what the books say, by pool, and are gone with the pool or the leadership."""
+
+import datetime as dt
+from collections.abc import Iterator
+
+import pytest
+
+from api.gpupool import GPUPool, GPUPoolSpec, PoolCapacity, PoolResource
+from api.meta import ObjectMeta
+from api.names import PoolName
+from pool.books import Books
+from pool.catalog import Catalog
+from reconciler.gauges import forget_all, forget_pool, show_capacity, show_sums
+from telemetry.metrics import REGISTRY
+from tests.support.books import a_bound_pod, cards, commit_to, some_books, take_hold
+from tests.support.builders import EPOCH, a_demand, a_pod_facts, at
+
+WHOLE = PoolName("whole")
+PHASES = {"held": 1, "tied": 0, "confirmed": 0, "committed": 1, "doubtful": 0, "bound": 0}
+
+
+@pytest.fixture(autouse=True)
+def clean() -> Iterator[None]:
+    yield
+    forget_all()
+
+
+def a_catalog(*names: str) -> Catalog:
+    catalog = Catalog()
+    for name in names:
+        catalog.pools[PoolName(name)] = GPUPool(metadata=ObjectMeta(name=name))
+    return catalog
+
+
+def show(books: Books, seconds: float = 60, catalog: Catalog | None = None) -> None:
+    show_sums(books, catalog or a_catalog("whole"), at(seconds))
+
+
+def gauge(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, labels)
+
+
+def test_reservations_are_counted_by_phase() -> None:
+    books = some_books(devices=cards(3))
+    take_hold(books, a_demand(1))
+    pod = a_pod_facts("p")
+    books.observe_pod(pod, at(0))
+    commit_to(books, pod)
+    show(books)
+    assert {phase: gauge("gpu_reservations", phase=phase) for phase in PHASES} == PHASES
+
+
+def created(seconds: int) -> str:
+    return (EPOCH + dt.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def test_waiting_pods_are_counted_and_the_oldest_is_timed() -> None:
+    books = some_books()
+    for name, seconds in (("a", 30), ("b", 10)):
+        books.observe_pod(a_pod_facts(name, created=created(seconds)), at(30))
+    show(books)
+    assert gauge("gpu_pods_waiting", pool="whole") == 2
+    assert gauge("gpu_pods_longest_wait_seconds", pool="whole") == 50
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01T00:00:00", created(3600)])
+def test_a_pod_whose_age_cannot_be_told_has_waited_for_no_time(text: str) -> None:
+    books = some_books()
+    books.observe_pod(a_pod_facts(created=text), at(0))
+    show(books)
+    assert gauge("gpu_pods_waiting", pool="whole") == 1
+    assert gauge("gpu_pods_longest_wait_seconds", pool="whole") == 0
+
+
+def test_pods_wait_for_the_pool_that_serves_their_resource() -> None:
+    books = some_books()
+    books.observe_pod(a_pod_facts(), at(0))
+    catalog = a_catalog("whole")
+    resource = PoolResource(name="gpu.deckhouse.io/whole")
+    other = GPUPool(metadata=ObjectMeta(name="zz"), spec=GPUPoolSpec(resource=resource))
+    catalog.pools[PoolName("zz")] = other
+    show(books, catalog=catalog)
+    assert gauge("gpu_pods_waiting", pool="whole") == 1
+    assert gauge("gpu_pods_waiting", pool="zz") == 0
+
+
+def test_what_was_bound_around_us_is_counted() -> None:
+    books = some_books(devices=cards(2))
+    for name, units in (("a", ["GPU-n1-0"]), ("b", ["GPU-n1-0"]), ("c", [])):
+        books.observe_pod(a_bound_pod(name, *units), at(0))
+    show(books)
+    assert (gauge("gpu_units_held_twice"), gauge("gpu_pods_unaccounted")) == (1, 1)
+
+
+def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
+    show(some_books())
+    show_capacity(WHOLE, PoolCapacity())
+    forget_pool(WHOLE)
+    samples = [sample for family in REGISTRY.collect() for sample in family.samples]
+    assert [sample.name for sample in samples if sample.labels.get("pool") == "whole"] == []
+
+
+def test_who_does_not_lead_shows_nothing() -> None:
+    books = some_books(devices=cards(1))
+    books.observe_pod(a_bound_pod("c"), at(0))
+    show(books)
+    forget_all()
+    assert gauge("gpu_pods_unaccounted") == 0
+    assert gauge("gpu_pods_waiting", pool="whole") is None
+    assert gauge("gpu_reservations", phase="held") is None

@@ -1,0 +1,100 @@
+"""Taking over full lists in steps: the same end as in one go, and a little at a time."""
+
+from typing import Any
+
+import pytest
+
+from kube.watching import SteppingSink
+from pool.catalog import Catalog
+from pool.index import DeviceIndex
+from reconciler.devices import DeviceFeed
+from reconciler.gauges import DEVICES_A_STEP, showing_sums
+from reconciler.nodes import NodeFeed
+from reconciler.pods import PodFeed
+from reconciler.stepping import STEP, steps
+from telemetry.metrics import REGISTRY
+from tests.support.books import a_bound_pod, some_books
+from tests.support.builders import a_device, a_node, a_pod_facts, at
+from tests.unit.reconciler.test_inventory_feeds import a_card
+
+
+@pytest.mark.parametrize(
+    ("count", "expected_sizes"),
+    [
+        pytest.param(0, [], id="nothing"),
+        pytest.param(3, [3], id="less than a step"),
+        pytest.param(10, [5, 5], id="whole steps"),
+        pytest.param(11, [5, 5, 1], id="a rest"),
+    ],
+)
+def test_steps_are_all_items_in_order(count: int, expected_sizes: list[int]) -> None:
+    items = list(range(count))
+    taken = list(steps(items, 5))
+    assert [len(one) for one in taken] == expected_sizes
+    assert [item for one in taken for item in one] == items
+
+
+def most_in_a_step(index: DeviceIndex, replacing: Any) -> int:
+    """Take the list over; return how many changes the largest step made."""
+    most, before = 0, index.generation
+    for _ in replacing:
+        most = max(most, index.generation - before)
+        before = index.generation
+    return most
+
+
+def test_devices_are_taken_over_a_step_at_a_time() -> None:
+    index = DeviceIndex()
+    feed = DeviceFeed(index)
+    feed.replace_all([a_card(f"n1-{number}") for number in range(STEP * 3)])
+    assert isinstance(feed, SteppingSink)
+    listed = [a_card(f"n2-{number}") for number in range(STEP * 3)]
+    assert most_in_a_step(index, feed.replacing(listed)) <= STEP
+    assert {entry.facts.name for entry in index.devices()} == {one.facts.name for one in listed}
+    assert feed.reported.keys() == {one.facts.name for one in listed}
+
+
+def test_nodes_are_taken_over_a_step_at_a_time() -> None:
+    index = DeviceIndex()
+    feed = NodeFeed(index)
+    feed.replace_all([a_node(f"n{number}") for number in range(STEP * 2)])
+    assert isinstance(feed, SteppingSink)
+    listed = [a_node(f"m{number}") for number in range(STEP * 2)]
+    assert most_in_a_step(index, feed.replacing(listed)) <= STEP
+    assert all(index.node(one.name) is not None for one in listed)
+    assert index.node(a_node("n0").name) is None
+
+
+def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_name() -> None:
+    index = DeviceIndex()
+    feed = DeviceFeed(index)
+    stepping = feed.replacing([a_card("n1-0")])
+    next(stepping)
+    feed.upsert(a_card("n1-1"))
+    assert list(stepping) == []
+    assert {entry.facts.name for entry in index.devices()} == {"n1-0", "n1-1"}
+
+
+def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
+    cards = [a_device(f"n1-{number}") for number in range(2)]
+    books = some_books(devices=cards)
+    feed = PodFeed(books, lambda: at(0))
+    feed.replace_all([a_bound_pod("gone", "GPU-n1-0")])
+    assert isinstance(feed, SteppingSink)
+    pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]
+    stepping = feed.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
+    next(stepping)
+    assert [pod.name for pod in books.pods()] == []
+    next(stepping)
+    assert books.pods()
+    assert "bound" in {pod.name for pod in books.pods()}
+    assert len(list(books.pods())) == STEP
+    assert list(stepping) == [None]
+    assert len(list(books.pods())) == STEP + 1
+
+
+def test_sums_over_many_devices_are_taken_in_steps_and_are_right() -> None:
+    count = DEVICES_A_STEP + 1
+    books = some_books(devices=[a_device(f"n1-{number}", pool=None) for number in range(count)])
+    assert len(list(showing_sums(books, Catalog(), at(0)))) == 2
+    assert REGISTRY.get_sample_value("gpu_device_unassigned_total") == count
