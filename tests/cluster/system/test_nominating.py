@@ -9,6 +9,8 @@ from tests.cluster.system.installation import SERVER_USER
 from tests.cluster.system.objects import a_pod, all_bound, check_devices, hold_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tests.cluster.environment.client import ApiClient, JsonObject
 
 HEAD = 32
@@ -28,15 +30,21 @@ async def queue(make_pool, system, api, namespace):
     for number in range(COUNT):
         pod = a_pod(f"p-{number:02d}", pool)
         await api.create(pods.collection(namespace), pod)
-    return await pods.wait_for_pods(
-        api, namespace, lambda found: len(nominated(found)) >= BEHIND, within=20
-    )
+    return await wait_for_nominations(api, namespace, BEHIND)
 
 
-def nominated(found: "dict[str, JsonObject]") -> "dict[str, str]":
+def nominated(found: "Mapping[str, JsonObject]") -> "dict[str, str]":
     """Return pod -> the node that it is nominated to."""
     given = {name: pod.get("status", {}).get("nominatedNodeName") for name, pod in found.items()}
     return {name: node for name, node in given.items() if node}
+
+
+async def wait_for_nominations(
+    api: "ApiClient", namespace: str, count: int
+) -> "dict[str, JsonObject]":
+    return await pods.wait_for_pods(
+        api, namespace, lambda found: len(nominated(found)) == count, within=20
+    )
 
 
 async def bound_pods(api: "ApiClient", namespace: str) -> "dict[str, JsonObject]":
@@ -85,8 +93,6 @@ async def test_a_nomination_is_one_write_and_pods_that_are_not_nominated_cost_no
     for count in (COUNT, COUNT + 1):
         for number in range(COUNT if count > COUNT else 0, count):
             await api.create(pods.collection(namespace), a_pod(f"p-{number:02d}", pool))
-        await pods.wait_for_pods(
-            api, namespace, lambda found, want=count - HEAD: len(nominated(found)) == want
-        )
+        await wait_for_nominations(api, namespace, count - HEAD)
     writes = await audit.writes(mark, user=SERVER_USER, resource="pods/status")
     assert [(write.verb, write.status) for write in writes] == [("patch", 200)] * (BEHIND + 1)
