@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.calls import beside, calls
+from tests.bench.calls import beside, calls, calls_of_new_lists
 from tests.bench.processes import make_certificates, options_of, served
 from tests.bench.report import Aim, Result, at_most, rss_mib
 from tests.bench.wire import connect, request_bytes
@@ -32,7 +32,11 @@ async def measure(sizes: "Sizes") -> list[Result]:
             for candidates in sizes.candidates:
                 count = max(1, sizes.pairs_of_calls * 1_000 // max(1_000, candidates * 2))
                 results += [
-                    await _case(call, ours, echo, count) for call in calls(nodes, candidates)
+                    await _case(call, ours, echo, count)
+                    for call in (
+                        *calls(nodes, candidates),
+                        *calls_of_new_lists(nodes, candidates),
+                    )
                 ]
             results.append(
                 Result(
@@ -47,12 +51,12 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 
 async def _case(call: "Call", ours: "Connection", echo: "Connection", count: int) -> Result:
-    answer = await ours.send(call.request)
+    answer = await ours.send(call.requests[0])
     call.check(answer)
-    body = call.request.partition(b"\r\n\r\n")[2]
-    echoed = request_bytes(f"/echo/{len(answer)}", body)
-    assert len(await echo.send(echoed)) == len(answer)
-    times = await beside((ours, call.request), (echo, echoed), count)
+    bodies = (request.partition(b"\r\n\r\n")[2] for request in call.requests)
+    echoed = [request_bytes(f"/echo/{len(answer)}", body) for body in bodies]
+    assert len(await echo.send(echoed[0])) == len(answer)
+    times = await beside((ours, call.requests), (echo, echoed), count)
     return Result(
         subject="extender",
         case=call.title,

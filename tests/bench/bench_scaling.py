@@ -43,9 +43,9 @@ async def _pair(
     ):
         small, large = await connect(small_port, context), await connect(large_port, context)
         for call in calls(shared, pair.candidates)[:2]:
-            call.check(await small.send(call.request))
-            call.check(await large.send(call.request))
-            times = await beside((large, call.request), (small, call.request), count)
+            call.check(await small.send(call.requests[0]))
+            call.check(await large.send(call.requests[0]))
+            times = await beside((large, call.requests), (small, call.requests), count)
             results.append(
                 Result(
                     subject="scaling",

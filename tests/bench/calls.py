@@ -11,18 +11,22 @@ from tests.bench.report import in_ms
 from tests.bench.wire import request_bytes, time_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.bench.wire import Connection
 
 
 @dataclass(frozen=True)
 class Call:
-    """A request, and what asserts that its answer is right."""
+    """Requests that are sent in turn, and what asserts that the answer to the first is right."""
 
     title: str
-    request: bytes
+    requests: tuple[bytes, ...]
     check: "Callable[[bytes], None]"
+
+
+NEW_LISTS = 24
+"""More lists than any server would remember."""
 
 
 def calls(nodes: list[str], candidates: int) -> list[Call]:
@@ -31,20 +35,56 @@ def calls(nodes: list[str], candidates: int) -> list[Call]:
     fitting, too_large = arguments(asked, 1), arguments(asked, world.CARDS + 1)
     size = f"{candidates:,} candidates"
     return [
-        Call(f"filter, {size}", _to("filter", fitting), lambda got: _some_fit(got, asked)),
-        Call(f"prioritize, {size}", _to("prioritize", fitting), lambda got: _scores(got, asked)),
+        Call(f"filter, {size}", (_to("filter", fitting),), lambda got: _some_fit(got, asked)),
+        Call(f"prioritize, {size}", (_to("prioritize", fitting),), lambda got: _scores(got, asked)),
         Call(
             f"filter, none fits, {size}",
-            _to("filter", too_large),
+            (_to("filter", too_large),),
             lambda got: _none_fits(got, asked),
         ),
     ]
 
 
-def arguments(names: list[str], units: int) -> bytes:
+def calls_of_new_lists(nodes: list[str], candidates: int) -> list[Call]:
+    """Return the same where each request is of another pod and names other nodes in random order.
+
+    Nobody's real scheduler is as forgetful: it walks its nodes in one order. This is the price of a
+    list that has to be read.
+    """
+    rng = random.Random(world.SEED)
+    lists = [rng.sample(nodes, candidates) for _ in range(NEW_LISTS)]
+    size = f"{candidates:,} candidates"
+    fitting = [arguments(names, 1, f"pod-{number}") for number, names in enumerate(lists)]
+    too_large = [
+        arguments(names, world.CARDS + 1, f"large-{number}") for number, names in enumerate(lists)
+    ]
+
+    def sent(verb: str, bodies: list[bytes]) -> tuple[bytes, ...]:
+        return tuple(_to(verb, body) for body in bodies)
+
+    return [
+        Call(
+            f"filter, a new list each time, {size}",
+            sent("filter", fitting),
+            lambda got: _some_fit(got, lists[0]),
+        ),
+        Call(
+            f"prioritize, a new list each time, {size}",
+            sent("prioritize", fitting),
+            lambda got: _scores(got, lists[0]),
+        ),
+        Call(
+            f"filter, none fits, a new list each time, {size}",
+            sent("filter", too_large),
+            lambda got: _none_fits(got, lists[0]),
+        ),
+    ]
+
+
+def arguments(names: list[str], units: int, uid: str = "asking") -> bytes:
     """Return ExtenderArgs as kube-scheduler sends them."""
-    pod = world.a_pod("asking", world.WHOLE, units)
-    pod["metadata"]["uid"] = "asking"
+    pod = world.a_pod(uid, world.WHOLE, units)
+    pod["metadata"]["uid"] = uid
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
 
 
@@ -66,9 +106,11 @@ class Times:
 
 
 async def beside(
-    ours: "tuple[Connection, bytes]", base: "tuple[Connection, bytes]", count: int
+    ours: "tuple[Connection, Sequence[bytes]]",
+    base: "tuple[Connection, Sequence[bytes]]",
+    count: int,
 ) -> Times:
-    """Send both requests in turn so many times, after some that do not count."""
+    """Send both their requests in turn so many times, after some that do not count."""
     await time_pairs(ours, base, max(2, count // 10))
     times, base_times = await time_pairs(ours, base, count)
     p50, p99 = in_ms(times)

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 Visit = Generator[bytes, bytes, None]
 """Requests on one connection, one after the other: each is yielded, and its answer's body sent back."""
@@ -83,12 +83,18 @@ async def connect(port: int, context: ssl.SSLContext) -> Connection:
 
 
 async def time_pairs(
-    first: tuple[Connection, bytes], second: tuple[Connection, bytes], count: int
+    first: "tuple[Connection, Sequence[bytes]]",
+    second: "tuple[Connection, Sequence[bytes]]",
+    count: int,
 ) -> tuple[list[float], list[float]]:
-    """Time two requests in turn, A B A B, so that the machine's moods hit both."""
+    """Time two servers in turn, A B A B, so that the machine's moods hit both.
+
+    The requests of each are sent one after the other, and again from the first.
+    """
     samples: tuple[list[float], list[float]] = ([], [])
-    for _ in range(count):
-        for (connection, request), taken in zip((first, second), samples, strict=True):
+    for number in range(count):
+        for (connection, requests), taken in zip((first, second), samples, strict=True):
+            request = requests[number % len(requests)]
             started = time.perf_counter()
             await connection.send(request)
             taken.append(time.perf_counter() - started)
