@@ -7,7 +7,7 @@ transition replaces the reservation by a new value. A call that contradicts the 
 
 import heapq
 from dataclasses import replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from pool.errors import InvariantViolated
 from pool.reservation import End, Ended, Reservation, ReservationPhase
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from api.names import PodUid, ReservationId
+
+_FEW_DEADLINES: Final = 4096
+"""Stale entries that are not worth a sweep; beyond them, four for each live reservation."""
 
 
 @final
@@ -129,6 +132,15 @@ class ReservationLedger:
         self._by_id[reservation.id] = reservation
         if reservation.phase.is_hold:
             heapq.heappush(self._deadlines, (_deadline_of(reservation)[0], reservation.id))
+            if len(self._deadlines) > _FEW_DEADLINES + 4 * len(self._by_id):
+                self._drop_stale_deadlines()
+
+    def _drop_stale_deadlines(self) -> None:
+        """Keep one entry for each hold; most holds end long before their deadline comes up."""
+        self._deadlines = [
+            (_deadline_of(one)[0], one.id) for one in self._by_id.values() if one.phase.is_hold
+        ]
+        heapq.heapify(self._deadlines)
 
 
 def _deadline_of(reservation: Reservation) -> tuple[float, End]:
