@@ -42,8 +42,8 @@ DEVICES_ANNOTATION: Final = f"{GROUP}/devices"
 WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
 """On waiting pods: touched to make kube-scheduler try again when units came free unseen."""
 LEADER_ANNOTATION: Final = f"{GROUP}/leader"
-"""On bound pods: `<holder>/<transitions>` of our Lease, as the replica that bound the pod knew it.
-A ValidatingAdmissionPolicy refuses bindings of a replica that the Lease no longer names."""
+"""On bound pods: `<holder>/<number>` of the GPUControlPlaneTerm under which the pod was bound.
+A ValidatingAdmissionPolicy refuses bindings of any other than the present term."""
 ENGINE_ANNOTATIONS: Final = (
     RESERVATION_ANNOTATION,
     DEVICES_ANNOTATION,

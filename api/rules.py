@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, Literal
 
 from api.core import Taint
+from api.gpucontrolplaneterm import GPUControlPlaneTermSpec
 from api.gpudevice import Link, MIGInstance
 from api.gpunodeinventory import ContainerDevices, GPUNodeInventoryStatus, PoolDevices
 from api.gpupool import (
@@ -121,6 +122,15 @@ _ALLOCATION_RULES: Final = (
 )
 
 RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
+    GPUControlPlaneTermSpec: (
+        Rule(
+            expression="self.number > oldSelf.number"
+            " || (self.number == oldSelf.number && self.holder == oldSelf.holder)",
+            message="number only goes up, and another holder needs a higher one:"
+            " bindings of a term that is over must stay refused",
+            field="number",
+        ),
+    ),
     GPUPool: _POOL_RULES,
     GPUPoolSpec: (
         Rule(

@@ -28,21 +28,22 @@ class UnsupportedShapeError(TypeError):
 
 
 def crd_schema(kind: "type[Model]") -> Schema:
-    """Return the `openAPIV3Schema` of a kind, whose model has `metadata`, `spec` and `status`.
+    """Return the `openAPIV3Schema` of a kind, whose model has `metadata`, `spec` and perhaps `status`.
 
     The models leave defaults out when they are written; the schema puts the same defaults in again,
     so that an operator sees what holds. A `status` that nobody wrote stays absent.
     """
     schema = _struct(kind)
     properties = schema["properties"]
-    properties["status"].pop("default", None)
     schema["properties"] = {
         "apiVersion": {"type": "string"},
         "kind": {"type": "string"},
         "metadata": {"type": "object"},
         "spec": properties["spec"],
-        "status": properties["status"],
     }
+    if "status" in properties:
+        properties["status"].pop("default", None)
+        schema["properties"]["status"] = properties["status"]
     return schema
 
 

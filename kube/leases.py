@@ -167,6 +167,7 @@ class LeaderElection:
         self._leads_until = -math.inf
         self.term: Term | None = None
         """The latest that we began; over where `is_leading` says so."""
+        self._announced: Term | None = None
         self._record: Lease | None = None
         self._seen_at = -math.inf
         """When the record came to be as it is, or was first missed; by our clock."""
@@ -371,17 +372,18 @@ class LeaderElection:
 
     def _announce(self, on_started: "Callable[[], None]", on_stopped: "Callable[[], None]") -> None:
         leads = self.is_leading()
-        if leads == self.leading.is_set():
-            return
-        LEADING.set(leads)
-        if leads:
-            self._log.info("started leading")
-            self.leading.set()
-            on_started()
-        else:
+        # Another term is another time of leading, though nobody looked in between.
+        if self.leading.is_set() and not (leads and self.term is self._announced):
             self._log.info("stopped leading")
             self.leading.clear()
+            LEADING.set(0)
             on_stopped()
+        if leads and not self.leading.is_set():
+            self._announced = self.term
+            self._log.info("started leading")
+            self.leading.set()
+            LEADING.set(1)
+            on_started()
 
 
 def _version(record: Lease | None) -> str | None:

@@ -91,6 +91,7 @@ VALIDATING_ADMISSION_POLICIES: Final = _registration(
 VALIDATING_ADMISSION_POLICY_BINDINGS: Final = _registration(
     "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"
 )
+GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneTerm")
 GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
 GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")
 GPU_POOLS: Final = _ours("gpupools", "GPUPool")

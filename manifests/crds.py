@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from api.gpucontrolplaneterm import GPUControlPlaneTerm
 from api.gpudevice import GPUDevice
 from api.gpunodeinventory import GPUNodeInventory
 from api.gpupool import GPUPool
@@ -40,12 +41,14 @@ class _Kind:
 
     def build(self) -> dict[str, Any]:
         kind = self.model.__name__
+        schema = crd_schema(self.model)
+        has_status = "status" in schema["properties"]
         version: dict[str, Any] = {
             "name": VERSION,
             "served": True,
             "storage": True,
-            "schema": {"openAPIV3Schema": crd_schema(self.model)},
-            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": schema},
+            **({"subresources": {"status": {}}} if has_status else {}),
             "additionalPrinterColumns": [column.build() for column in (*self.columns, _AGE)],
         }
         if self.selectable:
@@ -122,6 +125,11 @@ _INVENTORY_COLUMNS: Final = (
     _Column(name="Heartbeat", path=".status.lastHeartbeat", type="date", is_wide=True),
 )
 
+_TERM_COLUMNS: Final = (
+    _Column(name="Holder", path=".spec.holder"),
+    _Column(name="Number", path=".spec.number", type="integer", description="Of take-overs."),
+)
+
 _KINDS: Final = (
     _Kind(
         model=GPUPool,
@@ -142,6 +150,12 @@ _KINDS: Final = (
         plural="gpunodeinventories",
         short_name="gni",
         columns=_INVENTORY_COLUMNS,
+    ),
+    _Kind(
+        model=GPUControlPlaneTerm,
+        plural="gpucontrolplaneterms",
+        short_name="gterm",
+        columns=_TERM_COLUMNS,
     ),
 )
 

@@ -3,7 +3,11 @@
 A replica asks its clock whether it leads, and then sends a Binding. Between the two it may be stopped
 for any time: by SIGSTOP, by a hypervisor, by a network that keeps the bytes back. When the Binding
 arrives, another replica may have given the same card away. So every Binding with devices says under
-which term of the Lease it was decided, and the API server compares that with the Lease as it knows it.
+which term it was decided, and the API server compares that with our GPUControlPlaneTerm as it knows it.
+
+Why not with the Lease itself: its API server keeps the last Lease for ever once a policy that refers to
+Leases was deleted and applied again (measured on 1.36), and no Binding would pass until that API server
+is restarted. Objects of a CustomResourceDefinition are followed anew.
 
 What is not fenced: a Binding without the annotation, as a server without leader election sends it.
 Nobody but the server may write devices into a Binding at all (`manifests.policy`).
@@ -12,22 +16,21 @@ Which time this leaves open, and how it is bridged: docs/design/0004-high-availa
 
 from typing import Any, Final
 
-from api.names import LEADER_ANNOTATION
+from api.gpucontrolplaneterm import GPUControlPlaneTerm
+from api.names import API_VERSION, LEADER_ANNOTATION
 from manifests import constants
 
 _LEADER: Final = f"object.metadata.annotations['{LEADER_ANNOTATION}']"
-_HOLDER: Final = "params.spec.?holderIdentity.orValue('') + '/' + string(params.spec.?leaseTransitions.orValue(0))"
+_HOLDER: Final = "params.spec.holder + '/' + string(params.spec.number)"
 
 
-def leadership_token(holder: str, transitions: int) -> str:
-    """Return what the annotation says for a term; the policy puts the same together from the Lease."""
-    return f"{holder}/{transitions}"
+def leadership_token(holder: str, number: int) -> str:
+    """Return what the annotation says for a term; the policy puts the same together from the object."""
+    return f"{holder}/{number}"
 
 
-def build_fencing_policy(
-    *, namespace: str = constants.DEFAULT_NAMESPACE, lease: str = constants.LEASE_NAME
-) -> list[dict[str, Any]]:
-    """Return the policy and its binding to our Lease. Without that Lease nothing fenced may pass."""
+def build_fencing_policy(*, term: str = constants.LEASE_NAME) -> list[dict[str, Any]]:
+    """Return the policy and its binding to our term. Without that object nothing fenced may pass."""
     metadata = {"name": constants.FENCING_POLICY, "labels": dict(constants.LABELS)}
     policy = {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -35,7 +38,7 @@ def build_fencing_policy(
         "metadata": metadata,
         "spec": {
             "failurePolicy": "Fail",
-            "paramKind": {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"},
+            "paramKind": {"apiVersion": API_VERSION, "kind": GPUControlPlaneTerm.__name__},
             "matchConstraints": {
                 "matchPolicy": "Equivalent",
                 "resourceRules": [
@@ -72,11 +75,7 @@ def build_fencing_policy(
         "metadata": metadata,
         "spec": {
             "policyName": constants.FENCING_POLICY,
-            "paramRef": {
-                "name": lease,
-                "namespace": namespace,
-                "parameterNotFoundAction": "Deny",
-            },
+            "paramRef": {"name": term, "parameterNotFoundAction": "Deny"},
             "validationActions": ["Deny"],
         },
     }

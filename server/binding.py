@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.annotations import decode_devices
 from api.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName
-from kube.errors import Conflict, KubeError, NotFound
+from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.rbac import Rule
 from scheduler.ports import (
@@ -20,6 +20,8 @@ from scheduler.ports import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kube.client import KubeClient
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
 
@@ -37,9 +39,17 @@ class KubeBinder:
     The API server merges the Binding's annotations into the pod in the same write as `nodeName`.
     """
 
-    def __init__(self, client: "KubeClient", timeout_s: float) -> None:
+    def __init__(
+        self,
+        client: "KubeClient",
+        timeout_s: float,
+        *,
+        on_forbidden: "Callable[[], None]" = lambda: None,
+    ) -> None:
+        """Take the client; `on_forbidden` is called when a policy may have refused a Binding."""
         self._client = client
         self._timeout_s = timeout_s
+        self._on_forbidden = on_forbidden
 
     async def bind(self, binding: "PodBinding") -> "BindOutcome":
         """Send one Binding. A refusal is definite; whatever leaves open what happened is Unknown."""
@@ -66,6 +76,9 @@ class KubeBinder:
         except TimeoutError:
             return Unknown(f"no answer within {self._timeout_s:g} s")
         except KubeError as error:
+            # The fence answers 403 to another term, and 422 where there is none.
+            if isinstance(error, Forbidden | Invalid):
+                self._on_forbidden()
             if error.is_definite:
                 return Refused(str(error), is_conflict=isinstance(error, Conflict))
             return Unknown(str(error))

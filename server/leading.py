@@ -1,13 +1,18 @@
 """Leading: from the Lease to the right to decide, and back.
 
-Holding the Lease is not enough. What an earlier leader wrote last may be unknown here, because the
-watch is behind, or because it was on its way when the Lease changed hands. So
+Holding the Lease is not enough. The API server must refuse what an earlier leader has not sent yet,
+and what it wrote last may be unknown here, because the watch is behind, or because it was on its way
+when the Lease changed hands. So
 
-    Lease taken → wait, unless it was released → read the pods that are bound → decide
+    Lease taken → term written → wait, unless the Lease was released → read the pods that are bound
+    → decide
 
 and what the wait is worth, and the fence that makes it worth anything, is in
 docs/design/0004-high-availability.md. Who finds its own record again after a renewal that failed
 is in the same term and goes on at once.
+
+Somebody may delete the term or write another one. Bindings are refused then, which makes us look; a
+term that is not ours is taken over anew, since whose bindings passed meanwhile is not known.
 """
 
 import asyncio
@@ -17,7 +22,6 @@ import structlog
 
 from kube.backoff import Backoff
 from kube.errors import KubeError, cut
-from manifests.fencing import leadership_token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 CATCH_UP_BACKOFF_S: Final = 0.1
+CATCH_UP_BACKOFF_CAP_S: Final = 5.0
+"""The kind may be missing until an operator applies it; nothing is bound until then."""
+LOOK_PAUSE_S: Final = 0.5
+"""Between two looks at the term: bindings are also refused for reasons that are not its."""
 
 
 class Election(Protocol):
@@ -38,18 +46,45 @@ class Election(Protocol):
         """Say whether we hold the Lease at this very moment."""
 
 
+class TermFence(Protocol):
+    """What is asked of a `server.fencing.Fence`."""
+
+    @property
+    def token(self) -> str:
+        """Return what a Binding says of our term."""
+
+    def end(self) -> None:
+        """Let the next term be another one."""
+
+    async def begin(self, leads: "Callable[[], bool]") -> None:
+        """Write our term, or raise."""
+
+    async def holds(self) -> bool:
+        """Say whether our term is the one at the API server."""
+
+
 @final
 class Leading:
     """Whether this replica decides for the cluster, and under which term."""
 
     def __init__(
-        self, election: Election, catch_up: "Callable[[], Awaitable[None]]", *, settle_s: float
+        self,
+        election: Election,
+        fence: TermFence,
+        catch_up: "Callable[[], Awaitable[None]]",
+        *,
+        settle_s: float,
     ) -> None:
-        """Take the election, and what reads all that earlier leaders have bound."""
+        """Take the election, the fence, and what reads all that earlier leaders have bound."""
         self._election = election
+        self._fence = fence
         self._catch_up = catch_up
         self._settle_s = settle_s
+        self._begun: Term | None = None
+        """The Lease's term for which the fence's was begun last."""
         self._taken_over: Term | None = None
+        self._was_overtaken = False
+        self._doubted = asyncio.Event()
         self._is_over = False
 
     def decides(self) -> bool:
@@ -62,18 +97,43 @@ class Leading:
             and self._election.is_leading()
         )
 
-    def token(self) -> str | None:
+    def token(self) -> str:
         """Return what a Binding says of our term."""
-        term = self._election.term
-        return None if term is None else leadership_token(term.holder, term.transitions)
+        return self._fence.token
 
     def stop(self) -> None:
         """Decide nothing any more; the Lease is still ours."""
         self._is_over = True
 
+    def doubt(self) -> None:
+        """Look whether the term is still ours: the API server refused a Binding."""
+        self._doubted.set()
+
+    async def until_overtaken(self) -> None:
+        """Return when a look, caused by `doubt`, found the term gone or another one; we decide no more."""
+        backoff = Backoff(base_s=CATCH_UP_BACKOFF_S, cap_s=CATCH_UP_BACKOFF_CAP_S)
+        while True:
+            await self._doubted.wait()
+            # Before the look: a Binding that is refused during it asks for another one.
+            self._doubted.clear()
+            try:
+                holds = await self._fence.holds()
+            except KubeError as error:
+                self._doubted.set()
+                await self._pause(backoff, "not known whether the term is ours", error)
+                continue
+            if not holds:
+                _log.warning("term overtaken: somebody deleted or changed it")
+                self._taken_over = None
+                self._begun = None
+                self._was_overtaken = True
+                return
+            backoff.succeed()
+            await asyncio.sleep(LOOK_PAUSE_S)
+
     async def take_over(self) -> None:
         """Return once this replica decides."""
-        backoff = Backoff(base_s=CATCH_UP_BACKOFF_S)
+        backoff = Backoff(base_s=CATCH_UP_BACKOFF_S, cap_s=CATCH_UP_BACKOFF_CAP_S)
         while not self.decides():
             await self._election.leading.wait()
             if self._is_over:
@@ -81,19 +141,33 @@ class Leading:
             try:
                 await self._take_over(self._election.term)
             except KubeError as error:
-                delay_s = backoff.fail()
-                _log.warning(
-                    "not known yet what is bound",
-                    cause=type(error).__name__,
-                    error=cut(str(error)),
-                    retry_in_s=round(delay_s, 2),
-                )
-                await asyncio.sleep(delay_s)
+                await self._pause(backoff, "not taken over yet", error)
+            else:
+                if not self._election.is_leading():
+                    # The event is cleared a little later than the clock says.
+                    await asyncio.sleep(CATCH_UP_BACKOFF_S)
 
     async def _take_over(self, term: "Term | None") -> None:
         if term is not None and term is not self._taken_over:
-            if not term.follows_release:
+            if term is not self._begun:
+                self._fence.end()
+                self._begun = term
+            await self._fence.begin(
+                lambda: self._election.term is term and self._election.is_leading()
+            )
+            if self._was_overtaken or not term.follows_release:
                 await asyncio.sleep(self._settle_s)
             await self._catch_up()
+            self._was_overtaken = False
         # Whoever leads under another term by now has all of this before it.
         self._taken_over = term
+
+    async def _pause(self, backoff: Backoff, event: str, error: KubeError) -> None:
+        delay_s = backoff.fail()
+        _log.warning(
+            event,
+            cause=type(error).__name__,
+            error=cut(str(error)),
+            retry_in_s=round(delay_s, 2),
+        )
+        await asyncio.sleep(delay_s)

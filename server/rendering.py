@@ -70,7 +70,7 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
             return render(
                 [
                     *build_annotation_policy(users, excluded_namespaces=_excluded(namespace)),
-                    *build_fencing_policy(namespace=namespace, lease=lease),
+                    *build_fencing_policy(term=lease),
                 ]
             )
         case Target.SCHEDULER_CONFIG:

@@ -16,7 +16,7 @@ from reconciler import (
     pools,
     waking,
 )
-from server import announcing, binding, sealing
+from server import announcing, binding, fencing, sealing
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,6 +33,7 @@ EVERYWHERE: Final = (
     *waking.RBAC,
     *nominating.RBAC,
     *binding.RBAC,
+    *fencing.RBAC,
     *announcing.RBAC,
     *certificates.RBAC,
 )

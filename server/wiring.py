@@ -53,6 +53,7 @@ from server.binding import KubeBinder
 from server.catching_up import BoundPods
 from server.clock import SystemClock
 from server.collector import calm_collector
+from server.fencing import Fence
 from server.ids import ReservationIds
 from server.leading import Leading
 from server.listening import Port
@@ -84,7 +85,7 @@ _log = structlog.get_logger()
 
 
 class _LeaseLost(Exception):  # noqa: N818  # it is named for what happened
-    """Another replica may lead from now on."""
+    """Another replica may lead from now on, or our term is not the present one."""
 
 
 @final
@@ -110,7 +111,9 @@ class ControlPlane:
         new_id = ReservationIds()
         self.scheduling = SchedulingDesk(
             books=self.books,
-            binder=KubeBinder(client, settings.extender.bind_timeout_s),
+            binder=KubeBinder(
+                client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
+            ),
             new_id=new_id,
             now=clock.instant,
             is_ready=self.readiness.may_answer,
@@ -144,7 +147,12 @@ class ControlPlane:
             ),
             identity=identity,
         )
-        self.leading = Leading(self.election, self.bound_pods.read, settle_s=leadership.settle_s)
+        self.leading = Leading(
+            self.election,
+            Fence(client, leadership.lease, self.election.identity),
+            self.bound_pods.read,
+            settle_s=leadership.settle_s,
+        )
         self._lease_lost = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -198,7 +206,7 @@ class ControlPlane:
             try:
                 await self._act_while_leading()
             except* _LeaseLost:
-                if not self.readiness.is_draining:
+                if self._lease_lost.is_set() and not self.readiness.is_draining:
                     _log.warning("lease lost: standing by, another replica may lead")
             finally:
                 self.announcing.is_leading = False
@@ -212,6 +220,13 @@ class ControlPlane:
 
     def _leader(self) -> str | None:
         return self.leading.token() if self.settings.leadership.enabled else None
+
+    def _doubt_term(self) -> None:
+        self.leading.doubt()
+
+    async def _until_overtaken(self) -> NoReturn:
+        await self.leading.until_overtaken()
+        raise _LeaseLost
 
     async def _act_while_leading(self) -> None:
         index = self.books.index
@@ -248,6 +263,8 @@ class ControlPlane:
         async with asyncio.TaskGroup() as group:
             for name, work in works:
                 group.create_task(forever(name, work), name=name)
+            if self.settings.leadership.enabled:
+                group.create_task(self._until_overtaken(), name="leadership.term")
             await self._lease_lost.wait()
             raise _LeaseLost
 

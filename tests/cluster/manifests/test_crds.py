@@ -10,7 +10,9 @@ from tests.cluster.environment import client
 from tests.cluster.manifests.objects import a_pool
 
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
-RESERVED = "assignment, devices, enabled, gpu, ignore, leader, managed, node, pool, present, reservation"
+RESERVED = (
+    "assignment, devices, enabled, gpu, ignore, leader, managed, node, pool, present, reservation"
+)
 
 
 def test_every_manifest_is_accepted_strictly(installed):

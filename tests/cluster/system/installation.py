@@ -28,6 +28,7 @@ NAMESPACE = "gpu-control-plane"
 SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control-plane"
+TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
 OBSERVE_WITHIN_S = 3
 """Ours in these tests: several of them wait for it."""

@@ -128,7 +128,7 @@ async def test_leader_that_is_killed_is_followed_within_seconds(
 async def test_leader_that_ends_orderly_costs_no_pod_creation(
     replicas: Replicas, make_pool, api, namespace
 ):
-    pool = await make_pool(nodes=2, cards=8, slices=32)
+    pool = await make_pool(nodes=6, cards=8, slices=32)
     leader = replicas.leader
     created = 0
     is_over = asyncio.Event()

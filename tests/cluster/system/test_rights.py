@@ -102,6 +102,12 @@ async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path)
     assert "gated" in json.dumps(answer)
 
 
+async def overtake(api) -> None:
+    """Write another term, as nobody should; ours is written again after the next Binding."""
+    number = (await api.get(installation.TERM))["spec"]["number"] + 1
+    await api.patch(installation.TERM, {"spec": {"holder": "nobody", "number": number}})
+
+
 async def damage_certificates(api) -> None:
     await api.patch(installation.SECRET, {"data": {"tls.crt": ""}})
     for path in (CONFIGURATION, VALIDATION):
@@ -114,6 +120,7 @@ async def test_every_right_is_used(make_pool, system, api, namespace, audit, tmp
     await nominate(make_pool, api, namespace)
     await expire_and_wake(make_pool, api, namespace)
     await bind_what_is_gated(make_pool, system, api, namespace, folder=tmp_path)
+    await overtake(api)
     await system.scheduler.start()
     await pods.wait_for_pod(api, namespace, "late", within=60)
     await damage_certificates(api)

@@ -388,3 +388,20 @@ async def test_a_term_whose_beginning_was_not_answered_is_one_of_its_own() -> No
     assert second.election.term == Term(
         holder=second.election.identity, transitions=1, follows_release=False
     )
+
+
+async def test_lease_that_is_taken_anew_between_two_looks_begins_another_term(
+    leases: FakeLeases,
+) -> None:
+    """Somebody released it in our name: nobody saw us without it, and yet the term is another one."""
+    first, _ = two_candidates(leases)
+    async with running(first):
+        await asyncio.sleep(30)
+        assert leases.lease is not None
+        before = first.election.term
+        released = msgspec.structs.replace(leases.lease.spec, holder_identity="")
+        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=released), Lease)
+        await asyncio.sleep(30)
+        assert first.election.is_leading()
+        assert first.election.term is not before
+    assert first.said == ["started", "stopped", "started", "stopped"]

@@ -116,6 +116,18 @@ async def test_refusal_is_definite(
     assert await binder.look(pod) == SeenPending()
 
 
+@pytest.mark.parametrize(("code", "told"), [(403, 1), (422, 1), (409, 0), (404, 0), (500, 0)])
+async def test_refusal_that_may_be_the_fences_is_told(
+    api: InMemoryApiServer, client: KubeClient, pod: PodRef, code: int, told: int
+) -> None:
+    api.faults.fail("POST", "/binding$", code)
+    heard: list[None] = []
+    binder = KubeBinder(client, TIMEOUT_S, on_forbidden=lambda: heard.append(None))
+    await binder.bind(to_n1(pod))
+    await binder.bind(to_n1(pod))
+    assert len(heard) == told
+
+
 @pytest.mark.parametrize("code", [500, 503, 504])
 async def test_server_error_leaves_open_what_happened(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef, code: int

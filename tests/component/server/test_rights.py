@@ -21,6 +21,7 @@ from reconciler.waking import Waking
 from scheduler.ports import PodBinding, PodRef, SeenBound, Written
 from server.binding import KubeBinder
 from server.demo_cluster import a_device, pools
+from server.fencing import Fence
 from server.rights import build_roles
 from simulator.apiserver.requestlog import Request
 from simulator.kubelet import register_node
@@ -147,6 +148,11 @@ async def bind_and_look(cluster: Cluster, client: KubeClient) -> None:
     assert isinstance(seen, SeenBound)
 
 
+async def take_over_from_another(client: KubeClient) -> None:
+    """The server has written the first term; the next one changes it."""
+    await Fence(client, constants.LEASE_NAME, "the next one").begin(lambda: True)
+
+
 async def wake(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
     books = some_books(devices=cards(1))
@@ -195,6 +201,7 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     configuration = configuration_for(cluster.api.url, token=SERVER_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         await bind_and_look(cluster, client)
+        await take_over_from_another(client)
         await wake(cluster, client)
         await nominate(cluster, client)
         await tell_twice(client)

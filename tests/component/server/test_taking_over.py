@@ -1,7 +1,7 @@
 """From the Lease to the right to decide: what is waited for, and when nothing is."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -26,6 +26,42 @@ class FakeElection:
         self.leading.set()
 
 
+class FakeFence:
+    """The term object; `written` has the times at which a term was begun."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.is_there = True
+        self.written: list[float] = []
+        self.looks = 0
+        self.failures = 0
+
+    @property
+    def token(self) -> str:
+        return f"me/{self.number}"
+
+    def end(self) -> None:
+        self.is_there = False
+
+    async def begin(self, leads: Callable[[], bool]) -> None:
+        self._fail()
+        if not self.is_there:
+            assert leads()
+            self.number += 1
+            self.is_there = True
+            self.written.append(asyncio.get_running_loop().time())
+
+    async def holds(self) -> bool:
+        self.looks += 1
+        self._fail()
+        return self.is_there
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise Unreachable("away", request_sent=True)
+
+
 class Replica:
     """One that takes over whenever it can; `caught_up` has the times at which it read the pods."""
 
@@ -33,7 +69,8 @@ class Replica:
         self.election = FakeElection()
         self.caught_up: list[float] = []
         self.failures = 0
-        self.leading = Leading(self.election, self._catch_up, settle_s=0.3)
+        self.fence = FakeFence()
+        self.leading = Leading(self.election, self.fence, self._catch_up, settle_s=0.3)
 
     async def _catch_up(self) -> None:
         if self.failures:
@@ -125,3 +162,98 @@ async def test_who_stops_decides_nothing_any_more() -> None:
     async with replica.taking_over():
         await asyncio.sleep(60)
         assert not replica.leading.decides()
+
+
+async def test_the_term_is_written_before_the_wait_and_once() -> None:
+    replica = Replica()
+    replica.failures = 2
+    async with replica.taking_over():
+        await asyncio.sleep(1)
+        replica.election.win(1)
+        await asyncio.sleep(5)
+        assert replica.leading.decides()
+    replica.election.leading.clear()
+    replica.election.leading.set()
+    async with replica.taking_over():
+        await asyncio.sleep(1)
+    assert replica.fence.written == [pytest.approx(1.0)]
+    assert replica.caught_up[0] >= 1.4
+
+
+async def test_nobody_decides_before_the_term_is_written() -> None:
+    replica = Replica()
+    replica.fence.failures = 5
+    async with replica.taking_over():
+        replica.election.win(1)
+        while replica.fence.failures:
+            assert not replica.leading.decides()
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(5)
+        assert replica.leading.decides()
+    (written,) = replica.fence.written
+    assert replica.caught_up == [pytest.approx(written + 0.4)]
+
+
+async def test_term_that_somebody_deleted_is_taken_over_anew_after_a_refused_binding() -> None:
+    replica = Replica()
+    async with replica.taking_over():
+        replica.election.win(1, follows_release=True)
+        await asyncio.sleep(1)
+    replica.fence.is_there = False
+    async with asyncio.timeout(1):
+        replica.leading.doubt()
+        await replica.leading.until_overtaken()
+    assert not replica.leading.decides()
+    async with replica.taking_over():
+        await asyncio.sleep(0.35)
+        assert not replica.leading.decides(), "others may have bound in between"
+        await asyncio.sleep(0.1)
+        assert replica.leading.decides()
+    assert replica.leading.token() == "me/2"
+    assert len(replica.caught_up) == 2
+
+
+async def test_refused_bindings_make_no_more_than_two_reads_a_second() -> None:
+    replica = Replica()
+    async with replica.taking_over():
+        replica.election.win(1)
+        await asyncio.sleep(1)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(replica.leading.until_overtaken())
+        await asyncio.sleep(1)
+        assert replica.fence.looks == 0
+        for _ in range(900):
+            replica.leading.doubt()
+            await asyncio.sleep(0.01)
+        watching.cancel()
+    assert 15 <= replica.fence.looks <= 20
+    assert replica.leading.decides()
+
+
+async def test_look_that_fails_is_repeated_until_it_tells() -> None:
+    replica = Replica()
+    async with replica.taking_over():
+        replica.election.win(1)
+        await asyncio.sleep(1)
+    replica.fence.failures = 3
+    replica.fence.is_there = False
+    async with asyncio.timeout(10):
+        replica.leading.doubt()
+        await replica.leading.until_overtaken()
+    assert replica.fence.looks == 4
+
+
+async def test_lead_that_ends_with_the_read_lets_the_loop_go_on() -> None:
+    """The event is cleared by the election's own task, which needs its turn for that."""
+    replica = Replica()
+    is_leading = True
+    replica.election.is_leading = lambda: is_leading  # type: ignore[method-assign]  # the clock's word
+    async with asyncio.timeout(5), replica.taking_over():
+        replica.election.win(1, follows_release=True)
+        await asyncio.sleep(0.05)
+        is_leading = False
+        await asyncio.sleep(1)
+        assert not replica.leading.decides()
+        is_leading = True
+        await asyncio.sleep(1)
+        assert replica.leading.decides()

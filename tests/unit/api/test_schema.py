@@ -8,13 +8,16 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from api.gpucontrolplaneterm import GPUControlPlaneTerm
 from api.gpudevice import GPUDevice
 from api.gpunodeinventory import GPUNodeInventory
 from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.meta import Model
 from api.schema import UnsupportedShapeError, crd_schema
 
-KINDS = [GPUPool, GPUDevice, GPUNodeInventory]
+OBSERVED = [GPUPool, GPUDevice, GPUNodeInventory]
+"""Kinds that may be written empty, and have a status."""
+KINDS = [*OBSERVED, GPUControlPlaneTerm]
 
 TAKEN = {
     "type",
@@ -75,7 +78,7 @@ def test_keys_of_a_list_are_fields_that_its_items_must_have(kind):
             assert key in schema["items"]["required"], path
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OBSERVED)
 def test_object_read_back_with_the_defaults_is_the_object_that_was_written(kind):
     """Defect 17: every schema accepts its own defaults."""
     schema = crd_schema(kind)
@@ -100,6 +103,12 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
 
 def test_status_that_nobody_wrote_stays_absent():
     assert "default" not in crd_schema(GPUPool)["properties"]["status"]
+
+
+def test_kind_without_a_status_has_none_in_its_schema():
+    schema = crd_schema(GPUControlPlaneTerm)
+    assert set(schema["properties"]) == {"apiVersion", "kind", "metadata", "spec"}
+    assert schema["required"] == ["spec"]
 
 
 def test_optional_object_is_not_conjured_up():
