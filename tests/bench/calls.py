@@ -54,9 +54,10 @@ def calls_of_new_lists(nodes: list[str], candidates: int) -> list[Call]:
     rng = random.Random(world.SEED)
     lists = [rng.sample(nodes, candidates) for _ in range(NEW_LISTS)]
     size = f"{candidates:,} candidates"
-    fitting = [arguments(names, 1, f"pod-{number}") for number, names in enumerate(lists)]
+    fitting = [arguments(names, 1, f"new-{number}") for number, names in enumerate(lists)]
     too_large = [
-        arguments(names, world.CARDS + 1, f"large-{number}") for number, names in enumerate(lists)
+        arguments(names, world.CARDS + 1, f"new-large-{number}")
+        for number, names in enumerate(lists)
     ]
 
     def sent(verb: str, bodies: list[bytes]) -> tuple[bytes, ...]:
