@@ -39,8 +39,9 @@ server.serve_forever()
 """A server that is ready from the third question on."""
 
 SESSION = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
 from tests.cluster.environment import processes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job begins with it ignored
 run = processes.Run(pathlib.Path(sys.argv[1]))
 child = run.child("orphan", ["bash", "-c", "trap '' INT TERM; sleep 600; sleep 600"])
 child.start()

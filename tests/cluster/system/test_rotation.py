@@ -39,17 +39,17 @@ async def trusted(api, data: dict[str, str]) -> None:
 
 async def test_no_creation_fails_while_certificates_are_replaced(make_pool, system, api, namespace):
     pool = await make_pool(nodes=2, cards=4, slices=16)
-    made = 0
+    made, replaced = 0, asyncio.Event()
 
     async def create_pods() -> None:
         nonlocal made
-        while True:
+        while not replaced.is_set():
             await api.create(pods.collection(namespace), a_pod(f"p-{made}", pool))
             made += 1
             await asyncio.sleep(0.25)
 
     async with asyncio.TaskGroup() as group:
-        creating = group.create_task(create_pods())
+        group.create_task(create_pods())
         old = await data_of(api)
         data = await make_anew(api, "ca.key", "ca.crt")
         assert base64.b64decode(data["ca.crt"]).endswith(base64.b64decode(old["ca.crt"]))
@@ -58,7 +58,7 @@ async def test_no_creation_fails_while_certificates_are_replaced(make_pool, syst
         await system.refresh_scheduler()
         for _ in range(2):
             data = await make_anew(api, "tls.crt", "tls.crt")
-        creating.cancel()
+        replaced.set()
 
     found = await pods.wait_for_pods(
         api, namespace, lambda found: all_bound(found, made), within=60
