@@ -44,13 +44,10 @@ async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster
     async with a_server(cluster) as server:
         await server.until_ready()
         await cluster.client.create(GPU_POOLS, pools()[0])
-        await until(lambda: shown().get(total) == 1)
-        assert unassigned() == 1
+        await until(lambda: shown().get(total) == 1 and unassigned() == 1)
 
         await cluster.give_lease_to("another-replica", duration_s=60)
-        await until(lambda: shown() == {})
-        assert unassigned() == 0
+        await until(lambda: shown() == {} and unassigned() == 0)
 
         await cluster.give_lease_to("")
-        await until(lambda: shown().get(total) == 1)
-        assert unassigned() == 1
+        await until(lambda: shown().get(total) == 1 and unassigned() == 1)
