@@ -65,7 +65,7 @@ SLICED_FROM: Final = 4
 NODES: Final = ("n1", "n2", "n3")
 WHOLE, SLICES = "whole", "slices"
 SLICES_PER_CARD: Final = 4
-START_TIMEOUT_S: Final = 20.0
+START_TIMEOUT_S: Final = 60.0
 
 
 class _Secret(msgspec.Struct):
