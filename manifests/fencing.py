@@ -22,6 +22,8 @@ from manifests import constants
 
 _LEADER: Final = f"object.metadata.annotations['{LEADER_ANNOTATION}']"
 _HOLDER: Final = "params.spec.holder + '/' + string(params.spec.number)"
+_IS_OURS: Final = f"{_LEADER} == {_HOLDER}"
+"""Stands in the condition too, so that a binding that passes is converted once: `manifests.policy`."""
 
 
 def leadership_token(holder: str, number: int) -> str:
@@ -54,13 +56,16 @@ def build_fencing_policy(*, term: str = constants.LEASE_NAME) -> list[dict[str, 
             },
             "matchConditions": [
                 {
-                    "name": "says-who-leads",
-                    "expression": f"'{LEADER_ANNOTATION}' in object.metadata.?annotations.orValue({{}})",
+                    "name": "says-that-another-leads",
+                    "expression": (
+                        f"'{LEADER_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
+                        f" && !({_IS_OURS})"
+                    ),
                 }
             ],
             "validations": [
                 {
-                    "expression": f"{_LEADER} == {_HOLDER}",
+                    "expression": _IS_OURS,
                     "messageExpression": (
                         f"'decided by ' + {_LEADER} + ', but the GPU control plane is led by ' + {_HOLDER}"
                     ),

@@ -25,8 +25,9 @@ NAMES_POOL_EXPRESSION: Final = (
 _HAS_ANNOTATION: Final = (
     f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
 )
-POOL_POD_EXPRESSION: Final = f"{NAMES_POOL_EXPRESSION} || {_HAS_ANNOTATION}"
-"""Pods that ask for a pool, and those that carry an annotation of ours, which may be forged."""
+POOL_POD_EXPRESSION: Final = f"{_HAS_ANNOTATION} || {NAMES_POOL_EXPRESSION}"
+"""Pods that carry an annotation of ours, which may be forged, and those that ask for a pool. When they
+are validated, they have one, and no container is looked at."""
 
 MIRRORED_EXPRESSION: Final = (
     "('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})"

@@ -6,6 +6,7 @@ import pytest
 
 from api.names import ENGINE_ANNOTATIONS
 from manifests import constants
+from manifests.fencing import build_fencing_policy
 from manifests.policy import build_annotation_policy
 from manifests.webhooks import (
     ServiceClient,
@@ -81,3 +82,18 @@ def test_policy_names_every_annotation_of_ours(annotation):
 def test_policy_needs_user_names_that_it_can_spell(usernames):
     with pytest.raises(ValueError, match="user name"):
         build_annotation_policy(usernames)
+
+
+def test_a_policy_is_only_evaluated_for_a_request_that_breaks_a_rule_of_it():
+    """The condition says no less than all validations: what it lets pass is not looked at."""
+    policies = build_annotation_policy(["engine"])[0], build_fencing_policy()[0]
+    for spec in (policy["spec"] for policy in policies):
+        (condition,) = spec["matchConditions"]
+        named = {variable["name"]: variable["expression"] for variable in spec.get("variables", ())}
+        for validation in spec["validations"]:
+            rule = validation["expression"]
+            while "variables." in rule:
+                for name, expression in named.items():
+                    rule = rule.replace(f"variables.{name}", f"({expression})")
+            assert rule in condition["expression"]
+        assert "variables." not in condition["expression"]
