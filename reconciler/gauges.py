@@ -26,11 +26,10 @@ from telemetry.metrics import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from api.gpupool import PoolCapacity
     from api.names import PoolName
     from pool.books import Books
     from pool.catalog import Catalog
-    from pool.model import Instant
+    from pool.model import Capacity, Instant
 
 _OF_POOLS: Final = (
     POOL_CAPACITY_TOTAL,
@@ -47,7 +46,7 @@ DEVICES_A_STEP: Final = 5_000
 _OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
 
 
-def show_capacity(pool: "PoolName", capacity: "PoolCapacity") -> None:
+def show_capacity(pool: "PoolName", capacity: "Capacity") -> None:
     """Set the gauges of a pool's units."""
     POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
     POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
@@ -73,6 +72,8 @@ def showing_sums(books: "Books", catalog: "Catalog", now: "Instant") -> "Iterato
     yield from _showing_devices(books, catalog)
     _show_reservations(books, catalog, now)
     for name, pool in catalog.pools.items():
+        # Also when it changes; its status, with which that comes, waits for a slow API server.
+        show_capacity(name, books.index.state(name).capacity())
         resource = pool.resource_name
         serving = books.index.pool_of(resource)
         is_serving = serving is not None and serving.name == name

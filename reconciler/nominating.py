@@ -7,10 +7,13 @@ It is a hint. Where the node does not take the pod any more, the same attempt go
 and an attempt that finds none takes the nomination back; nobody has to clean up.
 
 The hint costs a write, and it comes too late for a pod whose turn is near: nothing is nominated while
-the queue is short, and never the head of the queue. Design: docs/design/0003-nominating.md.
+the queue is short, and never its head, the pods that are scheduled within a second or two. Where the
+API server is what is slow, in a burst of creations, all of the queue is its head.
+Design: docs/design/0003-nominating.md.
 """
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -24,10 +27,12 @@ from pool.reservation import ReservationPhase
 from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
     from pool.books import Books
-    from pool.model import PodFacts
+    from pool.model import Instant, PodFacts
 
 RBAC: Final = (Rule(resources=("pods/status",), verbs=("patch",)),)
 
@@ -35,8 +40,11 @@ PERIOD_S: Final = 0.05
 PERIOD_A_POD_S: Final = 50e-6
 """Added for each waiting pod: a look takes about 1 us a pod, and so 2 % of the time at most."""
 HEAD: Final = 32
-"""Pods at the head of the queue that are left alone. At 300 pods/s, more than kube-scheduler takes off
-in a period and the time of one write; pods scheduled meanwhile would have cost a write for nothing."""
+"""Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
+kube-scheduler takes off in a period and the time of one write."""
+AHEAD_S: Final = 2.0
+"""As many as left the queue within this are its head too. Who is scheduled so soon gains little, and
+the write costs kube-apiserver, which may be what all of them wait for, as much as it saves the rest."""
 WRITERS: Final = 8
 """Writes at a time."""
 BATCH: Final = 500
@@ -59,13 +67,23 @@ class Nomination:
 class Nominating:
     """Nominates waiting pods that hold units."""
 
-    def __init__(self, client: "KubeClient", books: "Books", *, head: int = HEAD) -> None:
-        """Take the books; `head` is how many pods at the head of the queue are left alone."""
+    def __init__(
+        self,
+        client: "KubeClient",
+        books: "Books",
+        now: "Callable[[], Instant]",
+        *,
+        head: int = HEAD,
+    ) -> None:
+        """Take the books; `head` is how many pods at the head of the queue are left alone at least."""
         self._client = client
         self._books = books
+        self._now = now
         self._head = head
-        self._length = 0
-        # of the queue when it was last looked at
+        self._seen: frozenset[PodUid] = frozenset()
+        # the queue when it was last looked at
+        self._departures: deque[tuple[float, int]] = deque()
+        # when pods were seen to have left it, and how many
         self._sent: set[PodUid] = set()
         # pods that were nominated, or that could not be and need not be tried again
         TASK_FAILURES.labels("pod.nominating")
@@ -76,7 +94,7 @@ class Nominating:
         while True:
             if await self.nominate(self.due()):
                 backoff_s = FIRST_BACKOFF_S
-                await asyncio.sleep(PERIOD_S + PERIOD_A_POD_S * self._length)
+                await asyncio.sleep(PERIOD_S + PERIOD_A_POD_S * len(self._seen))
             else:
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
@@ -87,14 +105,24 @@ class Nominating:
         From its head, where kube-scheduler takes pods off, we would race it and lose.
         """
         queued = self._queued()
-        self._length = len(queued)
-        self._sent &= {pod.uid for pod, _ in queued}
+        uids = frozenset(pod.uid for pod, _ in queued)
+        self._sent &= uids
+        head = max(self._head, self._departed(uids))
         found = [
             Nomination(pod, node)
-            for pod, node in reversed(queued[self._head :])
+            for pod, node in reversed(queued[head:])
             if pod.nominated_node is None and pod.uid not in self._sent
         ]
         return found[:BATCH]
+
+    def _departed(self, uids: "frozenset[PodUid]") -> int:
+        """Take over who is queued now; return how many have left the queue of late."""
+        now = self._now().monotonic
+        self._departures.append((now, len(self._seen - uids)))
+        while self._departures[0][0] <= now - AHEAD_S:
+            self._departures.popleft()
+        self._seen = uids
+        return sum(count for _, count in self._departures)
 
     def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
         """Return the pods that hold units and whose binding has not begun, and where they hold them."""

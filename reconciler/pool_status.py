@@ -128,7 +128,7 @@ class PoolStatus:
             available=figures.available,
             unhealthy=figures.unhealthy,
         )
-        show_capacity(name, capacity)
+        show_capacity(name, figures)
         shown = self._shown(pool)
         status = status_of(pool, shown, capacity, nodes=len(state.nodes()), now=self._now().utc)
         if status == _our_part(shown):

@@ -42,7 +42,7 @@ from reconciler.nominating import Nominating
 from reconciler.pods import PodFeed
 from reconciler.pool_status import PoolStatus
 from reconciler.pools import PoolFeed
-from reconciler.runtime import Controller
+from reconciler.runtime import STATUS_SHARE, Controller
 from reconciler.settling import Settling
 from reconciler.waking import Waking
 from scheduler.desk import SchedulingDesk
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from telemetry.logs import LogLines
 
 DEVICE_WORKERS: Final = 4
-"""Status writes at a time; a burst of 1,000 devices is through in seconds."""
+"""Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
 FLUSH_EVENTS_S: Final = 2.0
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -234,12 +234,14 @@ class ControlPlane:
             "pool.status",
             PoolStatus(self.client, self.books, self.catalog, now=self.clock.instant).reconcile,
             self.clock,
+            share=STATUS_SHARE,
         )
         devices = Controller(
             "device.state",
             DeviceStatus(self.client, index, self.device_feed).reconcile,
             self.clock,
             workers=DEVICE_WORKERS,
+            share=STATUS_SHARE,
         )
         nodes = Controller("node.pool-labels", NodeLabels(self.client, index).reconcile, self.clock)
         pump = ChangePump(
@@ -259,7 +261,8 @@ class ControlPlane:
             ("binding.settling", Settling(self.scheduling).run()),
         ]
         if self.settings.placement == "Nominated":
-            works.append(("pod.nominating", Nominating(self.client, self.books).run()))
+            nominating = Nominating(self.client, self.books, self.clock.instant)
+            works.append(("pod.nominating", nominating.run()))
         async with asyncio.TaskGroup() as group:
             for name, work in works:
                 group.create_task(forever(name, work), name=name)

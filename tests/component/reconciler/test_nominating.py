@@ -16,6 +16,7 @@ from kube.resources import PODS
 from pool.books import Books
 from pool.model import PodFacts
 from reconciler.nominating import (
+    AHEAD_S,
     BATCH,
     FIRST_BACKOFF_S,
     HEAD,
@@ -29,6 +30,7 @@ from tests.component.reconciler.cluster import Cluster
 from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books
 from tests.support.builders import a_pod_facts, at
 from tests.support.loop_clock import LoopClock
+from tests.support.scheduling import Time
 
 pytestmark = pytest.mark.looptime
 
@@ -36,9 +38,9 @@ pytestmark = pytest.mark.looptime
 # --- which, decided without a write ------------------------------------------------------------
 
 
-def deciding(books: Books, *, head: int) -> Nominating:
+def deciding(books: Books, *, head: int, time: Time | None = None) -> Nominating:
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return Nominating(client, books, head=head)
+    return Nominating(client, books, (time or Time()).now, head=head)
 
 
 def names(nominating: Nominating) -> list[str]:
@@ -69,6 +71,21 @@ def test_the_head_of_the_queue_are_the_pods_of_the_highest_priority():
     a_held_pod(books, "young")
     a_held_pod(books, "urgent", priority=1000)
     assert names(deciding(books, head=1)) == ["young", "old"]
+
+
+def test_as_many_as_left_the_queue_of_late_are_its_head_too():
+    """Where pods are created as fast as they are scheduled, no nomination would come in time."""
+    time, books = Time(), some_books(devices=cards(10))
+    nominating = deciding(books, head=1, time=time)
+    first, second, *_ = held(books, 5)
+    assert names(nominating) == ["p004", "p003", "p002", "p001"]
+    commit_to(books, first)
+    commit_to(books, second)
+    assert names(nominating) == ["p004"]
+    time.seconds += AHEAD_S / 2
+    assert names(nominating) == ["p004"]
+    time.seconds += AHEAD_S / 2
+    assert names(nominating) == ["p004", "p003"]
 
 
 def test_a_pod_without_a_hold_is_left_to_the_scores():
@@ -108,10 +125,15 @@ def test_a_long_queue_is_looked_at_again_after_a_batch():
 # --- what is written ---------------------------------------------------------------------------
 
 
+def of_cluster(cluster: Cluster, *, head: int) -> Nominating:
+    clock = LoopClock()
+    return Nominating(cluster.client, cluster.books, lambda: at(clock.monotonic()), head=head)
+
+
 @asynccontextmanager
 async def nominating(cluster: Cluster, *, head: int = 0) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(Nominating(cluster.client, cluster.books, head=head).run())
+        task = group.create_task(of_cluster(cluster, head=head).run())
         yield
         task.cancel()
 
@@ -181,7 +203,7 @@ async def test_a_pod_that_was_deleted_meanwhile_is_no_failure(cluster: Cluster):
 
 async def test_a_pod_that_was_bound_between_the_look_and_its_turn_is_left_alone(cluster: Cluster):
     await add_held(cluster, "p")
-    task = Nominating(cluster.client, cluster.books, head=0)
+    task = of_cluster(cluster, head=0)
     due = task.due()
     cluster.pods.upsert(a_bound_pod("p", "GPU-n1-0", uid=due[0].pod.uid))
     assert await task.nominate(due)
@@ -209,7 +231,7 @@ async def test_a_round_of_writes_ends_with_the_first_that_fails(cluster: Cluster
     books = some_books(devices=cards(4 * WRITERS))
     held(books, 4 * WRITERS)
     cluster.api.faults.fail("PATCH", "/status$", 500, times=1_000)
-    task = Nominating(cluster.client, books, head=0)
+    task = Nominating(cluster.client, books, Time().now, head=0)
     assert not await task.nominate(task.due())
     assert len(cluster.writes()) <= WRITERS
 

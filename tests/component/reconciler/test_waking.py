@@ -7,8 +7,8 @@ import pytest
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from reconciler.waking import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
-from tests.support.books import cards, some_books
-from tests.support.builders import a_pod_facts, at
+from tests.support.books import cards, some_books, take_hold
+from tests.support.builders import a_demand, a_pod_facts, at
 from tests.support.loop_clock import LoopClock
 
 
@@ -72,6 +72,25 @@ def test_pod_that_never_comes_is_not_touched_for_ever(books, waking, time):
     assert len(times) == MAX_TOUCHES
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert pauses == [FIRST_PAUSE_S * 2**number for number in range(MAX_TOUCHES - 1)]
+
+
+def test_queue_of_pods_that_never_come_is_not_touched_for_ever(books, waking, time):
+    """There is one unit: whose turn it is changes all the time, and nobody's count is lost by that."""
+    names = [f"stuck-{number}" for number in range(4)]
+    wait_for_units(books, *names)
+    touches = [name for _, name in touched(waking, time, until=80 * FIRST_PAUSE_S)]
+    assert {name: touches.count(name) for name in names} == dict.fromkeys(names, MAX_TOUCHES)
+
+
+def test_pod_that_fits_again_after_it_did_not_is_touched_like_a_new_one(books, waking, time):
+    wait_for_units(books, "stuck")
+    assert len(touched(waking, time, until=40 * FIRST_PAUSE_S)) == MAX_TOUCHES
+    held = take_hold(books, a_demand(1))
+    assert waking.due() == []
+    books.withdraw(held.id)
+    began = time.seconds
+    found = touched(waking, time, until=began + FITS_FOR_S)
+    assert found == [(began + FITS_FOR_S, "stuck")]
 
 
 def test_pod_that_would_not_fit_is_left_alone(books, waking, time):

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.gpupool import GPUPool, GPUPoolSpec, PoolCapacity, PoolResource
+from api.gpupool import GPUPool, GPUPoolSpec, PoolResource
 from api.meta import ObjectMeta
 from api.names import PoolName
 from pool.books import Books
 from pool.catalog import Catalog
+from pool.model import Capacity
 from reconciler.gauges import forget_all, forget_pool, show_capacity, show_sums
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_bound_pod, cards, commit_to, some_books, take_hold
@@ -48,6 +49,15 @@ def test_reservations_are_counted_by_phase() -> None:
     commit_to(books, pod)
     show(books)
     assert {phase: gauge("gpu_reservations", phase=phase) for phase in PHASES} == PHASES
+
+
+def test_units_of_a_pool_are_shown_though_its_status_is_not_written_yet() -> None:
+    books = some_books(devices=cards(3))
+    take_hold(books, a_demand(1))
+    show(books)
+    names = ("total", "reserved", "available")
+    figures = [gauge(f"gpupool_capacity_{name}", pool="whole") for name in names]
+    assert figures == [3, 1, 2]
 
 
 def created(seconds: int) -> str:
@@ -94,7 +104,7 @@ def test_what_was_bound_around_us_is_counted() -> None:
 
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
     show(some_books())
-    show_capacity(WHOLE, PoolCapacity())
+    show_capacity(WHOLE, Capacity())
     forget_pool(WHOLE)
     samples = [sample for family in REGISTRY.collect() for sample in family.samples]
     assert [sample.name for sample in samples if sample.labels.get("pool") == "whole"] == []

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from reconciler.errors import Unretryable
-from reconciler.runtime import FIRST_BACKOFF_S, MAX_BACKOFF_S, Controller
+from reconciler.runtime import FIRST_BACKOFF_S, MAX_BACKOFF_S, MAX_REST_S, Controller
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 
@@ -61,9 +61,13 @@ class Work:
 
 
 @asynccontextmanager
-async def running(work: Work, *, workers: int = 1) -> "AsyncIterator[Controller[str]]":
+async def running(
+    work: Work, *, workers: int = 1, share: float = 1.0
+) -> "AsyncIterator[Controller[str]]":
     name = f"test.runtime-{next(_numbers)}"
-    controller: Controller[str] = Controller(name, work.reconcile, LoopClock(), workers=workers)
+    controller: Controller[str] = Controller(
+        name, work.reconcile, LoopClock(), workers=workers, share=share
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(controller.run())
         yield controller
@@ -158,6 +162,51 @@ async def test_several_workers_work_on_several_keys_at_a_time():
         await asyncio.sleep(5)
     assert work.most_busy == 3
     assert work.times == [0, 0, 0, 1, 1, 1]
+
+
+async def test_a_worker_rests_by_what_a_key_took_and_meanwhile_changes_are_put_together():
+    work = Work(takes_s=0.1)
+    async with running(work, share=0.2) as controller:
+        for _ in range(100):
+            controller.enqueue("a")
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(10)
+        assert controller.is_idle
+    assert work.pauses == pytest.approx([0.5, 0.5], abs=0.002)
+
+
+async def test_a_change_in_quiet_times_waits_for_nobody():
+    work = Work(takes_s=0.1)
+    async with running(work, share=0.2) as controller:
+        for _ in range(3):
+            controller.enqueue("a")
+            await asyncio.sleep(1)
+    assert work.times == [0, 1, 2]
+
+
+async def test_who_found_nothing_to_write_does_not_rest():
+    work = Work()
+    async with running(work, share=0.01) as controller:
+        controller.enqueue_all("abcd")
+        await asyncio.sleep(1)
+    assert work.times == [0, 0, 0, 0]
+
+
+async def test_no_rest_is_longer_than_five_seconds():
+    work = Work(takes_s=10)
+    async with running(work, share=0.2) as controller:
+        controller.enqueue_all("ab")
+        await asyncio.sleep(100)
+    assert work.pauses == [10 + MAX_REST_S]
+
+
+async def test_a_failure_costs_its_worker_a_rest_too():
+    work = Work(takes_s=1)
+    work.outcomes = [OSError("slow, and then refused")]
+    async with running(work, share=0.2) as controller:
+        controller.enqueue_all("ab")
+        await asyncio.sleep(100)
+    assert work.calls[:2] == [("a", 0), ("b", 5)]
 
 
 async def test_a_worker_that_waits_for_a_late_key_takes_one_that_comes_sooner():
