@@ -1,10 +1,11 @@
 """filter and prioritize over HTTPS beside an echo of the same request and an answer of the same size."""
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.calls import beside, calls, calls_of_new_lists
+from tests.bench.calls import beside, calls, calls_of_new_lists, calls_of_successive_pods
 from tests.bench.processes import make_certificates, options_of, served
 from tests.bench.report import Aim, Result, at_most, rss_mib
 from tests.bench.wire import connect, request_bytes
@@ -35,6 +36,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
                     await _case(call, ours, echo, count)
                     for call in (
                         *calls(nodes, candidates),
+                        calls_of_successive_pods(nodes, candidates),
                         *calls_of_new_lists(nodes, candidates),
                     )
                 ]
@@ -51,12 +53,13 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 
 async def _case(call: "Call", ours: "Connection", echo: "Connection", count: int) -> Result:
-    answer = await ours.send(call.requests[0])
-    call.check(answer)
+    answers = [await ours.send(request) for request in call.requests[: call.together]]
+    call.check(answers[0])
+    sizes = itertools.cycle(len(answer) for answer in answers)
     bodies = (request.partition(b"\r\n\r\n")[2] for request in call.requests)
-    echoed = [request_bytes(f"/echo/{len(answer)}", body) for body in bodies]
-    assert len(await echo.send(echoed[0])) == len(answer)
-    times = await beside((ours, call.requests), (echo, echoed), count)
+    echoed = [request_bytes(f"/echo/{next(sizes)}", body) for body in bodies]
+    assert len(await echo.send(echoed[0])) == len(answers[0])
+    times = await beside((ours, call.requests), (echo, echoed), count, together=call.together)
     return Result(
         subject="extender",
         case=call.title,

@@ -1,5 +1,6 @@
 """What kube-scheduler asks of an extender, what a right answer looks like, and its time beside another's."""
 
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ class Call:
     title: str
     requests: tuple[bytes, ...]
     check: "Callable[[bytes], None]"
+    together: int = 1
+    """So many requests, one after the other, are one sample."""
 
 
 NEW_LISTS = 24
@@ -45,11 +48,58 @@ def calls(nodes: list[str], candidates: int) -> list[Call]:
     ]
 
 
+WORKERS = 16
+"""kube-scheduler's parallelism."""
+CHANGED = 3
+"""Nodes that one pod's list has and the next one's has not."""
+
+
+def calls_of_successive_pods(nodes: list[str], candidates: int) -> Call:
+    """Return what kube-scheduler asks about pod after pod: filter, then prioritize for what it answered.
+
+    Its workers walk the nodes by chunks of neighbours, and each node that passes takes the next place in
+    the list. So no two lists are in the same order, neighbours stay near each other, and from pod to pod
+    some nodes come and go.
+    """
+    rng = random.Random(world.SEED)
+    known = nodes[: candidates + CHANGED]
+    requests: list[bytes] = []
+    for number in range(NEW_LISTS):
+        left_out = set(rng.sample(known, CHANGED))
+        names = _as_workers_find(rng, [name for name in known if name not in left_out])
+        body = arguments(names, 1, f"successive-{number}")
+        requests += [_to("filter", body), _to("prioritize", body)]
+        if number == 0:
+            first = names
+    return Call(
+        f"filter and prioritize, pod after pod, {candidates:,} candidates",
+        tuple(requests),
+        lambda got: _some_fit(got, first),
+        together=2,
+    )
+
+
+def _as_workers_find(rng: random.Random, names: list[str]) -> list[str]:
+    """Return the names in the order in which kube-scheduler's workers come to them."""
+    chunk = max(1, min(math.isqrt(len(names)), len(names) // WORKERS + 1))
+    waiting = [names[start : start + chunk] for start in range(0, len(names), chunk)][::-1]
+    at_work: list[list[str]] = []
+    found: list[str] = []
+    while waiting or at_work:
+        while waiting and len(at_work) < WORKERS:
+            at_work.append(waiting.pop()[::-1])
+        worker = rng.choice(at_work)
+        found.append(worker.pop())
+        if not worker:
+            at_work.remove(worker)
+    return found
+
+
 def calls_of_new_lists(nodes: list[str], candidates: int) -> list[Call]:
     """Return the same where each request is of another pod and names other nodes in random order.
 
-    Nobody's real scheduler is as forgetful: it walks its nodes in one order. This is the price of a
-    list that has to be read.
+    Nobody's real scheduler is as forgetful. This is the price of a list that has to be read, where
+    nothing helps.
     """
     rng = random.Random(world.SEED)
     lists = [rng.sample(nodes, candidates) for _ in range(NEW_LISTS)]
@@ -110,10 +160,12 @@ async def beside(
     ours: "tuple[Connection, Sequence[bytes]]",
     base: "tuple[Connection, Sequence[bytes]]",
     count: int,
+    *,
+    together: int = 1,
 ) -> Times:
     """Send both their requests in turn so many times, after some that do not count."""
-    await time_pairs(ours, base, max(2, count // 10))
-    times, base_times = await time_pairs(ours, base, count)
+    await time_pairs(ours, base, max(2, count // 10), together=together)
+    times, base_times = await time_pairs(ours, base, count, together=together)
     p50, p99 = in_ms(times)
     return Times(p50, p99, in_ms(base_times)[0])
 

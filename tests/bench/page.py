@@ -58,7 +58,8 @@ SECTIONS = {
     "cluster": Section(
         "On a real control plane",
         "`make bench-cluster`: an unmodified kube-apiserver, etcd and kube-scheduler; the same pods with no "
-        "extender, with an echo extender of the same verbs, and with ours.",
+        "extender, with an echo extender of the same verbs, with the echo and two webhooks that decide nothing "
+        "(the limit: what asking webhooks about a pod leaves), and with ours.",
     ),
 }
 
@@ -69,6 +70,8 @@ _COLUMNS = (
     ("rate_per_s", "rate /s", "{:,.0f}"),
     ("base_p50_ms", "base p50 ms", "{:,.2f}"),
     ("ratio", "ratio", "{:.2f}"),
+    ("cpu_ratio", "ratio by CPU", "{:.2f}"),
+    ("ratio_to_limit", "ratio to limit", "{:.2f}"),
     ("stall_ms", "stall ms", "{:.1f}"),
     ("stall_cpu_ms", "stall CPU ms", "{:.1f}"),
     ("rss_mib", "RSS MiB", "{:.0f}"),
@@ -76,6 +79,7 @@ _COLUMNS = (
     ("left_over", "left over", "{:,}"),
     ("scheduling_ms", "scheduling ms", "{:.2f}"),
     ("scheduler_cpu_ms", "scheduler CPU ms", "{:.2f}"),
+    ("apiserver_cpu_ms", "API server CPU ms", "{:.2f}"),
     ("cpu_ms", "CPU ms of all", "{:.2f}"),
     ("writes_per_pod", "API writes", "{:.2f}"),
     ("reads_per_pod", "API reads", "{:.2f}"),

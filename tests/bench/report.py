@@ -53,19 +53,25 @@ class Result:
     """Median of what the case is compared with: an echo, or the smaller size."""
     ratio: float | None = None
     """p50 over the base's p50, or rate over the base's rate."""
+    ratio_to_limit: float | None = None
+    """Rate over that of an echo extender with two webhooks that decide nothing."""
     stall_ms: float | None = None
     """Longest gap between two turns of a task that asks for one every millisecond."""
     stall_cpu_ms: float | None = None
     """Most processor time that the loop's thread spent between two such turns."""
     rss_mib: float | None = None
     growth_mib: float | None = None
-    """Median resident memory of the run's last third over that of its middle third."""
+    """Median resident memory of the run's last tenth over that of its first tenth."""
     left_over: int | None = None
     """Reservations, pods and units that are still known or taken when everything has ended."""
     scheduling_ms: float | None = None
     """kube-scheduler's serial part for one pod: filter and score, extender calls included."""
     scheduler_cpu_ms: float | None = None
     """Processor time of kube-scheduler for one pod."""
+    cpu_ratio: float | None = None
+    """What the echo extender's pod costs in processor time, over what this one's costs."""
+    apiserver_cpu_ms: float | None = None
+    """Processor time of kube-apiserver for one pod."""
     cpu_ms: float | None = None
     """Processor time of all of the control plane's processes for one pod."""
     writes_per_pod: float | None = None

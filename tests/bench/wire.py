@@ -86,17 +86,20 @@ async def time_pairs(
     first: "tuple[Connection, Sequence[bytes]]",
     second: "tuple[Connection, Sequence[bytes]]",
     count: int,
+    *,
+    together: int = 1,
 ) -> tuple[list[float], list[float]]:
     """Time two servers in turn, A B A B, so that the machine's moods hit both.
 
-    The requests of each are sent one after the other, and again from the first.
+    The requests of each are sent one after the other, so many a sample, and again from the first.
     """
     samples: tuple[list[float], list[float]] = ([], [])
-    for number in range(count):
+    for number in range(0, count * together, together):
         for (connection, requests), taken in zip((first, second), samples, strict=True):
-            request = requests[number % len(requests)]
+            sample = [requests[(number + n) % len(requests)] for n in range(together)]
             started = time.perf_counter()
-            await connection.send(request)
+            for request in sample:
+                await connection.send(request)
             taken.append(time.perf_counter() - started)
     return samples
 

@@ -2,6 +2,7 @@
 
 plain   kube-scheduler with no extender; pods ask for an ordinary extended resource
 echo    the same with the echo extender: filter, prioritize and bind over our TLS, nothing decided
+idle    the echo extender, and two webhooks that decide nothing, for pods that ask for a pool
 ours    our scheduler as it is rendered, with webhooks, policy, extender and our binding
 """
 
@@ -17,6 +18,7 @@ import yaml
 from certs.bundle import Bundle, Requirements
 from certs.renewing import renew
 from certs.validity import RenewalNeeded, needs_renewal
+from tests.bench_cluster import idle
 from tests.bench_cluster.stage import PLAIN_RESOURCE, POOL
 from tests.cluster.environment import binaries, components, ports
 from tests.cluster.system import objects
@@ -88,25 +90,30 @@ class Plain:
 
 @final
 class Echo:
-    """With an extender that decides nothing."""
+    """With an extender that decides nothing; its webhooks take part, or nobody calls them."""
 
-    name = "echo extender"
-    resource = PLAIN_RESOURCE
-    scheduler_name = "echo-scheduler"
-
-    def __init__(self, stage: "Stage") -> None:
-        directory = stage.plane.run.directory / "echo"
+    def __init__(self, stage: "Stage", *, webhooks: bool = False) -> None:
+        slug = "idle" if webhooks else "echo"
+        self.name = "echo extender, idle webhooks" if webhooks else "echo extender"
+        self.resource = POOL.resource if webhooks else PLAIN_RESOURCE
+        self.scheduler_name = f"{slug}-scheduler"
+        self._stage = stage
+        directory = stage.plane.run.directory / slug
         port = ports.free_port()
         _make_certificates(directory)
+        self._admission = ""
+        if webhooks:
+            authority = (directory / "ca.crt").read_bytes()
+            self._admission = idle.configurations(f"https://127.0.0.1:{port}", authority)
         self._scheduler = components.KubeScheduler(
             stage.plane,
             configuration=_configuration(self.scheduler_name, _extender(port, directory)),
-            name="echo-scheduler",
+            name=self.scheduler_name,
         )
         command = [sys.executable, "-m", "tests.bench_cluster.echo", "--port", str(port)]
         command += ["--certificates", str(directory), "--kubeconfig", str(stage.plane.kubeconfig())]
         self._extender = stage.plane.run.child(
-            "echo-extender", command, env={"PYTHONPATH": str(binaries.ROOT)}
+            f"{slug}-extender", command, env={"PYTHONPATH": str(binaries.ROOT)}
         )
         self._cards = stage.cards
         self._lives = 0
@@ -116,13 +123,20 @@ class Echo:
         self._extender.start()
         self._lives += 1
         await self._extender.wait_ready(self._is_listening, within=_READY_S)
+        if self._admission:
+            await self._stage.put_up(self._admission)
         await self._scheduler.start()
         yield Running(scheduler=self._scheduler, extender=self._extender)
         await self._scheduler.stop()
+        if self._admission:
+            await self._stage.take_away(self._admission)
         self._extender.kill9()
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
         _check_counts(bound, self._cards)
+        if self._admission:
+            passed_by = [pod["metadata"]["name"] for pod in bound if not idle.has_mutated(pod)]
+            assert not passed_by, f"the webhooks were not asked about {passed_by}"
         return None
 
     async def _is_listening(self) -> str | None:
@@ -157,12 +171,12 @@ class Ours:
         system = self._stage.system
         system.server.configure(self._settings)
         system.scheduler.configure(self._scheduler_configuration)
-        await self._stage.put_up_admission()
+        await self._stage.put_up(self._stage.admission)
         await system.restore()
         yield Running(scheduler=system.scheduler, extender=system.server.process)
         await system.scheduler.stop()
         await system.server.terminate()
-        await self._stage.take_away_admission()
+        await self._stage.take_away(self._stage.admission)
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
         objects.check_devices(bound)

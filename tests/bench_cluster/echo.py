@@ -3,7 +3,7 @@
     python -m tests.bench_cluster.echo --port P --certificates DIR --kubeconfig FILE
 
 filter passes every name, prioritize scores every name 0, bind sends a Binding with an annotation of
-the usual length. Prints `ready` when it listens.
+the usual length. Beside them the two webhooks of `idle`. Prints `ready` when it listens.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from aiohttp import web
 
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
+from tests.bench_cluster import idle
 from tests.cluster.environment import client
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ async def _serve(options: argparse.Namespace) -> None:
         app.router.add_post("/filter", _filter)
         app.router.add_post("/prioritize", _prioritize)
         app.router.add_post("/bind", _bind)
+        app.add_routes(idle.routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         context = _context(options.certificates)

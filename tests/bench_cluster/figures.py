@@ -42,6 +42,11 @@ class Turn:
     """Of pods that were bound to the node that was held for them."""
 
     @property
+    def all_cpu_ms(self) -> float:
+        """Processor time of the control plane's processes for one pod."""
+        return sum(spent for process, spent in self.cpu_ms.items() if process != "load")
+
+    @property
     def writes_per_pod(self) -> float:
         return sum(self.writes.values())
 

@@ -47,7 +47,8 @@ class Stage:
             plane.programs.kubectl, plane, plane.run.directory / "kubectl-cache"
         )
         self.system = installation.GpuSystem(plane, self._kubectl)
-        self._admission = ""
+        self.admission = ""
+        """Our webhooks and policies. A policy with a parameter is not among them: it stays all the time."""
 
     async def set_up(self) -> None:
         """Install our system and the pool, and leave nothing of ours running."""
@@ -62,20 +63,18 @@ class Stage:
         targets = [["webhooks", "--url", self.system.url], ["policy"]]
         rendered = await asyncio.gather(*(self.system.render(*target) for target in targets))
         documents = [one for text in rendered for one in yaml.safe_load_all(text) if one]
-        self._admission = yaml.safe_dump_all(one for one in documents if not _has_parameter(one))
+        self.admission = yaml.safe_dump_all(one for one in documents if not _has_parameter(one))
         await self.system.scheduler.stop()
         await self.system.server.terminate()
-        await self.take_away_admission()
+        await self.take_away(self.admission)
 
-    async def put_up_admission(self) -> None:
-        """Apply our webhooks and policies, which weigh on every pod creation of the cluster.
+    async def put_up(self, manifests: str) -> None:
+        """Apply what weighs on every pod creation of the cluster, for one contender's turn."""
+        await self._kubectl("apply", "-f", "-", stdin=manifests)
 
-        A policy with a parameter stays all the time, and weighs on every binding.
-        """
-        await self._kubectl("apply", "-f", "-", stdin=self._admission)
-
-    async def take_away_admission(self) -> None:
-        await self._kubectl("delete", "--ignore-not-found", "-f", "-", stdin=self._admission)
+    async def take_away(self, manifests: str) -> None:
+        """Delete it."""
+        await self._kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
 
     async def grow(self, node_count: int, cards: int) -> None:
         """Add nodes of so many cards until there are `node_count`, and have our server take them in."""
@@ -102,14 +101,14 @@ class Stage:
 
     async def _have_served(self) -> None:
         """Run our server until it has written what it writes about new cards and nodes."""
-        await self.put_up_admission()
+        await self.put_up(self.admission)
         await self.system.restore()
         await self.system.scheduler.stop()
         await polling.eventually(
             self._is_served, what="the pool in its status", within=_SERVED_WITHIN_S, every=0.5
         )
         await self.system.server.terminate()
-        await self.take_away_admission()
+        await self.take_away(self.admission)
 
     async def _is_served(self) -> bool:
         shown = objects.capacity(await self.api.get(POOL.path))
