@@ -1,15 +1,15 @@
 """What an admission call gives to its HTTP handler."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from telemetry.reasons import RefusalReason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A finished HTTP answer, and the facts about it for one log line."""
 
     status: int

@@ -4,8 +4,9 @@ Decisions are values; `admission.review` turns them into bytes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from telemetry.reasons import RefusalReason
 
@@ -13,23 +14,21 @@ if TYPE_CHECKING:
     from admission.jsonpatch import Operation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """The object may come in."""
 
     patch: "tuple[Operation, ...]" = ()
     warnings: tuple[str, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, object] = field(default_factory=dict)
+    audit: Mapping[str, str] = msgspec.field(default_factory=dict)
+    facts: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """The object may not come in; the text says why and what to do."""
 
     reason: RefusalReason
     text: str
-    facts: Mapping[str, object] = field(default_factory=dict)
+    facts: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
 Decision = Admitted | Denied

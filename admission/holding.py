@@ -6,11 +6,12 @@ a hold of this namespace, not tied to a pod yet, is forged or copied from an old
 """
 
 import datetime as dt
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from admission.decision import Denied
-from admission.sealing import is_sealed, sealed
+from admission.sealing import is_sealed, sealed_text
 from admission.text import units
 from api.annotations import ReservationNote, decode_reservation
 from api.gpupool import WhenExhausted
@@ -22,7 +23,7 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from admission.desk import AdmissionDesk
     from admission.podrequest import PodRequest, PoolPod
-    from pool.model import Capacity, Demand, PoolFacts
+    from pool.model import Capacity, Demand, Instant, PoolFacts
     from pool.placement import Placed
     from pool.reservation import Reservation
 
@@ -33,8 +34,7 @@ _SAME_EXPIRY: Final = dt.timedelta(seconds=1)
 """Expiry is kept on the monotonic clock; turned back into UTC it differs by rounding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What the pod gets: a hold, or without a node only a ticket that says it was admitted."""
 
     id: str
@@ -55,7 +55,7 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
     held = _held_by(petition, desk)
     if held is not None and not petition.is_dry_run:
         if (held.pool, held.demand) == (pod.pool.name, pod.demand):
-            return _kept(pod, held, desk)
+            return _kept(pod, held, desk, now=now)
         desk.books.withdraw(held.id)
     planned = _plan(pod, desk)
     if isinstance(planned, Denied):
@@ -74,7 +74,7 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
     reservation = desk.books.hold(applicant, placed if desk.may_hold() else None, now)
     return Grant(
         id=reservation.id,
-        annotation=_note_of(reservation, desk).encode(),
+        annotation=_annotation_of(reservation, desk, now=now),
         node=reservation.node or "",
         warnings=warnings,
     )
@@ -112,10 +112,12 @@ def _held_by(petition: "PodRequest", desk: "AdmissionDesk") -> "Reservation | No
     return reservation if reservation.namespace == petition.namespace else None
 
 
-def _kept(pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk") -> Grant:
+def _kept(
+    pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant"
+) -> Grant:
     """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
     petition = pod.petition
-    truth = _note_of(reservation, desk)
+    truth = _note_of(reservation, now)
     text = petition.pod.metadata.annotation(RESERVATION_ANNOTATION)
     note = decode_reservation(text)
     if (
@@ -124,7 +126,7 @@ def _kept(pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk") -> 
         or not _agree(note, truth)
         or not is_sealed(note, pod.demand, namespace=petition.namespace, desk=desk)
     ):
-        text = truth.encode()
+        text = _annotation_of(reservation, desk, now=now)
     return Grant(id=reservation.id, annotation=text, node=truth.node)
 
 
@@ -136,18 +138,22 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
     return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
 
 
-def _note_of(reservation: "Reservation", desk: "AdmissionDesk") -> ReservationNote:
-    now = desk.now()
-    note = ReservationNote(id=reservation.id, pool=reservation.pool)
-    if reservation.node is not None:
-        note = ReservationNote(
-            id=reservation.id,
-            pool=reservation.pool,
-            node=reservation.node,
-            devices=reservation.devices,
-            expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
-        )
-    return sealed(note, reservation.demand, namespace=reservation.namespace, desk=desk)
+def _annotation_of(reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant") -> str:
+    note = _note_of(reservation, now)
+    return sealed_text(note, reservation.demand, namespace=reservation.namespace, desk=desk)
+
+
+def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
+    """Return what the annotation says, without its seal."""
+    if reservation.node is None:
+        return ReservationNote(id=reservation.id, pool=reservation.pool)
+    return ReservationNote(
+        id=reservation.id,
+        pool=reservation.pool,
+        node=reservation.node,
+        devices=reservation.devices,
+        expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
+    )
 
 
 def _exceeds(pool: "PoolFacts", demand: "Demand", largest_node: int) -> Denied | None:

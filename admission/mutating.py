@@ -1,6 +1,5 @@
 """Pod mutation: find the pool, refuse what cannot work, hold units, and say where the pod may go."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission import podpatch
@@ -16,8 +15,6 @@ from pool.model import Demand
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from admission.desk import AdmissionDesk
     from admission.jsonpatch import Operation
     from admission.podrequest import PodRequest
@@ -40,7 +37,7 @@ def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
             decision = _admit(petition, demand, desk)
             if isinstance(decision, Denied):
-                return replace(decision, facts=_about(petition, demand))
+                return Denied(decision.reason, decision.text, _about(petition, demand))
             return decision
 
 
@@ -66,20 +63,20 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
     if isinstance(granted, Denied):
         return granted
     return Admitted(
-        patch=tuple(_patch(pod, pool, granted, tolerations=tolerations, desk=desk)),
+        patch=_patch(pod, pool, granted, tolerations=tolerations, desk=desk),
         warnings=granted.warnings,
         audit={"pool": pool.name, "reservation": granted.id},
-        facts={
-            **_about(petition, demand),
-            "pool": pool.name,
-            "reservation": granted.id,
-            "node": granted.node,
-        },
+        facts=_about(petition, demand, pool=pool.name, reservation=granted.id, node=granted.node),
     )
 
 
-def _about(petition: "PodRequest", demand: Demand) -> dict[str, object]:
-    return {"object": petition.ref, "resource": cut(demand.resource), "units": demand.units}
+def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
+    return {
+        "object": petition.ref,
+        "resource": cut(demand.resource),
+        "units": demand.units,
+        **more,
+    }
 
 
 def _patch(
@@ -89,15 +86,16 @@ def _patch(
     *,
     tolerations: "list[Toleration]",
     desk: "AdmissionDesk",
-) -> "Iterator[Operation]":
+) -> "tuple[Operation, ...]":
     meta, spec = pod.petition.pod.metadata, pod.petition.pod.spec
-    yield from podpatch.annotate(meta, granted.annotation)
-    yield from podpatch.label(meta, pool.name)
-    yield from podpatch.tolerate(spec, tolerations)
-    yield from podpatch.require_pool_nodes(spec, pool.name)
-    if pool.strategy is Strategy.SPREAD:
-        yield from _spread(spec, pool, desk)
-    yield from podpatch.choose_scheduler(spec, desk.scheduler_name)
+    return (
+        *podpatch.annotate(meta, granted.annotation),
+        *podpatch.label(meta, pool.name),
+        *podpatch.tolerate(spec, tolerations),
+        *podpatch.require_pool_nodes(spec, pool.name),
+        *(_spread(spec, pool, desk) if pool.strategy is Strategy.SPREAD else ()),
+        *podpatch.choose_scheduler(spec, desk.scheduler_name),
+    )
 
 
 def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Operation]":

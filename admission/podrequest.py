@@ -1,6 +1,5 @@
 """A pod that asks to come in: the question, and the pod as far as we read it."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,8 +29,7 @@ class AdmittedPod(Pod, frozen=True):
 pod_decoder = msgspec.json.Decoder(AdmittedPod)
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequest:
+class PodRequest(msgspec.Struct, frozen=True):
     """A pod at CREATE."""
 
     request: "Request"
@@ -83,8 +81,7 @@ class PodRequest:
                 return demand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolPod:
+class PoolPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that asks for units of a pool that it may use."""
 
     petition: PodRequest

@@ -6,7 +6,7 @@ API server asks us before it validates, so that it is the user's text and not a 
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import msgspec
@@ -31,7 +31,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What bytes that are no JSON of the wanted type can raise."""
 
 
-class Operation(Enum):
+class Operation(StrEnum):
     """What the user does."""
 
     CREATE = "CREATE"

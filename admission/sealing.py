@@ -7,7 +7,7 @@ this very demand in this namespace, and says what it said when it was written.
 """
 
 import hmac
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -17,21 +17,32 @@ if TYPE_CHECKING:
     from pool.model import Demand
 
 
-def sealed(
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def sealed_text(
     note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionDesk"
-) -> "ReservationNote":
-    """Return the note with the seal that it must have."""
-    content = msgspec.structs.replace(note, seal="")
-    shares = [(share.name, share.role.value, share.units) for share in demand.containers]
-    seal = desk.seal(msgspec.json.encode((namespace, demand.resource, shares, content)))
-    return msgspec.structs.replace(note, seal=seal)
+) -> str:
+    """Return the annotation that says what the note says, with the seal that it must have.
+
+    The note has none yet. A seal is the last member of the object, so that it is added to the text.
+    """
+    content = _encode(note)
+    seal = _seal_on(content, demand, namespace=namespace, desk=desk)
+    return (b'%b,"seal":%b}' % (content[:-1], _encode(seal))).decode()
 
 
 def is_sealed(
     note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionDesk"
 ) -> bool:
     """Say whether a replica of ours wrote this note, for this demand in this namespace."""
-    true = sealed(note, demand, namespace=namespace, desk=desk)
+    content = _encode(msgspec.structs.replace(note, seal=""))
+    seal = _seal_on(content, demand, namespace=namespace, desk=desk)
     # In constant time: whoever reaches the port can send notes here.
-    is_ours = hmac.compare_digest(note.seal.encode("utf-8", "replace"), true.seal.encode())
-    return is_ours and note == true
+    is_ours = hmac.compare_digest(note.seal.encode("utf-8", "replace"), seal.encode())
+    return is_ours and note.seal == seal
+
+
+def _seal_on(content: bytes, demand: "Demand", *, namespace: str, desk: "AdmissionDesk") -> str:
+    shares = [(share.name, share.role, share.units) for share in demand.containers]
+    return desk.seal(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))

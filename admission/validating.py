@@ -9,6 +9,8 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from msgspec import structs
+
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.podpatch import WRITTEN_LATER
 from admission.podrequest import node_preset_denial
@@ -41,8 +43,9 @@ _MUTATED_LATER: Final = (
 
 def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
     """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
+    annotations = petition.pod.metadata.annotations or {}
     for key in WRITTEN_LATER:
-        if petition.pod.metadata.annotation(key) is not None:
+        if key in annotations:
             text = f"annotation {key} is written by gpu-control-plane alone; {_MUTATED_LATER}"
             return Denied(RefusalReason.FORGED_ANNOTATION, text)
     demand = petition.demand()
@@ -53,7 +56,7 @@ def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
             return demand
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
             decision = node_preset_denial(petition.pod) or _admit(petition, demand, desk)
-            return replace(decision, facts={"units": demand.units, **decision.facts})
+            return structs.replace(decision, facts={"units": demand.units, **decision.facts})
 
 
 def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:

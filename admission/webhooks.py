@@ -69,7 +69,7 @@ def _answer(
 def _facts_of(request: "Request") -> dict[str, object]:
     facts: dict[str, object] = {
         "object": cut(f"{request.namespace}/{request.name}" if request.namespace else request.name),
-        "operation": request.operation.value,
+        "operation": request.operation,
         "user": cut(request.user_info.username),
     }
     if request.dry_run:

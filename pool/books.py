@@ -4,8 +4,11 @@ All methods are synchronous and therefore atomic. `plan_*`, `fits_*` and `can_*`
 write. A plan is valid until the next `await`: commit it before that, or plan again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+from msgspec.structs import replace
 
 from api.names import PodUid, ReservationId
 from pool.errors import InvariantViolated
@@ -50,8 +53,7 @@ class AlreadyBound:
     """None once the watch has shown the binding."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applicant:
+class Applicant(msgspec.Struct, frozen=True, kw_only=True):
     """A pod at admission, before it has a uid."""
 
     id: ReservationId
@@ -95,10 +97,10 @@ class Books:
             if facts is None or not may_go_to(facts, constraints):
                 return False
             claimed = self._nominated_units(pool.resource, node)
+            if not claimed:
+                return True
             summary = state.node(node)
-            return not claimed or (
-                summary is not None and summary.available - claimed >= demand.units
-            )
+            return summary is not None and summary.available - claimed >= demand.units
 
         node = state.best_node(demand.units, accepts)
         if node is None:
@@ -452,8 +454,7 @@ class Books:
         return ended
 
     def _nominated_units(self, resource: str, node: "NodeName") -> int:
-        return sum(
-            facts.demand.units
-            for facts in self._pods.nominated(resource, node)
-            if self.ledger.of_pod(facts.uid) is None
-        )
+        pods = self._pods.nominated(resource, node)
+        if not pods:
+            return 0
+        return sum(facts.demand.units for facts in pods if self.ledger.of_pod(facts.uid) is None)

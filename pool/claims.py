@@ -3,16 +3,19 @@
 The index has two of them, observed and assumed, which are never merged.
 """
 
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
 from pool.units import part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from api.names import UnitId
 
 Owner = TypeVar("Owner")
+
+_NOBODY: "Final[Mapping[Any, tuple[UnitId, ...]]]" = MappingProxyType({})
 
 
 @final
@@ -21,19 +24,25 @@ class Claims(Generic[Owner]):
 
     def __init__(self) -> None:
         self._units_by_owner: dict[Owner, tuple[UnitId, ...]] = {}
-        self._owners_by_part: dict[str, set[Owner]] = {}
-        # UUID of a card or MIG instance -> owners of some unit of it
+        self._claims_by_part: dict[str, dict[Owner, tuple[UnitId, ...]]] = {}
+        # UUID of a card or MIG instance -> owner -> the units of it that it has
 
     def replace(self, owner: Owner, units: "tuple[UnitId, ...]") -> set[str]:
         """Make these the owner's units, none to end its claims; return the UUIDs that changed."""
         before = self._units_by_owner.get(owner, ())
         if before == units:
             return set()
-        changed = {part_of(unit) for unit in before} | {part_of(unit) for unit in units}
+        changed = set()
         for unit in before:
-            self._drop(owner, part_of(unit))
+            part = part_of(unit)
+            if part not in changed:
+                changed.add(part)
+                self._drop(owner, part)
         for unit in units:
-            self._owners_by_part.setdefault(part_of(unit), set()).add(owner)
+            part = part_of(unit)
+            changed.add(part)
+            claims = self._claims_by_part.setdefault(part, {})
+            claims[owner] = (*claims.get(owner, ()), unit)
         if units:
             self._units_by_owner[owner] = units
         else:
@@ -46,19 +55,20 @@ class Claims(Generic[Owner]):
 
     def has_many_owners(self, part: str) -> bool:
         """Say whether more than one owner has some unit of this card or MIG instance."""
-        return len(self._owners_by_part.get(part, ())) > 1
+        return len(self._claims_by_part.get(part, ())) > 1
 
     def on(self, part: str) -> "Iterator[tuple[Owner, UnitId]]":
         """Yield who holds which unit of this card or MIG instance."""
-        for owner in self._owners_by_part.get(part, ()):
-            for unit in self._units_by_owner[owner]:
-                if part_of(unit) == part:
-                    yield owner, unit
+        for owner, units in self._claims_by_part.get(part, _NOBODY).items():
+            for unit in units:
+                yield owner, unit
+
+    def units_on(self, part: str) -> "Iterable[tuple[UnitId, ...]]":
+        """Return what each owner has of this card or MIG instance. Read it, don't keep it."""
+        return self._claims_by_part.get(part, _NOBODY).values()
 
     def _drop(self, owner: Owner, part: str) -> None:
-        owners = self._owners_by_part.get(part)
-        if owners is None:  # another of its units there was dropped before
-            return
-        owners.discard(owner)
-        if not owners:
-            del self._owners_by_part[part]
+        claims = self._claims_by_part[part]
+        del claims[owner]
+        if not claims:
+            del self._claims_by_part[part]

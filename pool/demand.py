@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from api.core import Container, PodSpec
 
+    Asked = tuple[str, str, str, str | int]
+    """Container, value of its `Role`, resource, quantity as it is written. Plain values, since they are
+    looked up for every pod: to hash a `Role` takes as long as all of the rest."""
+
 MAX_UNITS: Final = 2**31 - 1
 """Far above any node, and small enough to be shown and to fit every field that carries it."""
 
@@ -41,34 +45,43 @@ class BadQuantity:
 
 def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
     """Return what the pod asks for; None when it names no pool or asks for 0 of one."""
-    resources: set[str] = set()
-    containers: list[ContainerDemand] = []
+    asked: list[Asked] = []
+    length = 0
     for container, role in _in_kubelet_order(spec):
         for resource, value in _pool_resources(container):
-            resources.add(resource)
-            try:
-                units = parse_count(value)
-            except ValueError:
-                return BadQuantity(container.name, resource, str(value))
-            if units > MAX_UNITS:
-                return BadQuantity(container.name, resource, str(value))
-            if units:
-                containers.append(_container_demand(container.name, role, units))
+            asked.append((container.name, role, resource, value))
+            length += len(container.name) + len(resource) + len(str(value))
+    if not asked:
+        return None
+    # Admission reads pods that nobody has validated: what is huge must not stay in a cache.
+    judge = _judged_before if length <= _MOST_CACHED else _judged
+    return judge(tuple(asked))
+
+
+def _judged(asked: "tuple[Asked, ...]") -> "Demand | ManyPools | BadQuantity | None":
+    resources: set[str] = set()
+    containers: list[ContainerDemand] = []
+    for container, role, resource, value in asked:
+        resources.add(resource)
+        try:
+            units = parse_count(value)
+        except ValueError:
+            return BadQuantity(container, resource, str(value))
+        if units > MAX_UNITS:
+            return BadQuantity(container, resource, str(value))
+        if units:
+            containers.append(ContainerDemand(container, Role(role), units))
     if len(resources) > 1:
         return ManyPools(tuple(sorted(resources)))
     if not containers:
         return None
-    return _shared(resources.pop(), tuple(containers))
+    return Demand(resources.pop(), tuple(containers), distinct_units(containers))
 
 
-@functools.lru_cache(maxsize=4096)
-def _shared(resource: str, containers: tuple[ContainerDemand, ...]) -> Demand:
-    """Return one object for equal demands: thousands of pods ask for the same."""
-    return Demand(resource, containers, distinct_units(containers))
-
-
-_container_demand = functools.lru_cache(maxsize=4096)(ContainerDemand)
-"""One object for equal ones, which makes them quick to find in the cache above."""
+_MOST_CACHED: Final = 1024
+"""Characters: a dozen containers with names of the usual length."""
+_judged_before = functools.lru_cache(maxsize=4096)(_judged)
+"""Thousands of pods ask for the same: one object for equal demands, and nothing is parsed twice."""
 
 
 def names_a_pool(spec: "PodSpec") -> bool:
@@ -90,7 +103,7 @@ def units_by_resource(spec: "PodSpec") -> dict[str, int]:
                 units = 1
             if units:
                 asked = containers.setdefault(resource, [])
-                asked.append(ContainerDemand(container.name, role, units))
+                asked.append(ContainerDemand(container.name, Role(role), units))
     return {resource: distinct_units(asked) for resource, asked in containers.items()}
 
 
@@ -105,18 +118,24 @@ def distinct_units(containers: "Iterable[ContainerDemand]") -> int:
     return max(peak, running)
 
 
-def _in_kubelet_order(spec: "PodSpec") -> "Iterator[tuple[Container, Role]]":
+_INIT, _SIDECAR, _MAIN = Role.INIT.value, Role.SIDECAR.value, Role.MAIN.value
+
+
+def _in_kubelet_order(spec: "PodSpec") -> "Iterator[tuple[Container, str]]":
+    """Yield containers with the values of their roles."""
     for container in spec.init_containers or ():
-        yield container, Role.SIDECAR if container.restart_policy == "Always" else Role.INIT
+        yield container, _SIDECAR if container.restart_policy == "Always" else _INIT
     for container in spec.containers or ():
-        yield container, Role.MAIN
+        yield container, _MAIN
 
 
-def _pool_resources(container: "Container") -> "Iterator[tuple[str, str | int]]":
-    """Yield pool resources; limits win, since an extended resource's request equals its limit."""
+def _pool_resources(container: "Container") -> "Iterable[tuple[str, str | int]]":
+    """Return pool resources; limits win, since an extended resource's request equals its limit."""
     if container.resources is None:
-        return
-    merged = {**(container.resources.requests or {}), **(container.resources.limits or {})}
-    for resource, value in merged.items():
-        if resource.startswith(RESOURCE_PREFIX):
-            yield resource, value if isinstance(value, int) else str(value)
+        return ()
+    found: dict[str, str | int] = {}
+    for some in (container.resources.requests, container.resources.limits):
+        for resource, value in some.items() if some else ():
+            if resource.startswith(RESOURCE_PREFIX):
+                found[resource] = value if isinstance(value, int) else str(value)
+    return found.items()

@@ -4,7 +4,7 @@ Kept by `pool.index`, which knows pools, nodes and claims.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from pool.units import NO_UNITS, Layout, part_of
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from api.names import DeviceName, NodeName, UnitId
+    from pool.claims import Claims
     from pool.model import DeviceFacts
 
 
@@ -41,6 +42,16 @@ class DeviceEntry:
     def free(self) -> int:
         """Return the mask of units that may be given out; 0 on a card that is not usable."""
         return self.layout.full & ~self.taken if self.is_usable else 0
+
+    def mask_of(self, claims: "Claims[Any]") -> int:
+        """Return the units of the card that somebody claims, recomputed from all claims on it."""
+        mask = 0
+        bit_of = self.layout.mask_of
+        for part in self.parts:
+            for units in claims.units_on(part):
+                for unit in units:
+                    mask |= bit_of(unit)
+        return mask
 
     @property
     def parts(self) -> "Iterator[str]":

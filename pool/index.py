@@ -21,7 +21,7 @@ from pool.unaccounted import UnaccountedPods
 from pool.units import layout_of, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from api.names import DeviceName, NodeName, PoolName, UnitId
     from pool.changes import Changes
@@ -119,11 +119,11 @@ class DeviceIndex:
         """Make these the units of a bound pod; an empty tuple ends its claims."""
         parts = self._observed.replace(pod, units)
         self._doubles.recheck(parts, self._observed)
-        self._recount(parts)
+        self._recount(parts, self._recount_observed)
 
     def set_assumed(self, reservation: ReservationId, units: "tuple[UnitId, ...]") -> None:
         """Make these the units of a reservation; an empty tuple ends its claims."""
-        self._recount(self._assumed.replace(reservation, units))
+        self._recount(self._assumed.replace(reservation, units), self._recount_assumed)
 
     def set_unaccounted(self, pod: PodUid, units: "Mapping[tuple[str, NodeName], int]") -> None:
         """Note a bound pod of which nobody knows the devices; no units end that.
@@ -181,7 +181,7 @@ class DeviceIndex:
         """Return the pool's devices on a node, by name."""
         state = self._pools.get(pool)
         names = state.devices_by_node.get(node, ()) if state else ()
-        return [self._devices[name] for name in sorted(names)]
+        return [self._devices[name] for name in names]
 
     def pools_on(self, node: "NodeName") -> "set[PoolName]":
         """Return the pools whose object exists and that have a device on the node."""
@@ -330,26 +330,33 @@ class DeviceIndex:
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
 
-    def _recount(self, parts: "Iterable[str]") -> None:
-        """Recompute the masks of every device that one of the UUIDs belongs to."""
+    def _recount(self, parts: "Iterable[str]", recount: "Callable[[DeviceEntry], bool]") -> None:
+        """Recompute one mask of every device that one of the UUIDs belongs to."""
         changed = False
         for part in parts:
             for name in self._devices.with_part(part):
-                changed = self._recount_device(self._devices[name]) or changed
+                changed = recount(self._devices[name]) or changed
         if changed:
             self.generation += 1
 
-    def _recount_device(self, entry: DeviceEntry) -> bool:
-        observed = assumed = 0
-        for part in entry.parts:
-            for _, unit in self._observed.on(part):
-                observed |= entry.layout.mask_of(unit)
-            for _, held in self._assumed.on(part):
-                assumed |= entry.layout.mask_of(held)
-        if (entry.observed, entry.assumed) == (observed, assumed):
+    def _recount_device(self, entry: DeviceEntry) -> None:
+        self._recount_observed(entry)
+        self._recount_assumed(entry)
+
+    def _recount_observed(self, entry: DeviceEntry) -> bool:
+        mask = entry.mask_of(self._observed)
+        if mask == entry.observed:
             return False
-        entry.observed, entry.assumed = observed, assumed
-        self._mark_devices([entry])
+        entry.observed = mask
+        self._mark_devices((entry,))
+        return True
+
+    def _recount_assumed(self, entry: DeviceEntry) -> bool:
+        mask = entry.mask_of(self._assumed)
+        if mask == entry.assumed:
+            return False
+        entry.assumed = mask
+        self._mark_devices((entry,))
         return True
 
     def _mark_devices(self, entries: "Iterable[DeviceEntry]") -> None:
@@ -375,7 +382,7 @@ class DeviceIndex:
         self.generation += 1
 
     def _summarize(
-        self, pool: "PoolName", node: "NodeName", devices: "set[DeviceName]"
+        self, pool: "PoolName", node: "NodeName", devices: "list[DeviceName]"
     ) -> "PoolNode | None":
         pool_facts, facts = self._pools[pool].facts, self._nodes.get(node)
         pods = self._unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None

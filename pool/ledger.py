@@ -6,8 +6,9 @@ transition replaces the reservation by a new value. A call that contradicts the 
 """
 
 import heapq
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
+
+from msgspec.structs import replace
 
 from pool.errors import InvariantViolated
 from pool.reservation import End, Ended, Reservation, ReservationPhase

@@ -1,11 +1,14 @@
 """Facts that the core keeps: stripped of everything that decides nothing.
 
-Every type is frozen; two equal values mean "nothing changed".
+Every type is frozen; two equal values mean "nothing changed". What every decision makes anew is a
+struct of msgspec's, which is made in a tenth of a frozen dataclass's time.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,8 +20,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True, gc=False):
     """The two readings of a clock at one moment."""
 
     monotonic: float
@@ -35,8 +37,7 @@ class Role(Enum):
     MAIN = "main"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDemand:
+class ContainerDemand(msgspec.Struct, frozen=True):
     """Units that one container asks for; never 0."""
 
     name: str
@@ -44,8 +45,7 @@ class ContainerDemand:
     units: int
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True, cache_hash=True):
     """What a pod asks of one pool, in kubelet's order: init containers, then containers."""
 
     resource: str
@@ -137,8 +137,7 @@ class PodFacts:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constraints:
+class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod's spec says about the nodes it may go to."""
 
     node_selector: "Mapping[str, str] | None" = None

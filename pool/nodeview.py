@@ -137,8 +137,10 @@ class FitView:
     """Every node of the pool; None means that it fits."""
     scores: "dict[NodeName, int]" = field(default_factory=dict)
     """Nodes that fit."""
-    fits: "set[NodeName]" = field(default_factory=set)
-    """They again: to find a name in a set takes less memory traffic than in a dictionary."""
+    items: "dict[NodeName, bytes]" = field(default_factory=dict)
+    """What `scheduler.items` made of the score of each node that fits; it keeps them up to date."""
+    stale: "set[NodeName]" = field(default_factory=set)
+    """Nodes whose score has changed since it did."""
     _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:
@@ -159,9 +161,8 @@ class FitView:
                 self.refusals[name] = refusal
         if score != self.scores.get(name):
             self.scores_moved += 1
+            self.stale.add(name)
             if score is None:
                 del self.scores[name]
-                self.fits.remove(name)
             else:
                 self.scores[name] = score
-                self.fits.add(name)

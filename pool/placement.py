@@ -6,6 +6,8 @@ Both are plans: they read and return a value; `pool.books` commits it in the sam
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from api.gpupool import Strategy
 from pool.model import Role
 
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from pool.refusal import NodeRefusal
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Units of one node for every container."""
 
     pool: "PoolName"
@@ -41,17 +42,23 @@ class Refused:
 class _Card:
     """A card while units are being chosen on it."""
 
-    entry: "DeviceEntry"
+    ids: "tuple[UnitId, ...]"
+    """By slot."""
     free: int
     """Mask of units still to be had."""
 
     def has_any(self, units: "Sequence[UnitId]") -> bool:
-        return not set(units).isdisjoint(self.entry.layout.ids)
+        return not set(units).isdisjoint(self.ids)
 
     def take(self) -> "UnitId":
         slot = (self.free & -self.free).bit_length() - 1
         self.free &= self.free - 1
-        return self.entry.layout.ids[slot]
+        return self.ids[slot]
+
+
+_Ranked = tuple[int, "DeviceName", int, "tuple[UnitId, ...]"]
+"""What decides, the card's name, its free units, its units by slot. Names differ, so that nothing behind
+them is compared."""
 
 
 def plan_devices(
@@ -72,7 +79,10 @@ def plan_devices(
         strategy: the pool's.
         own: bits by device that the pod's own reservation holds alone, which are free to it.
     """
-    cards = _in_order(entries, strategy, own or {})
+    ranked = _ranked(entries, strategy, own or {})
+    if len(demand.containers) == 1 and demand.units == 1:  # most pods
+        return {demand.containers[0].name: (_card(min(ranked)).take(),)} if ranked else None
+    cards = list(map(_card, sorted(ranked)))
     devices: Devices = {}
     reusable: list[UnitId] = []
     for container in demand.containers:
@@ -141,20 +151,24 @@ def _term_accepts(node: "NodeFacts", term: "NodeSelectorTerm") -> bool:
     )
 
 
-def _in_order(
+def _ranked(
     entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
-) -> list[_Card]:
-    """Return the cards with something free, in the order in which they are taken."""
+) -> list[_Ranked]:
+    """Return the cards with something free, to be sorted into the order in which they are taken."""
     sign = 1 if strategy is Strategy.SPREAD else -1
-    ranked = []
+    ranked: list[_Ranked] = []
     for entry in entries:
         name = entry.facts.name
         others = entry.observed | (entry.assumed & ~own.get(name, 0))
         free = entry.layout.full & ~others
         if free and entry.is_usable:
-            ranked.append((sign * others.bit_count(), name, free, entry))
-    ranked.sort()  # names differ, so that nothing behind them is compared
-    return [_Card(entry, free) for _, _, free, entry in ranked]
+            ranked.append((sign * others.bit_count(), name, free, entry.layout.ids))
+    return ranked
+
+
+def _card(ranked: _Ranked) -> _Card:
+    _, _, free, ids = ranked
+    return _Card(ids, free)
 
 
 def _take(

@@ -5,7 +5,6 @@ reader. A burst of changes to one node is computed once.
 """
 
 import heapq
-import itertools
 from bisect import bisect_left, insort
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
@@ -28,9 +27,12 @@ _MAX_VIEWS: Final = 64
 class PoolState:
     """Devices, node summaries and views of one pool. `facts` is None until its object is seen."""
 
-    def __init__(self, summarize: "Callable[[NodeName, set[DeviceName]], PoolNode | None]") -> None:
+    def __init__(
+        self, summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]"
+    ) -> None:
         self.facts: PoolFacts | None = None
-        self.devices_by_node: dict[NodeName, set[DeviceName]] = {}
+        self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
+        # in the order of their names, in which units are given out
         self._summarize = summarize
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
@@ -52,7 +54,7 @@ class PoolState:
 
     def add_device(self, node: NodeName, device: "DeviceName") -> None:
         """Count the device on the node."""
-        self.devices_by_node.setdefault(node, set()).add(device)
+        insort(self.devices_by_node.setdefault(node, []), device)
         self.mark(node)
 
     def remove_device(self, node: NodeName, device: "DeviceName") -> None:
@@ -106,19 +108,15 @@ class PoolState:
         if self.facts is None:
             return None
         prefer = PREFERENCES[self.facts.strategy]
-        ranked = sorted(
-            [
-                (prefer(bucket, size), bucket)
-                for bucket in self._names_by_bucket
-                if bucket[0] >= size
-            ]
-        )
-        for _, alike in itertools.groupby(ranked, key=_preference):
-            names = [self._names_by_bucket[bucket] for _, bucket in alike]
-            in_order = names[0] if len(names) == 1 else heapq.merge(*names)
-            best = next(filter(accepts, in_order), None)
-            if best is not None:
-                return best
+        alike: dict[Preference, list[list[NodeName]]] = {}
+        for bucket, names in self._names_by_bucket.items():
+            if bucket[0] >= size:
+                alike.setdefault(prefer(bucket, size), []).append(names)
+        for preference in sorted(alike):
+            some = alike[preference]
+            for name in some[0] if len(some) == 1 else heapq.merge(*some):
+                if accepts(name):
+                    return name
         return None
 
     # --- keeping up ----------------------------------------------------------------------------
@@ -194,10 +192,6 @@ def _bucket_of(node: PoolNode | None) -> Bucket | None:
     if node is None or not node.is_placeable or node.available == 0:
         return None
     return node.bucket
-
-
-def _preference(ranked: tuple[Preference, Bucket]) -> Preference:
-    return ranked[0]
 
 
 _NOTHING: Final = (0, 0, 0, 0, 0)

@@ -9,9 +9,10 @@ Before commit the deadline is the pool's TTL; from commit on there is none, beca
 may have bound the pod: only the watch, or a read of the pod, ends it.
 """
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from api.annotations import Devices
@@ -35,14 +36,12 @@ class ReservationPhase(Enum):
     BOUND = "bound"
     """The API server accepted the Binding; the watch has not shown it yet."""
 
-    @property
-    def is_hold(self) -> bool:
-        """Say whether it may still be given up without asking the API server."""
-        return self in {
-            ReservationPhase.HELD,
-            ReservationPhase.TIED,
-            ReservationPhase.CONFIRMED,
-        }
+    is_hold: bool
+    """Whether it may still be given up without asking the API server."""
+
+    def __init__(self, name: str) -> None:
+        # Kept with the member: it is asked at every step, and to hash a member takes longer.
+        self.is_hold = name in {"held", "tied", "confirmed"}
 
 
 class End(Enum):
@@ -57,8 +56,7 @@ class End(Enum):
     """The pod did not appear: a quota, a name conflict or another webhook rejected it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """Units set aside for one pod; `node` and `devices` are empty while nothing could be held."""
 
     id: "ReservationId"
@@ -80,6 +78,9 @@ class Reservation:
     @property
     def units(self) -> "tuple[UnitId, ...]":
         """Return the distinct units of all containers, in the order in which they appear."""
+        if len(self.devices) == 1:
+            (units,) = self.devices.values()
+            return units if len(units) == 1 else tuple(dict.fromkeys(units))
         return tuple(dict.fromkeys(unit for units in self.devices.values() for unit in units))
 
     @property
@@ -93,8 +94,7 @@ class Reservation:
         return f"{self.namespace}/{self.name or '*'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A reservation that is no more, and how it ended."""
 
     reservation: Reservation

@@ -22,15 +22,17 @@ def summarize(
     """
     total = used = held = free = unhealthy = partial = unusable = 0
     for entry in entries:
-        layout, observed = entry.layout, entry.observed
+        observed = entry.observed
         taken = observed | entry.assumed
-        total += layout.count
-        used += observed.bit_count()
-        held += (taken & ~observed).bit_count()
-        idle = (layout.full & ~taken).bit_count()
+        count = idle = len(entry.layout.ids)
+        total += count
+        if taken:
+            used += observed.bit_count()
+            held += (taken & ~observed).bit_count()
+            idle = (entry.layout.full & ~taken).bit_count()
         if not entry.is_usable:
             unhealthy += idle
-            unusable += layout.count
+            unusable += count
             continue
         free += idle
         if taken:

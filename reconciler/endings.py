@@ -33,13 +33,12 @@ class Endings:
 
     def __init__(self, events: EventSink) -> None:
         self._events = events
-        for end in End:
-            RESERVATIONS_ENDED.labels(end.value)
+        self._counters = {end: RESERVATIONS_ENDED.labels(end.value) for end in End}
 
     def __call__(self, ended: "Ended") -> None:
         """Record one ending."""
         reservation = ended.reservation
-        RESERVATIONS_ENDED.labels(ended.end.value).inc()
+        self._counters[ended.end].inc()
         _log.info(
             "reservation ended",
             end=ended.end.value,

@@ -77,13 +77,20 @@ class Waking:
     def due(self) -> "list[PodFacts]":
         """Return the pods to touch now; what is free is promised to one pod only.
 
-        A pod that was woken and did not come keeps its turn, and what it left goes to the next.
+        A pod that was woken and did not come keeps its turn, and what it left goes to the next. One
+        whose units are promised to another keeps its count, so that a queue of pods that never come
+        is not touched for ever, each one as if it were new.
         """
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
+        passed_over: set[PodUid] = set()
         for pool in self._books.index.pools():
-            fitting.update((pod.uid, pod) for pod in self._fitting(pool, now))
-        for uid in self._sleepers.keys() - fitting.keys():
+            for pod, has_turn in self._fitting(pool, now):
+                if has_turn:
+                    fitting[pod.uid] = pod
+                else:
+                    passed_over.add(pod.uid)
+        for uid in self._sleepers.keys() - fitting.keys() - passed_over:
             del self._sleepers[uid]
         due: list[PodFacts] = []
         for uid, pod in fitting.items():
@@ -95,18 +102,22 @@ class Waking:
                 due.append(pod)
         return due
 
-    def _fitting(self, pool: "PoolFacts", now: float) -> "Iterator[PodFacts]":
+    def _fitting(self, pool: "PoolFacts", now: float) -> "Iterator[tuple[PodFacts, bool]]":
+        """Yield the pods that fit, and those known as sleepers that would if it were their turn."""
         waiting = self._books.waiting(pool.resource)
         if not waiting:
             return
         state = self._books.index.state(pool.name)
-        left = state.capacity().available
+        left = available = state.capacity().available
         for pod in waiting:
-            if pod.demand.units <= left and state.view(pod.demand.units).scores:
-                sleeper = self._sleepers.get(pod.uid)
-                if sleeper is None or not sleeper.has_declined(now):
-                    left -= pod.demand.units
-                yield pod
+            sleeper = self._sleepers.get(pod.uid)
+            limit = left if sleeper is None else available
+            if pod.demand.units > limit or not state.view(pod.demand.units).scores:
+                continue
+            has_turn = pod.demand.units <= left
+            if has_turn and (sleeper is None or not sleeper.has_declined(now)):
+                left -= pod.demand.units
+            yield pod, has_turn
 
     async def _touch(self, pod: "PodFacts") -> None:
         stamp = self._now().utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

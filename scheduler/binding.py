@@ -11,7 +11,7 @@ A repeated bind of the same uid and node is the same bind; it writes at most the
 The time each call may take is the binder's to bound, below kube-scheduler's `httpTimeout`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
@@ -19,7 +19,7 @@ from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION
 from pool import placement
 from pool.books import AlreadyBound, Applicant
 from pool.errors import InvariantViolated
-from pool.model import PodPhase
+from pool.model import Instant, PodPhase
 from pool.placement import Placed
 from pool.reservation import ReservationPhase
 from scheduler.answer import NOT_READY, Outcome
@@ -146,7 +146,7 @@ def _after_look(
     settlement = take_in(reservation, sighting, desk, may_land=may_land)
     if settlement in {Settlement.STILL_OPEN, Settlement.UNSEEN}:
         # The doubt is about the first write, where there was one; its time goes on.
-        since = replace(now, monotonic=reservation.observe_by) if is_retry else now
+        since = Instant(reservation.observe_by, now.utc) if is_retry else now
         desk.books.doubt(pod.uid, since)
         return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
     if not isinstance(sighting, SeenBound):

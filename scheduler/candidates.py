@@ -20,6 +20,8 @@ from scheduler.wire import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from api.core import Pod
     from api.names import NodeName
     from pool.nodeview import FitView
@@ -62,6 +64,17 @@ class Findings:
     scored: "Scored | None" = None
     scored_at: int = -1
     """`FitView.scores_moved`."""
+    _items: "Sequence[bytes | None] | None" = None
+    _items_at: int = -1
+
+    def keep_items(self, items: "Sequence[bytes | None]", view: "FitView") -> None:
+        """Keep the items of prioritize's reply that filter has found, for the prioritize that follows."""
+        self._items, self._items_at = items, view.scores_moved
+
+    def take_items(self, view: "FitView") -> "Sequence[bytes | None] | None":
+        """Return what was kept, if no score has changed since; it is not kept any longer."""
+        items, self._items = self._items, None
+        return items if self._items_at == view.scores_moved else None
 
 
 @final

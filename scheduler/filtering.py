@@ -8,8 +8,8 @@ A pod that holds units on one of the nodes passes there alone: prioritize would 
 more than all other scores together (`manifests.scheduler_config`), so that nothing is left to choose,
 and kube-scheduler neither scores hundreds of nodes nor asks us to (docs/design/0003-nominating.md).
 
-This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map`,
-`set` and `zip`, names that all fit are answered with the bytes that brought them, and an answer is kept
+This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map`
+and `zip`, names that all fit are answered with the bytes that brought them, and an answer is kept
 with its list for as long as the view that it came from stands still.
 """
 
@@ -21,6 +21,7 @@ from pool.refusal import NodeReason, NodeRefusal
 from scheduler.answer import Outcome
 from scheduler.asking import AsksImpossible, AsksNothing, AsksUnits, binding_text, own_node
 from scheduler.candidates import Candidates, Filtered
+from scheduler.items import items_of
 from scheduler.wire import encode_all_fit, encode_names, encode_sorted
 from telemetry.reasons import node_refusal_text
 
@@ -96,13 +97,18 @@ def _as_view_says(
         (view.verdicts_moved, generation),
     }:
         return found.filtered
-    if view.fits.issuperset(candidates.names):
+    items = items_of(view, candidates.names)
+    if None not in items:
         filtered, generation = _all_of(candidates), _ANY_GENERATION
+        found.keep_items(items, view)
     else:
         verdicts = _verdicts(candidates.names, view)
         filtered = _arranged(candidates, verdicts, asked.pool.name, books=books)
         if _ABSENT not in verdicts:
             generation = _ANY_GENERATION
+        fitting = [item for item in items if item is not None]
+        if filtered.passing is not None and filtered.fit == len(fitting):
+            filtered.passing.findings(view).keep_items(fitting, view)
     found.filtered, found.filtered_at = filtered, (view.verdicts_moved, generation)
     return filtered
 

@@ -1,17 +1,17 @@
 """prioritize: 10 for the node of the pod's own hold, 0 to 9 by the pool's strategy for the others.
 
-The scores are in the index's view already; the cost is one look-up a name, and none where the list and
-the view are those of the call before.
+The scores are in the index's view already, and filter has looked them up with the verdicts; the cost is
+one look-up a name where it has not, and none where the list and the view are those of the call before.
 """
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from pool.nodeview import MAX_SCORE
 from scheduler.answer import Outcome
 from scheduler.asking import AsksImpossible, AsksNothing, AsksUnits, own_node
 from scheduler.candidates import Scored
-from scheduler.wire import HostPriority, encode_priorities, encode_priority
+from scheduler.items import items_of
+from scheduler.wire import HostPriority, encode_priorities, encode_priority, join_priorities
 
 if TYPE_CHECKING:
     from api.names import NodeName
@@ -53,9 +53,15 @@ def _as_view_says(candidates: "Candidates", view: "FitView") -> Scored:
     found = candidates.findings(view)
     if found.scored is not None and found.scored_at == view.scores_moved:
         return found.scored
-    names, scores = candidates.names, view.scores
-    hosts = map(HostPriority, names, map(scores.get, names, repeat(0)))
-    scored = Scored(encode_priorities(list(hosts)), any_fits=not view.fits.isdisjoint(names))
+    names = candidates.names
+    items = found.take_items(view)
+    if items is None:
+        items = items_of(view, names)
+    written = [
+        item if item is not None else encode_priority(name, 0)
+        for name, item in zip(names, items, strict=True)
+    ]
+    scored = Scored(join_priorities(written), any_fits=any(items))
     found.scored, found.scored_at = scored, view.scores_moved
     return scored
 

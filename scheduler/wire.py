@@ -15,7 +15,7 @@ from api.names import NodeName, PodUid
 from scheduler.ports import PodRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 NODE_NAMES_ONLY: Final = (
     "this extender takes node names only: set nodeCacheCapable: true for it in the "
@@ -256,6 +256,11 @@ def encode_priority(host: str, score: int) -> bytes:
 def encode_priorities(priorities: list[HostPriority]) -> bytes:
     """Return HostPriorityList."""
     return _encoder.encode(priorities)
+
+
+def join_priorities(items: "Iterable[bytes]") -> bytes:
+    """Return HostPriorityList of items that are encoded."""
+    return b"[%b]" % b",".join(items)
 
 
 def encode_preemption(victims_by_node: VictimsByNode) -> bytes:

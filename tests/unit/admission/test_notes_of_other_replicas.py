@@ -159,3 +159,13 @@ def test_replica_that_is_not_synced_admits_nothing(second):
     second.is_ready, second.may_hold = False, False
     reply = second.ask(mutate_pod, a_pod_object(1))
     assert reply.answer.reason is RefusalReason.NOT_READY
+
+
+def test_the_seal_is_the_last_member_of_a_note_that_is_written_as_every_note_is(first):
+    """It is added to the text that it is made of."""
+    pod = mutated_by(first)
+    text = pod["metadata"]["annotations"][RESERVATION]
+    note = note_of(pod)
+    assert note.seal
+    assert text == note.encode()
+    assert list(json.loads(text))[-1] == "seal"

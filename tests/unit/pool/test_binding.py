@@ -1,9 +1,9 @@
 """From a node that kube-scheduler chose to named units, and what becomes of the commitment."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from api.names import PoolName, ReservationId
 from pool.books import AlreadyBound, Books

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.core import Container, PodSpec, ResourceRequirements
-from pool.demand import BadQuantity, ManyPools, demand_of, distinct_units, names_a_pool
+from pool.demand import (
+    BadQuantity,
+    ManyPools,
+    _judged,
+    _judged_before,
+    demand_of,
+    distinct_units,
+    names_a_pool,
+)
 from pool.model import ContainerDemand, Demand, Role
 
 if TYPE_CHECKING:
@@ -194,3 +202,30 @@ def test_a_pod_names_a_pool_even_with_a_quantity_of_zero() -> None:
 
 def test_other_extended_resources_name_no_pool() -> None:
     assert not names_a_pool(PodSpec(containers=[a_container("c", {"nvidia.com/gpu": 1})]))
+
+
+def test_equal_demands_are_one_object() -> None:
+    assert demand_of(a_spec("2")) is demand_of(a_spec("2"))
+
+
+@pytest.mark.parametrize(("one", "other"), [("1", 1), (1, 1.0), ("1000m", "1"), ("x", "y")])
+def test_quantities_that_are_written_alike_are_not_taken_for_each_other(
+    one: "str | float", other: "str | float"
+) -> None:
+    """What was read before is found by what was written, and Python thinks 1 and 1.0 equal."""
+    fresh = [_judged(_asked(value)) for value in (one, other)]
+    assert [demand_of(a_spec(one)), demand_of(a_spec(other))] == fresh
+
+
+def _asked(value: "str | float") -> "tuple[tuple[str, str, str, str | int], ...]":
+    return (("c0", "main", A100, value if isinstance(value, int) else str(value)),)
+
+
+def test_a_huge_name_is_judged_and_not_remembered() -> None:
+    """Admission reads pods before anybody has validated them."""
+    before = _judged_before.cache_info().currsize
+    spec = PodSpec(containers=[a_container("c" * 100_000, {A100: 1})])
+    demand = demand_of(spec)
+    assert isinstance(demand, Demand)
+    assert demand.units == 1
+    assert _judged_before.cache_info().currsize == before

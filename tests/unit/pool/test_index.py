@@ -272,4 +272,6 @@ def test_claims_are_what_was_said_last(writes: list[tuple[str, list[UnitId]]]) -
             (owner, unit) for owner, units in want.items() for unit in units if unit[:2] == part
         }
         assert set(claims.on(part)) == held
+        found = [unit for units in claims.units_on(part) for unit in units]
+        assert sorted(found) == sorted(unit for _, unit in held)
     assert {owner: claims.units(owner) for owner in want} == want

@@ -1,9 +1,9 @@
 """Reservations by id and by pod, and their deadlines."""
 
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.errors import InvariantViolated
@@ -183,6 +183,16 @@ def test_what_contradicts_the_lifecycle_is_a_bug(write) -> None:
 def test_units_of_a_reservation_are_distinct_and_in_order() -> None:
     devices = {"i": unit_ids("G1", "G0"), "m": unit_ids("G0", "G2")}
     assert replace(a_reservation(), devices=devices).units == ("G1", "G0", "G2")
+
+
+def test_a_unit_that_a_container_names_twice_is_one_unit() -> None:
+    devices = {"c0": unit_ids("G1", "G0", "G1")}
+    assert replace(a_reservation(), devices=devices).units == ("G1", "G0")
+
+
+def test_only_what_was_not_sent_to_the_api_server_is_a_hold() -> None:
+    holds = {ReservationPhase.HELD, ReservationPhase.TIED, ReservationPhase.CONFIRMED}
+    assert {phase for phase in ReservationPhase if phase.is_hold} == holds
 
 
 def test_a_reservation_names_its_pod_even_before_the_pod_has_a_name() -> None:

@@ -2,10 +2,10 @@
 
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from api.names import NodeName, PodUid
 from pool.model import Instant

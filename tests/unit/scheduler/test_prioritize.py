@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from api.gpupool import Strategy
-from scheduler.extender import prioritize
+from api.names import DeviceName
+from scheduler.extender import filter_nodes, prioritize
 from tests.support.builders import a_pool
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
@@ -71,3 +72,40 @@ async def test_the_node_of_a_binding_in_doubt_is_best():
     scene = Scene().pool(n1=1, n2=1)
     scene.bound("p", "n1", "GPU-n1-0")
     assert scores(scene, a_wire_pod("p", whole=1), "n1", "n2")["n1"] == 10
+
+
+def passing(scene: Scene, pod: dict[str, Any], *names: str) -> list[str]:
+    reply = json.loads(filter_nodes(extender_args(pod, *names), scene.desk).body)
+    found: list[str] = reply["NodeNames"]
+    return found
+
+
+def a_mixed_scene() -> Scene:
+    scene = half_full_and_empty(Strategy.BIN_PACK)
+    scene.pool(small=1)
+    return scene
+
+
+def test_scores_after_filter_are_those_without_it():
+    pod, names = a_wire_pod(whole=2), ("empty", "small", "half", "stranger")
+    scene = a_mixed_scene()
+    passed = passing(scene, pod, *names)
+    assert passed == ["empty", "half"]
+    for asked in (passed, names):
+        assert scores(scene, pod, *asked) == scores(a_mixed_scene(), pod, *asked)
+
+
+def test_a_score_that_changed_after_filter_is_the_new_one():
+    scene, pod = half_full_and_empty(Strategy.BIN_PACK), a_wire_pod(whole=1)
+    assert passing(scene, pod, "half", "empty") == ["half", "empty"]
+    scene.bound("b", "empty", "GPU-empty-0", "GPU-empty-1", "GPU-empty-2")
+    found = scores(scene, pod, "half", "empty")
+    assert found["empty"] > found["half"]
+
+
+def test_a_node_that_left_the_pool_after_filter_scores_nothing():
+    scene, pod = half_full_and_empty(Strategy.BIN_PACK), a_wire_pod(whole=1)
+    assert passing(scene, pod, "half", "empty") == ["half", "empty"]
+    for number in range(4):
+        scene.books.index.discard_device(DeviceName(f"empty-{number}"))
+    assert scores(scene, pod, "half", "empty")["empty"] == 0
