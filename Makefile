@@ -7,6 +7,7 @@ PYTHON ?= python3
 BUILD := build
 SEED ?= 1
 STEPS ?= 1000
+ONLY ?=
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
@@ -82,9 +83,9 @@ long-test: install ## the tests that have a long form, in it: a million steps of
 	$(BIN)/pytest --long tests/unit/pool tests/component/security
 
 .PHONY: fault-test
-fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000
+fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
-	$(BIN)/python -m tests.fault --seed $(SEED) --steps $(STEPS)
+	$(BIN)/python -m tests.fault --seed $(SEED) --steps $(STEPS) $(addprefix --only ,$(ONLY))
 
 .PHONY: bench
 bench: install ## measure, write build/bench/*.json and docs/performance.md

@@ -16,7 +16,7 @@ from tests.cluster.environment import (
 from tests.fault.fleet import Fleet
 from tests.fault.run import Report, Run
 from tests.fault.shrinking import shrink
-from tests.fault.steps import INJECTIONS, Step, make_steps
+from tests.fault.steps import WORKLOAD_SHARE, Step, make_steps, named_like
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -30,12 +30,12 @@ def say(line: str) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    injections = [
-        kind for kind in INJECTIONS if any(text in kind.value for text in arguments.only or [""])
-    ]
+    injections = named_like(arguments.only or [])
     if not injections:
         raise SystemExit(f"no injection is called like {', '.join(arguments.only)}")
-    steps = make_steps(arguments.seed, arguments.steps, injections)
+    steps = make_steps(
+        arguments.seed, arguments.steps, injections, workload_share=arguments.workload
+    )
     with processes.Run(binaries.ROOT / "build" / "fault-logs") as owner:
         programs = binaries.find_binaries(say)
         say(
@@ -104,7 +104,17 @@ def main() -> None:
     parser.add_argument("--reruns", type=int, default=RERUNS)
     parser.add_argument("--verbose", action="store_true", help="print every step")
     parser.add_argument(
-        "--only", action="append", metavar="TEXT", help="only injections with TEXT in their name"
+        "--only",
+        action="append",
+        metavar="TEXT",
+        help="only injections with TEXT in their name: `--only watch`, `--only kill --only SIG`",
+    )
+    parser.add_argument(
+        "--workload",
+        type=float,
+        default=WORKLOAD_SHARE,
+        metavar="SHARE",
+        help="of the steps that are no injection",
     )
     sys.exit(asyncio.run(run(parser.parse_args())))
 

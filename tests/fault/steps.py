@@ -20,7 +20,8 @@ SLICES: Final = 4
 WHOLE, SLICED = 0, 1
 """The two pools by number."""
 
-_WORKLOAD_SHARE: Final = 0.5
+WORKLOAD_SHARE: Final = 0.5
+"""Of the steps; where few kinds of faults share the rest, one may undo the other before it is seen."""
 _MOST_AT_ONCE: Final = 4
 
 
@@ -82,6 +83,12 @@ class Kind(StrEnum):
 
 INJECTIONS: Final = tuple(Kind)[tuple(Kind).index(Kind.STATUS_409) :]
 
+
+def named_like(texts: "Sequence[str]") -> list[Kind]:
+    """Return the injections with one of these texts in their name; all of them where there is none."""
+    return [kind for kind in INJECTIONS if any(text in kind.value for text in texts or [""])]
+
+
 Value = int | float | str | bool
 Arguments = tuple[Value, ...]
 
@@ -97,9 +104,15 @@ class Step:
         return f"{self.kind.value} {' '.join(str(one) for one in self.arguments)}".rstrip()
 
 
-def make_steps(seed: int, count: int, injections: "Sequence[Kind]" = INJECTIONS) -> list[Step]:
+def make_steps(
+    seed: int,
+    count: int,
+    injections: "Sequence[Kind]" = INJECTIONS,
+    *,
+    workload_share: float = WORKLOAD_SHARE,
+) -> list[Step]:
     """Return `count` steps; the same for the same arguments, and a longer list begins alike."""
-    maker = _Maker(random.Random(seed), injections)
+    maker = _Maker(random.Random(seed), injections, workload_share)
     return [maker.next() for _ in range(count)]
 
 
@@ -144,9 +157,12 @@ _ENDS_A_SERVER: Final = frozenset(
 class _Maker:
     """Deals workload and injections."""
 
-    def __init__(self, rng: random.Random, injections: "Sequence[Kind]") -> None:
+    def __init__(
+        self, rng: random.Random, injections: "Sequence[Kind]", workload_share: float
+    ) -> None:
         self._rng = rng
         self._injections = injections
+        self._workload_share = workload_share
         self._deck: list[Kind] = []
         self._dealt: set[Kind] = set()
         self._pods = 0
@@ -155,7 +171,7 @@ class _Maker:
     def next(self) -> Step:
         if self._owed:
             return self._owed.pop(0)
-        if self._pods == 0 or self._rng.random() < _WORKLOAD_SHARE:
+        if self._pods == 0 or self._rng.random() < self._workload_share:
             return self._workload()
         return self._injection()
 

@@ -1,48 +1,51 @@
-"""A short fault run of a fixed seed: `make fault-test SEED=… STEPS=…` makes longer ones."""
+"""Short fault runs of fixed seeds: `make fault-test SEED=… STEPS=…` makes longer ones."""
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.fault.fleet import Fleet
 from tests.fault.run import Run
-from tests.fault.steps import INJECTIONS, make_steps
+from tests.fault.steps import INJECTIONS, make_steps, named_like
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     from tests.cluster.environment.client import ApiClient
-    from tests.cluster.environment.components import Kubelets
     from tests.cluster.environment.control_plane import ControlPlane
-    from tests.cluster.environment.kubectl import Kubectl
-
-SEED = 8
-STEPS = 120
-"""In which every kind of injection comes up."""
-REPLICAS = 2
-
-
-@pytest.fixture
-async def fleet(
-    control_plane: "ControlPlane", kubectl: "Kubectl", kubelets: "Kubelets"
-) -> "AsyncIterator[Fleet]":
-    """Two servers behind a Service, each with a proxy to the API server, and kube-scheduler."""
-    made = Fleet(control_plane, kubectl, replicas=REPLICAS, name="fault-run")
-    async with made.installed():
-        yield made
+    from tests.cluster.faults.conftest import MakeFleet
 
 
 async def test_nothing_is_booked_twice_or_lost_whatever_goes_wrong(
-    fleet: Fleet,
+    a_fleet: "MakeFleet",
     api: "ApiClient",
     control_plane: "ControlPlane",
     progress: "Callable[[str], None]",
 ):
-    steps = make_steps(SEED, STEPS)
+    steps = make_steps(8, 120)
 
-    report = await Run(api, control_plane, fleet, progress).carry_out(steps)
+    async with a_fleet("fault-run", replicas=2) as fleet:
+        report = await Run(api, control_plane, fleet, progress).carry_out(steps)
 
     assert not report.violations, f"{report.violations[0]}\n{report.story()}"
     missing = {kind.value for kind in INJECTIONS} - set(report.used)
     assert not missing, f"never happened: {', '.join(sorted(missing))}"
     assert len(report.bound) >= 50
+
+
+async def test_a_server_whose_watches_lie_and_break_goes_on_serving(
+    a_fleet: "MakeFleet",
+    api: "ApiClient",
+    control_plane: "ControlPlane",
+    progress: "Callable[[str], None]",
+):
+    """Cut, slow, too old, duplicated, replayed and swapped, and nothing else: no pod is refused."""
+    broken = named_like(["watch"])
+    steps = make_steps(17, 80, broken, workload_share=0.8)
+
+    async with a_fleet("watch-run", replicas=1) as fleet:
+        report = await Run(api, control_plane, fleet, progress).carry_out(steps)
+        ends = fleet.replicas[0].ends
+
+    assert not report.violations, f"{report.violations[0]}\n{report.story()}"
+    happened = set(report.used) & {kind.value for kind in INJECTIONS}
+    assert happened == {kind.value for kind in broken}
+    assert (ends, report.refused) == (0, 0)
+    assert len(report.bound) >= 20

@@ -171,17 +171,17 @@ class GpuSystem:
 
     async def refresh_scheduler(self) -> None:
         """Give kube-scheduler's files what our Secret holds now, and restart it to read them."""
-        await self._save_certificates()
-        await self.scheduler.stop()
-        await self.scheduler.start()
+        await self.mount_secret()
+        await self.scheduler.restart()
 
-    async def _save_certificates(self) -> dict[str, Path]:
+    async def mount_secret(self) -> dict[str, Path]:
+        """Give kube-scheduler's files what our Secret holds now, as its kubelet does; return them."""
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             data = (await api.get(SECRET))["data"]
         return {key: self._save(key, data[key]) for key in _MOUNTED}
 
     async def _new_scheduler(self) -> components.KubeScheduler:
-        files = await self._save_certificates()
+        files = await self.mount_secret()
         kubeconfig = await self._control_plane.service_account_kubeconfig(
             NAMESPACE, "gpu-scheduler"
         )

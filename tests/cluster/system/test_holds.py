@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.objects import a_container, a_pod, capacity, check_devices, hold_of
+from tests.cluster.system.objects import a_container, a_pod, check_devices, hold_of
 from tests.cluster.system.other_webhooks import append_container, inject_sidecar, reject, webhook
 
 UNSCHEDULABLE = {"cpu": "1000"}
@@ -75,7 +75,7 @@ async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
 
 
 async def test_dry_run_holds_nothing_and_says_what_would_be(
-    make_pool, system, api, kubectl, namespace
+    make_pool, system, api, kubectl, namespace, figures
 ):
     pool = await make_pool(cards=2)
     ended = "gpu_reservations_ended_total"
@@ -90,15 +90,17 @@ async def test_dry_run_holds_nothing_and_says_what_would_be(
     stored = await api.get(f"{pods.collection(namespace)}/real")
     assert len(hold_of(stored)["devices"]["main"]) == 2
     await pods.wait_for_pod(api, namespace, "real", pods.is_running)
+    await figures(pool, used=2, reserved=0)
     again = await kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
     assert f"Warning: the pod waits: GPU pool {pool.name} has 0 of 2 free" in again.stderr
     after = await system.metrics()
     assert after.total(ended) == before + 1
-    shown = capacity(await api.get(pool.path))
-    assert shown.get("reserved", 0) == 0
+    await figures(pool, used=2, reserved=0)
 
 
-async def test_pods_with_generated_names_are_each_held_for(make_pool, system, api, namespace):
+async def test_pods_with_generated_names_are_each_held_for(
+    make_pool, system, api, namespace, figures
+):
     pool = await make_pool(cards=3)
     before = await system.metrics()
     for _ in range(3):
@@ -109,6 +111,7 @@ async def test_pods_with_generated_names_are_each_held_for(make_pool, system, ap
     )
 
     assert len(check_devices(found.values())) == 3
+    await figures(pool, used=3, reserved=0)
     ended = "gpu_reservations_ended_total"
     after = await system.metrics()
     assert after.total(ended, end="bound") == before.total(ended, end="bound") + 3
@@ -116,7 +119,7 @@ async def test_pods_with_generated_names_are_each_held_for(make_pool, system, ap
 
 @pytest.mark.parametrize("name", ["aa-injector", "zzz-injector"])
 async def test_sidecar_injected_before_or_after_us_leaves_one_hold(
-    name, make_pool, system, control_plane, api, namespace
+    name, make_pool, system, control_plane, api, namespace, figures
 ):
     pool = await make_pool(cards=4)
     before = await system.metrics()
@@ -130,6 +133,7 @@ async def test_sidecar_injected_before_or_after_us_leaves_one_hold(
     names = [container["name"] for container in bound["spec"]["containers"]]
     assert names == ["main", "injected"]
     check_devices([bound])
+    await figures(pool, used=2, reserved=0)
     ended = "gpu_reservations_ended_total"
     after = await system.metrics()
     assert after.total(ended) == before.total(ended) + 1

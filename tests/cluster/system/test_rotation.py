@@ -3,38 +3,9 @@
 import asyncio
 import base64
 
-from tests.cluster.environment import pods, polling
-from tests.cluster.system import installation
+from tests.cluster.environment import pods
+from tests.cluster.system.certificates import data_of, injected, make_anew
 from tests.cluster.system.objects import a_pod, all_bound, check_devices
-
-CONFIGURATION = (
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-control-plane"
-)
-
-
-async def data_of(api) -> dict[str, str]:
-    data: dict[str, str] = (await api.get(installation.SECRET))["data"]
-    return data
-
-
-async def make_anew(api, missing: str, wanted: str) -> dict[str, str]:
-    """Take one key from the Secret; return the data once another one has changed for it."""
-    before = await data_of(api)
-    await api.patch(installation.SECRET, {"data": {missing: ""}})
-
-    async def changed() -> dict[str, str] | None:
-        data = await data_of(api)
-        return data if data[missing] and data[wanted] != before[wanted] else None
-
-    return await polling.eventually(changed, what=f"a new {wanted}", within=30)
-
-
-async def trusted(api, data: dict[str, str]) -> None:
-    async def injected() -> bool:
-        found = await api.get(CONFIGURATION)
-        return bool(found["webhooks"][0]["clientConfig"]["caBundle"] == data["ca.crt"])
-
-    await polling.eventually(injected, what="the CAs in caBundle", within=30)
 
 
 async def test_no_creation_fails_while_certificates_are_replaced(make_pool, system, api, namespace):
@@ -53,7 +24,7 @@ async def test_no_creation_fails_while_certificates_are_replaced(make_pool, syst
         old = await data_of(api)
         data = await make_anew(api, "ca.key", "ca.crt")
         assert base64.b64decode(data["ca.crt"]).endswith(base64.b64decode(old["ca.crt"]))
-        await trusted(api, data)
+        await injected(api, data)
         # What the kubelet does with the mounted Secret; a new leaf comes a month later.
         await system.refresh_scheduler()
         for _ in range(2):

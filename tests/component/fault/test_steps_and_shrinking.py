@@ -4,7 +4,7 @@ import pytest
 
 from tests.fault.breaking import Call, target_of
 from tests.fault.shrinking import shrink
-from tests.fault.steps import INJECTIONS, Kind, make_steps
+from tests.fault.steps import INJECTIONS, Kind, make_steps, named_like
 
 
 def test_steps_are_a_function_of_the_seed_and_longer_lists_begin_alike():
@@ -17,6 +17,28 @@ def test_steps_are_a_function_of_the_seed_and_longer_lists_begin_alike():
 def test_every_injection_is_dealt_before_one_repeats(seed):
     kinds = [step.kind for step in make_steps(seed, 400) if step.kind in INJECTIONS]
     assert set(kinds[: len(INJECTIONS)]) == set(INJECTIONS)
+
+
+def test_a_list_may_hold_injections_of_some_kinds_only_and_as_many_as_are_wanted():
+    broken = named_like(["watch"])
+    assert {kind.value for kind in broken} == {
+        "watch cut",
+        "watch slow",
+        "410 to a watch",
+        "410 inside a watch",
+        "watch event duplicated",
+        "watch events replayed",
+        "watch events swapped",
+    }
+    kinds = [step.kind for step in make_steps(3, 1000, broken, workload_share=0.8)]
+    injected = [kind for kind in kinds if kind in INJECTIONS]
+    assert set(injected) == set(broken)
+    assert len(injected) == pytest.approx(200, abs=50)
+
+
+def test_without_a_text_every_injection_is_meant():
+    assert named_like([]) == list(INJECTIONS)
+    assert named_like(["no such thing"]) == []
 
 
 def test_a_step_reads_as_what_happens():

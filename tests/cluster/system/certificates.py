@@ -1,0 +1,53 @@
+"""What rotation is made to do, through the Secret that says which certificates there are."""
+
+import base64
+
+from tests.cluster.environment import client, polling
+from tests.cluster.system import installation
+
+CONFIGURATION = (
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/zz-gpu-control-plane"
+)
+_END = b"-----END CERTIFICATE-----\n"
+
+
+async def data_of(api: client.ApiClient) -> dict[str, str]:
+    """Return what our Secret holds."""
+    data: dict[str, str] = (await api.get(installation.SECRET))["data"]
+    return data
+
+
+async def make_anew(api: client.ApiClient, missing: str, wanted: str) -> dict[str, str]:
+    """Take one key from the Secret; return the data once another one has changed for it."""
+    before = await data_of(api)
+    await api.patch(installation.SECRET, {"data": {missing: ""}})
+
+    async def changed() -> dict[str, str] | None:
+        data = await data_of(api)
+        return data if data[missing] and data[wanted] != before[wanted] else None
+
+    return await polling.eventually(changed, what=f"a new {wanted}", within=30)
+
+
+async def retire_old_authorities(api: client.ApiClient) -> None:
+    """Trust the newest CA only, as is done months later; returns when nothing is by another one."""
+    before = await data_of(api)
+    newest = base64.b64decode(before["ca.crt"]).partition(_END)
+    only = base64.b64encode(newest[0] + newest[1]).decode()
+    await api.patch(installation.SECRET, {"data": {"ca.crt": only}})
+
+    async def is_followed() -> bool:
+        data = await data_of(api)
+        return data["ca.crt"] == only and data["scheduler.crt"] != before["scheduler.crt"]
+
+    await polling.eventually(is_followed, what="a new scheduler.crt", within=30)
+
+
+async def injected(api: client.ApiClient, data: dict[str, str]) -> None:
+    """Return when the API server trusts these CAs."""
+
+    async def is_injected() -> bool:
+        found = await api.get(CONFIGURATION)
+        return bool(found["webhooks"][0]["clientConfig"]["caBundle"] == data["ca.crt"])
+
+    await polling.eventually(is_injected, what="the CAs in caBundle", within=30)
