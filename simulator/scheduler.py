@@ -26,7 +26,7 @@ from pool.placement import may_go_to
 from simulator.errors import ExtenderFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from api.clock import Clock
     from kube.client import KubeClient
@@ -74,19 +74,19 @@ class ScheduledNode(Model, frozen=True):
 class _Nodes:
     """The scheduler's cache of nodes."""
 
-    def __init__(self, wake: asyncio.Event) -> None:
+    def __init__(self, wake_all: "Callable[[], None]") -> None:
         self.by_name: dict[NodeName, ScheduledNode] = {}
-        self._wake = wake
+        self._wake_all = wake_all
 
     def replace_all(self, items: "Sequence[ScheduledNode]") -> None:
         """Take over a full list."""
         self.by_name = {item.name: item for item in items}
-        self._wake.set()
+        self._wake_all()
 
     def upsert(self, item: ScheduledNode) -> None:
-        """Take over a node."""
+        """Take over a node; what did not fit before may fit now."""
         self.by_name[item.name] = item
-        self._wake.set()
+        self._wake_all()
 
     def discard(self, item: ScheduledNode) -> None:
         """Forget a node."""
@@ -110,7 +110,7 @@ class SchedulerDouble:
         self._clock = clock
         self._profile = profile
         self._wake = asyncio.Event()
-        self._nodes = _Nodes(self._wake)
+        self._nodes = _Nodes(self._wake_all)
         self._pods: dict[str, Pod] = {}
         self._retry_at: dict[str, float] = {}
         # uid -> when to try again; absent: now; infinite: when something changes

@@ -1,6 +1,6 @@
 """Faults on request: tests say which requests fail, and how.
 
-A rule looks at method and path only. Rules are asked in the order in which they were added; the first
+A rule looks at a request's line and sender, not at its body. Rules are asked in the order in which they were added; the first
 that applies decides, and later ones do not see the request. Each counts what it matches, from 1.
 """
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from simulator.apiserver.requestlog import Request
 
 
 class Breakage(Enum):
@@ -36,6 +38,10 @@ class Fault:
     """Upper case; empty for all."""
     path: re.Pattern[str]
     """Searched in the path, which has no query."""
+    query: re.Pattern[str] = re.compile("")
+    """Searched in the query: a watch has the path of its list."""
+    user: str = ""
+    """Who sends it; empty for all."""
     nth: int = 1
     """The first matching request that it picks."""
     times: int = 1
@@ -45,12 +51,20 @@ class Fault:
     seen: int = field(default=0, init=False)
     """How many requests matched so far."""
 
-    def picks(self, method: str, path: str) -> bool:
+    def picks(self, request: "Request") -> bool:
         """Count the request where it matches, and say whether it fails."""
-        if self.method not in {"", method} or not self.path.search(path):
+        if not self._matches(request):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
+
+    def _matches(self, request: "Request") -> bool:
+        return bool(
+            self.method in {"", request.method}
+            and self.user in {"", request.user}
+            and self.path.search(request.path)
+            and self.query.search(request.query)
+        )
 
 
 @final
@@ -65,7 +79,7 @@ class Faults:
 
     def fail(self, method: str, path: str, status: int, *, nth: int = 1, times: int = 1) -> Fault:
         """Answer matching requests with a status; they are not carried out."""
-        return self._add(
+        return self.add(
             Fault(
                 breakage=Breakage.STATUS,
                 method=method,
@@ -78,7 +92,7 @@ class Faults:
 
     def reset_before(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> Fault:
         """Cut the connection before matching requests are carried out."""
-        return self._add(
+        return self.add(
             Fault(
                 breakage=Breakage.RESET_BEFORE,
                 method=method,
@@ -90,7 +104,7 @@ class Faults:
 
     def reset_after(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> Fault:
         """Cut the connection after matching requests were carried out."""
-        return self._add(
+        return self.add(
             Fault(
                 breakage=Breakage.RESET_AFTER,
                 method=method,
@@ -104,7 +118,7 @@ class Faults:
         self, method: str, path: str, delay_s: float, *, nth: int = 1, times: int = 1
     ) -> Fault:
         """Carry matching requests out only after a delay."""
-        return self._add(
+        return self.add(
             Fault(
                 breakage=Breakage.DELAY,
                 method=method,
@@ -115,17 +129,18 @@ class Faults:
             )
         )
 
+    def add(self, rule: Fault) -> Fault:
+        """Add any rule; return it."""
+        self._rules.append(rule)
+        return rule
+
     def clear(self) -> None:
         """Drop all rules."""
         self._rules.clear()
 
-    def _add(self, rule: Fault) -> Fault:
-        self._rules.append(rule)
-        return rule
-
-    def pick(self, method: str, path: str) -> Fault | None:
+    def pick(self, request: "Request") -> Fault | None:
         """Return the rule that applies to a request, counting it."""
         for rule in self._rules:
-            if rule.picks(method, path):
+            if rule.picks(request):
                 return rule
         return None

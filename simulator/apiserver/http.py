@@ -107,10 +107,15 @@ class Frontend:
         except ApiFault as fault:
             return respond_fault(fault, [])
         is_dry = "dryRun" in request.query
-        self.requests.append(
-            Request(method=request.method, path=request.path, user=user.name, dry_run=is_dry)
+        noted = Request(
+            method=request.method,
+            path=request.path,
+            user=user.name,
+            query=request.query_string,
+            dry_run=is_dry,
         )
-        rule = self.faults.pick(request.method, request.path)
+        self.requests.append(noted)
+        rule = self.faults.pick(noted)
         if rule is None:
             return await self._answer(request, user)
         return await self._fail(request, user, rule)

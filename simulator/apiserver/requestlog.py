@@ -20,6 +20,7 @@ class Request:
     method: str
     path: str
     user: str
+    query: str = ""
     dry_run: bool = False
 
     @property

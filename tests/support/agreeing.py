@@ -104,7 +104,7 @@ def nothing_is_left(books: Books, now: float) -> None:
         capacity = books.index.state(pool.name).capacity()
         assert (capacity.used, capacity.reserved) == (0, 0)
     for claims in (books.index._observed, books.index._assumed):
-        assert (claims._units_by_owner, claims._owners_by_part) == ({}, {})
+        assert (claims._units_by_owner, claims._claims_by_part) == ({}, {})
     assert (len(books._pods), len(books._pods.pending)) == (0, 0)
     unaccounted = books.index._unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})

@@ -3,6 +3,9 @@
 import asyncio
 import datetime as dt
 
+from pool.model import Instant
+from server.clock import SystemClock
+
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -19,3 +22,15 @@ class LoopClock:
 
     def utc_now(self) -> dt.datetime:
         return EPOCH + dt.timedelta(seconds=asyncio.get_running_loop().time() + self.wall_offset_s)
+
+
+class ServerClock(LoopClock):
+    """What a whole server tells virtual time by. It began today, since OpenSSL asks the machine which
+    certificates are good."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall_offset_s = (SystemClock().utc_now() - EPOCH).total_seconds()
+
+    def instant(self) -> Instant:
+        return Instant(self.monotonic(), self.utc_now())

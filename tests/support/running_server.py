@@ -41,6 +41,7 @@ from manifests.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
+from server.clock import ProcessClock
 from server.settings import Settings
 from server.wiring import serve
 from simulator.apiserver.server import InMemoryApiServer
@@ -138,17 +139,20 @@ class Cluster:
 class RunningServer:
     """One `serve`; `ended` holds what it raised, once it has ended with that."""
 
-    def __init__(self, cluster: Cluster, port: int, settings: Settings) -> None:
+    def __init__(
+        self, cluster: Cluster, port: int, settings: Settings, clock: ProcessClock | None = None
+    ) -> None:
         self.cluster = cluster
         self.url = f"https://127.0.0.1:{port}"
         self._settings = settings
+        self._clock = clock
         self.ended: Exception | None = None
         self.is_over = False
         self._context: ssl.SSLContext | None = None
 
     async def run(self) -> None:
         try:
-            await serve(self._settings)
+            await serve(self._settings, clock=self._clock)
         except Exception as error:  # noqa: BLE001  # the tests look at it
             self.ended = error
         finally:
@@ -247,11 +251,11 @@ async def a_cluster(folder: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def a_server(
-    cluster: Cluster, *, port: int | None = None, **changes: Any
+    cluster: Cluster, *, port: int | None = None, clock: ProcessClock | None = None, **changes: Any
 ) -> AsyncIterator[RunningServer]:
     """Run a server until the end of the block; it may end before."""
     port = port or cluster.port
-    server = RunningServer(cluster, port, settings_for(cluster, port, **changes))
+    server = RunningServer(cluster, port, settings_for(cluster, port, **changes), clock)
     thresholds = gc.get_threshold()
     try:
         async with asyncio.TaskGroup() as group:

@@ -206,6 +206,6 @@ async def the_api_server_stumbles(story: Story) -> None:
 async def comes_to(read: Callable[[], object], wanted: object) -> None:
     """Wait until it is so; the failure shows both."""
     try:
-        await until(lambda: read() == wanted, within_s=15)
+        await until(lambda: read() == wanted)
     except TimeoutError:
         assert read() == wanted

@@ -1,13 +1,18 @@
 """With default settings everything that has to run does, and says what it sees in the cluster."""
 
+import pytest
+
 from api.core import Node
 from api.gpudevice import DeviceState, GPUDevice
 from api.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
 from simulator.kubelet import register_node
+from tests.support.loop_clock import ServerClock
 from tests.support.polling import until_async
 from tests.support.reviews import a_device_object, a_pool_object
 from tests.support.running_server import Cluster, a_server
+
+pytestmark = pytest.mark.looptime
 
 DEVICE = "n1-0000-17-00.0"
 
@@ -38,7 +43,7 @@ async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster
         node = await cluster.client.get(NODES, Node, "n1")
         return any("pool" in label for label in node.metadata.labels or {})
 
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         await populate(cluster)
         await until_async(is_device_assigned)
@@ -49,7 +54,7 @@ async def test_fresh_device_pool_and_node_get_all_that_we_write(cluster: Cluster
 
 async def test_cluster_that_does_not_change_is_not_written_to(cluster: Cluster) -> None:
     """defect 11: objects were written in every round."""
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         await populate(cluster)
         await cluster.settled()

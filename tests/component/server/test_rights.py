@@ -4,9 +4,6 @@ The in-memory API server notes every request; what a real one would ask its auth
 from the paths.
 """
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 from api.names import NodeName, PodUid
@@ -22,7 +19,6 @@ from scheduler.ports import PodBinding, PodRef, SeenBound, Written
 from server.binding import KubeBinder
 from server.demo_cluster import a_device, pools
 from server.fencing import Fence
-from server.rights import build_roles
 from simulator.apiserver.requestlog import Request
 from simulator.kubelet import register_node
 from telemetry.reasons import EventReason
@@ -30,65 +26,10 @@ from tests.support.books import a_held_pod, cards, some_books
 from tests.support.builders import a_pod_facts, at
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
+from tests.support.rights import Right, allows, asked_by, asked_in, our_rights
 from tests.support.running_server import SERVER_TOKEN, SERVER_USER, Cluster, a_server
 
-Right = tuple[str, str, str, str, str]
-"""Namespace, group, resource, name, verb; `*` for all namespaces and for every name."""
-
 NAMESPACE = constants.DEFAULT_NAMESPACE
-_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-
-
-def granted_by(document: dict[str, Any]) -> set[Right]:
-    namespace = document["metadata"].get("namespace", "*")
-    return {
-        (namespace, group, resource, name, verb)
-        for rule in document["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", ["*"])
-        for verb in rule["verbs"]
-    }
-
-
-def our_rights() -> set[Right]:
-    roles = [
-        document
-        for document in build_roles(NAMESPACE)
-        if document["kind"] in {"ClusterRole", "Role"}
-        and document["metadata"]["name"] == constants.NAME
-    ]
-    assert {role["kind"] for role in roles} == {"ClusterRole", "Role"}
-    return set().union(*map(granted_by, roles))
-
-
-def asked_by(request: Request) -> set[Right]:
-    """Return the rights that a request takes; an informer's list and its watch are one path."""
-    parts = request.path.strip("/").split("/")
-    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
-    namespace = "*"
-    if len(rest) > 2 and rest[0] == "namespaces":
-        namespace, rest = rest[1], rest[2:]
-    name = rest[1] if len(rest) > 1 else ""
-    resource = "/".join((rest[0], *rest[2:]))
-    if request.method == "GET":
-        verbs = ("get",) if name else ("list", "watch")
-    else:
-        verbs = (_VERBS[request.method],)
-    return {(namespace, group, resource, name, verb) for verb in verbs}
-
-
-def allows(granted: Right, asked: Right) -> bool:
-    return (
-        granted[0] in {"*", asked[0]}
-        and granted[1:3] == asked[1:3]
-        and granted[3] in {"*", asked[3]}
-        and granted[4] == asked[4]
-    )
-
-
-def asked_in(requests: Iterable[Request]) -> set[Right]:
-    return {right for one in requests if one.user == SERVER_USER for right in asked_by(one)}
 
 
 async def add_objects(cluster: Cluster) -> None:
@@ -172,7 +113,7 @@ async def nominate(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
     books = some_books(devices=cards(1))
     a_held_pod(books, "waiting", uid=PodUid(uid))
-    nominating = Nominating(client, books, head=0)
+    nominating = Nominating(client, books, lambda: at(0), head=0)
     assert await nominating.nominate(nominating.due())
 
 

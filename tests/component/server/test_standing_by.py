@@ -1,11 +1,16 @@
 """What a replica shows of the pools while it does not lead: nothing, or sums over replicas were wrong."""
 
+import pytest
+
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from server.demo_cluster import a_device, pools
 from simulator.kubelet import register_node
 from telemetry.metrics import REGISTRY
+from tests.support.loop_clock import ServerClock
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
+
+pytestmark = pytest.mark.looptime
 
 
 def shown() -> dict[tuple[str, str], float]:
@@ -41,7 +46,7 @@ async def add_cards(cluster: Cluster) -> None:
 async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster: Cluster):
     await add_cards(cluster)
     total = ("gpupool_capacity_total", "whole")
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         await cluster.client.create(GPU_POOLS, pools()[0])
         await until(lambda: shown().get(total) == 1 and unassigned() == 1)

@@ -14,9 +14,12 @@ from server.demo_cluster import a_device, pools
 from server.listening import CannotListen
 from server.stopping import YIELD_S
 from simulator.kubelet import register_node
+from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
+
+pytestmark = pytest.mark.looptime
 
 STANDING_BY = "lease lost: standing by, another replica may lead"
 
@@ -29,7 +32,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
     cluster: Cluster,
 ) -> None:
     """defect 21: a replica was ready before its caches were synced."""
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         assert await server.checks() == {
             "gpupools synced": True,
@@ -47,7 +50,7 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
 async def test_pods_are_listed_after_everything_that_their_holds_refer_to(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
     lists = [
         request.path.rsplit("/", maxsplit=1)[-1]
@@ -63,7 +66,7 @@ async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_mi
 ) -> None:
     """defect 21."""
     cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await until_async(lambda: holds(server, "gpudevices synced"))
         checks = await server.checks()
         assert (checks["nodes synced"], checks["pods synced"]) == (False, False)
@@ -74,7 +77,7 @@ async def test_server_is_live_but_not_ready_and_does_not_lead_while_a_list_is_mi
 
 async def test_server_that_is_not_ready_has_kube_scheduler_wait(cluster: Cluster) -> None:
     cluster.api.faults.delay("GET", r"/api/v1/nodes$", 60.0)
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await until_async(lambda: holds(server, "certificate loaded"))
         status, text = await server.call(
             "POST", constants.FILTER_PATH, extender_args(a_wire_pod(whole=1), "n1")
@@ -88,7 +91,7 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
     cluster: Cluster, number: signal.Signals
 ) -> None:
     """SIGTERM is the kubelet's, SIGINT a terminal's."""
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         signal.raise_signal(number)
         await until(lambda: server.is_over)
@@ -100,7 +103,7 @@ async def test_server_that_is_told_to_stop_releases_the_lease_and_ends_well(
 async def test_draining_server_hands_over_at_once_and_is_ready_while_nobody_else_is(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, drain_s=1.0) as server:
+    async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds(server, "handing over"))
@@ -115,7 +118,7 @@ async def test_draining_server_hands_over_at_once_and_is_ready_while_nobody_else
 
 async def test_standby_that_is_told_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
     await cluster.give_lease_to("another-replica", duration_s=60)
-    async with a_server(cluster, drain_s=0.5) as server:
+    async with a_server(cluster, clock=ServerClock(), drain_s=0.5) as server:
         await until_async(lambda: holds(server, "pods synced"))
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
@@ -128,7 +131,9 @@ async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
 ) -> None:
     """Whoever finds it released would not wait for that binding."""
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
-    async with a_server(cluster, drain_s=0.2, extender={"bind_timeout_s": 0.3}) as server:
+    async with a_server(
+        cluster, clock=ServerClock(), drain_s=0.2, extender={"bind_timeout_s": 0.3}
+    ) as server:
         await server.until_ready()
         await add_card(cluster)
         await cluster.client.create(PODS, a_pool_pod("p"))
@@ -177,7 +182,7 @@ def a_pool_pod(name: str) -> dict[str, object]:
 async def test_draining_server_closes_each_connection_with_its_next_answer(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, drain_s=1.0) as server:
+    async with a_server(cluster, clock=ServerClock(), drain_s=1.0) as server:
         await server.until_ready()
         async with aiohttp.ClientSession() as session:
 
@@ -195,7 +200,7 @@ async def test_draining_server_closes_each_connection_with_its_next_answer(
 async def test_draining_server_is_unready_when_another_one_has_led_for_a_while(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, drain_s=2 * YIELD_S) as server:
+    async with a_server(cluster, clock=ServerClock(), drain_s=2 * YIELD_S) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds(server, "handing over"))
@@ -209,7 +214,9 @@ async def test_draining_server_is_unready_when_another_one_has_led_for_a_while(
 async def test_draining_server_without_leader_election_is_unready_and_still_answers(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster, drain_s=1.0, leadership={"enabled": False}) as server:
+    async with a_server(
+        cluster, clock=ServerClock(), drain_s=1.0, leadership={"enabled": False}
+    ) as server:
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds_not_ready(server))
@@ -233,7 +240,7 @@ async def test_request_under_way_is_finished_before_the_end(cluster: Cluster) ->
     )
     uid = (await cluster.stored_pod("p")).metadata.uid
     cluster.api.faults.delay("POST", "/binding$", 0.5)
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         await server.call(
             "POST",
@@ -256,7 +263,7 @@ async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_fre
     cluster: Cluster,
 ) -> None:
     await cluster.give_lease_to("another-replica", duration_s=60)
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await until_async(lambda: holds(server, "pods synced"))
         await until_async(lambda: holds(server, "certificate loaded"))
         assert (await server.checks())["leading"] is False
@@ -268,7 +275,7 @@ async def test_second_replica_waits_unready_and_takes_over_when_the_lease_is_fre
 async def test_server_whose_lease_was_taken_stands_by_and_serves_again_when_it_is_free(
     cluster: Cluster,
 ) -> None:
-    async with a_server(cluster) as server:
+    async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
         with capture_logs() as logs:
             await cluster.give_lease_to("another-replica", duration_s=60)
@@ -285,17 +292,17 @@ async def lacks(server: RunningServer, check: str) -> bool:
 
 
 async def test_server_without_leader_election_touches_no_lease(cluster: Cluster) -> None:
-    async with a_server(cluster, leadership={"enabled": False}) as server:
+    async with a_server(cluster, clock=ServerClock(), leadership={"enabled": False}) as server:
         await server.until_ready()
         assert "leading" not in await server.checks()
     assert not any("leases" in request.path for request in cluster.api.requests)
 
 
 async def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
-    async with a_server(cluster) as first:
+    async with a_server(cluster, clock=ServerClock()) as first:
         port = int(first.url.rsplit(":", maxsplit=1)[1])
         await first.until_ready()
-        async with a_server(cluster, port=port) as second:
+        async with a_server(cluster, clock=ServerClock(), port=port) as second:
             await until(lambda: second.is_over)
     assert isinstance(second.ended, CannotListen)
     assert str(second.ended).startswith(f"cannot listen on 127.0.0.1:{port}: ")

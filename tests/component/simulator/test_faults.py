@@ -1,10 +1,12 @@
 """Requests that fail because a test said so, and the log of what came in."""
 
 import asyncio
+import re
 
 import aiohttp
 import pytest
 
+from simulator.apiserver.faults import Breakage, Fault
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.api_servers import Api
 from tests.support.conformance import a_pod
@@ -35,6 +37,24 @@ async def test_a_rule_leaves_other_methods_and_paths_alone(
     server.faults.fail("POST", "/pods$", 500, times=9)
     assert (await api.get(PODS)).status == 200
     await api.created(CONFIGMAPS, {"metadata": {"name": "c"}})
+
+
+async def test_a_rule_tells_a_watch_from_its_list(server: InMemoryApiServer, api: Api) -> None:
+    path, query = re.compile("/configmaps$"), re.compile("watch=")
+    server.faults.add(
+        Fault(breakage=Breakage.STATUS, method="GET", path=path, query=query, times=9)
+    )
+    assert (await api.get(CONFIGMAPS)).status == 200
+    assert (await api.get(CONFIGMAPS, watch="1")).status == 500
+
+
+@pytest.mark.parametrize(("user", "expected_status"), [("system:admin", 500), ("another", 200)])
+async def test_a_rule_may_be_for_one_user(
+    server: InMemoryApiServer, api: Api, user: str, expected_status: int
+) -> None:
+    path = re.compile("/configmaps$")
+    server.faults.add(Fault(breakage=Breakage.STATUS, method="", path=path, user=user))
+    assert (await api.get(CONFIGMAPS)).status == expected_status
 
 
 async def test_a_reset_before_leaves_nothing_behind(server: InMemoryApiServer, api: Api) -> None:

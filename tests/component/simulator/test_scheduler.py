@@ -1,0 +1,68 @@
+"""The scheduler double: what wakes a pod that fitted nowhere."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.core import Pod
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.resources import NODES, PODS
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.kubelet import register_node
+from simulator.scheduler import SchedulerDouble
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until_async
+
+pytestmark = pytest.mark.looptime
+
+
+class Willing:
+    """An extender that agrees to everything."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+
+    async def filter(self, _pod: msgspec.Raw, nodes: list[str]) -> tuple[Any, ...]:
+        return nodes, {}, {}
+
+    async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
+        body = {"metadata": {"name": name, "uid": uid}, "target": {"kind": "Node", "name": node}}
+        await self._client.create(PODS, body, namespace=namespace, name=name, subresource="binding")
+
+
+async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
+    server: InMemoryApiServer,
+) -> None:
+    clock = LoopClock()
+    async with KubeClient(configuration_for(server.url), clock) as client:
+        await register_node(client, "n1", {})
+        spec = {
+            "schedulerName": "gpu-scheduler",
+            "nodeSelector": {"example.test/gpu": "yes"},
+            "containers": [{"name": "c", "image": "i"}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+        await client.create(PODS, pod, namespace="default")
+
+        async def node_of() -> str:
+            return (await client.get(PODS, Pod, "p", namespace="default")).spec.node_name
+
+        async def is_refused() -> bool:
+            status = (await client.get(PODS, dict[str, Any], "p", namespace="default"))["status"]
+            return any(one["type"] == "PodScheduled" for one in status.get("conditions", ()))
+
+        async def is_bound() -> bool:
+            return await node_of() == "n1"
+
+        scheduler = SchedulerDouble(client, Willing(client), clock)  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(scheduler.run())
+            await until_async(is_refused)
+            assert not await node_of()
+            labels = {"metadata": {"labels": {"example.test/gpu": "yes"}}}
+            await client.merge_patch(NODES, labels, name="n1")
+            await until_async(is_bound)
+            task.cancel()

@@ -1,0 +1,66 @@
+"""What our roles allow, and what a request would have to be allowed."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from manifests import constants
+from server.rights import build_roles
+from simulator.apiserver.requestlog import Request
+from tests.support.running_server import SERVER_USER
+
+Right = tuple[str, str, str, str, str]
+"""Namespace, group, resource, name, verb; `*` for all namespaces and for every name."""
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def granted_by(document: dict[str, Any]) -> set[Right]:
+    namespace = document["metadata"].get("namespace", "*")
+    return {
+        (namespace, group, resource, name, verb)
+        for rule in document["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ["*"])
+        for verb in rule["verbs"]
+    }
+
+
+def our_rights() -> set[Right]:
+    roles = [
+        document
+        for document in build_roles(constants.DEFAULT_NAMESPACE)
+        if document["kind"] in {"ClusterRole", "Role"}
+        and document["metadata"]["name"] == constants.NAME
+    ]
+    assert {role["kind"] for role in roles} == {"ClusterRole", "Role"}
+    return set().union(*map(granted_by, roles))
+
+
+def asked_by(request: Request) -> set[Right]:
+    """Return the rights that a request takes; an informer's list and its watch are one path."""
+    parts = request.path.strip("/").split("/")
+    group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
+    namespace = "*"
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    name = rest[1] if len(rest) > 1 else ""
+    resource = "/".join((rest[0], *rest[2:]))
+    if request.method == "GET":
+        verbs = ("get",) if name else ("list", "watch")
+    else:
+        verbs = (_VERBS[request.method],)
+    return {(namespace, group, resource, name, verb) for verb in verbs}
+
+
+def allows(granted: Right, asked: Right) -> bool:
+    return (
+        granted[0] in {"*", asked[0]}
+        and granted[1:3] == asked[1:3]
+        and granted[3] in {"*", asked[3]}
+        and granted[4] == asked[4]
+    )
+
+
+def asked_in(requests: Iterable[Request]) -> set[Right]:
+    return {right for one in requests if one.user == SERVER_USER for right in asked_by(one)}
