@@ -80,6 +80,12 @@ class Taint(Model, frozen=True):
         return bool(toleration.key) and toleration.value == self.value
 
 
+class NodeTaint(Taint, frozen=True):
+    """A taint as a node has it: with everything, so that a list of taints can be written back."""
+
+    time_added: str | None = None
+
+
 class SchedulingGate(Model, frozen=True):
     """A gate that keeps a pod out of the scheduler's queue."""
 
@@ -126,7 +132,7 @@ class NodeSpec(Model, frozen=True):
     """Taints and cordon."""
 
     unschedulable: bool = False
-    taints: list[Taint] | None = None
+    taints: list[NodeTaint] | None = None
 
 
 class NodeCondition(Model, frozen=True):

@@ -17,6 +17,8 @@ class DeviceState(Enum):
     ASSIGNED = "Assigned"
     RESERVED = "Reserved"
     """Some unit is held by a live reservation."""
+    DRAINING = "Draining"
+    """It leaves its pool: nothing new is placed on it, and it is free once no pod uses it."""
     FAULTED = "Faulted"
 
 
@@ -123,6 +125,12 @@ class GPUDevice(Model, frozen=True):
     @property
     def is_faulted(self) -> bool:
         """Say whether the condition `Healthy` is False."""
-        return any(
-            c.type == "Healthy" and c.status == "False" for c in self.status.conditions or ()
-        )
+        return self._shows("Healthy", "False")
+
+    @property
+    def is_draining(self) -> bool:
+        """Say whether the condition `Draining` is True."""
+        return self._shows("Draining", "True")
+
+    def _shows(self, type_: str, status: str) -> bool:
+        return any(c.type == type_ and c.status == status for c in self.status.conditions or ())

@@ -26,6 +26,15 @@ class DriverVersions(Model, frozen=True):
     toolkit_version: str = ""
 
 
+class OperandStatus(Model, frozen=True, omit_defaults=False):
+    """A piece of node software, as its pod on the node shows it."""
+
+    name: str
+    ready: bool = False
+    message: str = ""
+    """Why it is not ready; empty where it is, or is not required."""
+
+
 class PoolDevices(Model, frozen=True):
     """Devices of one pool on the node."""
 
@@ -61,8 +70,13 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     devices: list[str] | None = None
     """Names of its GPUDevices."""
     driver: DriverVersions = DriverVersions()
+    managed: bool = True
+    """False where the node opts out by its label."""
     phase: BootstrapPhase | None = None
+    operands: list[OperandStatus] | None = None
     last_heartbeat: str | None = None
+    """Of the node's agent, as of the last write of something else, or the last one before it fell silent:
+    a quiet node costs no writes."""
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
     """What kubelet reports for every container that has devices."""

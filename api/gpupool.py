@@ -14,6 +14,7 @@ from api.quantity import DURATION_PATTERN, parse_duration_s
 MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb([+-][a-z.]+)?$"
 PCI_ID_PATTERN: Final = "^[0-9a-fA-F]{4}$"
 DEFAULT_TTL: Final = "2m"
+DEFAULT_DEADLINE: Final = "1h"
 DEFAULT_TOPOLOGY_KEY: Final = "topology.kubernetes.io/zone"
 
 Name63 = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -95,7 +96,10 @@ class DeviceSelector(Model, frozen=True):
     """A device is selected when `include` accepts it (or is empty) and `exclude` does not."""
 
     include: DeviceCriteria | None = None
+    """What is taken; left out or empty, every device."""
     exclude: DeviceCriteria | None = None
+    """What is left out of that; it wins. As everywhere a device must meet every category that is set:
+    products and minMemoryMiB together exclude large cards of these products, not all large cards."""
 
 
 class Allocation(Model, frozen=True):
@@ -107,7 +111,8 @@ class Allocation(Model, frozen=True):
     slices_per_device: Annotated[int, Meta(ge=2, le=64)] | None = None
     """Mode TimeSlice only, and required there: how many pods take turns on a card."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
-    """At most so many cards of a node come into the pool; left out, all that are selected."""
+    """At most so many cards of a node are in the pool, those that it has first, then by PCI address; when it
+    is lowered the last ones leave, once no pod uses them. Left out, all that are selected."""
 
 
 class Assignment(Model, frozen=True):
@@ -116,7 +121,10 @@ class Assignment(Model, frozen=True):
     require_annotation: bool = True
     """Only devices annotated with this pool's name are taken."""
     auto_approve_selector: LabelSelector | None = None
-    """Devices with these labels are taken without an annotation."""
+    """Devices with these labels are taken without an annotation; with requireAnnotation false and no selector,
+    every device that deviceSelector takes. Seen are the labels of the GPUDevice, and of what its status says
+    gpu.deckhouse.io/device.{vendor,device,class,product,uuid,memoryMiB,mig.capable}: hex ids in lower case,
+    blanks of a product as '-'. Of several pools that take a device the oldest has it, and keeps it."""
 
 
 class Access(Model, frozen=True):
@@ -152,7 +160,9 @@ class Scheduling(Model, frozen=True):
     strategy: Strategy | None = None
     """Left out: LeastFragmentation for whole cards and MIG, BinPack for time slices."""
     topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
-    """Spread only: the node label over whose values pods are spread."""
+    """Spread only: the node label over whose values pods are spread. Where every node of the pool has it,
+    a pod that would go to the fuller side waits; while some lack it, spreading is a preference, so that
+    their cards are not idle; where none has it, pods spread over nodes only, and admission warns."""
     taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
     """Taints of the pool's nodes; its pods tolerate exactly these."""
 
@@ -163,6 +173,24 @@ class ReservationPolicy(Model, frozen=True):
     ttl: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_TTL
     """From 5s to 1h."""
     when_exhausted: WhenExhausted = WhenExhausted.PEND
+
+
+class MaintenancePolicy(Enum):
+    """What becomes of running pods when the pool's allocation changes."""
+
+    WAIT = "Wait"
+    """They finish by themselves."""
+    EVICT = "Evict"
+    """They are evicted, as `kubectl drain` does; PodDisruptionBudgets are respected."""
+
+
+class Maintenance(Model, frozen=True):
+    """How the pool changes its allocation: it takes no new pods until no unit is in use."""
+
+    policy: MaintenancePolicy = MaintenancePolicy.WAIT
+    deadline: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_DEADLINE
+    """After this the condition Maintenance and an event say which pods hold it up. No pod is killed
+    for it: going back to the old allocation ends the maintenance at once."""
 
 
 class GPUPoolSpec(Model, frozen=True):
@@ -177,6 +205,7 @@ class GPUPoolSpec(Model, frozen=True):
     access: Access = Access()
     scheduling: Scheduling = Scheduling()
     reservation: ReservationPolicy = ReservationPolicy()
+    maintenance: Maintenance = Maintenance()
 
 
 class PoolCapacity(Model, frozen=True, omit_defaults=False):
@@ -189,11 +218,21 @@ class PoolCapacity(Model, frozen=True, omit_defaults=False):
     unhealthy: int = 0
 
 
+class EffectiveAllocation(Model, frozen=True):
+    """How cards are units now; it follows the spec once no unit is in use."""
+
+    mode: AllocationMode
+    mig_profile: str = ""
+    slices_per_device: int = 1
+
+
 class GPUPoolStatus(Model, frozen=True):
     """What is."""
 
     observed_generation: int = 0
     phase: str = ""
+    allocation: EffectiveAllocation | None = None
+    """Kept here, so that a restart in the middle of a change knows what running pods were given."""
     capacity: PoolCapacity = PoolCapacity()
     nodes: int = 0
     """Nodes that have a device of the pool."""
@@ -218,11 +257,31 @@ class GPUPool(Model, frozen=True):
         return self.spec.resource.name or RESOURCE_PREFIX + self.metadata.name
 
     @property
+    def wanted_allocation(self) -> EffectiveAllocation:
+        """Return how the spec wants cards to be units."""
+        wanted = self.spec.allocation
+        return EffectiveAllocation(
+            mode=wanted.mode,
+            mig_profile=wanted.mig_profile or "",
+            slices_per_device=wanted.slices_per_device or 1,
+        )
+
+    @property
+    def allocation(self) -> EffectiveAllocation:
+        """Return how cards are units now: the spec's way until one is recorded."""
+        return self.status.allocation or self.wanted_allocation
+
+    @property
+    def is_in_maintenance(self) -> bool:
+        """Say whether the spec wants another allocation than the present one."""
+        return self.allocation != self.wanted_allocation
+
+    @property
     def strategy(self) -> Strategy:
         """Return the strategy, by mode where none is set."""
         if self.spec.scheduling.strategy is not None:
             return self.spec.scheduling.strategy
-        if self.spec.allocation.mode is AllocationMode.TIME_SLICE:
+        if self.allocation.mode is AllocationMode.TIME_SLICE:
             return Strategy.BIN_PACK
         return Strategy.LEAST_FRAGMENTATION
 

@@ -14,13 +14,19 @@ from typing import Any, Final, Literal
 from api.core import Taint
 from api.gpucontrolplaneterm import GPUControlPlaneTermSpec
 from api.gpudevice import Link, MIGInstance
-from api.gpunodeinventory import ContainerDevices, GPUNodeInventoryStatus, PoolDevices
+from api.gpunodeinventory import (
+    ContainerDevices,
+    GPUNodeInventoryStatus,
+    OperandStatus,
+    PoolDevices,
+)
 from api.gpupool import (
     Allocation,
     Assignment,
     DeviceSelector,
     GPUPool,
     GPUPoolSpec,
+    Maintenance,
     PoolResource,
     ReservationPolicy,
     Scheduling,
@@ -159,6 +165,15 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
             reason="FieldValueForbidden",
         ),
     ),
+    Maintenance: (
+        Rule(
+            expression="self.deadline.matches('^([0-9]{1,6}(h|m|s))+$')"
+            " && duration(self.deadline) >= duration('1m')"
+            " && duration(self.deadline) <= duration('168h')",
+            message="deadline must be a duration from 1m to 168h, such as 30m or 24h",
+            field="deadline",
+        ),
+    ),
     ReservationPolicy: (
         Rule(
             # Six digits at most, since a duration that overflows ends the rule without its message.
@@ -190,6 +205,7 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     ContainerDevices: ("namespace", "pod", "container", "resource"),
     Link: ("peer", "type"),
     MIGInstance: ("uuid",),
+    OperandStatus: ("name",),
     PoolDevices: ("pool",),
     Taint: ("key", "effect"),
 }

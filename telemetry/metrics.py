@@ -31,8 +31,9 @@ POOL_CAPACITY_AVAILABLE = Gauge(
 )
 POOL_CAPACITY_UNHEALTHY = Gauge(
     "gpupool_capacity_unhealthy",
-    "Free units withheld: the card is faulted, its node is missing, not ready or cordoned, or a pod"
-    " runs there on devices that nobody knows.",
+    "Free units withheld: the card is faulted or leaves the pool, its node is missing, not ready or"
+    " cordoned, a pod runs there on devices that nobody knows, or the whole pool is in maintenance or"
+    " being deleted.",
     ["pool"],
     registry=REGISTRY,
 )
@@ -88,6 +89,84 @@ PODS_NOMINATED = Counter(
 )
 INDEX_GENERATION = Gauge(
     "gpu_index_generation", "Moves with every real change of the device index.", registry=REGISTRY
+)
+
+# --- nodes and devices: shown by who leads -------------------------------------------------------
+
+INVENTORY_DEVICES = Gauge(
+    "gpu_inventory_devices_total", "Devices of a node.", ["node"], registry=REGISTRY
+)
+INVENTORY_DEVICES_STATE = Gauge(
+    "gpu_inventory_devices_state",
+    "Devices of a node by state; states without a device have no series.",
+    ["node", "state"],
+    registry=REGISTRY,
+)
+INVENTORY_CONDITION = Gauge(
+    "gpu_node_inventory_condition",
+    "1 where a condition of the node's inventory is True, else 0.",
+    ["node", "condition"],
+    registry=REGISTRY,
+)
+BOOTSTRAP_PHASE = Gauge(
+    "gpu_bootstrap_node_phase",
+    "1 for the phase that the node's GPU software is in; one series a node.",
+    ["node", "phase"],
+    registry=REGISTRY,
+)
+BOOTSTRAP_CONDITION = Gauge(
+    "gpu_bootstrap_condition",
+    "1 for each condition of the node's GPU software that is True; others have no series.",
+    ["node", "condition"],
+    registry=REGISTRY,
+)
+BOOTSTRAP_READY = Gauge(
+    "gpu_bootstrap_ready",
+    "1 where the node's devices may be given to pools, else 0.",
+    ["node"],
+    registry=REGISTRY,
+)
+POOL_ASSIGNMENTS = Gauge(
+    "gpupool_assignments", "Devices that belong to the pool.", ["pool"], registry=REGISTRY
+)
+POOL_NODE_SLOTS = Gauge(
+    "gpupool_node_slots",
+    "Units of the pool on a node.",
+    ["pool", "node"],
+    registry=REGISTRY,
+)
+POOL_CONDITION = Gauge(
+    "gpupool_condition",
+    "1 where a condition of the pool is True, else 0.",
+    ["pool", "condition"],
+    registry=REGISTRY,
+)
+DEVICES_FAULTED = Gauge(
+    "gpu_device_faulted_total",
+    "Devices that are faulted, by reason.",
+    ["reason"],
+    registry=REGISTRY,
+)
+DEVICES_STALE = Gauge(
+    "gpu_device_stale_total", "Devices whose source of facts went silent.", registry=REGISTRY
+)
+HEALTH_SCRAPES = Counter(
+    "gpu_health_scrapes_total",
+    "Looks at DCGM exporters, by outcome (read, failed, malformed).",
+    ["outcome"],
+    registry=REGISTRY,
+)
+BAD_FEATURES = Counter(
+    "gpu_inventory_bad_features_total",
+    "Labels and attributes of nodes whose value makes no sense, by source; each is skipped.",
+    ["source"],
+    registry=REGISTRY,
+)
+EVICTIONS = Counter(
+    "gpu_evictions_total",
+    "Evictions of pods for the maintenance of a pool, by outcome (evicted, gone, refused, failed).",
+    ["outcome"],
+    registry=REGISTRY,
 )
 
 # --- what others ask of us ---------------------------------------------------------------------

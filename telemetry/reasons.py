@@ -27,6 +27,41 @@ class EventReason(Enum):
     UNITS_HELD_TWICE = "GPUUnitsHeldTwice"
     """On each of two pods that are bound with one unit: only a Binding around us can do that."""
 
+    DEVICE_DETECTED = "GPUDeviceDetected"
+    """On the device: the inventory found it. A whole node of them at once is one event, on its inventory."""
+    DEVICE_REMOVED = "GPUDeviceRemoved"
+    """On the node: a card is gone, and its device with it."""
+    DEVICE_FAULTED = "GPUDeviceFaulted"
+    """On the device, and on each pod that runs there."""
+    DEVICE_RECOVERED = "GPUDeviceRecovered"
+    DUPLICATE_UUID = "GPUDuplicateUUID"
+    """On both devices that claim one UUID."""
+    SOURCE_SILENT = "GPUSourceSilent"
+    """On the node's inventory: facts are kept, and marked stale."""
+    BAD_FEATURE = "GPUBadFeature"
+    """On the node's inventory: a label or attribute has a value that makes no sense."""
+
+    NODE_WITHOUT_POOL = "GPUNodeWithoutPool"
+    """On the node's inventory: it is ready for pooling, and none of its devices is in a pool."""
+    UNASSIGNED_DEVICE = "GPUUnassignedDevice"
+    """On the device: it is ready, and no pool wants it."""
+    ANNOTATION_MISMATCH = "GPUAnnotationMismatch"
+    """On the device: the pool that its annotation names does not take it."""
+    DEVICE_ASSIGNED = "GPUDeviceAssigned"
+    DEVICE_RELEASED = "GPUDeviceReleased"
+    DEVICE_DRAINING = "GPUDeviceDraining"
+    ASSIGNMENT_CONFLICT = "GPUAssignmentConflict"
+    """On the device and on both pools: another pool owns a device that this one wants."""
+
+    POOL_RECONFIGURED = "GPUPoolReconfigured"
+    """On the pool: its new allocation is in effect."""
+    MAINTENANCE = "Maintenance"
+    """On the pool: it takes no new pods until no unit is in use."""
+    MISCONFIGURED = "Misconfigured"
+    POOL_TERMINATING = "GPUPoolTerminating"
+    """On the pool: pods hold up its deletion."""
+    CAPACITY_LOW = "GPUPoolCapacityLow"
+
 
 class RefusalReason(Enum):
     """Why admission refused; the label of `gpu_refusals_total` and the start of the message."""
@@ -36,6 +71,7 @@ class RefusalReason(Enum):
     MIXED_POOLS = "MixedPoolRequest"
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_TERMINATING = "PoolTerminating"
+    POOL_IN_MAINTENANCE = "PoolInMaintenance"
     ACCESS_DENIED = "AccessDenied"
     EXCEEDS_CAPACITY = "ExceedsCapacity"
     INSUFFICIENT_CAPACITY = "InsufficientCapacity"
@@ -68,6 +104,13 @@ def node_refusal_text(refusal: "NodeRefusal", pool: "PoolName") -> str:
             )
         case NodeReason.UNACCOUNTED_PODS:
             return f"GPU pool {pool}: a pod runs here on devices that nobody knows"
+        case NodeReason.POOL_CHANGING:
+            return (
+                f"GPU pool {pool}: in maintenance, no pod is placed until its new allocation is in effect"
+                f" ({refusal.used} of {refusal.total} used here)"
+            )
+        case NodeReason.POOL_ENDING:
+            return f"GPU pool {pool}: being deleted"
 
 
 def _taken(refusal: "NodeRefusal") -> str:

@@ -1,0 +1,69 @@
+"""What the device plugins of a pool are told: its cards by node, as the file `config.json`.
+
+The control plane writes it into the pool's ConfigMap, the device plugin on each node reads it and
+follows its changes. One line of JSON; cards by name within a node, nodes by name:
+
+    {"version": "v1", "pool": "small", "resource": "gpu.deckhouse.io/small", "slices": 4,
+     "nodes": {"n1": [{"uuid": "GPU-1"}, {"uuid": "GPU-2", "isWithheld": true}]}}
+
+A reader refuses a version that it does not know, and ignores fields that it does not know.
+"""
+
+from enum import Enum
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from api.meta import Model
+from api.names import UnitId
+
+CONFIG_KEY: Final = "config.json"
+"""The key of the ConfigMap, and the name of the file."""
+PACKED_CONFIG_KEY: Final = "config.json.gz"
+"""The same, gzipped, in place of it where the text is too large for a ConfigMap."""
+
+PLUGINS_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
+"""Where kubelet's and the plugins' sockets are."""
+SLICE_SEPARATOR: Final = "::"
+
+
+class HandOut(Enum):
+    """How a container comes to its devices."""
+
+    CDI = "CDI"
+    """By name of the Container Device Interface: the runtime does the rest."""
+    ENVIRONMENT = "Environment"
+    """By NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime."""
+
+
+class ConfiguredCard(Model, frozen=True):
+    """A card of the pool."""
+
+    uuid: Annotated[str, Meta(min_length=1, max_length=63)]
+    instances: list[str] | None = None
+    """UUIDs of the MIG instances that are the card's units; None where the card itself is cut."""
+    numa_node: int | None = None
+    is_withheld: bool = False
+    """It is faulted or leaves the pool: its units are shown as unhealthy, so that kubelet gives out
+    none, and running pods keep theirs."""
+
+
+class PoolConfig(Model, frozen=True):
+    """The file."""
+
+    version: Literal["v1"]
+    pool: Annotated[str, Meta(min_length=1)]
+    resource: Annotated[str, Meta(min_length=1, max_length=63)]
+    """What kubelet advertises the units as."""
+    slices: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Units of a card that has no list of instances."""
+    nodes: dict[str, list[ConfiguredCard]] = msgspec.field(default_factory=dict)
+
+    def units_of(self, card: ConfiguredCard) -> tuple[UnitId, ...]:
+        """Return the card's units by their ids: those that `pool.units` accounts for."""
+        if card.instances is not None:
+            return tuple(UnitId(one) for one in card.instances)
+        if self.slices == 1:
+            return (UnitId(card.uuid),)
+        return tuple(UnitId(f"{card.uuid}{SLICE_SEPARATOR}{n}") for n in range(self.slices))
