@@ -148,6 +148,18 @@ class Books:
             return None
         return self._end(reservation, End.RELEASED)
 
+    def release_holds(self, pool: "PoolName") -> list[Ended]:
+        """End the holds of a pool that gives out nothing, so that it empties; their pods wait.
+
+        What was committed to a binding stays: the API server may have bound the pod.
+        """
+        held = [
+            one
+            for one in self.ledger.all()
+            if one.pool == pool and one.phase.is_hold and one.holds_units
+        ]
+        return [self._end(reservation, End.RELEASED) for reservation in held]
+
     # --- what the watch says of pods -----------------------------------------------------------
 
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
@@ -340,6 +352,9 @@ class Books:
         the watch has not shown yet.
         """
         pool, demand = applicant
+        known = self.index.pool(pool.name)
+        if known is not None and known.closed is not None:
+            return False
         gone: set[PodUid | ReservationId] = set(victims)
         for pod in (*victims, uid):
             reservation = self.ledger.of_pod(pod) if pod is not None else None

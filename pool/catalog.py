@@ -21,6 +21,10 @@ class Catalog:
         self.labels_by_namespace: dict[str, Mapping[str, str]] = {}
 
     def by_resource(self, resource: str) -> "GPUPool | None":
-        """Return the pool that serves a resource: the first by name, should two claim it."""
-        names = [pool.name for pool in self.pools.values() if pool.resource_name == resource]
-        return self.pools[min(names)] if names else None
+        """Return the pool that serves a resource: the older, should two claim it, or the first by name."""
+        claims = [
+            (pool.metadata.creation_timestamp or "", name)
+            for name, pool in self.pools.items()
+            if pool.resource_name == resource
+        ]
+        return self.pools[min(claims)[1]] if claims else None

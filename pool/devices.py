@@ -27,11 +27,18 @@ class DeviceEntry:
     assumed: int = 0
     is_ambiguous: bool = False
     """Another device claims the same UUID: one of the two is not where it says, so neither is given out."""
+    is_withheld: bool = False
+    """It is to leave its pool: known to us before its object says so."""
 
     @property
     def is_usable(self) -> bool:
         """Say whether units of the card may be given out at all."""
-        return not (self.facts.is_faulted or self.is_ambiguous)
+        return not (self.facts.is_faulted or self.is_draining or self.is_ambiguous)
+
+    @property
+    def is_draining(self) -> bool:
+        """Say whether the card leaves its pool: nothing new is placed on it."""
+        return self.is_withheld or self.facts.is_draining
 
     @property
     def taken(self) -> int:

@@ -7,7 +7,14 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from api.annotations import decode_devices, decode_reservation
-from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, NodeName, PodUid, PoolName
+from api.names import (
+    DEVICES_ANNOTATION,
+    POOL_TAINTS_ANNOTATION,
+    RESERVATION_ANNOTATION,
+    NodeName,
+    PodUid,
+    PoolName,
+)
 from pool.demand import demand_of, units_by_resource
 from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
 
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
     """Return what the core knows of a pool."""
-    allocation = pool.spec.allocation
+    allocation = pool.allocation
     return PoolFacts(
         name=pool.name,
         uid=pool.metadata.uid,
@@ -28,24 +35,25 @@ def pool_facts(pool: "GPUPool") -> PoolFacts:
         strategy=pool.strategy,
         ttl_s=pool.ttl_s,
         when_exhausted=pool.spec.reservation.when_exhausted,
-        mig_profile=allocation.mig_profile or "",
-        slices_per_device=allocation.slices_per_device or 1,
+        mig_profile=allocation.mig_profile,
+        slices_per_device=allocation.slices_per_device,
+        created=pool.metadata.creation_timestamp or "",
         is_terminating=pool.metadata.deletion_timestamp is not None,
+        is_in_maintenance=pool.is_in_maintenance,
     )
 
 
 def device_facts(device: "GPUDevice") -> DeviceFacts:
-    """Return what the core knows of a device; an ignored or unmanaged one is in no pool."""
+    """Return what the core knows of a device; an ignored or unmanaged one leaves its pool."""
     status = device.status
-    is_kept_out = device.is_ignored or not status.managed or status.pool_ref is None
+    is_kept_out = device.is_ignored or not status.managed
     return DeviceFacts(
         name=device.name,
         node=NodeName(intern(device.node)),
         uuid=status.uuid,
-        pool=None
-        if is_kept_out or status.pool_ref is None
-        else PoolName(intern(status.pool_ref.name)),
+        pool=None if status.pool_ref is None else PoolName(intern(status.pool_ref.name)),
         is_faulted=device.is_faulted,
+        is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
     )
 
@@ -58,6 +66,9 @@ def node_facts(node: "Node") -> NodeFacts:
         is_cordoned=node.spec.unschedulable,
         labels=node.metadata.labels or {},
         taints=tuple(node.spec.taints or ()),
+        pool_taints=node.metadata.annotation(POOL_TAINTS_ANNOTATION) or "",
+        resource_version=node.metadata.resource_version,
+        uid=node.metadata.uid,
     )
 
 

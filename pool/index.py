@@ -44,8 +44,10 @@ class DeviceIndex:
         self._doubles: DoubleClaims[PodUid] = DoubleClaims()
         self._assumed: Claims[ReservationId] = Claims()
         self._unaccounted = UnaccountedPods()
-        self._labelled: dict[tuple[PoolName, str], bool] = {}
-        # (pool, label key) -> do all its nodes carry it; emptied when a node or a device moves
+        self._labelled: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
+        # (pool, label key) -> do all its nodes carry it, does any; emptied when a node or a device moves
+        self._withheld: set[DeviceName] = set()
+        # devices that are to leave their pool, whatever their objects say yet
         self._changes = ChangeLog()
 
     # --- what the watches say ------------------------------------------------------------------
@@ -89,6 +91,7 @@ class DeviceIndex:
     def discard_device(self, name: "DeviceName") -> None:
         """Forget a device. Claims on it stay, should it come back."""
         entry = self._devices.get(name)
+        self._withheld.discard(name)
         if entry is None:
             return
         self._unlink(entry)
@@ -96,9 +99,10 @@ class DeviceIndex:
 
     def replace_node(self, facts: "NodeFacts") -> None:
         """Take over a node's object."""
-        if self._nodes.get(facts.name) == facts:
+        known = self._nodes.get(facts.name)
+        self._nodes[facts.name] = facts  # always: equal facts may be of a newer object
+        if known == facts:
             return
-        self._nodes[facts.name] = facts
         self._labelled.clear()
         self._changes.nodes.add(facts.name)
         self._mark_node(facts.name)
@@ -112,6 +116,23 @@ class DeviceIndex:
         self._changes.nodes.add(name)
         self._mark_node(name)
         self.generation += 1
+
+    # --- leaving a pool ------------------------------------------------------------------------
+
+    def withhold(self, name: "DeviceName") -> None:
+        """Give out nothing of the device from now on: it is to leave its pool.
+
+        It stays so, whatever is observed of the device, until `readmit`.
+        """
+        if name not in self._withheld:
+            self._withheld.add(name)
+            self._set_withheld(name, is_withheld=True)
+
+    def readmit(self, name: "DeviceName") -> None:
+        """Take a `withhold` back; what the device's object says of draining stands."""
+        if name in self._withheld:
+            self._withheld.discard(name)
+            self._set_withheld(name, is_withheld=False)
 
     # --- claims --------------------------------------------------------------------------------
 
@@ -196,17 +217,33 @@ class DeviceIndex:
         """Return the device that a unit belongs to."""
         return self._devices.of_unit(unit)
 
+    def rivals(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
+        """Return the other devices that claim a UUID of this one."""
+        claiming = (self._devices.with_part(part) for part in entry.parts)
+        return frozenset(name for names in claiming for name in names) - {entry.facts.name}
+
     def node(self, name: "NodeName") -> "NodeFacts | None":
         """Return a node's facts."""
         return self._nodes.get(name)
 
+    def nodes(self) -> "Iterable[NodeFacts]":
+        """Return all nodes. Read them, don't keep them."""
+        return self._nodes.values()
+
     def are_labelled(self, pool: "PoolName", key: str) -> bool:
         """Say whether the pool has nodes, and all of them that exist carry the label."""
+        return self._labels(pool, key)[0]
+
+    def is_any_labelled(self, pool: "PoolName", key: str) -> bool:
+        """Say whether a node of the pool carries the label."""
+        return self._labels(pool, key)[1]
+
+    def _labels(self, pool: "PoolName", key: str) -> tuple[bool, bool]:
         answer = self._labelled.get((pool, key))
         if answer is None:
             facts = [self._nodes.get(name) for name in self.state(pool).devices_by_node]
-            known = [node for node in facts if node is not None]
-            answer = bool(known) and all(key in node.labels for node in known)
+            carried = [key in node.labels for node in facts if node is not None]
+            answer = bool(carried) and all(carried), any(carried)
             self._labelled[pool, key] = answer
         return answer
 
@@ -261,6 +298,14 @@ class DeviceIndex:
                     found[owner] = (*found.get(owner, ()), unit)
         return found
 
+    def occupants(self, entry: DeviceEntry) -> "Mapping[PodUid, tuple[UnitId, ...]]":
+        """Return the bound pods that have units of a device, in whatever cut they were given."""
+        found: dict[PodUid, tuple[UnitId, ...]] = {}
+        for part in entry.parts:
+            for pod, unit in self._observed.on(part):
+                found[pod] = (*found.get(pod, ()), unit)
+        return found
+
     def held_twice(self) -> "Mapping[UnitId, frozenset[PodUid]]":
         """Return the units that several bound pods have, with these pods: none, if all goes well."""
         return self._doubles.all()
@@ -285,10 +330,10 @@ class DeviceIndex:
         return PoolState(lambda node, devices: self._summarize(name, node, devices))
 
     def _route(self, resource: str) -> None:
-        """Let the first pool by name serve a resource that two pools claim."""
-        names = [pool.name for pool in self.pools() if pool.resource == resource]
-        if names:
-            self._pool_by_resource[resource] = min(names)
+        """Let the older pool serve a resource that two pools claim, or the first by name."""
+        claims = [(one.created, one.name) for one in self.pools() if one.resource == resource]
+        if claims:
+            self._pool_by_resource[resource] = min(claims)[1]
         else:
             self._pool_by_resource.pop(resource, None)
 
@@ -303,8 +348,16 @@ class DeviceIndex:
                 entry.layout = layout_of(entry.facts, state.facts)
                 self._recount_device(entry)
 
+    def _set_withheld(self, name: "DeviceName", *, is_withheld: bool) -> None:
+        entry = self._devices.get(name)
+        if entry is not None:
+            entry.is_withheld = is_withheld
+            self._mark_devices([entry])
+            self.generation += 1
+
     def _link(self, entry: DeviceEntry) -> None:
         facts = entry.facts
+        entry.is_withheld = facts.name in self._withheld
         self._labelled.clear()
         changed = self._devices.add(entry)
         if facts.pool is not None:
@@ -390,4 +443,5 @@ class DeviceIndex:
             [self._devices[name] for name in devices],
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
+            closed=pool_facts.closed if pool_facts is not None else None,
         )

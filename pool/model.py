@@ -4,18 +4,20 @@ Every type is frozen; two equal values mean "nothing changed". What every decisi
 struct of msgspec's, which is made in a tenth of a frozen dataclass's time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
     from api.annotations import Devices, ReservationNote
-    from api.core import Affinity, Taint, Toleration
+    from api.core import Affinity, NodeTaint, Toleration
     from api.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
@@ -67,7 +69,18 @@ class PoolFacts:
     when_exhausted: "WhenExhausted"
     mig_profile: str = ""
     slices_per_device: int = 1
+    created: str = ""
+    """When the object was created: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False
+    is_in_maintenance: bool = False
+    """No unit is given out until the pool's new allocation is in effect."""
+
+    @property
+    def closed(self) -> NodeReason | None:
+        """Return why no unit of the pool is given out at all, or None where units are."""
+        if self.is_terminating:
+            return NodeReason.POOL_ENDING
+        return NodeReason.POOL_CHANGING if self.is_in_maintenance else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +93,8 @@ class DeviceFacts:
     """Empty while the driver has not reported it: such a device has no units."""
     pool: "PoolName | None" = None
     is_faulted: bool = False
+    is_draining: bool = False
+    """It leaves its pool: no unit of it is given out any more."""
     mig_instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance on the card."""
 
@@ -92,7 +107,13 @@ class NodeFacts:
     is_ready: bool = True
     is_cordoned: bool = False
     labels: "Mapping[str, str]"
-    taints: "tuple[Taint, ...]" = ()
+    taints: "tuple[NodeTaint, ...]" = ()
+    pool_taints: str = ""
+    """The node's annotation that says which of its taints are ours."""
+    resource_version: str = field(default="", compare=False)
+    """Of the object that was observed last: a heartbeat is no change."""
+    uid: str = ""
+    """For references to it: a node that is deleted and comes back is another one."""
 
     @property
     def is_placeable(self) -> bool:

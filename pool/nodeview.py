@@ -42,6 +42,8 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Whether holds may be taken here: the node is known, ready and not cordoned."""
     unusable: int = 0
     """Units on faulted cards, taken or not: no eviction makes them available."""
+    closed: NodeReason | None = None
+    """Why the whole pool gives out nothing, where it does not."""
 
     def without_hold(self, units: int) -> "PoolNode":
         """Return the node as it is to the pod that holds these units."""
@@ -55,7 +57,7 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     @property
     def available(self) -> int:
         """Return how many units may be given out now."""
-        return 0 if self.unaccounted else self.free
+        return 0 if self.unaccounted or self.closed is not None else self.free
 
 
 def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
@@ -63,7 +65,9 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
     if node.available >= size:
         return None
     unhealthy = node.unhealthy
-    if node.total - node.unusable < size:
+    if node.closed is not None:
+        reason = node.closed
+    elif node.total - node.unusable < size:
         reason, unhealthy = NodeReason.NODE_TOO_SMALL, node.unusable
     elif node.unaccounted:
         reason = NodeReason.UNACCOUNTED_PODS

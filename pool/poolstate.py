@@ -43,6 +43,8 @@ class PoolState:
         self._totals = list(_NOTHING)
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
+        self.sizes_moved = 0
+        """Counts changes of a node's number of units; read it after `nodes`, which brings it up to date."""
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -170,6 +172,7 @@ class PoolState:
             self._totals[place] += share - old[place]
         if before is not None and after is not None and before.total == after.total:
             return
+        self.sizes_moved += 1
         if before is not None:
             self._sizes[before.total] -= 1
             if not self._sizes[before.total]:

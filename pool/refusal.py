@@ -21,6 +21,10 @@ class NodeReason(Enum):
     """Enough units, but too many of them are used or held."""
     UNACCOUNTED_PODS = "UnaccountedPods"
     """A pod of the pool runs there and nobody knows on which units."""
+    POOL_CHANGING = "PoolChanging"
+    """The pool gives out nothing until its new allocation is in effect."""
+    POOL_ENDING = "PoolEnding"
+    """The pool is being deleted and gives out nothing any more."""
 
     @property
     def is_resolvable(self) -> bool:

@@ -19,11 +19,13 @@ def restored_hold(facts: "PodFacts", index: "DeviceIndex", now: "Instant") -> Re
     """Return the hold that a pending pod's note describes, if it may be taken up as it was.
 
     Its time is what it had left by the wall clock, at most the pool's TTL; its units must all be
-    there, healthy, cut the same way, and nobody's.
+    there, healthy, cut the same way, and nobody's. A pool that gives out nothing takes up nothing.
     """
     note = facts.reservation
     pool = index.pool_of(facts.demand.resource)
     if note is None or pool is None or note.pool != pool.name or note.expires_at is None:
+        return None
+    if pool.closed is not None:
         return None
     left_s = min((note.expires_at - now.utc).total_seconds(), float(pool.ttl_s))
     hold = Reservation(

@@ -8,10 +8,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pool.devices import DeviceEntry
+    from pool.refusal import NodeReason
 
 
 def summarize(
-    entries: "Iterable[DeviceEntry]", *, unaccounted: int, is_placeable: bool
+    entries: "Iterable[DeviceEntry]",
+    *,
+    unaccounted: int,
+    is_placeable: bool,
+    closed: "NodeReason | None" = None,
 ) -> PoolNode | None:
     """Return a node's figures; None when its devices have no unit.
 
@@ -19,6 +24,7 @@ def summarize(
         entries: the pool's devices on the node.
         unaccounted: units of the pool's pods there of which nobody knows the devices.
         is_placeable: whether holds may be taken on the node.
+        closed: why the whole pool gives out nothing, where it does not.
     """
     total = used = held = free = unhealthy = partial = unusable = 0
     for entry in entries:
@@ -49,4 +55,5 @@ def summarize(
         unaccounted=unaccounted,
         is_placeable=is_placeable,
         unusable=unusable,
+        closed=closed,
     )

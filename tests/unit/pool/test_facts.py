@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, encode_devices
-from api.core import Node, Pod, Taint
+from api.core import Node, NodeTaint, Pod
 from api.gpudevice import GPUDevice
 from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
@@ -114,11 +114,17 @@ def test_a_device_in_a_pool() -> None:
     [
         pytest.param(a_gpudevice({"gpu.deckhouse.io/ignore": "True"}), id="ignored"),
         pytest.param(a_gpudevice(managed=False), id="not managed"),
-        pytest.param(a_gpudevice(poolRef=None), id="not assigned"),
     ],
 )
-def test_a_device_that_is_kept_out_is_in_no_pool(device: GPUDevice) -> None:
-    assert device_facts(device).pool is None
+def test_a_device_that_is_kept_out_leaves_its_pool(device: GPUDevice) -> None:
+    """Defect 7: an ignored device leaves in an orderly way; nothing new is placed on it meanwhile."""
+    facts = device_facts(device)
+    assert facts.pool is not None
+    assert facts.is_draining
+
+
+def test_a_device_that_is_not_assigned_is_in_no_pool() -> None:
+    assert device_facts(a_gpudevice(poolRef=None)).pool is None
 
 
 @pytest.mark.parametrize(("status", "want"), [("True", False), ("False", True), ("Unknown", False)])
@@ -139,7 +145,7 @@ def test_a_node() -> None:
         is_ready=True,
         is_cordoned=True,
         labels={"zone": "a"},
-        taints=(Taint(key="k", effect="NoSchedule"),),
+        taints=(NodeTaint(key="k", effect="NoSchedule"),),
     )
     assert not facts.is_placeable
 

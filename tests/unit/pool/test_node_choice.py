@@ -9,7 +9,7 @@ from api.core import (
     NodeAffinity,
     NodeSelector,
     NodeSelectorTerm,
-    Taint,
+    NodeTaint,
     Toleration,
 )
 from api.gpupool import Strategy
@@ -225,7 +225,7 @@ def test_every_expression_of_a_term_must_hold() -> None:
     assert not may_go_to(a_node(labels={"zone": "a"}), requires(ZONE_A, other))
 
 
-TAINT = Taint(key="pool", value="whole", effect="NoSchedule")
+TAINT = NodeTaint(key="pool", value="whole", effect="NoSchedule")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_tainted_node_takes_only_pods_that_tolerate_it(
 
 
 def test_a_soft_taint_keeps_nobody_away() -> None:
-    assert may_go_to(a_node(taints=(Taint(key="x", effect="PreferNoSchedule"),)), ANYWHERE)
+    assert may_go_to(a_node(taints=(NodeTaint(key="x", effect="PreferNoSchedule"),)), ANYWHERE)
 
 
 def test_a_hold_respects_selector_affinity_and_taints() -> None:

@@ -1,0 +1,108 @@
+"""What a DCGM exporter says of the cards of its node: the few series that tell of their health.
+
+The page is text in Prometheus' exposition format, and comes from a pod that is not ours: what cannot be
+read is counted and skipped, and nothing here raises.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MAX_CARDS: Final = 256
+"""Of one node; a page that names more is no page of an exporter."""
+_BLANK: Final = 9e18
+"""DCGM writes values from 0x7ffffffffffffff0 on where it has none (dcgm_fields.h, DCGM_INT64_BLANK)."""
+_XID: Final = "XID_ERRORS"
+_VOLATILE: Final = "ECC_DBE_VOL_TOTAL"
+_AGGREGATE: Final = "ECC_DBE_AGG_TOTAL"
+_THERMAL: Final = "THERMAL_VIOLATION"
+_LINE: Final = re.compile(
+    rf"^DCGM_FI_DEV_({_XID}|{_VOLATILE}|{_AGGREGATE}|{_THERMAL}|GPU_TEMP)\b([^\n]*)$", re.MULTILINE
+)
+_ANY_LINE: Final = re.compile(r"^DCGM_FI_", re.MULTILINE)
+_SAMPLE: Final = re.compile(r"\{(.*)\}[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*")
+_UUID: Final = re.compile(r'(?:^|,)[ \t]*(?:UUID|uuid)="([^"\\]{1,96})"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardReading:
+    """Figures of one card; a counter that the page does not have is None.
+
+    A card that is partitioned or shared has a line for each part: the largest figure counts.
+    """
+
+    xids: frozenset[int] = frozenset()
+    """The last Xid error of the card; DCGM shows it until the driver is loaded anew."""
+    volatile_errors: float | None = None
+    """Double-bit ECC errors since the driver was loaded."""
+    aggregate_errors: float | None = None
+    """The same over the card's life."""
+    thermal_violation: float | None = None
+    """Time that heat made the card slower; the unit differs by version."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterPage:
+    """A page that was read."""
+
+    cards: Mapping[str, CardReading]
+    """By UUID: all that any of our series names."""
+    bad_lines: int = 0
+    """Lines of our series that make no sense."""
+    is_dcgm: bool = False
+    """Some line, whether we read it or not, is of DCGM."""
+
+
+@dataclass(slots=True)
+class _Figures:
+    xids: set[int]
+    counters: dict[str, float]
+
+
+def parse_page(text: str) -> ExporterPage:
+    """Return what the page says of the cards; of the same series of a card the largest value."""
+    found: dict[str, _Figures] = {}
+    bad_lines = 0
+    for line in _LINE.finditer(text):
+        name, rest = line.groups()
+        sample = _SAMPLE.fullmatch(rest)
+        uuid = _UUID.search(sample[1]) if sample else None
+        value = _number(sample[2]) if sample else None
+        if uuid is None or value is None or (uuid[1] not in found and len(found) == MAX_CARDS):
+            bad_lines += 1
+            continue
+        figures = found.setdefault(uuid[1], _Figures(set(), {}))
+        _note(figures, name, value)
+    return ExporterPage(
+        cards={uuid: _reading(figures) for uuid, figures in found.items()},
+        bad_lines=bad_lines,
+        is_dcgm=_ANY_LINE.search(text) is not None,
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _note(figures: _Figures, name: str, value: float) -> None:
+    if value >= _BLANK:
+        return
+    if name == _XID:
+        figures.xids.add(int(value))
+    else:
+        figures.counters[name] = max(value, figures.counters.get(name, 0.0))
+
+
+def _reading(figures: _Figures) -> CardReading:
+    return CardReading(
+        xids=frozenset(figures.xids - {0}),
+        volatile_errors=figures.counters.get(_VOLATILE),
+        aggregate_errors=figures.counters.get(_AGGREGATE),
+        thermal_violation=figures.counters.get(_THERMAL),
+    )

@@ -1,0 +1,81 @@
+"""How a product is shown: one spelling, whoever names it.
+
+NVML says `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lspci's table
+`GA100 [A100 SXM4 80GB]`; shown is the label's spelling, because it can be made of the other two.
+`pool.selection.canonical_product` compares.
+"""
+
+import re
+from typing import Final
+
+from pool.selection import canonical_product
+
+NVIDIA: Final = "10de"
+_IN_BRACKETS: Final = re.compile(r"\[(.+)\]")
+_NOT_IN_A_LABEL: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
+"""What gpu-feature-discovery leaves out (internal/lm/resource.go, sanitise)."""
+_PREFIX: Final = "NVIDIA-"
+_SHARING: Final = re.compile(r"-SHARED$")
+_MIG: Final = re.compile(r"-MIG-.+$")
+_MAX_LENGTH: Final = 128
+
+_BY_PCI_ID: Final = {
+    "1db1": "Tesla V100-SXM2-16GB",
+    "1db4": "Tesla V100-PCIE-16GB",
+    "1db5": "Tesla V100-SXM2-32GB",
+    "1db6": "Tesla V100-PCIE-32GB",
+    "1eb8": "Tesla T4",
+    "20b0": "NVIDIA A100-SXM4-40GB",
+    "20b2": "NVIDIA A100-SXM4-80GB",
+    "20b5": "NVIDIA A100 80GB PCIe",
+    "20b7": "NVIDIA A30",
+    "20f1": "NVIDIA A100-PCIE-40GB",
+    "2235": "NVIDIA A40",
+    "2236": "NVIDIA A10",
+    "2321": "NVIDIA H100 NVL",
+    "2330": "NVIDIA H100 80GB HBM3",
+    "2331": "NVIDIA H100 PCIe",
+    "2335": "NVIDIA H200",
+    "233b": "NVIDIA H200 NVL",
+    "26b5": "NVIDIA L40",
+    "26b9": "NVIDIA L40S",
+    "27b8": "NVIDIA L4",
+    "2901": "NVIDIA B200",
+}
+"""Cards of data centres by device id of vendor 10de, from "Supported NVIDIA GPU Products" of the driver's
+README; the names are NVML's, and so the same as those that better sources will bring."""
+
+
+def display_product(name: str, vendor: str = NVIDIA) -> str:
+    """Return the spelling that is shown; empty where nothing of the name can be."""
+    in_brackets = _IN_BRACKETS.search(name)
+    text = _NOT_IN_A_LABEL.sub("", in_brackets.group(1) if in_brackets else name)
+    shown = "-".join(text.split())[:_MAX_LENGTH].strip("-_.")
+    if not shown or vendor not in {NVIDIA, ""}:
+        return shown
+    maker, _, rest = shown.partition("-")
+    bare = (rest if maker.upper() == "NVIDIA" else shown).strip("-_.")
+    return f"{_PREFIX}{bare}" if bare else ""
+
+
+def is_same_product(one: str, other: str) -> bool:
+    """Say whether two spellings mean one product."""
+    return canonical_product(one) == canonical_product(other)
+
+
+def product_by_id(vendor: str, device: str) -> str:
+    """Return the product that a PCI id means; empty where the table does not have it."""
+    if vendor != NVIDIA or device not in _BY_PCI_ID:
+        return ""
+    return display_product(_BY_PCI_ID[device])
+
+
+def product_of_label(value: str) -> tuple[str, bool]:
+    """Return the card behind `nvidia.com/gpu.product`, and whether the labels beside it are of the card.
+
+    Where cards are shared or cut, the label names what a pod gets: `...-SHARED`, `...-MIG-1g.5gb`. Of the
+    latter, memory is an instance's.
+    """
+    shared = _SHARING.sub("", value)
+    card = _MIG.sub("", shared)
+    return card, card == shared

@@ -1,0 +1,185 @@
+"""Whatever operators, pods and the inventory do, and in whatever order decisions are carried out: no device goes
+from one pool to another without having been free, none is released under a pod, and it comes to rest.
+"""
+
+import random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
+from api.names import RESOURCE_PREFIX
+from inventory.assignment import Action, Decision
+from inventory.poolboard import PoolBoard
+from inventory.verdict import SOUND, PoolVerdict
+from tests.support.assigning import (
+    MISCONFIGURED,
+    UNSUPPORTED,
+    a_card,
+    a_gpupool,
+    carried_out,
+    decided,
+)
+
+POOLS = ("a", "b", "c")
+CARDS = range(4)
+MODELS = ("A100", "H100")
+A_FEW = 3 * len(CARDS) + 3
+"""Rounds in which everything must have come to rest: drain, release, claim of every card, one by one."""
+
+pools = st.fixed_dictionaries(
+    {
+        "by_itself": st.booleans(),
+        "cap": st.sampled_from((None, 1, 2)),
+        "is_terminating": st.sampled_from((False, False, True)),
+        "created": st.integers(0, 2),
+        "deviceSelector": st.sampled_from(
+            ({}, {"include": {"products": ["A100"]}}, {"exclude": {"products": ["A100"]}})
+        ),
+        "nodeSelector": st.sampled_from((None, {"matchLabels": {"zone": "a"}})),
+    }
+)
+
+
+class Assigning(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.facts: dict[int, dict[str, Any]] = {}
+        self.cards: dict[str, GPUDevice] = {}
+        self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
+        self.verdicts: dict[str, PoolVerdict] = {}
+        self.users: dict[str, set[str]] = {}
+        # card -> resources of pods that have a unit of it
+        self.node: dict[str, Any] = {"labels": {"zone": "a"}, "unready": ""}
+        for number in CARDS:
+            self.set_facts(number, {"annotated": None})
+
+    def set_facts(self, number: int, facts: dict[str, Any]) -> None:
+        self.facts[number] = {**self.facts.get(number, {}), **facts}
+        before = self.cards.get(f"n1-{number}")
+        owner = before.status.pool_ref.name if before and before.status.pool_ref else None
+        is_draining = before is not None and before.is_draining
+        card = a_card(number, owner=owner, draining=is_draining, **self.facts[number])
+        self.cards[card.name] = card
+
+    # --- what others do ----------------------------------------------------------------------------
+
+    @rule(
+        number=st.sampled_from(CARDS),
+        facts=st.one_of(
+            st.fixed_dictionaries({"annotated": st.sampled_from((None, *POOLS, "gone"))}),
+            st.fixed_dictionaries({"is_ignored": st.booleans()}),
+            st.fixed_dictionaries({"managed": st.booleans()}),
+            st.fixed_dictionaries({"faulted": st.booleans()}),
+            st.fixed_dictionaries({"product": st.sampled_from(MODELS)}),
+            st.fixed_dictionaries({"uuid": st.sampled_from(("GPU", ""))}),
+        ),
+    )
+    def a_card_changes(self, number: int, facts: dict[str, Any]) -> None:
+        self.set_facts(number, facts)
+
+    @rule(name=st.sampled_from(POOLS), spec=pools)
+    def a_pool_changes(self, name: str, spec: dict[str, Any]) -> None:
+        self.pools[name] = a_gpupool(name, **spec)
+
+    @rule(name=st.sampled_from(POOLS))
+    def a_pool_goes(self, name: str) -> None:
+        self.pools.pop(name, None)
+
+    @rule(name=st.sampled_from(POOLS), verdict=st.sampled_from((SOUND, UNSUPPORTED, MISCONFIGURED)))
+    def a_pool_is_judged(self, name: str, verdict: PoolVerdict) -> None:
+        self.verdicts[name] = verdict
+
+    @rule(zone=st.sampled_from(("a", "b", None)), unready=st.sampled_from(("", "DriverMissing")))
+    def the_node_changes(self, zone: str | None, unready: str) -> None:
+        labels = None if zone is None else {"zone": zone}
+        self.node = {"labels": labels, "unready": unready}
+
+    @rule(number=st.sampled_from(CARDS))
+    def a_pod_starts(self, number: int) -> None:
+        """The index gives a unit of it away: not of what was decided to leave, written or not."""
+        card = self.cards[f"n1-{number}"]
+        ref = card.status.pool_ref
+        action = self.decide()[card.name].action
+        if ref is not None and not card.is_draining and action is Action.KEEP:
+            self.users.setdefault(card.name, set()).add(RESOURCE_PREFIX + ref.name)
+
+    @rule(number=st.sampled_from(CARDS))
+    def the_pods_of_a_card_end(self, number: int) -> None:
+        self.users.pop(f"n1-{number}", None)
+
+    # --- what we do --------------------------------------------------------------------------------
+
+    @rule(seed=st.integers(0, 1000))
+    def some_decisions_are_carried_out(self, seed: int) -> None:
+        """In any order, and the process may die between any two."""
+        dice = random.Random(seed)
+        decisions = list(self.decide().values())
+        dice.shuffle(decisions)
+        for one in decisions[: dice.randrange(len(decisions) + 1)]:
+            self.carry_out(one)
+
+    @rule()
+    def it_comes_to_rest(self) -> None:
+        for _ in range(A_FEW):
+            before = dict(self.cards)
+            for one in self.decide().values():
+                self.carry_out(one)
+            if self.cards == before:
+                return
+        raise AssertionError("it never comes to rest")
+
+    @invariant()
+    def order_decides_nothing(self) -> None:
+        cards, pool_list = list(self.cards.values()), list(self.pools.values())
+        random.Random(1).shuffle(cards)
+        assert self.decide() == self.decide(cards[::-1], pool_list[::-1])
+
+    @invariant()
+    def nobody_has_more_than_it_may_get(self) -> None:
+        """Claims never lead above the maximum; only a lowered one is exceeded, and then nothing is claimed."""
+        owners = [card.status.pool_ref for card in self.cards.values()]
+        decisions = list(self.decide().values())
+        for name, pool in self.pools.items():
+            cap = pool.spec.allocation.max_devices_per_node
+            claims = sum(one.action is Action.CLAIM and one.owner == name for one in decisions)
+            have = sum(ref is not None and ref.name == name for ref in owners)
+            assert cap is None or not claims or have + claims <= cap
+
+    def decide(
+        self, cards: list[GPUDevice] | None = None, pool_list: list[GPUPool] | None = None
+    ) -> dict[str, Decision]:
+        board = PoolBoard(
+            list(self.pools.values()) if pool_list is None else pool_list,
+            lambda name: self.verdicts.get(name, SOUND),
+        )
+        given = list(self.cards.values()) if cards is None else cards
+        users = {name: frozenset(resources) for name, resources in self.users.items()}
+        return decided(given, board, users=users, **self.node)
+
+    def carry_out(self, one: Decision) -> None:
+        card = self.cards[one.device]
+        before = card.status.pool_ref
+        is_used = bool(self.users.get(card.name))
+        match one.action:
+            case Action.CLAIM:
+                assert before is None
+                resource = f"{RESOURCE_PREFIX}{one.owner}"
+                assert self.users.get(card.name, set()) <= {resource}
+            case Action.KEEP | Action.DRAIN:
+                assert before is not None
+                assert before.name == one.owner
+            case Action.RELEASE:
+                assert before is not None
+                assert card.is_draining
+                assert not is_used
+            case Action.NOTHING:
+                assert before is None
+        self.cards[card.name] = carried_out(card, one)
+
+
+Assigning.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+TestAssigning = Assigning.TestCase

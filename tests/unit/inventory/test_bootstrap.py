@@ -1,0 +1,283 @@
+"""The gate before pooling: phases, and the first obstacle in the documented order."""
+
+from typing import Any
+
+import pytest
+
+from api.gpunodeinventory import BootstrapPhase, OperandStatus
+from inventory.bootstrap import Bootstrap, Obstacle, Verdict, judge
+from inventory.hysteresis import Standing, Steadiness
+from inventory.software import (
+    BootstrapTerms,
+    Check,
+    NodeSight,
+    Operand,
+    OperandSight,
+    Requirement,
+)
+from tests.support.readiness import (
+    NO_OPERANDS,
+    a_sight,
+    all_ready,
+    elsewhere,
+    failing,
+    ready,
+)
+
+TERMS = BootstrapTerms()
+REQUIRED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.REQUIRED))
+IGNORED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.IGNORED))
+
+
+def settled(
+    sight: NodeSight, terms: BootstrapTerms = TERMS, before: Bootstrap | None = None
+) -> Verdict:
+    """Look until nothing changes any more."""
+    now = 0.0
+    verdict = judge(before or Bootstrap(), sight, terms, now=now)
+    for _ in range(3):
+        now += terms.steadiness.period_s
+        verdict = judge(verdict.bootstrap, sight, terms, now=now)
+    return verdict
+
+
+def test_a_fresh_device_gets_ready_with_default_settings_and_no_operand_anywhere():
+    """defect 1: nothing that is not there is waited for."""
+    verdict = settled(a_sight(operands=NO_OPERANDS))
+    assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
+    assert verdict.operands == ()
+
+
+def test_a_node_whose_operands_are_ready_is_ready():
+    verdict = settled(a_sight(operands=all_ready()))
+    assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
+    assert [one.name for one in verdict.operands] == ["validator", "gfd", "dcgm", "dcgm-exporter"]
+    assert all(one.ready for one in verdict.operands)
+
+
+@pytest.mark.parametrize(
+    ("sight", "phase", "obstacle"),
+    [
+        pytest.param(
+            a_sight(is_managed=False), BootstrapPhase.DISABLED, Obstacle.MANAGED_DISABLED, id="out"
+        ),
+        pytest.param(
+            a_sight(devices=0, complete=0), BootstrapPhase.READY, Obstacle.NO_DEVICES, id="empty"
+        ),
+        pytest.param(
+            a_sight(complete=0, has_driver=False),
+            BootstrapPhase.VALIDATING_FAILED,
+            Obstacle.INVENTORY_INCOMPLETE,
+            id="incomplete",
+        ),
+        pytest.param(
+            a_sight(faulted=2), BootstrapPhase.READY, Obstacle.DEVICES_FAULTED, id="all faulted"
+        ),
+        pytest.param(a_sight(faulted=1), BootstrapPhase.READY, None, id="one is faulted"),
+        pytest.param(a_sight(complete=1), BootstrapPhase.READY, None, id="one is incomplete"),
+        pytest.param(
+            a_sight(operands=failing(Operand.VALIDATOR)),
+            BootstrapPhase.VALIDATING_FAILED,
+            Obstacle.DRIVER_MISSING,
+            id="driver",
+        ),
+        pytest.param(
+            a_sight(operands=failing(Operand.VALIDATOR, passed={"driver-validation"})),
+            BootstrapPhase.VALIDATING_FAILED,
+            Obstacle.TOOLKIT_MISSING,
+            id="toolkit",
+        ),
+        pytest.param(
+            a_sight(
+                operands=failing(
+                    Operand.VALIDATOR, passed={"driver-validation", "toolkit-validation"}
+                )
+            ),
+            BootstrapPhase.VALIDATING_FAILED,
+            Obstacle.VALIDATION_FAILED,
+            id="cuda",
+        ),
+        pytest.param(
+            a_sight(operands=failing(Operand.GFD)),
+            BootstrapPhase.GFD,
+            Obstacle.GFD_NOT_READY,
+            id="gfd",
+        ),
+        pytest.param(
+            a_sight(operands=failing(Operand.DCGM)),
+            BootstrapPhase.MONITORING,
+            Obstacle.MONITORING_MISSING,
+            id="dcgm",
+        ),
+        pytest.param(
+            a_sight(operands=failing(Operand.DCGM_EXPORTER)),
+            BootstrapPhase.MONITORING,
+            Obstacle.MONITORING_MISSING,
+            id="exporter",
+        ),
+        pytest.param(
+            a_sight(operands=all_ready(), heartbeat_age_s=121),
+            BootstrapPhase.MONITORING,
+            Obstacle.MONITORING_MISSING,
+            id="silent",
+        ),
+        pytest.param(
+            a_sight(operands=all_ready(), heartbeat_age_s=119),
+            BootstrapPhase.READY,
+            None,
+            id="heard",
+        ),
+    ],
+)
+def test_what_holds_a_node_up_is_its_reason_and_its_phase(
+    sight: NodeSight, phase: BootstrapPhase, obstacle: Obstacle | None
+):
+    verdict = settled(sight)
+    assert (verdict.phase, verdict.obstacle) == (phase, obstacle)
+    assert verdict.message
+
+
+EVERYTHING_WRONG: dict[str, Any] = {
+    "is_managed": False,
+    "devices": 0,
+    "complete": 0,
+    "operands": failing(*Operand),
+}
+CURES: list[tuple[Obstacle, dict[str, Any]]] = [
+    (Obstacle.MANAGED_DISABLED, {"is_managed": True}),
+    (Obstacle.NO_DEVICES, {"devices": 2, "faulted": 2}),
+    (Obstacle.INVENTORY_INCOMPLETE, {"complete": 2}),
+    (Obstacle.DEVICES_FAULTED, {"faulted": 0}),
+    (
+        Obstacle.DRIVER_MISSING,
+        {"operands": failing(*Operand, passed={"driver-validation"})},
+    ),
+    (
+        Obstacle.TOOLKIT_MISSING,
+        {"operands": failing(*Operand, passed={"driver-validation", "toolkit-validation"})},
+    ),
+    (
+        Obstacle.VALIDATION_FAILED,
+        {"operands": failing(Operand.GFD, Operand.DCGM, Operand.DCGM_EXPORTER)},
+    ),
+    (Obstacle.GFD_NOT_READY, {"operands": failing(Operand.DCGM, Operand.DCGM_EXPORTER)}),
+    (Obstacle.MONITORING_MISSING, {"operands": all_ready()}),
+]
+
+
+def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
+    facts = dict(EVERYTHING_WRONG)
+    named = []
+    for _, cure in CURES:
+        named.append(settled(a_sight(**facts)).obstacle)
+        facts |= cure
+    assert named == [obstacle for obstacle, _ in CURES]
+    assert settled(a_sight(**facts)).obstacle is None
+    assert [*named, Obstacle.VALIDATING] == list(Obstacle)
+
+
+def test_until_something_was_seen_often_enough_the_node_is_validating():
+    first = judge(Bootstrap(), a_sight(), TERMS, now=0)
+    assert (first.phase, first.obstacle) == (BootstrapPhase.VALIDATING, Obstacle.VALIDATING)
+    assert first.look_again_s == 10
+    second = judge(first.bootstrap, a_sight(), TERMS, now=10)
+    assert second.obstacle is Obstacle.VALIDATING
+    third = judge(second.bootstrap, a_sight(), TERMS, now=20)
+    assert third.obstacle is None
+    assert third.look_again_s is None
+
+
+@pytest.mark.parametrize(
+    ("requirement", "seen", "obstacle"),
+    [
+        pytest.param(Requirement.REQUIRED, OperandSight(), Obstacle.GFD_NOT_READY, id="required"),
+        pytest.param(Requirement.REQUIRED, elsewhere(), Obstacle.GFD_NOT_READY, id="not here"),
+        pytest.param(Requirement.IF_PRESENT, OperandSight(), None, id="nowhere"),
+        pytest.param(Requirement.IF_PRESENT, elsewhere(), Obstacle.GFD_NOT_READY, id="elsewhere"),
+        pytest.param(Requirement.IF_PRESENT, ready(), None, id="ready"),
+        pytest.param(Requirement.IGNORED, elsewhere(), None, id="ignored"),
+    ],
+)
+def test_an_operand_counts_as_its_requirement_says(
+    requirement: Requirement, seen: OperandSight, obstacle: Obstacle | None
+):
+    terms = BootstrapTerms(requirements={Operand.GFD: requirement})
+    assert settled(a_sight(operands={Operand.GFD: seen}), terms).obstacle is obstacle
+
+
+def test_required_operands_that_do_not_exist_hold_every_node_up():
+    verdict = settled(a_sight(operands=NO_OPERANDS), REQUIRED)
+    assert verdict.obstacle is Obstacle.VALIDATION_FAILED
+    assert verdict.message.startswith("no pod of validator on the node")
+    assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in verdict.operands
+
+
+def _missing(name: str) -> str:
+    return (
+        f"no pod of {name} on the node: let its DaemonSet run here,"
+        " or set its requirement to Ignored"
+    )
+
+
+def test_operands_that_are_ignored_hold_nothing_up_and_their_silence_neither():
+    sight = a_sight(operands=failing(*Operand), heartbeat_age_s=10_000)
+    verdict = settled(sight, IGNORED)
+    assert verdict.obstacle is None
+    assert [(one.ready, one.message) for one in verdict.operands] == [(False, "")] * 4
+
+
+def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():
+    missing = settled(a_sight(has_driver=False))
+    assert missing.bootstrap.standing(Check.DRIVER) is Standing.DOWN
+    assert "install the driver" in missing.message
+    assert settled(a_sight(has_driver=True)).bootstrap.standing(Check.DRIVER) is Standing.UP
+
+
+def test_the_validator_has_the_last_word_on_the_driver():
+    """A UUID may be known from the time when the driver still worked."""
+    verdict = settled(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
+    assert verdict.obstacle is Obstacle.DRIVER_MISSING
+
+
+def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
+    before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
+    steady = Steadiness()
+    introduced = a_sight(operands={Operand.GFD: elsewhere()})
+    verdict = judge(before, introduced, TERMS, now=1000)
+    assert verdict.obstacle is None
+    verdict = judge(verdict.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
+    assert verdict.obstacle is None
+    ready_now = a_sight(operands={Operand.GFD: ready()})
+    verdict = judge(verdict.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
+    assert (verdict.obstacle, verdict.look_again_s) == (None, None)
+
+
+def test_software_that_was_ready_and_is_not_any_more_is_degraded():
+    up = settled(a_sight(operands=all_ready()))
+    assert not up.is_degraded
+    down = settled(a_sight(operands=failing(Operand.GFD)), before=up.bootstrap)
+    assert down.is_degraded
+    assert not settled(a_sight(operands=failing(Operand.GFD))).is_degraded
+
+
+def test_pods_are_harmed_only_where_software_is_not_ready():
+    assert not settled(a_sight(operands=all_ready(), has_workloads=True)).harms_workloads
+    harmed = settled(a_sight(operands=failing(Operand.DCGM), has_workloads=True))
+    assert harmed.harms_workloads
+    # Whether pods are there is told by nobody, so the node is looked at again.
+    assert harmed.look_again_s == TERMS.steadiness.period_s
+
+
+def test_a_node_that_was_opted_out_begins_anew():
+    ready_node = settled(a_sight())
+    sight = a_sight(is_managed=False, heartbeat_age_s=10)
+    out = judge(ready_node.bootstrap, sight, TERMS, now=100)
+    assert out.phase is BootstrapPhase.DISABLED
+    assert out.look_again_s is None
+    back = judge(out.bootstrap, a_sight(), TERMS, now=200)
+    assert back.obstacle is Obstacle.VALIDATING
+
+
+def test_a_node_is_looked_at_again_when_monitoring_would_have_been_silent_for_too_long():
+    heard = settled(a_sight(operands=all_ready(), heartbeat_age_s=20))
+    assert heard.look_again_s == pytest.approx(100.1)

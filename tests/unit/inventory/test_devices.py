@@ -1,0 +1,101 @@
+"""Which devices are made, kept and taken away."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.gpudevice import PCI, GPUDevice, GPUDeviceStatus
+from api.meta import ObjectMeta
+from api.names import DEVICE_NODE_LABEL, NodeName
+from api.nodefeature import NodeFeature
+from inventory.devices import DevicePlan, Gone, addresses_of, plan_devices
+from inventory.identity import device_name
+from inventory.labels import LabelReport
+from inventory.merging import merge
+from inventory.sources import feature_report
+from tests.support.builders import EPOCH
+from tests.support.node_features import address_of, gpu_feature, uuid_of
+
+N1 = NodeName("n1")
+
+
+def planned(*devices: GPUDevice, features: list[dict[str, Any]]) -> DevicePlan:
+    reports = [feature_report(msgspec.convert(one, NodeFeature)) for one in features]
+    sighting = merge(
+        LabelReport(),
+        reports,
+        known=addresses_of(devices),
+        now=EPOCH,
+        fresh_for=dt.timedelta(minutes=2),
+    )
+    return plan_devices(N1, devices, sighting, is_managed=True)
+
+
+def a_device(number: int, **status: Any) -> GPUDevice:
+    """A device that the inventory made."""
+    address = address_of(number)
+    fields = {"node_name": "n1", "uuid": uuid_of("n1", number), "pci": PCI(address=address)}
+    return GPUDevice(
+        metadata=ObjectMeta(name=device_name(N1, address), labels={DEVICE_NODE_LABEL: "x"}),
+        status=GPUDeviceStatus(**{**fields, **status}),
+    )
+
+
+def by_hand(name: str = "mine", **status: Any) -> GPUDevice:
+    return GPUDevice(
+        metadata=ObjectMeta(name=name), status=GPUDeviceStatus(node_name="n1", **status)
+    )
+
+
+def test_a_new_card_is_made_and_a_known_one_kept():
+    plan = planned(a_device(0), features=[gpu_feature("n1", 2)])
+    assert [one.status.uuid for one in plan.create] == [uuid_of("n1", 1)]
+    assert [wanted.name for _, wanted in plan.keep] == [device_name(N1, address_of(0))]
+    assert plan.delete == ()
+
+
+def test_without_a_source_everything_is_kept_and_nothing_made():
+    plan = planned(a_device(0), features=[])
+    assert (plan.create, plan.delete) == ((), ())
+    ((_, wanted),) = plan.keep
+    assert wanted.staleness.is_stale
+
+
+def test_another_card_in_the_same_place_takes_the_name_over():
+    device = a_device(0, uuid="GPU-old", product="NVIDIA-A30", memory_mib=24576)
+    plan = planned(device, features=[gpu_feature("n1", 1)])
+    assert plan.delete == ((device, Gone.SWAPPED),)
+    (wanted,) = plan.create
+    assert wanted.name == device.name
+    assert wanted.status.product == "NVIDIA-H200"
+
+
+def test_a_uuid_that_was_not_known_yet_is_no_other_card():
+    plan = planned(a_device(0, uuid=""), features=[gpu_feature("n1", 1)])
+    ((_, wanted),) = plan.keep
+    assert wanted.status.uuid == uuid_of("n1", 0)
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        by_hand(device_name(N1, address_of(0))),
+        by_hand(pci=PCI(address="00000000:17:00.0")),
+        by_hand(uuid=uuid_of("n1", 0)),
+        by_hand(inventory_id="N1-0000:17:00.0"),
+    ],
+    ids=["name", "address", "uuid", "inventoryID"],
+)
+def test_a_card_that_somebody_made_a_device_for_is_left_alone(device: GPUDevice):
+    plan = planned(device, features=[gpu_feature("n1", 1)])
+    assert plan == DevicePlan()
+
+
+def test_an_address_that_somebody_spoiled_is_put_right():
+    device = a_device(0, pci=PCI(address="nonsense"))
+    plan = planned(device, features=[gpu_feature("n1", 1)])
+    ((_, wanted),) = plan.keep
+    assert wanted.status.pci.address == address_of(0)
+    assert (plan.create, plan.delete) == ((), ())

@@ -1,0 +1,117 @@
+"""A standing changes after enough samples in a row, and after nothing less."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inventory.hysteresis import UNSEEN, Standing, Steadiness, Track
+
+STEADY = Steadiness(good_samples=3, bad_samples=3, period_s=10)
+
+
+def after(looks: list[tuple[float, bool]], steadiness: Steadiness = STEADY) -> Track:
+    track = UNSEEN
+    for at, is_good in looks:
+        track = track.after(at, steadiness, is_good=is_good)
+    return track
+
+
+def good(*times: float) -> list[tuple[float, bool]]:
+    return [(at, True) for at in times]
+
+
+def bad(*times: float) -> list[tuple[float, bool]]:
+    return [(at, False) for at in times]
+
+
+@pytest.mark.parametrize(
+    ("looks", "standing"),
+    [
+        pytest.param([], Standing.UNDECIDED, id="nothing seen"),
+        pytest.param(good(0, 10), Standing.UNDECIDED, id="two good are not three"),
+        pytest.param(good(0, 10, 20), Standing.UP, id="three good"),
+        pytest.param(bad(0, 10, 20), Standing.DOWN, id="three bad"),
+        pytest.param(good(0, 1, 2, 3, 9), Standing.UNDECIDED, id="one change seen five times"),
+        pytest.param(good(0, 10, 10, 10), Standing.UNDECIDED, id="one sample looked at again"),
+        pytest.param(
+            [*good(0, 10), *bad(11), *good(20)], Standing.UNDECIDED, id="a bad look ends the row"
+        ),
+        pytest.param([*good(0, 10, 20), *bad(30, 40)], Standing.UP, id="two bad change nothing"),
+        pytest.param([*good(0, 10, 20), *bad(30, 40, 50)], Standing.DOWN, id="up and down"),
+        pytest.param(
+            [*good(0, 10, 20), *bad(30, 40), *good(45), *bad(50, 60)],
+            Standing.UP,
+            id="a good look ends the row of bad ones",
+        ),
+        pytest.param([*bad(0, 10, 20), *good(30, 40, 50)], Standing.UP, id="down and up"),
+    ],
+)
+def test_so_many_samples_in_a_row_make_a_standing(
+    looks: list[tuple[float, bool]], standing: Standing
+):
+    assert after(looks).standing is standing
+
+
+def test_one_sample_is_enough_where_one_is_asked_for():
+    at_once = Steadiness(good_samples=3, bad_samples=1, period_s=10)
+    assert after([*good(0, 10, 20), *bad(20.5)], at_once).standing is Standing.DOWN
+
+
+def test_the_same_evidence_is_one_sample_however_short_the_period_is():
+    at_will = Steadiness(good_samples=3, bad_samples=3, period_s=0)
+    assert after(good(5, 5, 5, 5), at_will).standing is Standing.UNDECIDED
+    assert after(good(5, 5.1, 5.2), at_will).standing is Standing.UP
+
+
+def test_the_next_sample_is_due_a_period_after_the_last():
+    assert after(good(5)).next_sample_in(8, STEADY) == 7
+    assert after(good(5)).next_sample_in(50, STEADY) == 0
+
+
+@pytest.mark.parametrize("looks", [[], good(0, 10, 20), bad(0, 10, 20)])
+def test_nothing_is_due_while_looks_agree_with_the_standing(looks: list[tuple[float, bool]]):
+    assert after(looks).next_sample_in(100, STEADY) is None
+
+
+def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
+    assert after(good(0, 9.99999, 19.99998)).standing is Standing.UP
+
+
+@pytest.mark.parametrize(
+    "figures", [{"good_samples": 0}, {"bad_samples": -1}, {"period_s": -0.1}], ids=str
+)
+def test_figures_that_mean_nothing_are_refused(figures: dict[str, float]):
+    with pytest.raises(ValueError, match="counted from 1"):
+        Steadiness(**figures)  # type: ignore[arg-type]  # a table of wrong figures
+
+
+LOOKS = st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60)
+
+
+@given(LOOKS)
+def test_no_standing_changes_but_after_three_periods_of_looks_that_all_agree(
+    steps: list[tuple[float, bool]],
+):
+    """Never up before three good samples, never a flap inside of a window."""
+    now, track = 0.0, UNSEEN
+    agreeing_since, last = 0.0, None
+    for wait_s, is_good in steps:
+        now += wait_s
+        if is_good is not last:
+            agreeing_since, last = now, is_good
+        before, track = track, track.after(now, STEADY, is_good=is_good)
+        if track.standing is not before.standing:
+            assert track.standing is (Standing.UP if is_good else Standing.DOWN)
+            assert now - agreeing_since >= 2 * STEADY.period_s - 0.01
+
+
+@given(LOOKS)
+def test_enough_agreeing_looks_always_lead_to_their_standing(steps: list[tuple[float, bool]]):
+    now, track = 0.0, UNSEEN
+    for wait_s, is_good in steps:
+        now += wait_s
+        track = track.after(now, STEADY, is_good=is_good)
+    for _ in range(4):
+        now += STEADY.period_s
+        track = track.after(now, STEADY, is_good=True)
+    assert track == Track(Standing.UP)

@@ -1,0 +1,178 @@
+"""Sources come and go, cards are pulled, swapped and put in: what is known is never lost, and never invented.
+
+The model is a list of the cards that are in the node. Sources repeat what is there when they speak; which
+of them are there, and up to date, is drawn.
+"""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from api.gpudevice import GPUDevice, GPUDeviceStatus
+from api.meta import ObjectMeta
+from api.names import DEVICE_NODE_LABEL, DeviceName, NodeName
+from api.nodefeature import NodeFeature
+from inventory.devices import addresses_of, plan_devices, shows
+from inventory.identity import device_name
+from inventory.labels import label_report
+from inventory.merging import merge, merged_labels
+from inventory.sources import feature_report
+from tests.support.builders import EPOCH
+from tests.support.node_features import (
+    address_of,
+    agent_card,
+    agent_feature,
+    gfd_labels,
+    gpu_instance,
+    rule_labels,
+)
+
+N1 = NodeName("n1")
+FRESH_FOR = dt.timedelta(minutes=2)
+PLACES = 4
+
+
+def a_feature(name: str, cards: dict[int, str]) -> dict[str, Any]:
+    if name == "agent":
+        elements = [agent_card("n1", n) | {"uuid": uuid} for n, uuid in sorted(cards.items())]
+        return agent_feature("n1", elements, heartbeat=EPOCH)
+    elements = [gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(cards.items())]
+    feature = agent_feature("n1", [])
+    instances = {"nvidia.com/gpu": {"elements": [{"attributes": one} for one in elements]}}
+    feature["spec"] = {"features": {"instances": instances}}
+    return feature
+
+
+class Inventories(RuleBasedStateMachine):
+    """A node with up to four cards; the world tells, the plan is carried out at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cards: dict[int, str] = {0: "GPU-first"}
+        self.number = 0
+        self.now = EPOCH
+        self.features: dict[str, dict[str, Any]] = {}
+        self.told: dict[str, dict[int, str]] = {}
+        self.labels: dict[str, str] = {}
+        self.devices: dict[DeviceName, GPUDevice] = {}
+
+    # --- the world -------------------------------------------------------------------------------
+
+    @precondition(lambda self: len(self.cards) < PLACES)
+    @rule(data=st.data())
+    def put_in(self, data: Any) -> None:
+        place = data.draw(st.sampled_from(sorted(set(range(PLACES)) - self.cards.keys())))
+        self.number += 1
+        self.cards[place] = f"GPU-{self.number:04d}"
+
+    @precondition(lambda self: self.cards)
+    @rule(data=st.data())
+    def pull(self, data: Any) -> None:
+        del self.cards[data.draw(st.sampled_from(sorted(self.cards)))]
+
+    @precondition(lambda self: self.cards)
+    @rule(data=st.data())
+    def swap(self, data: Any) -> None:
+        self.number += 1
+        self.cards[data.draw(st.sampled_from(sorted(self.cards)))] = f"GPU-{self.number:04d}"
+
+    @rule(source=st.sampled_from(["agent", "instances"]))
+    def speak(self, source: str) -> None:
+        self.features[source] = a_feature(source, self.cards)
+        self.told[source] = dict(self.cards)
+        if source == "agent":
+            self.now = EPOCH
+
+    @rule(source=st.sampled_from(["agent", "instances"]))
+    def withdraw(self, source: str) -> None:
+        self.features.pop(source, None)
+        self.told.pop(source, None)
+
+    @rule()
+    def agent_goes_silent(self) -> None:
+        self.now = EPOCH + FRESH_FOR + dt.timedelta(seconds=1)
+
+    @rule(is_there=st.booleans())
+    def label(self, *, is_there: bool) -> None:
+        count = len(self.cards)
+        there = rule_labels(count) | gfd_labels(count) if count else {}
+        self.labels = there if is_there else {}
+
+    # --- what the controller does ----------------------------------------------------------------
+
+    @rule()
+    def take_stock(self) -> None:
+        before = dict(self.devices)
+        sighting = self._look()
+        plan = plan_devices(N1, list(self.devices.values()), sighting, is_managed=True)
+        for device, _ in plan.delete:
+            del self.devices[device.name]
+        for wanted in plan.create:
+            self.devices[wanted.name] = a_device(wanted.name, wanted.status)
+        for device, wanted in plan.keep:
+            self._nothing_is_lost(device.status, wanted.status)
+            self.devices[wanted.name] = a_device(wanted.name, wanted.status)
+        self._nobody_goes_unsaid(before)
+        self._again_is_no_change()
+
+    def _look(self) -> Any:
+        order = sorted(self.features)
+        reports = [feature_report(msgspec.convert(self.features[n], NodeFeature)) for n in order]
+        return merge(
+            label_report(merged_labels(self.labels, reports)),
+            reports,
+            known=addresses_of(list(self.devices.values())),
+            now=self.now,
+            fresh_for=FRESH_FOR,
+        )
+
+    def _fresh(self) -> dict[str, dict[int, str]]:
+        is_silent = self.now != EPOCH
+        return {n: told for n, told in self.told.items() if n != "agent" or not is_silent}
+
+    def _nothing_is_lost(self, before: GPUDeviceStatus, after: GPUDeviceStatus) -> None:
+        assert after.inventory_id == before.inventory_id
+        assert after.uuid == before.uuid or not before.uuid
+        for field in ("product", "memory_mib", "compute_capability"):
+            known = getattr(before, field)
+            assert not known or getattr(after, field) == known
+        assert after.pci == before.pci
+
+    def _nobody_goes_unsaid(self, before: dict[DeviceName, GPUDevice]) -> None:
+        """A device that is gone was denied by a fresh source; one that is new was told by one."""
+        fresh = self._fresh()
+        for place in range(PLACES):
+            name = device_name(N1, address_of(place))
+            if name in before and name not in self.devices:
+                assert any(place not in told for told in fresh.values())
+            if name in self.devices and name not in before:
+                assert any(place in told for told in fresh.values())
+            if name in before and name in self.devices:
+                old, new = before[name].status.uuid, self.devices[name].status.uuid
+                assert old == new or any(told.get(place) == new for told in fresh.values())
+
+    def _again_is_no_change(self) -> None:
+        plan = plan_devices(N1, list(self.devices.values()), self._look(), is_managed=True)
+        assert (plan.create, plan.delete) == ((), ())
+        assert all(shows(device.status, wanted.status) for device, wanted in plan.keep)
+
+    @invariant()
+    def an_agent_that_speaks_now_is_followed(self) -> None:
+        """Once the agent tells the truth, devices are the cards."""
+        if self.told.get("agent") != self.cards or self.now != EPOCH:
+            return
+        self.take_stock()
+        found = {one.status.pci.address: one.status.uuid for one in self.devices.values()}
+        assert found == {address_of(place): uuid for place, uuid in self.cards.items()}
+
+
+def a_device(name: DeviceName, status: GPUDeviceStatus) -> GPUDevice:
+    return GPUDevice(metadata=ObjectMeta(name=name, labels={DEVICE_NODE_LABEL: "x"}), status=status)
+
+
+Inventories.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestInventories = Inventories.TestCase

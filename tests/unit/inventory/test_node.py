@@ -1,0 +1,157 @@
+"""What a node's inventory lacks, and whether the node has one."""
+
+from typing import Any
+
+import pytest
+
+from api.gpudevice import GPUDevice, GPUDeviceStatus
+from api.gpunodeinventory import DriverVersions
+from api.meta import ObjectMeta
+from api.names import DEVICE_NODE_LABEL
+from inventory import values
+from inventory.devices import DevicePlan
+from inventory.labels import label_report
+from inventory.merging import Sighting, merge
+from inventory.node import (
+    DEFAULT_FRESH_FOR,
+    InventoryTerms,
+    Lacking,
+    has_inventory,
+    is_managed,
+    lack_of,
+    versions_of,
+)
+from tests.support.builders import EPOCH
+from tests.support.node_features import gfd_labels, rule_labels
+
+
+def seen(labels: dict[str, str]) -> Sighting:
+    return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=DEFAULT_FRESH_FOR)
+
+
+def cards(*uuids: str) -> list[GPUDeviceStatus]:
+    return [GPUDeviceStatus(uuid=uuid, inventory_id=f"n1-{n}") for n, uuid in enumerate(uuids)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "devices", "want"),
+    [
+        pytest.param({}, [], None, id="no card"),
+        pytest.param(
+            {"feature.node.kubernetes.io/pci-10de.present": "true"},
+            [],
+            (Lacking.SOURCE, "no source tells which"),
+            id="a card of which nobody tells",
+        ),
+        pytest.param(
+            {"gpu.deckhouse.io/device-count": "2"},
+            [],
+            (Lacking.SOURCE, "the node agent"),
+            id="two of which nobody tells",
+        ),
+        pytest.param(
+            rule_labels(2), [], (Lacking.ADDRESSES, "device.00, device.01"), id="numbered cards"
+        ),
+        pytest.param(
+            rule_labels(3),
+            cards("a", "b"),
+            (Lacking.CARDS, "3 cards are found on the bus, and 2"),
+            id="more on the bus",
+        ),
+        pytest.param(
+            rule_labels(2), cards("a", ""), (Lacking.UUIDS, "of n1-1: a driver"), id="no driver"
+        ),
+        pytest.param(rule_labels(2), cards("a", "b"), None, id="complete"),
+        pytest.param({}, cards("a"), None, id="more than is counted"),
+    ],
+)
+def test_what_is_lacking_is_named(
+    labels: dict[str, str], devices: list[GPUDeviceStatus], want: tuple[Lacking, str] | None
+):
+    lack = lack_of(seen(labels), devices)
+    if want is None:
+        assert lack is None
+    else:
+        assert lack is not None
+        assert lack.what is want[0]
+        assert want[1] in lack.message
+
+
+@pytest.mark.parametrize(
+    ("labels", "by_default", "want"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"gpu.deckhouse.io/enabled": "FALSE"}, True, False),
+        ({"gpu.deckhouse.io/enabled": ""}, False, True),
+        ({"gpu.deckhouse.io/enabled": "yes"}, False, True),
+        ({"other": "false"}, True, True),
+    ],
+)
+def test_a_node_is_managed_unless_its_label_says_no(
+    labels: dict[str, str], *, by_default: bool, want: bool
+):
+    terms = InventoryTerms(is_managed_by_default=by_default)
+    assert is_managed(labels, terms) is want
+
+
+def test_the_label_that_opts_out_may_be_another():
+    terms = InventoryTerms(managed_label="example.com/gpu")
+    assert not is_managed({"example.com/gpu": "false"}, terms)
+    assert is_managed({"gpu.deckhouse.io/enabled": "false"}, terms)
+
+
+def test_versions_that_nobody_tells_any_more_stay():
+    known = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
+    assert versions_of(seen({}), known) == known
+    told = versions_of(seen(gfd_labels(1)), known)
+    assert told == DriverVersions(version="570.86.15", cuda_version="12.8", toolkit_version="3")
+
+
+@pytest.mark.parametrize(
+    ("labels", "devices", "is_shown", "want"),
+    [
+        ({}, [], False, False),
+        ({}, [], True, True),
+        ({"gpu.deckhouse.io/present": "true"}, [], False, True),
+        ({"nvidia.com/gpu.memory": "much"}, [], False, True),
+        ({}, ["by hand"], False, False),
+        ({}, ["ours"], False, True),
+    ],
+)
+def test_who_has_an_inventory(
+    labels: dict[str, str], devices: list[str], *, is_shown: bool, want: bool
+):
+    def a_card(name: str) -> GPUDevice:
+        labels = {DEVICE_NODE_LABEL: "x"} if name == "ours" else None
+        return GPUDevice(metadata=ObjectMeta(name=name, labels=labels))
+
+    found = [a_card(name) for name in devices]
+    assert has_inventory(seen(labels), found, DevicePlan(), is_shown=is_shown) is want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"peer": "here", "type": "NVLink"}]',
+        '[{"peer": "0000:17:00.0", "type": "NV Link"}]',
+        '[{"peer": "0000:17:00.0", "type": "NVLink", "count": 0}]',
+        '{"peer": 1}',
+    ],
+)
+def test_links_that_make_no_sense_are_none(text: str):
+    assert values.links(text) is None
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"profile": "big", "uuid": "MIG-1"}]', '[{"profile": "1g.5gb", "uuid": ""}]', "x"]
+)
+def test_instances_that_make_no_sense_are_none(text: str):
+    assert values.partitions(text) is None
+
+
+def test_a_list_tells_links_and_instances_in_one_order():
+    links: Any = values.links(
+        '[{"peer": "18:00.0", "type": "X"}, {"peer": "00000000:17:00.0", "type": "X", "count": 2}]'
+    )
+    assert [(one.peer, one.count) for one in links] == [("0000:17:00.0", 2), ("0000:18:00.0", 1)]

@@ -1,0 +1,81 @@
+"""One spelling of a product, whoever names it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inventory.products import (
+    display_product,
+    is_same_product,
+    product_by_id,
+    product_of_label,
+)
+from pool.selection import canonical_product
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        (
+            (
+                "NVIDIA A100-SXM4-80GB",
+                "NVIDIA-A100-SXM4-80GB",
+                "GA100 [A100 SXM4 80GB]",
+                "A100-SXM4-80GB",
+            ),
+            "NVIDIA-A100-SXM4-80GB",
+        ),
+        (("NVIDIA H200", "NVIDIA-H200", "GH100 [H200]"), "NVIDIA-H200"),
+        (("Tesla T4", "Tesla-T4", "TU104GL [Tesla T4]"), "NVIDIA-Tesla-T4"),
+        (
+            ("NVIDIA GeForce RTX 3090", "NVIDIA-GeForce-RTX-3090", "GA102 [GeForce RTX 3090]"),
+            "NVIDIA-GeForce-RTX-3090",
+        ),
+    ],
+)
+def test_three_spellings_are_shown_as_one(names: tuple[str, ...], want: str):
+    """defect 2: label, NVML and the table of PCI ids name one product."""
+    assert {display_product(name) for name in names} == {want}
+    assert all(is_same_product(name, want) for name in names)
+
+
+def test_a_card_of_another_vendor_is_not_called_nvidias():
+    assert display_product("Instinct MI300X", vendor="1002") == "Instinct-MI300X"
+
+
+@given(st.text(max_size=200))
+def test_what_is_shown_is_shown_the_same_again(name: str):
+    shown = display_product(name)
+    assert display_product(shown) == shown
+    assert len(shown) <= 135
+
+
+@pytest.mark.parametrize("name", ["", "[]", "®", "NVIDIA-", "  "])
+def test_a_name_of_nothing_is_not_shown(name: str):
+    assert display_product(name) == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "want"), [("2335", "NVIDIA-H200"), ("20b2", "NVIDIA-A100-SXM4-80GB"), ("ffff", "")]
+)
+def test_the_table_knows_common_cards(device: str, want: str):
+    assert product_by_id("10de", device) == want
+    assert product_by_id("1002", device) == ""
+
+
+@pytest.mark.parametrize(
+    ("label", "want"),
+    [
+        ("NVIDIA-A30", ("NVIDIA-A30", True)),
+        ("NVIDIA-A30-SHARED", ("NVIDIA-A30", True)),
+        ("NVIDIA-A30-MIG-1g.6gb", ("NVIDIA-A30", False)),
+    ],
+)
+def test_a_label_names_the_card_whatever_is_made_of_it(label: str, want: tuple[str, bool]):
+    assert product_of_label(label) == want
+
+
+def test_a_selector_written_in_any_spelling_finds_the_card():
+    shown = display_product("NVIDIA A100-SXM4-80GB")
+    for spelling in ("nvidia-a100-sxm4-80gb", "A100-SXM4-80GB", "GA100 [A100 SXM4 80GB]"):
+        assert canonical_product(spelling) == canonical_product(shown)

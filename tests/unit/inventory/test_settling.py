@@ -1,0 +1,136 @@
+"""A card's facts: which source may change what is known, and which may only add to it."""
+
+import pytest
+
+from api.gpudevice import MIG, PCI, GPUDeviceStatus, MIGInstance
+from api.names import NodeName
+from inventory.merging import Statement
+from inventory.settling import Settled, settle
+from inventory.sources import CardFacts, Source
+from inventory.values import Partition
+
+ADDRESS = "0000:17:00.0"
+KNOWN = GPUDeviceStatus(
+    uuid="GPU-1",
+    product="NVIDIA-A100-SXM4-80GB",
+    memory_mib=81920,
+    compute_capability="8.0",
+    pci=PCI(vendor="10de", device="2999", address=ADDRESS),
+    numa_node=1,
+    mig=MIG(
+        capable=True,
+        mode="Enabled",
+        profiles=["1g.10gb"],
+        instances=[MIGInstance(profile="1g.10gb", uuid="MIG-1")],
+    ),
+)
+
+
+def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> Statement:
+    return Statement(source=source, is_fresh=is_fresh, facts=CardFacts(**facts))  # type: ignore[arg-type]
+
+
+def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> Settled:
+    return settle(known, statements, node=NodeName("n1"), address=ADDRESS)
+
+
+def test_silence_loses_nothing_and_is_named():
+    found = settled()
+    assert found.status.uuid == KNOWN.uuid
+    assert (found.status.product, found.status.mig) == (KNOWN.product, KNOWN.mig)
+    assert (found.status.memory_mib, found.status.numa_node) == (81920, 1)
+    assert found.untold == (
+        "computeCapability",
+        "memoryMiB",
+        "mig",
+        "numaNode",
+        "pci",
+        "product",
+        "uuid",
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "product", "want"),
+    [
+        (Source.AGENT, "NVIDIA A100-SXM4-80GB", KNOWN.product),
+        (Source.INSTANCES, "GA100 [A100 SXM4 80GB]", KNOWN.product),
+        (Source.INSTANCES, "NVIDIA H200", "NVIDIA-H200"),
+        (Source.NODE, "NVIDIA-H200", KNOWN.product),
+        (Source.SLOTS, "NVIDIA-H200", KNOWN.product),
+    ],
+)
+def test_a_product_changes_only_by_a_source_of_each_card(source: Source, product: str, want: str):
+    """defect 2: another spelling is no other product."""
+    assert settled(said(source, product=product)).status.product == want
+
+
+@pytest.mark.parametrize(
+    ("source", "memory", "want"),
+    [
+        (Source.AGENT, 81559, 81559),
+        (Source.INSTANCES, 81559, 81920),
+        (Source.INSTANCES, 40960, 40960),
+        (Source.NODE, 40960, 81920),
+    ],
+)
+def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, want: int):
+    assert settled(said(source, memory_mib=memory)).status.memory_mib == want
+
+
+@pytest.mark.parametrize(
+    ("source", "want"), [(Source.NODE, "8.0"), (Source.SLOTS, "8.0"), (Source.INSTANCES, "9.0")]
+)
+def test_what_labels_say_of_a_known_fact_is_not_heard(source: Source, want: str):
+    told = said(source, compute_capability="9.0")
+    assert settled(told).status.compute_capability == want
+
+
+def test_labels_fill_what_is_not_known():
+    label = said(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
+    status = settled(label, known=GPUDeviceStatus()).status
+    assert (status.product, status.memory_mib) == ("NVIDIA-H200", 1)
+    assert status.mig.profiles == ["1g.18gb"]
+
+
+def test_profiles_of_labels_add_up_and_those_of_the_card_are_all():
+    label = said(Source.NODE, mig_profiles=("3g.40gb",))
+    assert settled(label).status.mig.profiles == ["1g.10gb", "3g.40gb"]
+    card = said(Source.AGENT, mig_profiles=("3g.40gb",))
+    assert settled(card, label).status.mig.profiles == ["3g.40gb"]
+
+
+def test_instances_follow_the_card():
+    found = settled(said(mig_mode="Enabled", mig_instances=(Partition("3g.40gb", "MIG-2"),)))
+    assert found.status.mig.instances == [MIGInstance(profile="3g.40gb", uuid="MIG-2")]
+    assert settled(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
+
+
+def test_a_fresh_source_tells_who_is_there_and_a_silent_one_only_alone():
+    silent, fresh = said(is_fresh=False, uuid="GPU-1"), said(Source.INSTANCES, uuid="GPU-2")
+    assert settled(silent, fresh).status.uuid == "GPU-2"
+    assert settled(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
+
+
+def test_a_silent_source_makes_no_other_card_of_a_known_one():
+    silent, nameless = said(is_fresh=False, uuid="GPU-2"), said(Source.INSTANCES)
+    assert settled(silent, nameless).status.uuid == "GPU-1"
+
+
+def test_words_about_the_card_that_sat_there_before_are_not_heard():
+    old = said(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
+    new = said(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
+    status = settled(old, new, known=GPUDeviceStatus()).status
+    assert (status.product, status.memory_mib) == ("NVIDIA-H200", 0)
+
+
+def test_the_table_of_ids_gives_way_to_any_name():
+    ids = said(vendor="10de", device="20b2")
+    guess = settled(ids, known=GPUDeviceStatus()).status
+    assert guess.product == "NVIDIA-A100-SXM4-80GB"
+    named = settled(ids, said(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
+    assert named.status.product == "NVIDIA-A100-CUSTOM"
+
+
+def test_no_numa_node_is_a_fact_and_not_a_number():
+    assert settled(said(numa_node=-1)).status.numa_node is None

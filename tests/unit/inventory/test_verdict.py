@@ -1,0 +1,117 @@
+"""What is thought of a pool: whether it may touch anything at all."""
+
+from typing import Any
+
+import pytest
+
+from inventory.verdict import SOUND, Objection, judge, makes_profile
+from tests.support.assigning import a_card, a_gpupool
+
+
+def objections(name: str = "a", **spec: Any) -> list[Objection]:
+    return [fault.objection for fault in judge(a_gpupool(name, **spec), ()).misconfigured]
+
+
+def test_a_plain_pool_is_sound():
+    pool = a_gpupool()
+    assert judge(pool, [pool]) == SOUND
+    assert SOUND.is_sound
+    assert SOUND.text == ""
+
+
+@pytest.mark.parametrize(
+    ("vendors", "is_supported"),
+    [
+        (["1002"], False),
+        (["1002", "8086"], False),
+        (["10de"], True),
+        (["10DE"], True),
+        (["1002", "10DE"], True),
+        ([], True),
+    ],
+)
+def test_only_cards_of_nvidia_are_supported(vendors, is_supported):
+    """defect 18, and defect 16: the case of hex digits says nothing."""
+    verdict = judge(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
+    assert (verdict.unsupported is None) is is_supported
+    assert verdict.is_sound is is_supported
+    if not is_supported:
+        assert "10de" in verdict.text
+
+
+def test_other_vendors_may_be_excluded():
+    assert judge(a_gpupool(deviceSelector={"exclude": {"pciVendors": ["1002"]}}), ()).is_sound
+
+
+def test_the_younger_of_two_pools_with_one_resource_is_misconfigured():
+    """defect 7: two racing creates of one name end in one winner."""
+    resource = {"name": "gpu.deckhouse.io/one"}
+    older = a_gpupool("z", created=1, resource=resource)
+    younger = a_gpupool("a", created=2, resource=resource)
+    pools = [younger, older]
+
+    assert judge(older, pools) == SOUND
+    (fault,) = judge(younger, pools).misconfigured
+    assert fault.objection is Objection.RESOURCE_NAME_TAKEN
+    assert fault.text.startswith("gpu.deckhouse.io/one is served by the older pool z: ")
+
+
+def test_pools_of_one_second_are_told_apart_by_name():
+    resource = {"name": "gpu.deckhouse.io/one"}
+    pools = [a_gpupool("b", resource=resource), a_gpupool("a", resource=resource)]
+    assert [judge(pool, pools).is_sound for pool in pools] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"allocation": {"mode": "MIG"}}, id="no profile"),
+        pytest.param({"reservation": {"ttl": "1s"}}, id="too short"),
+        pytest.param(
+            {"scheduling": {"taints": [{"key": "a", "effect": "Sometimes"}]}}, id="no effect"
+        ),
+    ],
+)
+def test_a_spec_of_before_a_rule_is_judged_by_the_rule(spec):
+    assert objections(**spec) == [Objection.BAD_SPEC]
+
+
+def test_a_name_that_no_resource_can_have_is_a_bad_spec():
+    assert objections("x" * 60) == [Objection.BAD_SPEC]
+
+
+@pytest.mark.parametrize(("can", "is_sound"), [(True, True), (False, False), (None, True)], ids=str)
+def test_a_profile_that_no_card_can_make_is_a_misconfiguration(can, is_sound):
+    pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
+    verdict = judge(pool, [pool], can_make_profile=can)
+    assert verdict.is_sound is is_sound
+    whole = a_gpupool()
+    assert judge(whole, [whole], can_make_profile=can).is_sound
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        ({"mig": {"capable": True, "profiles": ["1g.10gb", "2g.20gb"]}}, True),
+        ({"mig": {"capable": True, "profiles": ["2g.20gb"]}}, False),
+        ({"mig": {"capable": True}}, None),
+        ({"mig": {"capable": False}, "product": "T4"}, False),
+        ({"mig": {"capable": False}, "product": ""}, None),
+    ],
+)
+def test_what_a_card_can_make_is_what_it_says(status, answer):
+    pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
+    assert makes_profile(pool, a_card(**status)) is answer
+
+
+def test_everything_that_is_wrong_is_said():
+    resource = {"name": "gpu.deckhouse.io/one"}
+    older = a_gpupool("z", created=1, resource=resource)
+    pool = a_gpupool(
+        created=2,
+        resource=resource,
+        deviceSelector={"include": {"pciVendors": ["1002"]}},
+        reservation={"ttl": "1s"},
+    )
+    text = judge(pool, [pool, older]).text
+    assert all(part in text for part in ("1002", "spec.reservation.ttl", "older pool z"))
