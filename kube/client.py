@@ -252,15 +252,38 @@ class KubeClient:
         )
         return await self._write(request, type_, resource)
 
+    @overload
     async def apply(
         self,
         resource: "Resource",
         body: Body,
+        type_: None = None,
         *,
         field_manager: str,
         force: bool = True,
         subresource: str | None = None,
-    ) -> None:
+    ) -> None: ...
+    @overload
+    async def apply(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[T],
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> T: ...
+    async def apply(
+        self,
+        resource: "Resource",
+        body: Body,
+        type_: type[Any] | None = None,
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> Any:
         """Apply on the server's side: own the fields in the body, drop those left out since.
 
         The body needs apiVersion, kind and metadata.name. It creates the object where there is none,
@@ -277,7 +300,7 @@ class KubeClient:
             body=content,
             content_type=APPLY_PATCH,
         )
-        await self._transport.call(request)
+        return await self._write(request, type_, resource)
 
     async def merge_patch(
         self,

@@ -91,6 +91,14 @@ VALIDATING_ADMISSION_POLICIES: Final = _registration(
 VALIDATING_ADMISSION_POLICY_BINDINGS: Final = _registration(
     "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding"
 )
+CONFIG_MAPS: Final = _core("configmaps", "ConfigMap", namespaced=True)
+DAEMON_SETS: Final = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+POD_DISRUPTION_BUDGETS: Final = Resource(
+    "policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True
+)
+NODE_FEATURES: Final = Resource(
+    "nfd.k8s-sigs.io", "v1alpha1", "nodefeatures", "NodeFeature", namespaced=True
+)
 GPU_CONTROL_PLANE_TERMS: Final = _ours("gpucontrolplaneterms", "GPUControlPlaneTerm")
 GPU_DEVICES: Final = _ours("gpudevices", "GPUDevice")
 GPU_NODE_INVENTORIES: Final = _ours("gpunodeinventories", "GPUNodeInventory")

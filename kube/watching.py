@@ -41,6 +41,7 @@ from kube.errors import (
     ApiError,
     Gone,
     KubeError,
+    NotFound,
     Status,
     TimedOut,
     Undecodable,
@@ -139,6 +140,8 @@ class WatchTiming:
     the list is taken anew: an etcd restored from a backup may be behind it."""
     first_page: int = 5_000
     """Items at a time before anybody is served: 36 MB of usual pods, and few round trips."""
+    absent_s: float = 60.0
+    """Between two looks for an optional resource that is not served."""
     later_page: int = 1_000
     """Items at a time while others are served: finding the bounds of as many takes 5 ms, of Nodes."""
 
@@ -147,7 +150,7 @@ class WatchTiming:
 class Informer(Generic[T]):
     """Keeps one sink equal to one selection of one resource.
 
-    One for each resource in a process: its metrics are told apart by the resource alone.
+    A second one for the same resource in a process needs a name: metrics are told apart by it.
     An object that cannot be decoded is counted, logged and skipped: in a list it counts as absent,
     after a change the sink keeps what it knew.
     """
@@ -168,9 +171,16 @@ class Informer(Generic[T]):
         project: "Callable[[Any], T | None] | None" = None,
         selection: Selection = Selection(),
         timing: WatchTiming = WatchTiming(),
+        is_optional: bool = False,
+        name: str | None = None,
         rng: "random.Random | None" = None,
     ) -> None:
         """Take the parts; `run` does the work.
+
+        Metrics and logs show `name` as the resource, where one is given.
+
+        An optional resource may be one that the API server does not serve, as a kind whose definition is
+        not installed: that counts as an empty list, and is looked at again every `absent_s`.
 
         `project` says what the sink gets of an item, None for nothing at all; the decoded item is
         dropped at once, so that whoever needs little of many large objects pays for that little.
@@ -184,6 +194,8 @@ class Informer(Generic[T]):
         self._clock = clock
         self._selection = selection
         self._timing = timing
+        self._is_optional = is_optional
+        self._name = name or resource.plural
         self._backoff = Backoff(rng=rng)
         self._rng = self._backoff.rng
         self._events = msgspec.json.Decoder(_Event)
@@ -193,13 +205,13 @@ class Informer(Generic[T]):
         self._takes_pages = True
         self._last_failure = "none"
         self._was_unreachable = False
-        self._log = _log.bind(resource=resource.plural)
+        self._log = _log.bind(resource=self._name)
         self.synced = asyncio.Event()
         self.last_heard = 0.0
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; raises nothing but what the sink raises."""
-        name = self._resource.plural
+        name = self._name
         self.last_heard = self._clock.monotonic()
         INFORMER_SYNCED.labels(name).set(0)
         # Shown as 0 from the start, so that a rate sees the first.
@@ -209,6 +221,8 @@ class Informer(Generic[T]):
             while True:
                 try:
                     await self._follow(self._version or await self._list())
+                except NotFound as error:
+                    await (self._do_without() if self._is_optional else self._recover(error))
                 except KubeError as error:
                     await self._recover(error)
         finally:
@@ -226,7 +240,7 @@ class Informer(Generic[T]):
                 await self.synced.wait()
         except TimeoutError as error:
             raise TimeoutError(
-                f"{self._resource.plural} not listed within {timeout_s:g} s; "
+                f"{self._name} not listed within {timeout_s:g} s; "
                 f"last failure: {self._last_failure}"
             ) from error
 
@@ -235,7 +249,7 @@ class Informer(Generic[T]):
         await self._replace(listing.items)
         self._version = listing.resource_version
         self.last_heard = self._clock.monotonic()
-        name = self._resource.plural
+        name = self._name
         if self.synced.is_set():
             INFORMER_RELISTS.labels(name, self._relist_cause).inc()
         self.synced.set()
@@ -247,6 +261,19 @@ class Informer(Generic[T]):
             cause=self._relist_cause or "start",
         )
         return listing.resource_version
+
+    async def _do_without(self) -> None:
+        """Take a resource that is not served for one of which there is nothing, for a while."""
+        await self._replace([])
+        self.last_heard = self._clock.monotonic()
+        if not self.synced.is_set() or self._version is not None:
+            self._log.info("not served: taken for empty", next_look_in_s=self._timing.absent_s)
+        self._version = None
+        self._relist_cause = "absent"
+        self.synced.set()
+        INFORMER_SYNCED.labels(self._name).set(1)
+        self._backoff.succeed()
+        await asyncio.sleep(self._timing.absent_s)
 
     async def _all_items(self) -> "Listing[T]":
         timing = self._timing
@@ -310,7 +337,7 @@ class Informer(Generic[T]):
         if event.type not in _EVENT_TYPES:
             raise Undecodable(f"a watch event of type {event.type!r}")
         self.last_heard = self._clock.monotonic()
-        INFORMER_EVENTS.labels(self._resource.plural, event.type).inc()
+        INFORMER_EVENTS.labels(self._name, event.type).inc()
         match event.type:
             case "BOOKMARK":
                 self._version = _version_of(event.object) or self._version
@@ -323,7 +350,7 @@ class Informer(Generic[T]):
         try:
             item = self._items.decode(event.object)
         except UNDECODABLE as error:
-            report_undecodable(event.object, self._resource.plural, error)
+            report_undecodable(event.object, self._name, error)
             if event.type == "DELETED":
                 # What must be forgotten cannot be named to the sink; a list without it can.
                 self._doubt_version("undecodable")
@@ -350,7 +377,7 @@ class Informer(Generic[T]):
             self._doubt_version("gone")
         elif self._backoff.failures % self._timing.relist_after == 0:
             self._doubt_version("failures")
-        INFORMER_FAILURES.labels(self._resource.plural, type(error).__name__).inc()
+        INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
         self._last_failure = f"{type(error).__name__}: {error}"
         self._log.warning(
             "list or watch failed",

@@ -1,7 +1,8 @@
 """A double of kube-scheduler: one profile, one serial scheduling cycle, one extender.
 
 It does what the demo and component tests need of the real one, in the same order: in-tree filters
-(readiness, cordon, taints, selector, required affinity, extended resources by count), the extender's
+(readiness, cordon, taints, selector, required affinity, extended resources by count, strict spread
+constraints), the extender's
 filter and prioritize, preemption, the extender's bind; the condition PodScheduled; a queue from which
 a pod that did not fit is woken by a bound pod's end, a node's change or a change of its own.
 tests/cluster holds the same expectations against the real kube-scheduler.
@@ -24,6 +25,7 @@ from pool.facts import node_facts
 from pool.model import Constraints, Demand
 from pool.placement import may_go_to
 from simulator.errors import ExtenderFailed
+from simulator.spreading import has_strict_spread, nodes_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -147,6 +149,8 @@ class SchedulerDouble:
             self._wake.set()
         if item.is_terminal and item.spec.node_name:
             self._wake_all()
+        elif item.spec.node_name and (before is None or not before.spec.node_name):
+            self._wake_spread()
 
     def discard(self, item: Pod) -> None:
         """Forget a pod; the end of a bound one wakes the waiting ones."""
@@ -160,6 +164,14 @@ class SchedulerDouble:
     def _wake_all(self) -> None:
         self._retry_at.clear()
         self._wake.set()
+
+    def _wake_spread(self) -> None:
+        """Wake the pods that wait because of where others are: one more is somewhere now."""
+        for uid in list(self._retry_at):
+            pod = self._pods.get(uid)
+            if pod is not None and not pod.spec.node_name and has_strict_spread(pod):
+                self._retry_at.pop(uid)
+                self._wake.set()
 
     def _pending(self) -> list[Pod]:
         now = self._clock.monotonic()
@@ -231,12 +243,16 @@ class SchedulerDouble:
         passing: list[str] = []
         reasons: list[str] = []
         demand = demand_of(pod.spec)
+        known = {name: node_facts(node.node) for name, node in self._nodes.by_name.items()}
+        spread = nodes_left(pod, known, self._pods.values())
         for name, node in sorted(self._nodes.by_name.items()):
-            facts = node_facts(node.node)
+            facts = known[name]
             if not facts.is_placeable or not may_go_to(facts, _constraints(pod)):
                 reasons.append("node(s) didn't match Pod's node affinity/selector")
             elif isinstance(demand, Demand) and self._free(node, demand.resource) < demand.units:
                 reasons.append(f"Insufficient {demand.resource}")
+            elif name not in spread:
+                reasons.append("node(s) didn't match pod topology spread constraints")
             else:
                 passing.append(name)
         return passing, reasons

@@ -104,6 +104,17 @@ class Deleter:
         last, is_gone = self._delete_now(resource, stored, options.grace_s)
         return Written(status=200, encoded=_answer(resource, last, is_gone=is_gone))
 
+    def delete_unasked(
+        self, resource: "ResourceType", stored: "Stored", options: DeleteOptions
+    ) -> None:
+        """Delete one object, or begin to, without asking admission about it.
+
+        Raises:
+            ApiFault: 409, another object than the options name.
+        """
+        _check_preconditions(stored, resource, options)
+        self._delete_now(resource, stored, options.grace_s)
+
     def _find(self, target: "Target") -> "Stored":
         stored = self._store.collection(target.resource).get(target.namespace, target.name)
         if stored is None:

@@ -31,6 +31,7 @@ from simulator.apiserver.errors import (
     unsupported_media_type,
     unsupported_value,
 )
+from simulator.apiserver.evicting import Evictor
 from simulator.apiserver.faults import Breakage, Fault, Faults
 from simulator.apiserver.requestlog import Request, RequestLog
 from simulator.apiserver.resources import BINDINGS
@@ -60,6 +61,8 @@ _PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json"
 _OBJECTS: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
 """As the real server."""
+_ACTIONS: Final = frozenset({"binding", "eviction"})
+"""Subresources of pods that can only be created."""
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _VERSION: Final = msgspec.json.encode(
     {"major": "1", "minor": "36", "gitVersion": "v1.36.0", "platform": "simulator"}
@@ -76,6 +79,7 @@ class Backend:
     writer: Writer
     deleter: Deleter
     binder: Binder
+    evictor: Evictor
     tokens: "Mapping[str, User] | None"
     bookmark_interval_s: float
 
@@ -162,7 +166,7 @@ class Frontend:
         return respond(written.status, written.encoded, warnings)
 
     async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
-        if target.resource is BINDINGS or target.subresource == "binding":
+        if target.resource is BINDINGS or target.subresource in _ACTIONS:
             raise method_not_allowed()
         collection = self._backend.store.collection(target.resource)
         if target.name:
@@ -223,17 +227,20 @@ class Frontend:
 
     async def _write(self, request: web.Request, target: Target, caller: Caller) -> Written:
         backend = self._backend
-        is_binding = target.resource is BINDINGS or target.subresource == "binding"
+        is_action = target.resource is BINDINGS or target.subresource in _ACTIONS
         match request.method, bool(target.name):
-            case "POST", named if is_binding and named == (target.resource is not BINDINGS):
+            case "POST", True if target.subresource == "eviction":
+                body = decoding.decode_json(await _read_object(request), "Eviction")
+                return await backend.evictor.evict(target, caller, body)
+            case "POST", named if is_action and named == (target.resource is not BINDINGS):
                 body = decoding.decode_json(await _read_object(request), "Binding")
                 return await backend.binder.bind(target, caller, body)
             case "POST", False if target.namespace or not target.resource.namespaced:
                 body = decoding.decode_object(await _read_object(request), target)
                 return await backend.writer.create(target, caller, body)
-            case "PUT", True if not is_binding:
+            case "PUT", True if not is_action:
                 return await self._replace(request, target, caller)
-            case "PATCH", True if not is_binding:
+            case "PATCH", True if not is_action:
                 return await self._patch(request, target, caller)
             case "DELETE", True if not target.subresource:
                 options = decode_options(await request.read(), request.query)

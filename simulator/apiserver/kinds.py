@@ -6,7 +6,7 @@ A `Strategy` is four pure functions; kinds that are not in the table have none o
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from simulator.apiserver import crds, events, pods
+from simulator.apiserver import crds, daemonsets, events, pods
 from simulator.apiserver.errors import FieldError, invalid_value, required, unsupported_value
 
 if TYPE_CHECKING:
@@ -163,6 +163,9 @@ _BUILT_IN: Final = {
     "Namespace": Strategy(default=_default_namespace, begin=_begin_namespace),
     "Event": Strategy(check=events.check_times, validate=events.validate),
     "Lease": Strategy(check=_check_lease, validate=_validate_lease),
+    "DaemonSet": Strategy(
+        default=daemonsets.default, begin=daemonsets.begin, validate=daemonsets.validate
+    ),
     "PriorityClass": Strategy(default=_default_priority_class),
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,

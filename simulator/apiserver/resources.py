@@ -149,6 +149,26 @@ LEASES = ResourceType(
     creates_on_update=True,
     needs_version_to_update=True,
 )
+DAEMON_SETS = ResourceType(
+    group="apps",
+    version="v1",
+    plural="daemonsets",
+    kind="DaemonSet",
+    namespaced=True,
+    has_status=True,
+    has_generation=True,
+    shape=shapes.of_kind("DaemonSet"),
+)
+POD_DISRUPTION_BUDGETS = ResourceType(
+    group="policy",
+    version="v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    namespaced=True,
+    has_status=True,
+    has_generation=True,
+    shape=shapes.of_kind("PodDisruptionBudget"),
+)
 EVENTS = ResourceType(
     group="events.k8s.io",
     version="v1",
@@ -187,6 +207,8 @@ BUILT_IN = (
     ),
     EVENTS,
     LEASES,
+    DAEMON_SETS,
+    POD_DISRUPTION_BUDGETS,
     PRIORITY_CLASSES,
     MUTATING_CONFIGURATIONS,
     VALIDATING_CONFIGURATIONS,

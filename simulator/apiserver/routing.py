@@ -40,7 +40,7 @@ def resolve(path: str, registry: "Registry") -> Target:
     is_served = (
         not subresource
         or (subresource == "status" and resource.has_status)
-        or (subresource == "binding" and resource is PODS)
+        or (subresource in {"binding", "eviction"} and resource is PODS)
     )
     if not is_served or (resource is BINDINGS and name):
         raise no_such_path()

@@ -7,6 +7,7 @@ from aiohttp import web
 from simulator.apiserver.binding import Binder
 from simulator.apiserver.deleting import Deleter
 from simulator.apiserver.effects import Effects
+from simulator.apiserver.evicting import Evictor
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.kinds import strategy_of
 from simulator.apiserver.matching import evaluate_rendered
@@ -78,13 +79,15 @@ class InMemoryApiServer:
         registry = Registry()
         effects = Effects(self._store, registry)
         self._admission = AdmissionChain(self._store, match_condition, services or {})
+        deleter = Deleter(self._store, self._admission, effects=effects, clock=clock)
         self._frontend = Frontend(
             Backend(
                 store=self._store,
                 registry=registry,
                 writer=Writer(self._store, self._admission, effects=effects, clock=clock),
-                deleter=Deleter(self._store, self._admission, effects=effects, clock=clock),
+                deleter=deleter,
                 binder=Binder(self._store, self._admission, clock),
+                evictor=Evictor(self._store, self._admission, deleter=deleter, clock=clock),
                 tokens=tokens,
                 bookmark_interval_s=bookmark_interval_s,
             )

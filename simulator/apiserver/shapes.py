@@ -67,6 +67,10 @@ _BY_KIND: Final[dict[str, Json]] = {
         spec=_object(taints={"type": "array"}),
         status=_object(conditions=_CONDITIONS, addresses=_keyed("type")),
     ),
+    "PodDisruptionBudget": _object(status=_object(conditions=_CONDITIONS)),
+    "DaemonSet": _object(
+        spec=_object(template=_object(spec=_POD_SPEC)), status=_object(conditions=_CONDITIONS)
+    ),
     "MutatingWebhookConfiguration": _object(
         webhooks=_keyed("name", items=_object(matchConditions=_keyed("name")))
     ),

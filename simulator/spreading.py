@@ -1,0 +1,91 @@
+"""kube-scheduler's PodTopologySpread filter: which nodes a pod's strict spread constraints leave.
+
+As in the real one: counted are pods of the namespace that the constraint selects, on nodes that the pod's own
+selector and affinity let it go to; a node without the key is left out; taints play no part.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.meta import LabelSelector
+from api.names import NodeName
+from pool.model import Constraints
+from pool.placement import may_go_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from api.core import Pod
+    from pool.model import NodeFacts
+
+STRICT: Final = "DoNotSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """A strict constraint."""
+
+    key: str
+    max_skew: int
+    selector: LabelSelector
+
+    def selects(self, pod: "Pod") -> bool:
+        return self.selector.matches(pod.metadata.labels or {})
+
+
+def has_strict_spread(pod: "Pod") -> bool:
+    """Say whether where other pods are decides where this one may go."""
+    return bool(_constraints_of(pod))
+
+
+def nodes_left(
+    pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", pods: "Iterable[Pod]"
+) -> "set[NodeName]":
+    """Return the nodes that every strict constraint of the pod lets it go to."""
+    spreads = _constraints_of(pod)
+    if not spreads:
+        return set(nodes)
+    wanted = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
+    eligible = {
+        name: node
+        for name, node in nodes.items()
+        if may_go_to(replace(node, taints=()), wanted)
+        and all(one.key in node.labels for one in spreads)
+    }
+    placed = [
+        other
+        for other in pods
+        if other.metadata.namespace == pod.metadata.namespace
+        and other.spec.node_name in eligible
+        and other.metadata.deletion_timestamp is None
+        and not other.is_terminal
+    ]
+    left = set(eligible)
+    for spread in spreads:
+        counts = Counter({node.labels[spread.key]: 0 for node in eligible.values()})
+        for other in placed:
+            if spread.selects(other):
+                counts[eligible[NodeName(other.spec.node_name)].labels[spread.key]] += 1
+        fewest, own = min(counts.values(), default=0), int(spread.selects(pod))
+        left -= {
+            name
+            for name, node in eligible.items()
+            if counts[node.labels[spread.key]] + own - fewest > spread.max_skew
+        }
+    return left
+
+
+def _constraints_of(pod: "Pod") -> list[_Spread]:
+    given: list[dict[str, Any]] = pod.spec.topology_spread_constraints or []
+    return [
+        _Spread(
+            one["topologyKey"],
+            one.get("maxSkew", 1),
+            msgspec.convert(one.get("labelSelector") or {}, LabelSelector),
+        )
+        for one in given
+        if one.get("whenUnsatisfiable", STRICT) == STRICT
+    ]
