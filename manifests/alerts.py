@@ -104,6 +104,63 @@ ALERTS: Final = (
         "free units of pool {{ $labels.pool }} are withheld",
     ),
     Alert(
+        "GPUPoolCapacityLow",
+        Severity.WARNING,
+        'gpupool_condition{condition="CapacityLow"} == 1',
+        "15m",
+        "pool {{ $labels.pool }} has less than a tenth of its units free, or none",
+    ),
+    Alert(
+        "GPUPoolMaintenance",
+        Severity.WARNING,
+        'gpupool_condition{condition="Maintenance"} == 1',
+        "1h",
+        "pool {{ $labels.pool }} takes no new pods: it waits for running ones to change its allocation",
+    ),
+    Alert(
+        "GPUPoolMisconfigured",
+        Severity.WARNING,
+        'gpupool_condition{condition="Misconfigured"} == 1',
+        "5m",
+        "pool {{ $labels.pool }} cannot be served as it is written",
+    ),
+    Alert(
+        "GPUReservationExpired",
+        Severity.WARNING,
+        'sum(increase(gpu_reservations_ended_total{end="expired"}[30m])) > 10',
+        "0m",
+        "holds of many pods ran out before these were bound",
+    ),
+    Alert(
+        "GPUDeviceFaulted",
+        Severity.WARNING,
+        "max by (reason) (gpu_device_faulted_total) > 0",
+        "5m",
+        "devices are faulted ({{ $labels.reason }}) and get no new pods",
+    ),
+    Alert(
+        "GPUDriverMissing",
+        Severity.WARNING,
+        'gpu_bootstrap_condition{condition="DriverMissing"} == 1',
+        "15m",
+        "node {{ $labels.node }} has GPUs and no driver",
+    ),
+    Alert(
+        "GPUNodeWithoutPool",
+        Severity.WARNING,
+        "(gpu_bootstrap_ready == 1 and on (node) gpu_inventory_devices_total > 0)"
+        " unless on (node) gpupool_node_slots > 0",
+        "1h",
+        "node {{ $labels.node }} is ready and none of its devices is in a pool",
+    ),
+    Alert(
+        "GPUUnassignedDevice",
+        Severity.WARNING,
+        "max(gpu_device_unassigned_total) > 0",
+        "1h",
+        "devices belong to no pool",
+    ),
+    Alert(
         "GPUHoldsExpire",
         Severity.WARNING,
         'sum(rate(gpu_reservations_ended_total{end="expired"}[30m]))'

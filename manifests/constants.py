@@ -19,6 +19,11 @@ SERVING_SECRET: Final = f"{NAME}-tls"
 SEALING_SECRET: Final = f"{NAME}-reservations"
 """The key by which one replica recognises the reservations that another one wrote into pods."""
 
+DEVICE_PLUGIN: Final = "gpu-device-plugin"
+"""Begins the names of what a pool runs on its nodes."""
+NODE_AGENT: Final = "gpu-node-agent"
+"""Of the DaemonSet that serves all pools of a node, and of its service account."""
+
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
 

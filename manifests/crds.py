@@ -73,8 +73,10 @@ class _Kind:
         }
 
 
-def _condition(column: str, condition: str, *, is_wide: bool = False) -> _Column:
-    path = f'.status.conditions[?(@.type=="{condition}")].status'
+def _condition(
+    column: str, condition: str, *, is_wide: bool = False, field: str = "status"
+) -> _Column:
+    path = f'.status.conditions[?(@.type=="{condition}")].{field}'
     return _Column(name=column, path=path, is_wide=is_wide)
 
 
@@ -87,6 +89,7 @@ _POOL_COLUMNS: Final = (
     _Column(name="Available", path=".status.capacity.available", type="integer"),
     _Column(name="Reserved", path=".status.capacity.reserved", type="integer"),
     _Column(name="Phase", path=".status.phase"),
+    _condition("Reason", "Ready", field="reason"),
     _Column(
         name="Strategy",
         path=".spec.scheduling.strategy",
@@ -96,6 +99,8 @@ _POOL_COLUMNS: Final = (
     _Column(name="Nodes", path=".status.nodes", type="integer", is_wide=True),
     _Column(name="Unhealthy", path=".status.capacity.unhealthy", type="integer", is_wide=True),
     _condition("Ready", "Ready", is_wide=True),
+    _condition("Why", "Ready", is_wide=True, field="message"),
+    _condition("Conflict", "Conflict", is_wide=True, field="message"),
 )
 
 _DEVICE_COLUMNS: Final = (
@@ -115,14 +120,16 @@ _DEVICE_COLUMNS: Final = (
         description="In MiB.",
         is_wide=True,
     ),
+    _condition("Assigned", "Assigned", is_wide=True, field="reason"),
+    _condition("Why", "Assigned", is_wide=True, field="message"),
 )
 
 _INVENTORY_COLUMNS: Final = (
     _Column(name="Phase", path=".status.phase"),
     _condition("Poolable", "ReadyForPooling"),
+    _condition("Reason", "ReadyForPooling", field="reason"),
     _Column(name="Driver", path=".status.driver.version"),
     _Column(name="CUDA", path=".status.driver.cudaVersion", is_wide=True),
-    _Column(name="Heartbeat", path=".status.lastHeartbeat", type="date", is_wide=True),
 )
 
 _TERM_COLUMNS: Final = (

@@ -124,6 +124,19 @@ def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[d
     ]
 
 
+def build_node_agent_rbac(
+    rules: "Sequence[Rule]", namespace: str = constants.DEFAULT_NAMESPACE
+) -> list[dict[str, Any]]:
+    """Return what the one device plugin of a node runs as where it serves all pools."""
+    name = constants.NODE_AGENT
+    account = _service_account(name, namespace)
+    return [
+        account,
+        _cluster_role(name, rules),
+        _binding(name, "ClusterRole", name, subject=account),
+    ]
+
+
 def merge_rules(rules: "Iterable[Rule]") -> list[dict[str, Any]]:
     """Return policy rules that allow the same, each verb of a resource once, in a fixed order."""
     verbs_by_target: dict[tuple[str, tuple[str, ...], str], set[str]] = defaultdict(set)

@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from manifests.alerts import ALERTS, Alert, build_alert_rules
 from pool.reservation import End, ReservationPhase
 from telemetry import metrics
+from telemetry.conditions import InventoryCondition, PoolCondition
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -22,6 +23,7 @@ VALUES = {
     "end": {end.value for end in End},
     "verb": {"filter", "prioritize", "preempt", "bind"},
     "outcome": {"failed"},
+    "condition": {one.value for kind in (PoolCondition, InventoryCondition) for one in kind},
 }
 """Values that expressions may compare with; `failed` is one of each histogram and of reconciles."""
 

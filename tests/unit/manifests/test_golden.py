@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.rights import RBAC as NODE_AGENT_RBAC
 from manifests import rbac
 from manifests.crds import build_crds
 from manifests.fencing import build_fencing_policy
 from manifests.policy import build_annotation_policy
+from manifests.pool_workloads import (
+    PluginKind,
+    PluginMode,
+    WorkloadSettings,
+    build_node_agent,
+)
 from manifests.rendering import render
 from manifests.scheduler_config import (
     ApiConnection,
@@ -28,6 +35,7 @@ from manifests.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
+from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -69,6 +77,24 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
             connection=ApiConnection(kubeconfig="kubeconfig"),
             percentage_of_nodes_to_score=100,
         )
+    ],
+    "pool-of-whole-cards": lambda: pool_objects.objects_of(
+        pool_objects.a_pool("training", pool_objects.TAINT)
+    ),
+    "pool-of-mig-instances": lambda: pool_objects.objects_of(
+        pool_objects.a_pool("parts", mode=pool_objects.MIG, mig_profile="1g.10gb"),
+        pool_objects.MIG_CARDS,
+        parted=pool_objects.PARTED,
+    ),
+    "pool-with-nvidias-plugin": lambda: pool_objects.objects_of(
+        pool_objects.a_pool("small", mode=pool_objects.SLICES, slices_per_device=4),
+        settings=WorkloadSettings(image="k8s-device-plugin:patched", plugin=PluginKind.NVIDIA),
+    ),
+    "node-agent": lambda: [
+        *rbac.build_node_agent_rbac(NODE_AGENT_RBAC),
+        *build_node_agent(
+            WorkloadSettings(image="gpu-control-plane:1.0", mode=PluginMode.PER_NODE)
+        ),
     ],
     "extender-snippet": lambda: [
         build_extender_snippet(EXTENDER, ["gpu.deckhouse.io/b", "gpu.deckhouse.io/a"])

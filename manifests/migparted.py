@@ -1,0 +1,84 @@
+"""MIG configurations in mig-parted's form: which cards of a node are cut, and into how many instances.
+
+A configuration is for nodes with the same cards at the same places; a node asks for one by its label
+`nvidia.com/mig.config`. Its name is of the pool and of what it says, so that a changed one has another
+name, and the label shows which of them is on the node.
+"""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.names import NodeName
+
+MIG_CONFIG_KEY: Final = "config.yaml"
+MIG_NODES_KEY: Final = "nodes.yaml"
+
+_PROFILE: Final = re.compile(r"(\d+)g\.(\d+)gb(\+me.*)?")
+_COMPUTE_SLICES: Final = 7
+_MEMORY_TOLERANCE: Final = 1.05
+"""Profiles are named by rounded gigabytes: two of 3g.71gb make an H200 of 140.4 GiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartedCard:
+    """A card of the pool, as mig-parted tells cards apart."""
+
+    index: int
+    """Its place among the node's GPUs by PCI address."""
+    memory_mib: int
+
+
+def instances_of(profile: str, memory_mib: int) -> int:
+    """Return how many instances of a profile a card of this memory makes; 0 where it makes none.
+
+    The card has seven compute slices, and as much memory as it has; one instance has the media engines.
+    """
+    found = _PROFILE.fullmatch(profile)
+    if found is None:
+        return 0
+    compute, memory_gb, has_engines = int(found[1]), int(found[2]), bool(found[3])
+    if not compute or not memory_gb:
+        return 0
+    by_memory = int(memory_mib / 1024 * _MEMORY_TOLERANCE / memory_gb)
+    count = min(_COMPUTE_SLICES // compute, by_memory)
+    return min(count, 1) if has_engines else count
+
+
+def build_mig_configs(
+    pool: str, profile: str, cards_by_node: "Mapping[NodeName, Sequence[PartedCard]]"
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return mig-parted's file, and the name of the configuration for each node.
+
+    Cards that cannot make the profile are left as they are.
+    """
+    configs: dict[str, list[dict[str, Any]]] = {}
+    names: dict[str, str] = {}
+    for node, cards in sorted(cards_by_node.items()):
+        entries = _entries(profile, cards)
+        if entries:
+            names[node] = _name(pool, profile, entries)
+            configs[names[node]] = entries
+    return {"version": "v1", "mig-configs": dict(sorted(configs.items()))}, names
+
+
+def _entries(profile: str, cards: "Sequence[PartedCard]") -> list[dict[str, Any]]:
+    indices_by_count: dict[int, list[int]] = {}
+    for card in sorted(cards, key=lambda one: one.index):
+        count = instances_of(profile, card.memory_mib)
+        if count:
+            indices_by_count.setdefault(count, []).append(card.index)
+    return [
+        {"devices": indices, "mig-enabled": True, "mig-devices": {profile: count}}
+        for count, indices in sorted(indices_by_count.items())
+    ]
+
+
+def _name(pool: str, profile: str, entries: "Sequence[Mapping[str, Any]]") -> str:
+    """Return a label value: the pool, and a digest of what the configuration says."""
+    digest = hashlib.sha256(f"{profile} {entries!r}".encode()).hexdigest()[:8]
+    return f"{pool}-{digest}"

@@ -1,0 +1,402 @@
+"""What a pool runs on its nodes: the list of its cards, a device plugin on its nodes only, MIG configurations.
+
+The list (`api.poolconfig`) is all that a change of cards changes: the DaemonSet's template says nothing of
+them, and the plugin reads the list again, so no pod restarts. Every object carries a digest of the whole
+desired object, which tells an object of an older form from one to which the API server added defaults.
+
+One DaemonSet a pool, or one for all pools: docs/design/0006-one-daemonset-or-many.md.
+"""
+
+import base64
+import gzip
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+import yaml
+
+from api.gpupool import AllocationMode
+from api.names import (
+    API_VERSION,
+    CONFIG_HASH_ANNOTATION,
+    POOL_LABEL,
+    PoolName,
+    pool_node_label,
+)
+from api.poolconfig import (
+    CONFIG_KEY,
+    PACKED_CONFIG_KEY,
+    PLUGINS_DIRECTORY,
+    ConfiguredCard,
+    HandOut,
+    PoolConfig,
+)
+from manifests import constants
+from manifests.migparted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedCard, build_mig_configs
+from manifests.nvidia_plugin import NVIDIA_CONFIG_KEY, build_nvidia_config, build_nvidia_container
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.core import Taint
+    from api.gpupool import GPUPool
+    from api.names import NodeName
+
+Json = dict[str, Any]
+
+CONFIG_DIRECTORY: Final = "/etc/gpu-control-plane/pool"
+PROBES_PORT: Final = 8081
+MAX_NAME_LENGTH: Final = 63
+"""Names are taken into labels and host names of pods."""
+MAX_TEXT_BYTES: Final = 900_000
+"""A ConfigMap may hold 1 MiB; from here on the list is packed, 20,000 cards or so."""
+MAX_PACKED_BYTES: Final = 1_000_000
+_DIGEST_LENGTH: Final = 8
+
+
+class PluginMode(Enum):
+    """Who runs device plugins."""
+
+    PER_POOL = "PerPool"
+    """A DaemonSet for each pool, on its nodes only."""
+    PER_NODE = "PerNode"
+    """One DaemonSet, whose pods serve all pools of their node."""
+    NONE = "None"
+    """Somebody else."""
+
+
+class PluginKind(Enum):
+    """Which device plugin the image holds."""
+
+    OWN = "Own"
+    NVIDIA = "NVIDIA"
+    """NVIDIA's k8s-device-plugin with the changes that `manifests.nvidia_plugin` names: for whole cards
+    and time slices, one DaemonSet a pool, restarted by each change of its cards."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSettings:
+    """What is the same for all pools."""
+
+    image: str
+    namespace: str = constants.DEFAULT_NAMESPACE
+    mode: PluginMode = PluginMode.PER_POOL
+    plugin: PluginKind = PluginKind.OWN
+    hand_out: HandOut = HandOut.CDI
+    node_selector: "Mapping[str, str]" = field(
+        default_factory=lambda: {"nvidia.com/gpu.present": "true"}
+    )
+    """PerNode only: the nodes that may have cards."""
+
+    def __post_init__(self) -> None:
+        if self.plugin is PluginKind.NVIDIA and self.mode is PluginMode.PER_NODE:
+            raise ValueError("NVIDIA's plugin serves one pool: set mode to PerPool")
+
+
+class CannotServe(ValueError):  # noqa: N818  # it is named for what is wrong
+    """A pool's list of cards does not fit a ConfigMap, packed or not."""
+
+
+def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
+    """Say why no device plugin serves the pool though one should; nothing where one does."""
+    if settings.plugin is PluginKind.NVIDIA and pool.allocation.mode is AllocationMode.MIG:
+        return (
+            f"NVIDIA's device plugin serves no pool of MIG instances such as {pool.name}:"
+            " use our own, or another allocation"
+        )
+    return ""
+
+
+def object_name(prefix: str, pool: "PoolName") -> str:
+    """Return `<prefix>-<pool>`; where that is too long it is cut, and ends in a digest of the pool."""
+    name = f"{prefix}-{pool}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(pool.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def plugin_name(pool: "PoolName") -> str:
+    """Return the name of a pool's DaemonSet, and of the ConfigMap with its cards."""
+    return object_name(constants.DEVICE_PLUGIN, pool)
+
+
+def pool_config(
+    pool: "GPUPool", cards_by_node: "Mapping[NodeName, Sequence[ConfiguredCard]]"
+) -> PoolConfig:
+    """Return what the pool's device plugins are told; cards are units as the pool's are now."""
+    allocation = pool.allocation
+    is_sliced = allocation.mode is AllocationMode.TIME_SLICE
+    return PoolConfig(
+        version="v1",
+        pool=pool.name,
+        resource=pool.resource_name,
+        slices=allocation.slices_per_device if is_sliced else 1,
+        nodes={
+            node: sorted(cards, key=lambda card: card.uuid)
+            for node, cards in sorted(cards_by_node.items())
+            if cards
+        },
+    )
+
+
+def build_pool_workloads(
+    pool: "GPUPool",
+    config: PoolConfig,
+    settings: WorkloadSettings,
+    *,
+    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+) -> list[Json]:
+    """Return a pool's objects; `parted` are its cards as mig-parted tells them apart, by node.
+
+    Raises:
+        CannotServe: the list of cards does not fit a ConfigMap.
+    """
+    is_mig = pool.allocation.mode is AllocationMode.MIG
+    objects: list[Json] = []
+    if settings.mode is PluginMode.PER_POOL and not unserved(pool, settings):
+        objects += [_build_list(pool, config, settings), _build_plugin(pool, config, settings)]
+    if is_mig and settings.mode is not PluginMode.NONE:
+        objects.append(_build_mig(pool, parted, settings))
+    return [_signed(one) for one in objects]
+
+
+def build_node_agent(settings: WorkloadSettings) -> list[Json]:
+    """Return what serves all pools of a node; nothing where the mode is another.
+
+    It tolerates every taint, since it cannot follow those of all pools without being restarted.
+    """
+    if settings.mode is not PluginMode.PER_NODE:
+        return []
+    container = _own_container(
+        settings, ["--all-pools"], mounts=[_plugins_mount(PLUGINS_DIRECTORY)]
+    )
+    labels = _labels(constants.NODE_AGENT)
+    spec: Json = {
+        "serviceAccountName": constants.NODE_AGENT,
+        "nodeSelector": dict(sorted(settings.node_selector.items())),
+        "tolerations": [{"operator": "Exists"}],
+        **_pod_spec(container, [_plugins_volume()]),
+    }
+    body = _daemon_set(constants.NODE_AGENT, settings, labels=labels, spec=spec)
+    return [_signed(body)]
+
+
+def digest_of(body: "Mapping[str, Any]") -> str:
+    """Return the digest that a signed object carries."""
+    found: str = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+    return found
+
+
+def _signed(body: Json) -> Json:
+    content = msgspec.json.encode(body, order="sorted")
+    digest = hashlib.sha256(content).hexdigest()
+    body["metadata"].setdefault("annotations", {})[CONFIG_HASH_ANNOTATION] = digest
+    return body
+
+
+def _labels(name: str, instance: str = "") -> dict[str, str]:
+    """Return labels that select the pods of one workload and no others."""
+    labels = {
+        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/part-of": constants.NAME,
+        "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
+    }
+    return labels | {"app.kubernetes.io/instance": instance} if instance else labels
+
+
+def _metadata(pool: "GPUPool", name: str, settings: WorkloadSettings) -> Json:
+    return {
+        "name": name,
+        "namespace": settings.namespace,
+        # Not on pods: there the label is of those that ask for the pool.
+        "labels": _labels(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "GPUPool",
+                "name": pool.name,
+                "uid": pool.metadata.uid,
+                "controller": True,
+            }
+        ],
+    }
+
+
+def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
+    body: Json = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(pool, plugin_name(pool.name), settings),
+    }
+    if settings.plugin is PluginKind.NVIDIA:
+        text = yaml.safe_dump(build_nvidia_config(config), sort_keys=False)
+        if len(text) > MAX_TEXT_BYTES:
+            raise _too_many(config)
+        return body | {"data": {NVIDIA_CONFIG_KEY: text}}
+    content = msgspec.json.encode(config)
+    if len(content) <= MAX_TEXT_BYTES:
+        return body | {"data": {CONFIG_KEY: content.decode()}}
+    packed = gzip.compress(content, mtime=0)
+    if len(packed) > MAX_PACKED_BYTES:
+        raise _too_many(config)
+    return body | {"binaryData": {PACKED_CONFIG_KEY: base64.b64encode(packed).decode()}}
+
+
+def _too_many(config: PoolConfig) -> CannotServe:
+    cards = sum(len(one) for one in config.nodes.values())
+    return CannotServe(
+        f"the list of {cards:,} cards of pool {config.pool} does not fit a ConfigMap;"
+        " set the device plugin's mode to PerNode, or divide the pool"
+    )
+
+
+def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
+    name = plugin_name(pool.name)
+    labels = _labels(constants.DEVICE_PLUGIN, pool.name)
+    config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
+    config_volume = {"name": "config", "configMap": {"name": name}}
+    mounts = [config_mount, _plugins_mount(PLUGINS_DIRECTORY)]
+    volumes = [config_volume, _plugins_volume()]
+    annotations = {}
+    if settings.plugin is PluginKind.NVIDIA:
+        file = f"{CONFIG_DIRECTORY}/{NVIDIA_CONFIG_KEY}"
+        container = build_nvidia_container(settings.image, file, mounts)
+        # It reads its file at start only.
+        content = msgspec.json.encode(config)
+        annotations = {CONFIG_HASH_ANNOTATION: hashlib.sha256(content).hexdigest()}
+    else:
+        arguments = ["--config", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"]
+        container = _own_container(settings, arguments, mounts=mounts)
+    on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
+    spec: Json = {
+        "automountServiceAccountToken": False,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [on_nodes_of_pool]}]
+                }
+            }
+        },
+        **({"tolerations": [_tolerating(one) for one in pool.taints]} if pool.taints else {}),
+        **_pod_spec(container, volumes),
+    }
+    body = _daemon_set(name, settings, labels=labels, spec=spec, annotations=annotations)
+    return body | {"metadata": _metadata(pool, name, settings)}
+
+
+def _build_mig(
+    pool: "GPUPool",
+    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+    settings: WorkloadSettings,
+) -> Json:
+    profile = pool.allocation.mig_profile
+    configs, names = build_mig_configs(pool.name, profile, parted)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(pool, object_name("gpu-mig", pool.name), settings),
+        "data": {
+            MIG_CONFIG_KEY: yaml.safe_dump(configs, sort_keys=False),
+            MIG_NODES_KEY: yaml.safe_dump(names, sort_keys=False),
+        },
+    }
+
+
+def _tolerating(taint: "Taint") -> dict[str, str]:
+    toleration = {"key": taint.key, "operator": "Equal", "effect": taint.effect}
+    return toleration | {"value": taint.value} if taint.value else toleration
+
+
+def _daemon_set(
+    name: str,
+    settings: WorkloadSettings,
+    *,
+    labels: dict[str, str],
+    spec: Json,
+    annotations: "Mapping[str, str] | None" = None,
+) -> Json:
+    metadata: Json = {"labels": labels}
+    if annotations:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": settings.namespace, "labels": dict(labels)},
+        "spec": {
+            "selector": {"matchLabels": dict(labels)},
+            # A surge would have two servers of one resource: when the old one stops, kubelet drops the new.
+            "updateStrategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"},
+            },
+            "template": {"metadata": metadata, "spec": spec},
+        },
+    }
+
+
+def _pod_spec(container: Json, volumes: "Sequence[Json]") -> Json:
+    return {
+        "priorityClassName": "system-node-critical",
+        "terminationGracePeriodSeconds": 10,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [container],
+        "volumes": list(volumes),
+    }
+
+
+def _own_container(
+    settings: WorkloadSettings, arguments: "Sequence[str]", *, mounts: "Sequence[Json]"
+) -> Json:
+    probe = {"port": "probes", "scheme": "HTTP"}
+    return {
+        "name": constants.DEVICE_PLUGIN,
+        "image": settings.image,
+        "command": ["gpu-control-plane"],
+        "args": [
+            "device-plugin",
+            *arguments,
+            "--node",
+            "$(NODE_NAME)",
+            "--hand-out",
+            settings.hand_out.value,
+        ],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "ports": [{"name": "probes", "containerPort": PROBES_PORT, "protocol": "TCP"}],
+        "livenessProbe": {
+            "httpGet": {"path": constants.LIVENESS_PATH, **probe},
+            "periodSeconds": 20,
+            "timeoutSeconds": 5,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": constants.READINESS_PATH, **probe},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "96Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        # kubelet's directory of sockets is root's, and nothing else of root is needed.
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+        },
+        "volumeMounts": list(mounts),
+    }
+
+
+def _plugins_mount(path: str) -> Json:
+    return {"name": "device-plugins", "mountPath": path}
+
+
+def _plugins_volume() -> Json:
+    return {
+        "name": "device-plugins",
+        "hostPath": {"path": PLUGINS_DIRECTORY, "type": "Directory"},
+    }

@@ -1,0 +1,78 @@
+"""One process that serves all pools of its node, as the API server has them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agent.serving import ServedPools
+from agent.sources import ClusterSource
+from api.poolconfig import HandOut
+from kube.resources import GPU_DEVICES, GPU_POOLS
+from server.clock import SystemClock
+from simulator.kubelet_plugins import PluginsOfKubelet
+from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.support.polling import until
+
+WHOLE, SLICES = "gpu.deckhouse.io/whole", "gpu.deckhouse.io/slices"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with a_cluster() as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator[ServedPools]:
+    clock = SystemClock()
+    served = ServedPools(kubelet.directory, clock, hand_out=HandOut.CDI)
+    source = ClusterSource(cluster.client, clock, node="n1", taker=served)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(source.run()), group.create_task(served.run())]
+        yield served
+        for task in tasks:
+            task.cancel()
+
+
+def ids(kubelet: PluginsOfKubelet, resource: str) -> list[str]:
+    return [device.id for device in kubelet.devices.get(resource, ())]
+
+
+async def test_every_pool_of_the_node_is_served_and_followed(
+    cluster: Cluster, kubelet: PluginsOfKubelet
+):
+    await cluster.add_node("n2")
+    await cluster.add_card("n2-0")
+    async with an_agent(cluster, kubelet) as served:
+        await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0", "GPU-n1-1"])
+        await until(lambda: not served.missing)
+        await cluster.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 2})
+        await cluster.report("n1-1", poolRef={"name": "slices"})
+        await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0"])
+        await until(lambda: ids(kubelet, SLICES) == ["GPU-n1-1::0", "GPU-n1-1::1"])
+        assert [one.resource for one in kubelet.registrations] == [WHOLE, SLICES]
+
+
+async def test_a_pool_that_is_gone_has_no_units_left(cluster: Cluster, kubelet: PluginsOfKubelet):
+    async with an_agent(cluster, kubelet):
+        await until(lambda: kubelet.capacity(WHOLE) == 2)
+        await cluster.client.delete(GPU_DEVICES, "n1-0")
+        await until(lambda: kubelet.capacity(WHOLE) == 1)
+        await cluster.client.delete(GPU_POOLS, "whole")
+        await until(lambda: kubelet.devices.get(WHOLE) == ())
+
+
+async def test_a_faulted_card_is_not_given_out(cluster: Cluster, kubelet: PluginsOfKubelet):
+    async with an_agent(cluster, kubelet):
+        await until(lambda: kubelet.allocatable(WHOLE) == 2)
+        condition = {
+            "type": "Healthy",
+            "status": "False",
+            "reason": "XIDError",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+        await cluster.report("n1-0", conditions=[condition])
+        await until(lambda: kubelet.allocatable(WHOLE) == 1 and kubelet.capacity(WHOLE) == 2)

@@ -1,0 +1,64 @@
+"""Pools and their cards, for the tests of what pools run."""
+
+from typing import Any
+
+from api.core import Taint
+from api.gpupool import (
+    Allocation,
+    AllocationMode,
+    GPUPool,
+    GPUPoolSpec,
+    Scheduling,
+)
+from api.meta import ObjectMeta
+from api.names import NodeName
+from api.poolconfig import ConfiguredCard
+from manifests.migparted import PartedCard
+from manifests.pool_workloads import (
+    WorkloadSettings,
+    build_node_agent,
+    build_pool_workloads,
+    pool_config,
+)
+
+SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0")
+TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")
+WHOLE, SLICES, MIG = AllocationMode.EXCLUSIVE, AllocationMode.TIME_SLICE, AllocationMode.MIG
+
+
+def a_pool(name: str = "training", *taints: Taint, **allocation: Any) -> GPUPool:
+    return GPUPool(
+        metadata=ObjectMeta(name=name, uid=f"uid-{name}"),
+        spec=GPUPoolSpec(
+            allocation=Allocation(**allocation), scheduling=Scheduling(taints=list(taints) or None)
+        ),
+    )
+
+
+CARDS = {
+    NodeName("n1"): (
+        ConfiguredCard(uuid="GPU-1a", numa_node=0),
+        ConfiguredCard(uuid="GPU-1b", numa_node=1, is_withheld=True),
+    ),
+    NodeName("n2"): (ConfiguredCard(uuid="GPU-2a"),),
+}
+MIG_CARDS = {NodeName("n1"): (ConfiguredCard(uuid="GPU-1a", instances=["MIG-1", "MIG-2"]),)}
+PARTED = {
+    NodeName("n1"): (
+        PartedCard(index=0, memory_mib=81920),
+        PartedCard(index=3, memory_mib=40960),
+    ),
+    NodeName("n2"): (PartedCard(index=1, memory_mib=81920),),
+    NodeName("n3"): (PartedCard(index=1, memory_mib=81920),),
+}
+
+
+def objects_of(
+    pool: GPUPool, cards: Any = None, settings: WorkloadSettings = SETTINGS, parted: Any = None
+) -> list[dict[str, Any]]:
+    config = pool_config(pool, CARDS if cards is None else cards)
+    return build_pool_workloads(pool, config, settings, parted=parted or {})
+
+
+def node_agent(settings: WorkloadSettings) -> list[dict[str, Any]]:
+    return build_node_agent(settings)

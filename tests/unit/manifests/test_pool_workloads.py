@@ -1,0 +1,205 @@
+"""What a pool runs: golden files, names, selectors, and what a change of cards changes."""
+
+import base64
+import gzip
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
+from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+from manifests.nvidia_plugin import NVIDIA_CONFIG_KEY
+from manifests.pool_workloads import (
+    CannotServe,
+    PluginKind,
+    PluginMode,
+    WorkloadSettings,
+    digest_of,
+    object_name,
+    plugin_name,
+    unserved,
+)
+from pool.units import layout_of
+from tests.support import builders
+from tests.unit.manifests.pool_objects import (
+    CARDS,
+    MIG,
+    MIG_CARDS,
+    PARTED,
+    SLICES,
+    TAINT,
+    WHOLE,
+    a_pool,
+    node_agent,
+    objects_of,
+)
+
+PER_NODE = WorkloadSettings(image="i", mode=PluginMode.PER_NODE)
+NVIDIA = WorkloadSettings(image="i", plugin=PluginKind.NVIDIA)
+LONGEST = "a" * MAX_POOL_NAME_LENGTH
+
+
+def kinds(objects: list[dict[str, Any]]) -> list[str]:
+    return [f"{one['kind']}/{one['metadata']['name']}" for one in objects]
+
+
+def template(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = (one for one in objects if one["kind"] == "DaemonSet")
+    spec: dict[str, Any] = found["spec"]["template"]
+    return spec
+
+
+def test_a_change_of_cards_changes_the_list_only():
+    before, after = objects_of(a_pool()), objects_of(a_pool(), MIG_CARDS)
+    assert template(before) == template(after)
+    assert before[1] == after[1], "the digest is of the object, and that is the same"
+    assert digest_of(before[0]) != digest_of(after[0])
+
+
+def test_the_order_in_which_cards_are_found_is_no_change():
+    shuffled = {node: tuple(reversed(cards)) for node, cards in reversed(list(CARDS.items()))}
+    assert objects_of(a_pool(), shuffled) == objects_of(a_pool())
+
+
+def test_the_list_is_what_its_reader_takes():
+    (listed, _) = objects_of(a_pool("small", mode=SLICES, slices_per_device=4))
+    config = msgspec.json.decode(listed["data"][CONFIG_KEY], type=PoolConfig)
+    assert (config.pool, config.resource, config.slices) == (
+        "small",
+        "gpu.deckhouse.io/small",
+        4,
+    )
+    assert {NodeName(node): tuple(cards) for node, cards in config.nodes.items()} == CARDS
+
+
+@pytest.mark.parametrize("slices", [1, 2, 64])
+def test_units_are_called_as_the_index_calls_them(slices: int):
+    config = PoolConfig(version="v1", pool="p", resource="r/p", slices=slices)
+    facts = builders.a_pool("p") if slices == 1 else builders.a_slice_pool("p", slices)
+    device = builders.a_device(pool="p", uuid="GPU-1")
+    assert config.units_of(ConfiguredCard(uuid="GPU-1")) == layout_of(device, facts).ids
+
+
+def test_no_two_workloads_select_the_same_pods():
+    """defect 20: selectors of pools whose names begin alike, and of what serves a whole node."""
+    pools = ["a", "a-a", "gpu-device-plugin", LONGEST, LONGEST[:-1] + "b"]
+    rendered = [*(objects_of(a_pool(name))[1] for name in pools), *node_agent(PER_NODE)]
+    assert len({one["metadata"]["name"] for one in rendered}) == len(rendered)
+    for one, other in itertools.permutations(rendered, 2):
+        selector = one["spec"]["selector"]["matchLabels"]
+        labels = other["spec"]["template"]["metadata"]["labels"]
+        assert selector.items() <= one["spec"]["template"]["metadata"]["labels"].items()
+        assert not selector.items() <= labels.items()
+
+
+@pytest.mark.parametrize("name", ["a", LONGEST, LONGEST[:-10] + "-" * 8 + "ab"])
+def test_names_are_valid_and_fit_a_label(name: str):
+    found = plugin_name(PoolName(name))
+    assert len(found) <= 63
+    assert found.replace("-", "").isalnum()
+    assert found[-1] != "-"
+
+
+def test_names_that_are_cut_stay_apart():
+    long = "p" * 60
+    names = {object_name("gpu-device-plugin", PoolName(f"{long}{end}")) for end in "ab"}
+    assert len(names) == 2
+    assert object_name("x", PoolName("short")) == "x-short"
+
+
+def test_only_the_pools_own_taints_are_tolerated():
+    """defect 4: neither cordon nor pressure nor somebody's NoExecute."""
+    assert "tolerations" not in template(objects_of(a_pool()))["spec"]
+    assert template(objects_of(a_pool("p", TAINT)))["spec"]["tolerations"] == [
+        {
+            "key": TAINT.key,
+            "operator": "Equal",
+            "effect": "NoSchedule",
+            "value": "training",
+        }
+    ]
+
+
+def test_pods_of_the_plugin_do_not_look_like_pods_that_ask_for_the_pool():
+    assert "gpu.deckhouse.io/pool" not in template(objects_of(a_pool()))["metadata"]["labels"]
+
+
+def test_a_plugin_that_asks_nothing_of_the_api_server_has_no_token():
+    assert template(objects_of(a_pool()))["spec"]["automountServiceAccountToken"] is False
+
+
+def test_a_plugin_has_no_more_of_its_host_than_it_needs():
+    for objects in (objects_of(a_pool()), node_agent(PER_NODE)):
+        spec = template(objects)["spec"]
+        (container,) = spec["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+        }
+        hosts = [one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one]
+        assert hosts == ["/var/lib/kubelet/device-plugins"]
+        assert spec.keys().isdisjoint({"hostNetwork", "hostPID", "hostIPC"})
+
+
+def test_a_list_that_is_too_long_for_a_config_map_is_packed():
+    cards = {
+        NodeName(f"gpu-node-{n:05d}"): tuple(
+            ConfiguredCard(uuid=f"GPU-{n:08x}-{card:04x}-4a5b-9c8d-0123456789ab")
+            for card in range(8)
+        )
+        for n in range(2_500)
+    }
+    (listed, _) = objects_of(a_pool(), cards)
+    (key,) = listed["binaryData"]
+    assert key == PACKED_CONFIG_KEY
+    packed = base64.b64decode(listed["binaryData"][key])
+    assert len(packed) < 1_000_000
+    assert msgspec.json.decode(gzip.decompress(packed), type=PoolConfig).nodes.keys() == set(cards)
+    assert objects_of(a_pool(), cards) == objects_of(a_pool(), cards)
+
+
+def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatch):
+    monkeypatch.setattr("manifests.pool_workloads.MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr("manifests.pool_workloads.MAX_PACKED_BYTES", 10)
+    with pytest.raises(CannotServe, match=r"3 cards of pool training .* set .* mode to PerNode"):
+        objects_of(a_pool())
+
+
+def test_one_agent_for_all_pools_leaves_pools_without_objects():
+    assert objects_of(a_pool(), settings=PER_NODE) == []
+    (agent,) = node_agent(PER_NODE)
+    assert kinds([agent]) == ["DaemonSet/gpu-node-agent"]
+    assert agent["spec"]["template"]["spec"]["serviceAccountName"] == "gpu-node-agent"
+    assert node_agent(NVIDIA) == []
+
+
+def test_somebody_elses_plugin_needs_nothing_of_ours():
+    nothing = WorkloadSettings(image="i", mode=PluginMode.NONE)
+    mig = a_pool(mode=MIG, mig_profile="1g.10gb")
+    assert objects_of(mig, MIG_CARDS, nothing, PARTED) == node_agent(nothing) == []
+
+
+def test_nvidias_plugin_gets_the_cards_that_may_be_given_out():
+    pool = a_pool("small", mode=SLICES, slices_per_device=2)
+    (listed, plugin) = objects_of(pool, settings=NVIDIA)
+    config = yaml.safe_load(listed["data"][NVIDIA_CONFIG_KEY])
+    assert [one["pattern"] for one in config["resources"]["gpus"]] == ["GPU-1a", "GPU-2a"]
+    assert config["sharing"]["timeSlicing"]["resources"] == [{"name": "small", "replicas": 2}]
+    assert plugin["spec"]["template"]["metadata"]["annotations"], "it is restarted by a change"
+    (empty, _) = objects_of(pool, {}, NVIDIA)
+    gpus = yaml.safe_load(empty["data"][NVIDIA_CONFIG_KEY])["resources"]["gpus"]
+    assert [one["pattern"] for one in gpus] == ["^$"], "no pattern at all would take every card"
+
+
+def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():
+    mig = a_pool(mode=MIG, mig_profile="1g.10gb")
+    assert "no pool of MIG instances" in unserved(mig, NVIDIA)
+    assert unserved(a_pool(mode=WHOLE), NVIDIA) == ""
+    assert kinds(objects_of(mig, MIG_CARDS, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
+    with pytest.raises(ValueError, match="set mode to PerPool"):
+        WorkloadSettings(image="i", plugin=PluginKind.NVIDIA, mode=PluginMode.PER_NODE)
