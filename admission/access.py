@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from admission.text import cut, listed
+from api.text import cut, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -39,6 +39,7 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.MIXED_POOLS: 422,
     RefusalReason.POOL_NOT_FOUND: 422,
     RefusalReason.POOL_TERMINATING: 403,
+    RefusalReason.POOL_IN_MAINTENANCE: 403,
     RefusalReason.ACCESS_DENIED: 403,
     RefusalReason.EXCEEDS_CAPACITY: 422,
     RefusalReason.INSUFFICIENT_CAPACITY: 403,  # as an exceeded ResourceQuota

@@ -1,7 +1,11 @@
 """GPUDevice validation: may the operator put this device in that pool?
 
 Judged only when the assignment annotation changes to a name; taking it away is always possible, as is
-every other change of the object. The pool controller looks again before it takes the device.
+every other change of the object. What is wrong is `inventory.eligibility`'s to say, here as when
+`device.assignment` decides, which looks again before it takes the device. What passes by itself, or is no
+fault of who annotates (the node's readiness, the device's health, maxDevicesPerNode, what is wrong with the
+pool), is not refused: the device's condition Assigned says it. A device of another pool may be annotated:
+its owner lets go of it in an orderly way first.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -10,17 +14,17 @@ import msgspec
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.review import GroupVersionKind, Operation, decode_object
-from admission.text import cut, listed
 from api.gpudevice import GPUDevice
-from api.names import (
-    ASSIGNMENT_ANNOTATION,
-    GROUP,
-    IGNORE_LABEL,
-    VERSION,
-    PoolName,
-    pool_name_fault,
+from api.names import GROUP, VERSION, PoolName
+from api.text import MAX_WARNING_LENGTH, cut, listed
+from inventory.eligibility import (
+    incomplete,
+    kept_out,
+    name_fault,
+    off_limits,
+    terminating,
+    unselected,
 )
-from pool.selection import Excluded, NotIncluded, mismatch
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -28,8 +32,6 @@ if TYPE_CHECKING:
 
     from admission.desk import AdmissionDesk
     from admission.review import Request
-    from api.gpupool import GPUPool
-    from pool.selection import Check
 
 KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUDevice")
 
@@ -48,12 +50,18 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
     if not desk.is_ready():
         return NOT_READY
     name = cut(device.assignment)
-    faults = [*_pool_faults(device.assignment, device, desk), *_device_faults(device)]
+    # The API server drops the status of an object that is created: nothing is known of the card yet.
+    is_known = request.operation is not Operation.CREATE
+    faults = [
+        *_pool_faults(device.assignment, device, desk, is_known=is_known),
+        *(one.text for one in kept_out(device)),
+        *(one.text for one in (incomplete(device) if is_known else ())),
+    ]
     facts = {"pool": name}
     if faults:
         text = f"{device.name} cannot be assigned to pool {name}: {'; '.join(faults)}"
         return Denied(RefusalReason.INVALID_ASSIGNMENT, text, facts)
-    return Admitted(audit={"pool": name}, facts=facts)
+    return Admitted(warnings=tuple(_warnings(device)), audit={"pool": name}, facts=facts)
 
 
 def _assignment_before(request: "Request") -> str | None:
@@ -63,56 +71,31 @@ def _assignment_before(request: "Request") -> str | None:
     return before.assignment if isinstance(before, GPUDevice) else None
 
 
-def _device_faults(device: GPUDevice) -> "Iterator[str]":
-    status = device.status
-    if device.is_ignored:
-        yield f"it is ignored: remove the label {IGNORE_LABEL} first"
-    if not status.managed:
-        yield "it is not managed: its node opts out of GPU management"
-    missing = [
-        field
-        for field, value in (("uuid", status.uuid), ("pci.address", status.pci.address))
-        if not value
-    ]
-    if missing:
-        yield f"its inventory lacks {' and '.join(missing)}: wait until the node has reported it"
-    owner = status.pool_ref
+def _warnings(device: GPUDevice) -> "Iterator[str]":
+    owner = device.status.pool_ref
     if owner is not None and owner.name != device.assignment:
-        yield (
-            f"pool {owner.name} owns it: remove the annotation {ASSIGNMENT_ANNOTATION}, and wait"
-            " until status.poolRef is gone (once no pod uses the device) before you assign it anew"
+        text = (
+            f"pool {owner.name} has it until no pod uses it; then pool {device.assignment} has it"
         )
+        yield cut(text, MAX_WARNING_LENGTH)
 
 
-def _pool_faults(assignment: str, device: GPUDevice, desk: "AdmissionDesk") -> "Iterator[str]":
-    name_fault = pool_name_fault(assignment)
-    if name_fault is not None:
-        yield f"that is no name of a pool: {name_fault}"
+def _pool_faults(
+    assignment: str, device: GPUDevice, desk: "AdmissionDesk", *, is_known: bool
+) -> "Iterator[str]":
+    unnameable = name_fault(assignment)
+    if unnameable is not None:
+        yield unnameable.text
         return
     pool = desk.catalog.pools.get(PoolName(assignment))
     if pool is None:
         known = desk.catalog.pools
         yield f"pool not found; there is {listed(known)}" if known else "there is no pool at all"
         return
-    if pool.metadata.deletion_timestamp is not None:
-        yield "the pool is being deleted"
-    yield from _selector_faults(pool, device, desk)
-
-
-def _selector_faults(pool: "GPUPool", device: GPUDevice, desk: "AdmissionDesk") -> "Iterator[str]":
-    match mismatch(pool.spec.device_selector, device.status):
-        case NotIncluded(check=check):
-            yield f"the pool's deviceSelector.include.{_said(check)}"
-        case Excluded(checks=checks):
-            yield f"the pool's deviceSelector.exclude.{' and '.join(map(_said, checks))}"
-        case None:  # pragma: no branch  # mypy proves that no case is missing
-            pass
     node = desk.books.index.node(device.node)
-    selector = pool.spec.node_selector
-    if node is not None and selector is not None and not selector.matches(node.labels):
-        yield f"the pool's nodeSelector does not select node {node.name}"
-
-
-def _said(check: "Check") -> str:
-    has = f'"{cut(check.actual)}"' if check.actual else "a value that is not known yet"
-    return f"{check.category.value} is {listed(check.wanted)}, the device has {has}"
+    obstacles = (
+        *terminating(pool),
+        *(unselected(pool, device) if is_known else ()),
+        *(off_limits(pool, node.name, node.labels) if node is not None else ()),
+    )
+    yield from (one.text for one in obstacles)

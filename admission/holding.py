@@ -12,10 +12,10 @@ import msgspec
 
 from admission.decision import Denied
 from admission.sealing import is_sealed, sealed_text
-from admission.text import units
 from api.annotations import ReservationNote, decode_reservation
 from api.gpupool import WhenExhausted
 from api.names import RESERVATION_ANNOTATION, ReservationId
+from api.text import units
 from pool.books import Applicant, Exhausted
 from pool.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason

@@ -8,13 +8,16 @@ from admission.constraints import constraints_of, excludes_pool_nodes
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.holding import Grant, grant
 from admission.podrequest import PoolPod, node_preset_denial
-from admission.text import cut, listed
 from api.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
+from api.text import MAX_WARNING_LENGTH, cut, listed, units
+from inventory.allocation import change_text
 from pool.model import Demand
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from admission.desk import AdmissionDesk
     from admission.jsonpatch import Operation
     from admission.podrequest import PodRequest
@@ -64,7 +67,7 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
         return granted
     return Admitted(
         patch=_patch(pod, pool, granted, tolerations=tolerations, desk=desk),
-        warnings=granted.warnings,
+        warnings=(*granted.warnings, *_spread_warning(pool, desk)),
         audit={"pool": pool.name, "reservation": granted.id},
         facts=_about(petition, demand, pool=pool.name, reservation=granted.id, node=granted.node),
     )
@@ -115,13 +118,36 @@ def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Op
     )
 
 
+def _spread_warning(pool: "GPUPool", desk: "AdmissionDesk") -> "Iterator[str]":
+    """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
+    index, key = desk.books.index, pool.spec.scheduling.topology_key
+    if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
+        return
+    if index.state(pool.name).nodes():
+        yield cut(
+            f"no node of GPU pool {pool.name} has the label {key}: its pods spread over nodes only",
+            MAX_WARNING_LENGTH,
+        )
+
+
 def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionDesk") -> Denied | None:
     if pool.metadata.deletion_timestamp is not None:
         text = f"pool {pool.name} is being deleted; use another pool"
         return Denied(RefusalReason.POOL_TERMINATING, text)
     if not may_use(pool, petition, desk.catalog):
         return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, petition))
+    if pool.is_in_maintenance:
+        return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, desk))
     return node_preset_denial(petition.pod) or _conflict(petition, pool)
+
+
+def _maintenance_text(pool: "GPUPool", desk: "AdmissionDesk") -> str:
+    capacity = desk.books.index.state(pool.name).capacity()
+    return (
+        f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
+        f" is in use ({units(capacity.used + capacity.reserved)} are now); try again when the pool's"
+        " condition Maintenance is False, or use another pool"
+    )
 
 
 def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Denied:

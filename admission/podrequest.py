@@ -6,9 +6,9 @@ import msgspec
 
 from admission.decision import Denied
 from admission.review import GroupVersionKind
-from admission.text import cut, listed
 from api.core import Pod, PodSpec
 from api.meta import ObjectMeta
+from api.text import cut, listed
 from pool.demand import BadQuantity, ManyPools, demand_of
 from telemetry.reasons import RefusalReason
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.poolrules import spec_faults
 from admission.review import GroupVersionKind, Operation, decode_object
-from admission.shapes import Fault, read
-from admission.text import cut
+from admission.shapes import read
+from api.faults import Fault
 from api.gpupool import GPUPool, GPUPoolSpec
 from api.meta import Model, ObjectMeta
 from api.names import GROUP, VERSION, pool_name_fault
+from api.text import cut
+from inventory.poolrules import spec_faults
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[Fault]":
 def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
     """Refuse a resource name that another pool serves.
 
-    Two pools created at the same moment may both pass; the index then lets the first by name serve it.
+    Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
+    second), and the other is misconfigured (`inventory.verdict`).
     """
     owners = [
         name

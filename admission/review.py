@@ -13,8 +13,8 @@ import msgspec
 
 from admission.answer import Answer
 from admission.decision import CODES, Admitted, Decision, Denied
-from admission.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
 from api.meta import Model
+from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:

@@ -7,16 +7,16 @@ the rest can still be checked.
 
 import functools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from msgspec import inspect as types
 
-from admission.text import cut, listed
+from api.faults import Fault
 from api.gpupool import MIG_PROFILE_PATTERN, PCI_ID_PATTERN
 from api.meta import Model
 from api.quantity import DURATION_PATTERN
+from api.text import cut, listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,17 +34,6 @@ _WORDS: Final = {
 
 _WRONG: Final = object()
 """In place of a value that is left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong, and where."""
-
-    path: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.text}"
 
 
 def read(value: object, model: type[M], path: str) -> tuple[M, list[Fault]]:

@@ -15,7 +15,6 @@ from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.podpatch import WRITTEN_LATER
 from admission.podrequest import node_preset_denial
 from admission.sealing import is_sealed
-from admission.text import cut
 from api.annotations import decode_reservation
 from api.names import (
     POOL_LABEL,
@@ -23,6 +22,7 @@ from api.names import (
     PodUid,
     ReservationId,
 )
+from api.text import cut
 from pool.books import Applicant
 from pool.model import Demand, PodFacts, PodPhase
 from pool.placement import Placed

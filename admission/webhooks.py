@@ -13,7 +13,7 @@ from admission.review import (
     encode_decision,
     encode_malformed,
 )
-from admission.text import cut
+from api.text import cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable

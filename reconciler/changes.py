@@ -29,11 +29,15 @@ QUEUED_A_TURN: Final = 1_000
 """Keys queued before others get their turn: a change of a pool is one of all of its devices."""
 
 
+def _nobody(_changes: Changes) -> None:
+    pass
+
+
 @final
 class ChangePump:
     """Hands changed keys to the controllers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # where changes come from, and all who get them
         self,
         books: "Books",
         catalog: "Catalog",
@@ -42,13 +46,16 @@ class ChangePump:
         pools: "Controller[PoolName]",
         devices: "Controller[DeviceName]",
         nodes: "Controller[NodeName]",
+        on_changes: "Callable[[Changes], None]" = _nobody,
     ) -> None:
+        """Take where changes come from and where they go; `on_changes` gets them too, in parts, and only notes them."""
         self._books = books
         self._catalog = catalog
         self._now = now
         self._pools = pools
         self._devices = devices
         self._nodes = nodes
+        self._on_changes = on_changes
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -77,10 +84,16 @@ class ChangePump:
             await asyncio.sleep(0)
 
     async def _queue(self, changes: Changes, *, device_delay_s: float) -> None:
+        """Hand on what changed, pools first: what is thought of them decides about nodes and devices."""
+        nobody: frozenset[NodeName] = frozenset()
+        nothing: frozenset[DeviceName] = frozenset()
         self._pools.enqueue_all(changes.pools)
+        self._on_changes(Changes(nothing, changes.pools, nobody))
         for nodes in steps(list(changes.nodes), QUEUED_A_TURN):
             self._nodes.enqueue_all(nodes)
+            self._on_changes(Changes(nothing, frozenset(), frozenset(nodes)))
             await asyncio.sleep(0)
         for devices in steps(list(changes.devices), QUEUED_A_TURN):
             self._devices.enqueue_all(devices, delay_s=device_delay_s)
+            self._on_changes(Changes(frozenset(devices), frozenset(), nobody))
             await asyncio.sleep(0)

@@ -30,10 +30,12 @@ def state_of(entry: "DeviceEntry") -> Reported:
     units = DeviceUnits(
         capacity=entry.layout.count, reserved=reserved, allocated=entry.observed.bit_count()
     )
-    if not entry.is_usable:
+    if entry.facts.is_faulted or entry.is_ambiguous:
         return Reported(DeviceState.FAULTED, units)
     if entry.facts.pool is None:
         return Reported(DeviceState.UNASSIGNED, units)
+    if entry.is_draining:
+        return Reported(DeviceState.DRAINING, units)
     return Reported(DeviceState.RESERVED if reserved else DeviceState.ASSIGNED, units)
 
 

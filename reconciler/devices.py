@@ -1,6 +1,6 @@
-"""`device.index`: GPUDevices into the index, and what their status says of state and units.
+"""`device.index`: GPUDevices into the index and into the store of whole objects.
 
-Only that part of the status is kept beside the facts, for `reconciler.device_state` to compare with.
+What their status says of state and units is kept apart, for `reconciler.device_state` to compare with.
 """
 
 import functools
@@ -11,6 +11,7 @@ from api.names import GROUP
 from manifests.rbac import Rule
 from pool.facts import device_facts
 from reconciler.stepping import steps
+from reconciler.stores import DeviceStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,12 +39,13 @@ class ObservedDevice:
 
     facts: "DeviceFacts"
     reported: Reported
+    device: "GPUDevice"
 
 
 def observe_device(device: "GPUDevice") -> ObservedDevice:
     """Return what is kept of a GPUDevice."""
     reported = _shared(Reported(device.status.state, device.status.units))
-    return ObservedDevice(device_facts(device), reported)
+    return ObservedDevice(device_facts(device), reported, device)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -58,6 +60,8 @@ class DeviceFeed:
 
     def __init__(self, index: "DeviceIndex") -> None:
         self._index = index
+        self.store = DeviceStore()
+        """The whole objects; told of a change after the index."""
         self.reported: dict[DeviceName, Reported] = {}
         """What the API server shows, or will show once the watch has caught up with our writes."""
 
@@ -84,6 +88,7 @@ class DeviceFeed:
             self._index.touch_device(item.facts.name)
         self.reported[item.facts.name] = item.reported
         self._index.replace_device(item.facts)
+        self.store.upsert(item.device)
 
     def discard(self, item: ObservedDevice) -> None:
         """Forget a device."""
@@ -92,3 +97,4 @@ class DeviceFeed:
     def _forget(self, name: "DeviceName") -> None:
         self.reported.pop(name, None)
         self._index.discard_device(name)
+        self.store.discard(name)

@@ -1,7 +1,8 @@
 """Errors of reconcilers.
 
 ReconcileError
-└── Unretryable   trying again cannot help; the key is dropped until it changes
+├── Unretryable     trying again cannot help; the key is dropped until it changes
+└── ExporterSilent  a node's exporter did not answer with a page
 """
 
 
@@ -11,3 +12,7 @@ class ReconcileError(Exception):
 
 class Unretryable(ReconcileError):  # noqa: N818  # it is named for what it tells the runtime
     """Trying again cannot help."""
+
+
+class ExporterSilent(ReconcileError):  # noqa: N818  # it is named for what happened
+    """The exporter did not answer, or with something that is no page."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from pool.reservation import ReservationPhase
 from reconciler.stepping import steps
+from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
     DEVICES_RESERVED,
     DEVICES_UNASSIGNED,
@@ -13,20 +14,25 @@ from telemetry.metrics import (
     PODS_LONGEST_WAIT,
     PODS_UNACCOUNTED,
     PODS_WAITING,
+    POOL_ASSIGNMENTS,
     POOL_CAPACITY_AVAILABLE,
     POOL_CAPACITY_RESERVED,
     POOL_CAPACITY_TOTAL,
     POOL_CAPACITY_UNHEALTHY,
     POOL_CAPACITY_USED,
+    POOL_CONDITION,
+    POOL_NODE_SLOTS,
     RESERVATION_AGE,
     RESERVATIONS,
     UNITS_HELD_TWICE,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from api.names import PoolName
+    from api.gpupool import PoolCapacity
+    from api.meta import Condition
+    from api.names import NodeName, PoolName
     from pool.books import Books
     from pool.catalog import Catalog
     from pool.model import Capacity, Instant
@@ -37,6 +43,7 @@ _OF_POOLS: Final = (
     POOL_CAPACITY_USED,
     POOL_CAPACITY_AVAILABLE,
     POOL_CAPACITY_UNHEALTHY,
+    POOL_ASSIGNMENTS,
     DEVICES_RESERVED,
     RESERVATION_AGE,
     PODS_WAITING,
@@ -46,13 +53,42 @@ DEVICES_A_STEP: Final = 5_000
 _OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
 
 
-def show_capacity(pool: "PoolName", capacity: "Capacity") -> None:
+def show_capacity(pool: "PoolName", capacity: "Capacity | PoolCapacity") -> None:
     """Set the gauges of a pool's units."""
     POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
     POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
     POOL_CAPACITY_USED.labels(pool).set(capacity.used)
     POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
     POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
+
+
+def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None:
+    """Set the gauges of a pool's conditions; one that is not there is not True."""
+    true = {one.type for one in conditions if one.status == "True"}
+    for type_ in PoolCondition:
+        POOL_CONDITION.labels(pool, type_.value).set(type_.value in true)
+
+
+def show_slots(
+    pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
+) -> None:
+    """Set the gauges of a pool's units by node, given what they show; nodes that left lose theirs."""
+    for node in before.keys() - units.keys():
+        POOL_NODE_SLOTS.remove(pool, node)
+    for node, count in units.items():
+        if before.get(node) != count:
+            POOL_NODE_SLOTS.labels(pool, node).set(count)
+
+
+def show_assignments(pool: "PoolName", devices: int) -> None:
+    """Set the gauge of a pool's devices."""
+    POOL_ASSIGNMENTS.labels(pool).set(devices)
+
+
+def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
+    """Drop the gauges of a pool's units by node."""
+    for node in shown:
+        POOL_NODE_SLOTS.remove(pool, node)
 
 
 def show_sums(books: "Books", catalog: "Catalog", now: "Instant") -> None:
@@ -86,11 +122,13 @@ def forget_pool(name: "PoolName") -> None:
     """Drop the gauges of a pool that is gone."""
     for gauge in _OF_POOLS:
         gauge.remove(name)
+    for type_ in PoolCondition:
+        POOL_CONDITION.remove(name, type_.value)
 
 
 def forget_all() -> None:
     """Drop the gauges of all pools, and show nothing of what is summed over all."""
-    for gauge in _OF_POOLS:
+    for gauge in (*_OF_POOLS, POOL_CONDITION, POOL_NODE_SLOTS):
         gauge.clear()
     for gauge in _OF_ALL:
         gauge.set(0)

@@ -12,9 +12,18 @@ from typing import Any
 from api.core import Node, Pod
 from api.gpudevice import GPUDevice
 from api.gpupool import GPUPool
-from api.names import API_VERSION, POOL_NODE_LABEL_PREFIX, RESOURCE_PREFIX, DeviceName, PoolName
+from api.names import (
+    API_VERSION,
+    ASSIGNMENT_ANNOTATION,
+    POOL_NODE_LABEL_PREFIX,
+    RESOURCE_PREFIX,
+    DeviceName,
+    PoolName,
+)
+from inventory.verdict import PoolVerdict
 from kube.client import KubeClient
 from kube.configuration import configuration_for
+from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
@@ -26,13 +35,18 @@ from manifests.crds import build_crds
 from pool.books import Books
 from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
+from reconciler.announcing import Announcer
 from reconciler.device_state import DeviceStatus
 from reconciler.devices import DeviceFeed, observe_device
-from reconciler.node_labels import NodeLabels
+from reconciler.leftovers import Leftovers
+from reconciler.node_marks import NodeMarks
 from reconciler.nodes import NodeFeed
 from reconciler.pods import PodFeed
+from reconciler.pool_life import LifeDesk, PoolLife
+from reconciler.pool_rules import PoolRules
 from reconciler.pool_status import PoolStatus
 from reconciler.pools import PoolFeed
+from reconciler.stores import DeviceStore
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
@@ -57,9 +71,44 @@ class Cluster:
         self.devices = DeviceFeed(index)
         self.nodes = NodeFeed(index)
         self.pods = PodFeed(self.books, self.time.now)
-        self.pool_status = PoolStatus(self.client, self.books, self.catalog, now=self.time.now)
+        self.store = DeviceStore()
+        self.workloads: dict[str, list[str]] = {}
+        self.told: list[Event] = []
+        self.rules = PoolRules(self.catalog, self.store)
+        announcer = Announcer(self, "Reconcile")
+        self.pool_status = PoolStatus(
+            self.client,
+            self.books,
+            self.catalog,
+            now=self.time.now,
+            verdict=self.verdict,
+            announcer=announcer,
+        )
+        leftovers = Leftovers(index, lambda pool: self.workloads.get(pool, []))
+        desk = LifeDesk(
+            books=self.books,
+            catalog=self.catalog,
+            verdict=self.verdict,
+            leftovers=leftovers.of,
+            announcer=announcer,
+            now=self.time.now,
+        )
+        self.pool_life = PoolLife(self.client, desk)
+        self.node_marks = NodeMarks(self.client, index, self.catalog, verdict=self.verdict)
         self.device_status = DeviceStatus(self.client, index, self.devices)
-        self.node_labels = NodeLabels(self.client, index)
+
+    def emit(self, event: Event) -> None:
+        """Take an event."""
+        self.told.append(event)
+
+    def events(self) -> list[tuple[str, str]]:
+        """Return reason and note of the events since the last call."""
+        found = [(one.reason, one.note) for one in self.told]
+        self.told.clear()
+        return found
+
+    def verdict(self, name: PoolName) -> PoolVerdict:
+        return self.rules.verdict(name)
 
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
@@ -67,6 +116,10 @@ class Cluster:
         self.pools.replace_all(pools.items)
         devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
         self.devices.replace_all(devices.items)
+        cards = await self.client.list_(GPU_DEVICES, GPUDevice)
+        for _ in self.store.replacing(cards.items):
+            pass
+        self.rules = PoolRules(self.catalog, self.store)
         nodes = await self.client.list_as(NODES, Node, node_facts)
         self.nodes.replace_all(nodes.items)
         pods = await self.client.list_as(PODS, Pod, pod_facts)
@@ -123,7 +176,9 @@ class Cluster:
     async def add_card(
         self, name: str = "n1-0", *, pool: str | None = "whole", **more: Any
     ) -> None:
-        meta = {"name": name}
+        meta: Json = {"name": name}
+        if pool is not None:
+            meta["annotations"] = {ASSIGNMENT_ANNOTATION: pool}
         body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": meta}
         await self.client.create(GPU_DEVICES, body)
         status: Json = {"nodeName": name.partition("-")[0], "uuid": f"GPU-{name}", **more}

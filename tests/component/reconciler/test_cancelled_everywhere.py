@@ -152,7 +152,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
 RECONCILES: dict[str, Callable[[Cluster], Coroutine[Any, Any, float | None]]] = {
     "pool.status": lambda cluster: cluster.pool_status.reconcile(PoolName("whole")),
     "device.state": lambda cluster: cluster.device_status.reconcile(DeviceName("n1-0")),
-    "node.pool-labels": lambda cluster: cluster.node_labels.reconcile(NodeName("n1")),
+    "node.pool-marks": lambda cluster: cluster.node_marks.reconcile(NodeName("n1")),
 }
 
 
@@ -174,7 +174,7 @@ async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(co
             shown = {
                 "pool.status": (await cluster.status_of()).get("capacity", {}).get("used"),
                 "device.state": (await cluster.device()).get("units", {}).get("allocated"),
-                "node.pool-labels": len(await cluster.labels_of()),
+                "node.pool-marks": len(await cluster.labels_of()),
             }
             assert shown[controller] == 1
             await office.is_true()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import DeviceState, DeviceUnits
+from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
 from api.names import IGNORE_LABEL, DeviceName
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS
@@ -23,6 +23,13 @@ def shown(device: dict[str, Any]) -> tuple[str, int, int, int]:
     """State, and units: capacity, reserved, allocated."""
     units = device["units"]
     return device["state"], units["capacity"], units["reserved"], units["allocated"]
+
+
+def shown_device(cluster: Cluster, name: str = "n1-0") -> GPUDevice:
+    """The object as the process knows it."""
+    device = cluster.devices.store.get(DeviceName(name))
+    assert device is not None
+    return device
 
 
 async def settled(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, int]:
@@ -63,11 +70,11 @@ async def test_a_fault_shows_whatever_is_held_and_goes_again(cluster: Cluster):
     assert await settled(cluster) == ("Reserved", 1, 1, 0)
 
 
-async def test_an_ignored_card_is_in_no_pool(cluster: Cluster):
+async def test_an_ignored_card_leaves_its_pool(cluster: Cluster):
     patch = {"metadata": {"labels": {IGNORE_LABEL: "true"}}}
     await cluster.client.merge_patch(GPU_DEVICES, patch, name="n1-0")
     await cluster.observe()
-    assert await settled(cluster) == ("Unassigned", 0, 0, 0)
+    assert await settled(cluster) == ("Draining", 1, 0, 0)
 
 
 async def test_a_card_of_a_pool_that_is_gone_has_no_units(cluster: Cluster):
@@ -143,7 +150,7 @@ async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is
     entry = cluster.books.index.device(DeviceName("n1-0"))
     assert entry is not None
     late = Reported(DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
-    cluster.devices.upsert(ObservedDevice(entry.facts, late))
+    cluster.devices.upsert(ObservedDevice(entry.facts, late, shown_device(cluster)))
     assert cluster.books.index.take_changes().devices == {"n1-0"}
     await cluster.observe()
     assert cluster.books.index.take_changes().devices == {"n1-0"}
@@ -162,7 +169,7 @@ async def test_what_the_watch_shows_during_a_write_is_not_taken_for_what_was_wri
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(cluster.device_status.reconcile(name))
         await asyncio.sleep(1)
-        cluster.devices.upsert(ObservedDevice(entry.facts, news))
+        cluster.devices.upsert(ObservedDevice(entry.facts, news, shown_device(cluster)))
     assert writing.result() is None
     assert cluster.devices.reported[name] == news
 

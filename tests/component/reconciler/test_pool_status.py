@@ -201,7 +201,7 @@ async def test_a_condition_of_somebody_else_stays_and_causes_no_writes(cluster: 
     take_hold(cluster.books, a_demand(1))
     await cluster.reconcile_pool()
     types = {one["type"] for one in (await cluster.status_of())["conditions"]}
-    assert types == {"Audited", "Ready"}
+    assert types == {"Audited", "Ready", "Supported", "Misconfigured", "CapacityLow"}
 
 
 async def test_a_pool_that_was_deleted_meanwhile_is_no_failure(cluster: Cluster):

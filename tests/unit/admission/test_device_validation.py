@@ -159,18 +159,40 @@ def test_a_device_on_a_node_that_the_pool_does_not_select_is_refused():
     assert "nodeSelector does not select node n1" in refused(a_device_object(), office)
 
 
-def test_a_device_of_another_pool_is_refused_with_the_way_to_free_it():
-    """Defect 7: a device that one pool owns is never taken by another."""
-    message = refused(
+def test_a_device_of_another_pool_may_be_moved_and_its_operator_is_told_how():
+    """Defect 7: the owner has it until it is free; nothing is taken from it."""
+    reply = ask(
         a_device_object(status={"poolRef": {"name": "slices"}}), old=a_device_object("slices")
     )
 
-    assert "pool slices owns it: remove the annotation gpu.deckhouse.io/assignment" in message
-    assert "wait until status.poolRef is gone" in message
+    assert reply.allowed
+    assert reply.warnings == ["pool slices has it until no pod uses it; then pool whole has it"]
+
+
+def test_warning_is_no_longer_than_the_api_takes():
+    office = Office()
+    office.add_pool("w" * 46)
+    device = a_device_object("w" * 46, status={"poolRef": {"name": "s" * 46}})
+
+    (warning,) = ask(device, office).warnings
+
+    assert len(warning) <= 120
+
+
+def test_of_a_new_device_only_what_can_be_known_is_judged():
+    """The API server drops the status of an object that is created."""
+    office = an_office(deviceSelector={"include": {"products": ["T4"]}})
+    device = a_device_object(status={"uuid": "", "product": "", "pci": {}})
+
+    assert ask(device, office, operation="CREATE", old=None).allowed
+    assert "deviceSelector.include.products" in refused(device, office)
 
 
 def test_a_device_may_be_assigned_to_the_pool_that_owns_it():
-    assert ask(a_device_object(status={"poolRef": {"name": "whole"}})).allowed
+    reply = ask(a_device_object(status={"poolRef": {"name": "whole"}}))
+
+    assert reply.allowed
+    assert reply.warnings == []
 
 
 def test_all_faults_are_told_at_once():

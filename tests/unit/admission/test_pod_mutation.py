@@ -234,6 +234,26 @@ def test_spread_is_a_preference_while_a_node_of_the_pool_lacks_the_key():
     assert whens(office) == ["ScheduleAnyway"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "warnings"),
+    [
+        pytest.param({"zone": "a"}, [], id="one has it"),
+        pytest.param(
+            {}, ["no node of GPU pool whole has the label zone: its pods spread over nodes only"]
+        ),
+    ],
+)
+def test_spread_over_a_key_that_no_node_has_is_a_warning(labels, warnings):
+    """Defect 3: nodes without the key are handled as documented."""
+    office = Office()
+    office.add_pool(scheduling=SPREAD)
+    office.add_node("n1", labels={})
+    office.add_node("n2", labels=labels)
+
+    assert office.ask(mutate_pod, a_pod_object()).warnings == warnings
+    assert whens(office) == ["ScheduleAnyway"]
+
+
 def test_spread_is_a_preference_while_the_pool_has_no_node():
     office = Office()
     office.add_pool(scheduling=SPREAD)

@@ -240,6 +240,14 @@ def test_a_pool_needs_no_field_at_all(spec):
             'spec.reservation.ttl: "soon" is not a duration such as 90s, 2m or 1h30m',
         ),
         ({"reservation": {"ttl": None}}, "spec.reservation.ttl: null is not text"),
+        (
+            {"maintenance": {"deadline": "59s"}},
+            "spec.maintenance.deadline: 59s is not between 1m and 168h",
+        ),
+        (
+            {"maintenance": {"deadline": "168h1s"}},
+            "spec.maintenance.deadline: 168h1s is not between 1m and 168h",
+        ),
     ],
 )
 def test_a_fault_is_told_with_its_field(spec, expected):

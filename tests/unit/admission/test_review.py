@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut, listed
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut, listed
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUPOOL, Office, a_pod_object, a_review
 from tests.support.strategies import json_values

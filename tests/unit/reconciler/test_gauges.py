@@ -11,7 +11,7 @@ from api.names import PoolName
 from pool.books import Books
 from pool.catalog import Catalog
 from pool.model import Capacity
-from reconciler.gauges import forget_all, forget_pool, show_capacity, show_sums
+from reconciler.gauges import forget_all, forget_pool, show_assignments, show_capacity, show_sums
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_bound_pod, cards, commit_to, some_books, take_hold
 from tests.support.builders import EPOCH, a_demand, a_pod_facts, at
@@ -105,6 +105,7 @@ def test_what_was_bound_around_us_is_counted() -> None:
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
     show(some_books())
     show_capacity(WHOLE, Capacity())
+    show_assignments(WHOLE, 0)
     forget_pool(WHOLE)
     samples = [sample for family in REGISTRY.collect() for sample in family.samples]
     assert [sample.name for sample in samples if sample.labels.get("pool") == "whole"] == []

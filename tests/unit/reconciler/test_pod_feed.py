@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from api.gpudevice import DeviceState, DeviceUnits
+from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
+from api.meta import ObjectMeta
 from api.names import PoolName
 from pool.books import Books
 from pool.model import PodFacts, PodPhase
@@ -167,7 +168,9 @@ PODS: "dict[str, list[PodFacts]]" = {
 
 def a_card(node: str, number: int, **changes: Any) -> ObservedDevice:
     reported = Reported(DeviceState.UNASSIGNED, DeviceUnits())
-    return ObservedDevice(a_device(node, number, **changes), reported)
+    facts = a_device(node, number, **changes)
+    device = GPUDevice(metadata=ObjectMeta(name=facts.name))
+    return ObservedDevice(facts, reported, device)
 
 
 class World:

@@ -1,0 +1,130 @@
+"""What `node.inventory` tells people: each once, when it became so."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.meta import ObjectMeta
+from api.names import NodeName
+from api.text import listed as listing
+from inventory.sources import Source
+from kube.resources import NODES
+from reconciler.announcing import Announcer, about, about_device, about_inventory
+from telemetry.metrics import BAD_FEATURES
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.gpudevice import GPUDevice
+    from api.names import DeviceName
+    from inventory.devices import Gone, WantedDevice
+    from inventory.sources import BadFeature
+    from pool.index import DeviceIndex
+    from pool.model import NodeFacts
+    from reconciler.announcing import Recorder
+    from reconciler.stores import DeviceStore
+
+_NAMED_ONE_BY_ONE: Final = 2
+"""Devices found at once that are told each on its own; a whole node of them is one event."""
+
+
+@final
+class InventoryEvents:
+    """Tells what was found and lost, and what does not make sense."""
+
+    def __init__(self, recorder: "Recorder", index: "DeviceIndex", devices: "DeviceStore") -> None:
+        self._announcer = Announcer(recorder, "Inventory")
+        self._index = index
+        self._devices = devices
+        self._bad: dict[NodeName, frozenset[BadFeature]] = {}
+        # node -> what was told
+        self._rivals: dict[DeviceName, frozenset[DeviceName]] = {}
+        # device -> those that were told to claim its UUID
+        for source in Source:
+            BAD_FEATURES.labels(source.value)
+
+    def detected(self, found: "Sequence[tuple[ObjectMeta, WantedDevice]]") -> None:
+        """Tell of devices that were made, each on its own unless they are many (`detected_many`)."""
+        if len(found) > _NAMED_ONE_BY_ONE:
+            return
+        for metadata, wanted in found:
+            text = f"found {wanted.status.product or 'a card'} at {wanted.status.pci.address}"
+            self._announcer.note(about_device(metadata), EventReason.DEVICE_DETECTED, text)
+
+    def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+        """Tell of a node full of devices."""
+        if len(found) <= _NAMED_ONE_BY_ONE:
+            return
+        text = f"found {len(found)} devices: {listing(one.name for one in found)}"
+        self._announcer.note(about_inventory(inventory), EventReason.DEVICE_DETECTED, text)
+
+    def removed(self, node: "NodeFacts", device: "GPUDevice", why: "Gone") -> None:
+        """Tell the node that a device is gone."""
+        uuid = f" ({device.status.uuid})" if device.status.uuid else ""
+        self._announcer.warn(
+            about(NODES, ObjectMeta(name=node.name, uid=node.uid)),
+            EventReason.DEVICE_REMOVED,
+            f"{device.name}{uuid} is gone: {why.value}",
+        )
+
+    def silent(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+        """Tell that facts of devices became stale just now."""
+        if not found:
+            return
+        names = listing(one.name for one in found)
+        text = (
+            f"{names}: {found[0].staleness.message}; look whether NFD and the node agent run there"
+        )
+        self._announcer.warn(about_inventory(inventory), EventReason.SOURCE_SILENT, text)
+
+    def bad(self, inventory: ObjectMeta, bad: "frozenset[BadFeature]") -> None:
+        """Tell of values that make no sense and were not told yet."""
+        node = NodeName(inventory.name)
+        new = bad - self._bad.get(node, frozenset())
+        self._remember_bad(node, bad)
+        if not new:
+            return
+        for one in new:
+            BAD_FEATURES.labels(one.source).inc()
+        text = f"skipped, because it makes no sense: {listing(map(str, new))}; correct it at its source"
+        self._announcer.warn(about_inventory(inventory), EventReason.BAD_FEATURE, text)
+
+    def _remember_bad(self, node: "NodeName", bad: "frozenset[BadFeature]") -> None:
+        if bad:
+            self._bad[node] = bad
+        else:
+            self._bad.pop(node, None)
+
+    def rivals(self, devices: "Sequence[GPUDevice]") -> None:
+        """Tell devices that claim one UUID of each other."""
+        for device in devices:
+            entry = self._index.device(device.name)
+            is_ambiguous = entry is not None and entry.is_ambiguous
+            rivals = (
+                self._index.rivals(entry) if entry is not None and is_ambiguous else frozenset()
+            )
+            known = self._rivals.pop(device.name, frozenset())
+            if rivals:
+                self._rivals[device.name] = rivals
+            for rival in sorted(rivals - known):
+                self._claims(device, rival)
+                self._tell_rival(rival, device)
+
+    def _tell_rival(self, name: "DeviceName", other: "GPUDevice") -> None:
+        told = self._rivals.get(name, frozenset())
+        rival = self._devices.get(name)
+        if rival is not None and other.name not in told:
+            self._rivals[name] = told | {other.name}
+            self._claims(rival, other.name)
+
+    def _claims(self, device: "GPUDevice", rival: "DeviceName") -> None:
+        text = (
+            f"{device.status.uuid or 'a UUID of it'} is claimed by {rival} too: neither is given out"
+            " until one of the two nodes stops claiming it"
+        )
+        self._announcer.warn(about_device(device.metadata), EventReason.DUPLICATE_UUID, text)
+
+    def forget(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> None:
+        """Remember nothing of a node that is gone."""
+        self._bad.pop(node, None)
+        for device in devices:
+            self._rivals.pop(device.name, None)

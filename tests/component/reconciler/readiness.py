@@ -1,0 +1,248 @@
+"""One node with two cards and an inventory, and the controllers of readiness and health that follow it.
+
+Nothing runs by itself: a test says when the process sees the world, and when it looks at the node.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.core import Node, Pod
+from api.gpudevice import GPUDevice
+from api.gpunodeinventory import GPUNodeInventory
+from api.names import API_VERSION, NodeName
+from inventory.health import HealthTerms, PageSeen
+from inventory.software import BootstrapTerms
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.events import Event
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    NAMESPACES,
+    NODES,
+    PODS,
+)
+from manifests.crds import build_crds
+from pool.books import Books
+from pool.facts import node_facts, pod_facts
+from reconciler.device_health import DeviceHealth, HealthSources
+from reconciler.devices import DeviceFeed, observe_device
+from reconciler.fault_events import FaultEvents
+from reconciler.node_bootstrap import NodeBootstrap, NodeSources
+from reconciler.nodes import NodeFeed
+from reconciler.operand_pods import OperandPodObject, OperandTerms, projection
+from reconciler.operands import OperandFeed
+from reconciler.pods import PodFeed
+from reconciler.stores import Listeners, Store
+from simulator.apiserver.server import InMemoryApiServer
+from tests.support.builders import a_pool
+from tests.support.loop_clock import LoopClock
+from tests.support.operands import an_operand_pod
+from tests.support.scheduling import Time
+
+Json = dict[str, Any]
+N1 = NodeName("n1")
+CARDS = ("n1-0", "n1-1")
+
+
+@dataclass
+class Recorder:
+    """Keeps the Events that it gets."""
+
+    events: list[Event] = field(default_factory=list)
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def taken(self) -> list[tuple[str, str, str]]:
+        """Return reason, kind and name of each event since the last call."""
+        told = [(one.reason, one.regarding.kind, one.regarding.name) for one in self.events]
+        self.events.clear()
+        return told
+
+
+class Process:
+    """What one process knows, and its two controllers."""
+
+    def __init__(self, client: KubeClient, time: Time) -> None:
+        self.client = client
+        self.time = time
+        self.books = Books()
+        self.books.index.replace_pool(a_pool())
+        self.devices = DeviceFeed(self.books.index)
+        self.nodes = NodeFeed(self.books.index)
+        self.pods = PodFeed(self.books, time.now)
+        self.inventories: Store[GPUNodeInventory] = Store()
+        self.operands = OperandFeed()
+        self.recorder = Recorder()
+        self.page: PageSeen | None = None
+        self.reports: dict[str, tuple[str, str]] = {}
+        self.spoken = Listeners()
+        self.heartbeat_age_s: float | None = None
+        sources = NodeSources(
+            inventories=self.inventories,
+            devices=self.devices.store,
+            operands=self.operands,
+            index=self.books.index,
+            heartbeats=(lambda _node: None, lambda _node: self.heartbeat_age_s),
+        )
+        self.bootstrap = NodeBootstrap(client, sources, terms=BootstrapTerms(), now=time.now)
+        speaking = HealthSources(
+            page=lambda _node: self.page,
+            reports=lambda _node: self.reports,
+            listeners=(self.spoken,),
+        )
+        self.health = DeviceHealth(
+            client,
+            self.devices.store,
+            speaking,
+            events=FaultEvents(self.recorder, self.books),
+            terms=HealthTerms(),
+            now=time.now,
+        )
+
+    async def observe(self) -> None:
+        """See the world as it is now."""
+        client = self.client
+        devices = await client.list_as(GPU_DEVICES, GPUDevice, observe_device)
+        self.devices.replace_all(devices.items)
+        nodes = await client.list_as(NODES, Node, node_facts)
+        self.nodes.replace_all(nodes.items)
+        pods = await client.list_as(PODS, Pod, pod_facts)
+        self.pods.replace_all(pods.items)
+        inventories = await client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)
+        self.inventories.replace_all(inventories.items)
+        operands = await client.list_as(PODS, OperandPodObject, projection(OperandTerms()))
+        self.operands.replace_all(operands.items)
+
+    async def look(self, *, times: int = 1, every_s: float = 10.0) -> float | None:
+        """See and judge the node so often, time passing in between; return when it wants the next."""
+        again_s: float | None = None
+        for number in range(times):
+            self.time.seconds += every_s if number else 0
+            await self.observe()
+            again_s = await self.bootstrap.reconcile(N1)
+        return again_s
+
+    async def examine(self, *, times: int = 1, every_s: float = 10.0) -> float | None:
+        """See and examine the node's cards so often."""
+        again_s: float | None = None
+        for number in range(times):
+            self.time.seconds += every_s if number else 0
+            await self.observe()
+            again_s = await self.health.reconcile(N1)
+        return again_s
+
+
+class World:
+    """The API server, and a process that follows it."""
+
+    def __init__(self, api: InMemoryApiServer, client: KubeClient) -> None:
+        self.api = api
+        self.client = client
+        self.time = Time()
+        self.process = Process(client, self.time)
+
+    async def restart(self) -> Process:
+        """Have a new process that knows nothing but what the API server has."""
+        self.process = Process(self.client, self.time)
+        await self.process.observe()
+        return self.process
+
+    def writes(self) -> list[tuple[str, str]]:
+        """Return method and name of what was written since the last call."""
+        found = [
+            (one.method, one.path.rpartition("/v1alpha1/")[2]) for one in self.api.requests.writes()
+        ]
+        self.api.requests.clear()
+        return found
+
+    # --- what others do --------------------------------------------------------------------------
+
+    async def add_node(self) -> None:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+        await self.client.create(NODES, body)
+
+    async def add_card(self, name: str) -> None:
+        body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": name}}
+        await self.client.create(GPU_DEVICES, body)
+        address = f"0000:0{name[-1]}:00.0"
+        await self.report_card(
+            name,
+            nodeName="n1",
+            uuid=f"GPU-{name}",
+            pci={"address": address},
+            poolRef={"name": "whole"},
+        )
+
+    async def report_card(self, name: str, **status: Any) -> None:
+        await self.client.merge_patch(
+            GPU_DEVICES, {"status": status}, name=name, subresource="status"
+        )
+
+    async def report_inventory(self, **status: Any) -> None:
+        """Say of the node's inventory what `node.inventory` says."""
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "GPUNodeInventory",
+            "metadata": {"name": "n1"},
+        }
+        await self.client.apply(GPU_NODE_INVENTORIES, body, field_manager="inventory")
+        body["status"] = {"managed": True, "devices": list(CARDS), **status}
+        await self.client.apply(
+            GPU_NODE_INVENTORIES, body, field_manager="inventory", subresource="status"
+        )
+
+    async def run_operand(self, app: str, **changes: Any) -> None:
+        """Have an operand's pod on the node, started or changed."""
+        name = f"{app}-n1"
+        body = an_operand_pod(app, name=name, **changes)
+        status = body.pop("status")
+        found = await self.client.list_(PODS, Pod, namespace="gpu-operator")
+        if name not in {pod.metadata.name for pod in found.items}:
+            await self.client.create(PODS, body)
+        await self.client.merge_patch(
+            PODS, {"status": status}, name=name, namespace="gpu-operator", subresource="status"
+        )
+
+    # --- what is seen of it ----------------------------------------------------------------------
+
+    async def inventory(self) -> Json:
+        seen = await self.client.get(GPU_NODE_INVENTORIES, dict[str, Any], "n1")
+        status: Json = seen["status"]
+        return status
+
+    async def conditions(self) -> dict[str, tuple[str, str]]:
+        """Return status and reason of each condition of the inventory."""
+        found = (await self.inventory()).get("conditions", [])
+        return {one["type"]: (one["status"], one["reason"]) for one in found}
+
+    async def healthy(self, name: str = "n1-0") -> Json | None:
+        """Return a device's condition Healthy."""
+        seen = await self.client.get(GPU_DEVICES, dict[str, Any], name)
+        found = seen.get("status", {}).get("conditions", [])
+        return next((one for one in found if one["type"] == "Healthy"), None)
+
+
+@asynccontextmanager
+async def a_world() -> AsyncIterator[World]:
+    clock = LoopClock()
+    async with (
+        InMemoryApiServer(clock) as api,
+        KubeClient(configuration_for(api.url), clock) as client,
+    ):
+        for definition in build_crds():
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "gpu-operator"}}
+        await client.create(NAMESPACES, namespace)
+        world = World(api, client)
+        await world.add_node()
+        for name in CARDS:
+            await world.add_card(name)
+        await world.report_inventory()
+        await world.process.observe()
+        world.writes()
+        yield world

@@ -1,0 +1,192 @@
+"""An API server in memory with our kinds and NFD's, and the inventory of one process that follows it.
+
+Nothing runs by itself: `observe` shows the world to the feeds, and `settle` reconciles a node until nothing
+is left to do.
+"""
+
+import datetime as dt
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.core import Node
+from api.gpudevice import GPUDevice
+from api.gpunodeinventory import GPUNodeInventory
+from api.names import API_VERSION, NodeName
+from api.nodefeature import NodeFeature
+from inventory.node import InventoryTerms
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.errors import NotFound
+from kube.events import Event
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    NAMESPACES,
+    NODE_FEATURES,
+    NODES,
+)
+from manifests.crds import build_crds
+from pool.facts import node_facts
+from pool.index import DeviceIndex
+from reconciler.devices import DeviceFeed, observe_device
+from reconciler.node_features import NodeFeatureFeed, observe_feature
+from reconciler.node_inventory import Known, NodeInventory
+from reconciler.nodes import NodeFeed
+from reconciler.stores import Store
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.nfd import NAMESPACE, node_feature_crd
+from tests.support.loop_clock import LoopClock
+from tests.support.scheduling import Time
+
+Json = dict[str, Any]
+ROUNDS = 6
+
+
+@dataclass
+class Stocktaking:
+    """The world (`api`), and an inventory that follows it."""
+
+    api: InMemoryApiServer
+    client: KubeClient
+    time: Time = field(default_factory=Time)
+    told: list[Event] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def restart(self) -> None:
+        """Begin anew with nothing known, as a process that was restarted."""
+        self.controller.forget_all()
+        self._begin()
+
+    def _begin(self) -> None:
+        self.index = DeviceIndex()
+        self.devices = DeviceFeed(self.index)
+        self.nodes = NodeFeed(self.index)
+        self.features = NodeFeatureFeed()
+        self.inventories: Store[GPUNodeInventory] = Store()
+        self.controller = NodeInventory(
+            self.client,
+            Known(
+                index=self.index,
+                devices=self.devices.store,
+                inventories=self.inventories,
+                features=self.features,
+            ),
+            self,
+            now=self.time.now,
+            terms=InventoryTerms(),
+        )
+
+    def emit(self, event: Event) -> None:
+        self.told.append(event)
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Kind and name, reason and note of the events since the last call."""
+        found = [(f"{e.regarding.kind}/{e.regarding.name}", e.reason, e.note) for e in self.told]
+        self.told.clear()
+        return found
+
+    async def observe(self) -> None:
+        """Let the process see the world as it is now."""
+        nodes = await self.client.list_as(NODES, Node, node_facts)
+        self.nodes.replace_all(nodes.items)
+        await self.observe_features()
+        devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
+        self.devices.replace_all(devices.items)
+        inventories = await self.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)
+        self.inventories.replace_all(inventories.items)
+
+    async def observe_features(self) -> None:
+        features = await self.client.list_as(NODE_FEATURES, NodeFeature, observe_feature)
+        self.features.replace_all(features.items)
+
+    async def settle(self, *nodes: str) -> int:
+        """Observe and reconcile until nothing is written; return how many writes there were."""
+        total = 0
+        for _ in range(ROUNDS):
+            await self.observe()
+            self.api.requests.clear()
+            for node in nodes or ("n1",):
+                await self.controller.reconcile(NodeName(node))
+            count = len(self.api.requests.writes())
+            total += count
+            if not count:
+                return total
+        raise AssertionError(f"still writing after {ROUNDS} rounds: {self.writes()}")
+
+    def writes(self) -> Counter[str]:
+        return Counter(f"{one.method} {one.path}" for one in self.api.requests.writes())
+
+    def now(self) -> dt.datetime:
+        return self.time.now().utc
+
+    # --- the world -------------------------------------------------------------------------------
+
+    async def add_node(self, name: str = "n1", labels: dict[str, str] | None = None) -> None:
+        meta = {"name": name, "labels": labels or {}}
+        await self.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+
+    async def label(self, node: str = "n1", **labels: str | None) -> None:
+        await self.label_all(labels, node)
+
+    async def label_all(self, labels: "dict[str, str | None]", node: str = "n1") -> None:
+        await self.client.merge_patch(NODES, {"metadata": {"labels": labels}}, name=node)
+
+    async def publish(self, feature: Json) -> None:
+        """Write a NodeFeature anew."""
+        name = feature["metadata"]["name"]
+        with suppress(NotFound):
+            await self.client.delete(NODE_FEATURES, name, namespace=NAMESPACE)
+        await self.client.create(NODE_FEATURES, feature)
+
+    async def withdraw(self, feature: Json) -> None:
+        await self.client.delete(NODE_FEATURES, feature["metadata"]["name"], namespace=NAMESPACE)
+
+    async def device_by_hand(self, name: str, **status: Any) -> None:
+        body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": name}}
+        await self.client.create(GPU_DEVICES, body)
+        await self.client.merge_patch(
+            GPU_DEVICES, {"status": status}, name=name, subresource="status"
+        )
+
+    async def cards(self) -> dict[str, GPUDevice]:
+        """All devices by name."""
+        found = await self.client.list_(GPU_DEVICES, GPUDevice)
+        return {one.name: one for one in found.items}
+
+    async def card(self, name: str) -> GPUDevice:
+        return await self.client.get(GPU_DEVICES, GPUDevice, name)
+
+    async def inventory(self, node: str = "n1") -> GPUNodeInventory:
+        return await self.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, node)
+
+
+@asynccontextmanager
+async def a_stocktaking() -> AsyncIterator[Stocktaking]:
+    """A cluster without a node."""
+    clock = LoopClock()
+    async with (
+        InMemoryApiServer(clock) as api,
+        KubeClient(configuration_for(api.url), clock) as client,
+    ):
+        for definition in (*build_crds(), node_feature_crd()):
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        await client.create(NAMESPACES, namespace)
+        api.requests.clear()
+        stock = Stocktaking(api, client)
+        yield stock
+        stock.controller.forget_all()
+
+
+def condition(holder: GPUDevice | GPUNodeInventory, type_: str) -> tuple[str, str, str]:
+    """Status, reason and message of a condition."""
+    for one in holder.status.conditions or ():
+        if one.type == type_:
+            return one.status, one.reason, one.message
+    raise AssertionError(f"no condition {type_}: {holder.status.conditions}")

@@ -1,0 +1,260 @@
+"""What is written and told of a card's health, when, and what is left alone."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from api.names import NodeName
+from inventory.dcgm import parse_page
+from inventory.health import PageSeen
+from kube.errors import ServerError
+from kube.resources import GPU_DEVICES
+from reconciler.device_health import FIELD_MANAGER
+from reconciler.runtime import Controller
+from telemetry.metrics import REGISTRY
+from tests.component.reconciler.readiness import N1, World, a_world
+from tests.support.books import a_bound_pod, take_hold
+from tests.support.builders import a_demand
+from tests.support.dcgm import card_lines
+from tests.support.loop_clock import LoopClock
+
+CLEAN = card_lines("GPU-n1-0") + card_lines("GPU-n1-1")
+FATAL = card_lines("GPU-n1-0", xid=79) + card_lines("GPU-n1-1")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with a_world() as opened:
+        yield opened
+
+
+async def show(world: World, page: str, *, times: int = 1) -> None:
+    """Have the node's exporter read so often, fifteen seconds apart."""
+    for _ in range(times):
+        world.time.seconds += 15
+        world.process.page = PageSeen(world.time.seconds, parse_page(page))
+        await world.process.examine()
+
+
+def faulted(reason: str) -> float | None:
+    return REGISTRY.get_sample_value("gpu_device_faulted_total", {"reason": reason})
+
+
+async def test_a_card_of_which_nobody_speaks_is_left_alone(world: World):
+    assert await world.process.examine(times=3) is None
+    assert world.writes() == []
+    assert await world.healthy() is None
+
+
+async def test_a_card_that_is_watched_is_said_to_be_healthy_once(world: World):
+    await show(world, CLEAN, times=5)
+    assert world.writes() == [
+        ("PATCH", "gpudevices/n1-0/status"),
+        ("PATCH", "gpudevices/n1-1/status"),
+    ]
+    condition = await world.healthy()
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("True", "Healthy")
+    assert world.process.recorder.taken() == []
+
+
+async def test_a_fault_takes_the_card_out_at_once_and_names_the_pods_that_it_is_left_to(
+    world: World,
+):
+    await show(world, CLEAN)
+    world.process.pods.upsert(a_bound_pod("running", "GPU-n1-0"))
+    take_hold(world.process.books, a_demand(1))
+    world.process.time.seconds += 15
+    world.process.page = PageSeen(world.time.seconds, parse_page(FATAL))
+    await world.process.health.reconcile(N1)
+    condition = await world.healthy()
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("False", "XIDError")
+    assert condition["message"].startswith("Xid 79")
+    first, second = world.process.recorder.events
+    assert (first.reason, first.type, first.regarding.name) == (
+        "GPUDeviceFaulted",
+        "Warning",
+        "n1-0",
+    )
+    assert "it is left to default/running" in first.note
+    assert (second.regarding.kind, second.regarding.name) == ("Pod", "running")
+    assert second.regarding.uid == "uid-running"
+    assert "GPU n1-0 of this pod is faulty: Xid 79" in second.note
+
+
+async def test_a_faulted_card_gets_no_new_pod_and_its_neighbour_does(world: World):
+    await show(world, FATAL)
+    await world.process.observe()
+    index = world.process.books.index
+    first, second = (index.device(name) for name in ("n1-0", "n1-1"))  # type: ignore[arg-type]
+    assert first is not None
+    assert first.free == 0
+    assert second is not None
+    assert second.free == 1
+
+
+async def test_a_card_comes_back_after_three_clean_pages(world: World):
+    await show(world, FATAL)
+    world.process.recorder.taken()
+    await show(world, CLEAN, times=2)
+    assert (await world.healthy() or {})["status"] == "False"
+    assert world.process.recorder.taken() == []
+    await show(world, CLEAN)
+    assert (await world.healthy() or {})["status"] == "True"
+    assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
+
+
+async def test_a_fault_is_told_once_and_another_fault_anew(world: World):
+    await show(world, FATAL, times=4)
+    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+    other = card_lines("GPU-n1-0", xid=48) + card_lines("GPU-n1-1")
+    await show(world, other, times=2)
+    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+
+
+async def test_the_time_of_the_condition_moves_with_its_status_only(world: World):
+    await show(world, CLEAN)
+    healthy = await world.healthy()
+    await show(world, FATAL)
+    before = await world.healthy()
+    assert before is not None
+    assert healthy is not None
+    assert before["lastTransitionTime"] > healthy["lastTransitionTime"]
+    await show(world, card_lines("GPU-n1-0", xid=48), times=2)
+    after = await world.healthy()
+    assert after is not None
+    assert after["message"] != before["message"]
+    assert after["lastTransitionTime"] == before["lastTransitionTime"]
+
+
+async def test_a_lost_card_is_faulted_and_the_others_are_not(world: World):
+    await show(world, CLEAN)
+    await show(world, card_lines("GPU-n1-1"))
+    assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
+    assert (await world.healthy("n1-1") or {})["status"] == "True"
+
+
+async def test_what_our_agent_reports_counts_at_once_and_heals_with_time(world: World):
+    world.process.reports = {"GPU-n1-0": ("Unhealthy", "ECCDoubleBit")}
+    await world.process.examine()
+    assert (await world.healthy() or {})["reason"] == "ECCError"
+    world.process.reports = {"GPU-n1-0": ("Healthy", "")}
+    world.time.seconds += 10
+    assert await world.process.examine(times=2) == 10
+    assert (await world.healthy() or {})["status"] == "False"
+    world.time.seconds += 10
+    assert await world.process.examine() is None
+    assert (await world.healthy() or {})["status"] == "True"
+
+
+async def test_a_restart_forgets_no_fault_and_tells_it_no_second_time(world: World):
+    await show(world, FATAL)
+    world.writes()
+    await world.restart()
+    await world.process.examine()
+    await show(world, FATAL, times=2)
+    assert world.writes() == []
+    assert world.process.recorder.taken() == []
+    await show(world, CLEAN, times=3)
+    assert (await world.healthy() or {})["status"] == "True"
+    assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
+
+
+async def test_a_card_that_was_lost_while_nobody_looked_is_found_missing(world: World):
+    await show(world, CLEAN)
+    await world.restart()
+    await show(world, card_lines("GPU-n1-1"))
+    assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
+
+
+async def test_a_condition_that_somebody_writes_by_hand_stands_while_nobody_speaks(world: World):
+    condition = {
+        "type": "Healthy",
+        "status": "False",
+        "reason": "Suspicious",
+        "message": "it smells",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    await world.report_card("n1-0", conditions=[condition])
+    await world.process.examine(times=3)
+    assert (await world.healthy() or {})["reason"] == "Suspicious"
+    assert faulted("ReportedUnhealthy") == 1
+    await world.report_card("n1-0", conditions=[])
+    await world.process.examine()
+    assert faulted("ReportedUnhealthy") == 0
+
+
+async def test_another_card_in_the_same_place_begins_anew(world: World):
+    await show(world, FATAL)
+    await world.client.delete(GPU_DEVICES, "n1-0")
+    await world.add_card("n1-0")
+    await world.report_card("n1-0", uuid="GPU-new")
+    await show(world, card_lines("GPU-new") + card_lines("GPU-n1-1"))
+    assert (await world.healthy() or {})["status"] == "True"
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
+    await show(world, FATAL)
+    await world.process.observe()
+    world.writes()
+    await show(world, FATAL, times=runs)
+    assert world.writes() == []
+
+
+async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
+    for number in range(3):
+        world.time.seconds += 4
+        world.process.page = PageSeen(world.time.seconds, parse_page(FATAL))
+        await world.process.health.reconcile(N1)
+        assert len(world.writes()) == (0 if number else 2)
+
+
+async def test_only_our_condition_is_owned(world: World):
+    await show(world, FATAL)
+    seen = await world.client.get(GPU_DEVICES, dict[str, Any], "n1-0")
+    managers = {one["manager"]: one["fieldsV1"] for one in seen["metadata"]["managedFields"]}
+    assert list(managers[FIELD_MANAGER]["f:status"]) == ["f:conditions"]
+
+
+async def test_a_fault_whose_write_failed_is_written_and_told_later(world: World):
+    world.api.faults.fail("PATCH", "/gpudevices/n1-0/status$", 500)
+    with pytest.raises(ServerError):
+        await show(world, FATAL)
+    assert world.process.recorder.taken() == []
+    await world.process.examine()
+    assert (await world.healthy() or {})["status"] == "False"
+    assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
+
+
+async def test_a_device_that_goes_while_it_is_examined_is_no_failure(world: World):
+    await world.client.delete(GPU_DEVICES, "n1-0")
+    world.process.page = PageSeen(1, parse_page(FATAL))
+    await world.process.health.reconcile(N1)
+    assert (await world.healthy("n1-1") or {})["status"] == "True"
+
+
+async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world: World):
+    controller: Controller[NodeName] = Controller(
+        "test.health", world.process.health.reconcile, LoopClock()
+    )
+    with world.process.health.fed(controller):
+        assert queued(controller) == [N1]
+        assert faulted("XIDError") == 0
+        await show(world, FATAL)
+        assert (faulted("XIDError"), faulted("ECCError")) == (1, 0)
+        for name in ("n1-0", "n1-1"):
+            await world.client.delete(GPU_DEVICES, name)
+        await world.process.examine()
+        assert faulted("XIDError") == 0
+        queued(controller)
+        world.process.spoken.tell("n1")
+        assert queued(controller) == [N1]
+    assert faulted("XIDError") is None
+
+
+def queued(controller: Controller[NodeName]) -> list[NodeName]:
+    """Take what is due off the queue."""
+    return list(iter(controller._pop_due, None))

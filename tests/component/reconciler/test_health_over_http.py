@@ -1,0 +1,81 @@
+"""From an exporter's port to a device's condition: the pages of a real server, read, judged, written."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from inventory.health import HealthTerms
+from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
+from reconciler.exporters import Exporters
+from tests.component.reconciler.readiness import N1, World, a_world
+from tests.support.dcgm import Exporter, an_exporter, card_lines
+
+CLEAN = card_lines("GPU-n1-0") + card_lines("GPU-n1-1")
+
+
+class Watched:
+    """A world whose node has an exporter that is read."""
+
+    def __init__(self, world: World, exporter: Exporter, scraping: DcgmScraping) -> None:
+        self.world = world
+        self.exporter = exporter
+        self.scraping = scraping
+
+    async def go_on(self, *, rounds: int = 1) -> None:
+        """Read the exporter when it is due, and judge cards and node, so often."""
+        process = self.world.process
+        for _ in range(rounds):
+            self.world.time.seconds += await self.scraping.reconcile(N1) or 0.0
+            await self.scraping.reconcile(N1)
+            process.page = self.scraping.seen(N1)
+            process.heartbeat_age_s = self.scraping.heartbeat_age_s(N1)
+            await process.examine()
+            await process.look()
+
+    async def reason(self) -> str | None:
+        return (await self.world.healthy() or {}).get("reason")
+
+
+@asynccontextmanager
+async def watching() -> AsyncIterator[Watched]:
+    async with a_world() as world, an_exporter(CLEAN) as exporter, Exporters(timeout_s=5) as pages:
+        process = world.process
+        ports = [{"name": "metrics", "containerPort": exporter.port}]
+        await world.run_operand("nvidia-dcgm-exporter", ip=exporter.host, ports=ports)
+        await process.observe()
+        store, now = process.devices.store, world.time.now
+        scraping = DcgmScraping(pages, process.operands, store, terms=ScrapeTerms(), now=now)
+        yield Watched(world, exporter, scraping)
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    async with watching() as opened:
+        yield opened
+
+
+async def test_a_card_fails_and_comes_back_as_its_exporter_says(watched: Watched):
+    await watched.go_on()
+    assert await watched.reason() == "Healthy"
+    watched.exporter.page = card_lines("GPU-n1-0", volatile=1) + card_lines("GPU-n1-1")
+    await watched.go_on()
+    assert await watched.reason() == "ECCError"
+    await watched.go_on(rounds=HealthTerms().clean_samples)
+    assert await watched.reason() == "Healthy"
+
+
+async def test_an_exporter_that_breaks_harms_no_card_and_takes_the_node_out_of_pooling(
+    watched: Watched,
+):
+    await watched.go_on(rounds=3)
+    assert (await watched.world.inventory())["phase"] == "Ready"
+    watched.exporter.status = 500
+    await watched.go_on(rounds=12)
+    assert await watched.reason() == "Healthy"
+    conditions = await watched.world.conditions()
+    assert conditions["MonitoringMissing"] == ("True", "NotReady")
+    assert conditions["ReadyForPooling"] == ("False", "MonitoringMissing")
+    watched.exporter.status = 200
+    await watched.go_on(rounds=4)
+    assert (await watched.world.inventory())["phase"] == "Ready"

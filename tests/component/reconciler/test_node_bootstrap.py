@@ -1,0 +1,253 @@
+"""What is written of a node's software, when, and what is left alone."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from api.names import NodeName
+from kube.errors import Conflict
+from kube.resources import GPU_NODE_INVENTORIES
+from reconciler.node_bootstrap import FIELD_MANAGER
+from reconciler.runtime import Controller
+from telemetry.metrics import REGISTRY
+from tests.component.reconciler.readiness import N1, World, a_world
+from tests.support.books import a_bound_pod
+from tests.support.loop_clock import LoopClock
+
+STATUS = ("PATCH", "gpunodeinventories/n1/status")
+VALIDATOR, GFD = "nvidia-operator-validator", "gpu-feature-discovery"
+DCGM, EXPORTER = "nvidia-dcgm", "nvidia-dcgm-exporter"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with a_world() as opened:
+        yield opened
+
+
+def gauge(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"node": "n1", **labels})
+
+
+async def test_with_default_settings_a_fresh_node_is_ready_for_pooling_after_three_looks(
+    world: World,
+):
+    """defect 1: a fresh device gets as far as it can with nothing configured."""
+    assert await world.process.look(times=2) == 10
+    assert (await world.conditions())["ReadyForPooling"] == ("False", "Validating")
+    world.time.seconds += 10
+    assert await world.process.look() is None
+    assert (await world.inventory())["phase"] == "Ready"
+    assert (await world.conditions())["ReadyForPooling"] == ("True", "Ready")
+
+
+async def test_operands_are_waited_for_and_shown_where_they_exist(world: World):
+    for app in (VALIDATOR, GFD, DCGM):
+        await world.run_operand(app)
+    await world.run_operand(EXPORTER, ready=False)
+    await world.process.look(times=3)
+    status = await world.inventory()
+    assert status["phase"] == "Monitoring"
+    message = "pod gpu-operator/nvidia-dcgm-exporter-n1 is not ready"
+    assert {"name": "dcgm-exporter", "ready": False, "message": message} in status["operands"]
+    assert (await world.conditions())["ReadyForPooling"] == ("False", "MonitoringMissing")
+    await world.run_operand(EXPORTER)
+    await world.process.look(times=3)
+    assert (await world.inventory())["phase"] == "Ready"
+
+
+async def test_the_steps_of_the_validator_tell_driver_and_toolkit_apart(world: World):
+    inits: dict[str, int | None] = {"driver-validation": 0, "toolkit-validation": None}
+    await world.run_operand(VALIDATOR, ready=False, inits=inits)
+    await world.process.look(times=3)
+    conditions = await world.conditions()
+    assert conditions["DriverMissing"] == ("False", "Ready")
+    assert conditions["ToolkitMissing"] == ("True", "NotReady")
+    assert conditions["ReadyForPooling"] == ("False", "ToolkitMissing")
+    assert (await world.inventory())["phase"] == "ValidatingFailed"
+
+
+async def test_an_operand_that_restarts_changes_no_condition(world: World):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    before = await world.conditions()
+    await world.run_operand(GFD, ready=False)
+    await world.process.look(times=2, every_s=9)
+    await world.run_operand(GFD)
+    await world.process.look(times=2)
+    assert await world.conditions() == before
+
+
+async def test_an_operand_that_stays_away_takes_the_node_out_and_back_again(world: World):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    await world.run_operand(GFD, ready=False)
+    await world.process.look(times=3)
+    conditions = await world.conditions()
+    assert conditions["ReadyForPooling"] == ("False", "GFDNotReady")
+    assert conditions["InfraDegraded"] == ("True", "NotReady")
+    await world.run_operand(GFD)
+    await world.process.look(times=2)
+    assert (await world.conditions())["ReadyForPooling"] == ("False", "GFDNotReady")
+    world.time.seconds += 10
+    await world.process.look()
+    conditions = await world.conditions()
+    assert conditions["ReadyForPooling"] == ("True", "Ready")
+    assert conditions["InfraDegraded"] == ("False", "AsExpected")
+
+
+async def test_pods_on_a_node_whose_software_broke_are_said_to_be_harmed(world: World):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    await world.run_operand(GFD, ready=False)
+    await world.process.look(times=3)
+    assert (await world.conditions())["DegradedWorkloads"] == ("False", "AsExpected")
+    world.process.pods.upsert(a_bound_pod("p", "GPU-n1-0"))
+    await world.process.bootstrap.reconcile(N1)
+    assert (await world.conditions())["DegradedWorkloads"] == ("True", "NotReady")
+
+
+async def test_an_opted_out_node_is_disabled_at_once(world: World):
+    await world.process.look(times=3)
+    await world.report_inventory(managed=False)
+    assert await world.process.look() is None
+    assert (await world.inventory())["phase"] == "Disabled"
+    assert (await world.conditions())["ReadyForPooling"] == ("False", "ManagedDisabled")
+
+
+async def test_monitoring_that_falls_silent_takes_the_node_out(world: World):
+    await world.run_operand(DCGM)
+    await world.run_operand(EXPORTER)
+    world.process.heartbeat_age_s = 5
+    assert await world.process.look(times=3) == pytest.approx(115.1)
+    assert (await world.inventory())["phase"] == "Ready"
+    world.process.heartbeat_age_s = 121
+    await world.process.look(times=3)
+    assert (await world.conditions())["MonitoringMissing"] == ("True", "NotReady")
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    world.writes()
+    for _ in range(runs):
+        world.time.seconds += 60
+        await world.process.look()
+    assert world.writes() == []
+
+
+async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
+    for _ in range(3):
+        world.time.seconds += 1
+        await world.process.bootstrap.reconcile(N1)
+    assert world.writes() == [STATUS]
+
+
+async def test_only_our_fields_are_written(world: World):
+    await world.process.look(times=3)
+    seen = await world.client.get(GPU_NODE_INVENTORIES, dict[str, object], "n1")
+    assert isinstance(seen["metadata"], dict)
+    (ours,) = [one for one in seen["metadata"]["managedFields"] if one["manager"] == FIELD_MANAGER]
+    assert ours["fieldsV1"]["f:status"].keys() == {"f:phase", "f:conditions", "f:operands"}
+    assert seen["status"]["devices"] == ["n1-0", "n1-1"]  # type: ignore[index]  # JSON
+
+
+async def test_after_a_restart_a_ready_node_stays_ready_and_nothing_is_written(world: World):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    world.writes()
+    later = await world.restart()
+    world.time.seconds += 1000
+    assert await later.look() is None
+    assert world.writes() == []
+    assert (await world.inventory())["phase"] == "Ready"
+
+
+async def test_the_times_of_conditions_move_with_their_status_only(world: World):
+    await world.run_operand(GFD)
+    await world.process.look(times=3)
+    before = {one["type"]: one for one in (await world.inventory())["conditions"]}
+    world.time.seconds += 1000
+    await world.run_operand(GFD, ready=False)
+    await world.process.look(times=3)
+    after = {one["type"]: one for one in (await world.inventory())["conditions"]}
+    moved = {
+        type_
+        for type_ in before
+        if before[type_]["lastTransitionTime"] != after[type_]["lastTransitionTime"]
+    }
+    assert moved == {"GFDReady", "ReadyForPooling", "InfraDegraded"}
+
+
+async def test_a_refused_write_is_tried_again_and_not_forgotten(world: World):
+    world.api.faults.fail("PATCH", "/gpunodeinventories/n1/status$", 409)
+    with pytest.raises(Conflict):
+        await world.process.bootstrap.reconcile(N1)
+    await world.process.bootstrap.reconcile(N1)
+    assert (await world.inventory())["phase"] == "Validating"
+
+
+async def test_an_inventory_that_goes_while_it_is_judged_is_no_failure(world: World):
+    await world.client.delete(GPU_NODE_INVENTORIES, "n1")
+    assert await world.process.bootstrap.reconcile(N1) == 10
+    await world.process.observe()
+    assert await world.process.bootstrap.reconcile(N1) is None
+
+
+async def test_each_node_has_one_series_for_its_phase_and_none_once_it_is_gone(world: World):
+    await world.process.look()
+    assert gauge("gpu_bootstrap_node_phase", phase="Validating") == 1
+    assert gauge("gpu_bootstrap_ready") == 0
+    world.time.seconds += 10
+    await world.process.look(times=2)
+    assert gauge("gpu_bootstrap_node_phase", phase="Validating") is None
+    assert gauge("gpu_bootstrap_node_phase", phase="Ready") == 1
+    assert gauge("gpu_bootstrap_ready") == 1
+    assert gauge("gpu_bootstrap_condition", condition="ReadyForPooling") == 1
+    await world.client.delete(GPU_NODE_INVENTORIES, "n1")
+    await world.process.look()
+    assert gauge("gpu_bootstrap_node_phase", phase="Ready") is None
+    assert gauge("gpu_bootstrap_ready") is None
+    assert gauge("gpu_bootstrap_condition", condition="ReadyForPooling") is None
+
+
+async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: World):
+    """It may be needed on every node from now on."""
+    controller: Controller[NodeName] = Controller(
+        "test.bootstrap", world.process.bootstrap.reconcile, LoopClock()
+    )
+    with world.process.bootstrap.fed(controller):
+        queued(controller)
+        await world.run_operand(GFD, node="elsewhere")
+        await world.process.observe()
+        assert N1 in queued(controller)
+
+
+async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
+    controller: Controller[NodeName] = Controller(
+        "test.bootstrap", world.process.bootstrap.reconcile, LoopClock()
+    )
+    await world.process.look()
+    await world.process.observe()
+    with world.process.bootstrap.fed(controller):
+        assert queued(controller) == [N1]
+        await world.run_operand(GFD)
+        await world.process.observe()
+        assert queued(controller) == [N1]
+        await world.report_inventory(managed=False)
+        await world.process.observe()
+        assert queued(controller) == [N1]
+        await world.process.observe()
+        assert not controller._due_by_key
+        await world.report_card("n1-0", uuid="")
+        await world.process.observe()
+        assert queued(controller) == []
+        assert set(controller._due_by_key) == {N1}
+        assert gauge("gpu_bootstrap_ready") == 0
+    assert gauge("gpu_bootstrap_ready") is None
+
+
+def queued(controller: Controller[NodeName]) -> list[NodeName]:
+    """Take what is due off the queue."""
+    return list(iter(controller._pop_due, None))

@@ -1,0 +1,346 @@
+"""What runs for a pool follows its cards, and is written only when it differs."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from api.names import POOL_LABEL, NodeName, PoolName
+from api.poolconfig import ConfiguredCard
+from kube.errors import ServerError
+from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
+from manifests.pool_workloads import PluginKind, PluginMode, WorkloadSettings
+from reconciler.pool_workloads import ALL_POOLS, SHOWN_WITHIN_S, naming_workloads
+from tests.component.reconciler.workloads import (
+    CONFIG_PATH,
+    NAMESPACE,
+    PLUGIN_PATH,
+    WHOLE,
+    Workloads,
+    a_cluster_with_workloads,
+)
+
+NAME = "gpu-device-plugin-whole"
+BOTH = [("PATCH", f"{CONFIG_PATH}/{NAME}"), ("PATCH", f"{PLUGIN_PATH}/{NAME}")]
+
+
+@pytest.fixture
+async def workloads() -> AsyncIterator[Workloads]:
+    async with a_cluster_with_workloads() as found:
+        yield found
+
+
+async def test_a_pool_with_cards_gets_their_list_and_a_plugin(workloads: Workloads):
+    assert await workloads.settle() == BOTH
+    config = await workloads.config()
+    assert config.nodes == {
+        "n1": [ConfiguredCard(uuid="GPU-n1-0"), ConfiguredCard(uuid="GPU-n1-1")]
+    }
+    plugin = await workloads.plugin()
+    assert plugin["metadata"]["labels"][POOL_LABEL] == "whole"
+    (owner,) = plugin["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("GPUPool", "whole", True)
+
+
+async def test_a_second_reconcile_writes_nothing(workloads: Workloads):
+    """defect 11: what the API server defaulted is no difference, at any later look."""
+    await workloads.settle()
+    plugin = await workloads.plugin()
+    assert plugin["spec"]["template"]["spec"]["dnsPolicy"] == "ClusterFirst", "it was defaulted"
+    for _ in range(3):
+        assert await workloads.settle() == []
+    assert await workloads.controller.reconcile(WHOLE) is None
+
+
+async def test_a_write_that_the_watch_has_not_shown_is_not_repeated(workloads: Workloads):
+    assert await workloads.controller.reconcile(WHOLE) == SHOWN_WITHIN_S
+    assert workloads.cluster.writes() == BOTH
+    assert await workloads.controller.reconcile(WHOLE) == SHOWN_WITHIN_S
+    assert workloads.cluster.writes() == []
+
+
+async def test_a_write_that_was_undone_unseen_is_repeated(workloads: Workloads):
+    await workloads.controller.reconcile(WHOLE)
+    await workloads.cluster.client.delete(DAEMON_SETS, NAME, namespace=NAMESPACE)
+    assert await workloads.settle() == []
+    workloads.cluster.time.seconds += SHOWN_WITHIN_S
+    assert await workloads.settle() == BOTH[1:]
+
+
+async def test_a_write_that_failed_is_tried_again(workloads: Workloads):
+    workloads.cluster.api.faults.fail("PATCH", "configmaps", 500)
+    with pytest.raises(ServerError):
+        await workloads.controller.reconcile(WHOLE)
+    workloads.cluster.writes()
+    assert await workloads.settle() == BOTH
+
+
+async def test_a_new_card_changes_the_list_and_never_the_template(workloads: Workloads):
+    await workloads.settle()
+    before = await workloads.plugin()
+    workloads.told.clear()
+    await workloads.cluster.add_card("n1-2")
+    assert await workloads.settle() == BOTH[:1]
+    assert workloads.told == [WHOLE]
+    after = await workloads.plugin()
+    assert after["metadata"]["generation"] == before["metadata"]["generation"] == 1
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    cards = (await workloads.config()).nodes["n1"]
+    assert [card.uuid for card in cards] == ["GPU-n1-0", "GPU-n1-1", "GPU-n1-2"]
+
+
+async def test_units_that_come_and_go_tell_nobody(workloads: Workloads):
+    await workloads.settle()
+    workloads.told.clear()
+    await workloads.cluster.report(
+        "n1-0", state="Reserved", units={"capacity": 1, "reserved": 1, "allocated": 0}
+    )
+    assert await workloads.settle() == []
+    assert workloads.told == []
+
+
+async def test_a_card_that_is_faulted_or_leaves_is_withheld(workloads: Workloads):
+    healthy = {"reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    conditions = [{"type": "Healthy", "status": "False", **healthy}]
+    await workloads.cluster.report("n1-0", conditions=conditions)
+    await workloads.settle()
+    assert [card.is_withheld for card in (await workloads.config()).nodes["n1"]] == [True, False]
+
+
+async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
+    """defect 4: the template follows the pool's taints, never the nodes'."""
+    await workloads.settle()
+    taint = {"key": "maintenance", "effect": "NoExecute"}
+    await workloads.cluster.client.merge_patch(NODES, {"spec": {"taints": [taint]}}, name="n1")
+    assert await workloads.settle() == []
+    spec = (await workloads.plugin())["spec"]["template"]["spec"]
+    assert "tolerations" not in spec
+
+
+async def test_the_pools_own_taints_are_tolerated(workloads: Workloads):
+    taint = {"key": "gpu", "value": "only", "effect": "NoSchedule"}
+    patch = {"spec": {"scheduling": {"taints": [taint, {"key": "k", "effect": "NoExecute"}]}}}
+    await workloads.cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
+    await workloads.settle()
+    spec = (await workloads.plugin())["spec"]["template"]["spec"]
+    assert spec["tolerations"] == [
+        {"key": "gpu", "operator": "Equal", "effect": "NoSchedule", "value": "only"},
+        {"key": "k", "operator": "Equal", "effect": "NoExecute"},
+    ]
+    assert await workloads.settle() == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "patch", "expected"),
+    [
+        pytest.param(CONFIG_MAPS, {"data": {"config.json": "{}"}}, BOTH[:1], id="the list"),
+        pytest.param(
+            DAEMON_SETS,
+            {"spec": {"template": {"spec": {"priorityClassName": "low"}}}},
+            BOTH[1:],
+            id="the template",
+        ),
+        pytest.param(
+            DAEMON_SETS,
+            {"metadata": {"annotations": {"gpu.deckhouse.io/config-hash": "older"}}},
+            BOTH[1:],
+            id="the digest",
+        ),
+    ],
+)
+async def test_what_somebody_else_changed_of_ours_is_put_back(
+    workloads: Workloads, resource: Any, patch: Any, expected: Any
+):
+    await workloads.settle()
+    await workloads.cluster.client.merge_patch(resource, patch, name=NAME, namespace=NAMESPACE)
+    assert await workloads.settle() == expected
+    assert await workloads.settle() == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({"metadata": {"labels": {"team": "ml"}}}, id="a label"),
+        pytest.param(
+            {"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}},
+            id="a field that we do not set",
+        ),
+        pytest.param(
+            {"spec": {"template": {"spec": {"containers": [{"name": "side", "image": "i"}]}}}},
+            id="a container",
+        ),
+    ],
+)
+async def test_what_somebody_else_added_stays(workloads: Workloads, body: Any):
+    await workloads.settle()
+    body = {"apiVersion": "apps/v1", "kind": "DaemonSet", **body}
+    body["metadata"] = {"name": NAME, "namespace": NAMESPACE, **body.get("metadata", {})}
+    await workloads.cluster.client.apply(DAEMON_SETS, body, field_manager="somebody")
+    assert await workloads.settle() == []
+    assert "somebody" in str((await workloads.plugin())["metadata"]["managedFields"])
+
+
+async def test_an_item_that_somebody_added_to_a_list_of_ours_is_taken_out(workloads: Workloads):
+    taint = {"key": "k", "effect": "NoExecute"}
+    scheduling = {"spec": {"scheduling": {"taints": [taint]}}}
+    await workloads.cluster.client.merge_patch(GPU_POOLS, scheduling, name="whole")
+    await workloads.settle()
+    ours = {"key": "k", "operator": "Equal", "effect": "NoExecute"}
+    tolerations = [ours, {"operator": "Exists"}]
+    patch = {"spec": {"template": {"spec": {"tolerations": tolerations}}}}
+    await workloads.cluster.client.merge_patch(DAEMON_SETS, patch, name=NAME, namespace=NAMESPACE)
+    assert await workloads.settle() == BOTH[1:]
+    spec = (await workloads.plugin())["spec"]["template"]["spec"]
+    assert spec["tolerations"] == [ours]
+
+
+@pytest.mark.parametrize(
+    ("type_", "status"),
+    [("Supported", "False"), ("Misconfigured", "True")],
+)
+async def test_a_pool_that_cannot_be_served_has_no_workloads(
+    workloads: Workloads, type_: str, status: str
+):
+    """defect 18: an unsupported pool has no workload."""
+    await workloads.settle()
+    conditions = [
+        {
+            "type": type_,
+            "status": status,
+            "reason": "r",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
+    await workloads.cluster.client.merge_patch(
+        GPU_POOLS, {"status": {"conditions": conditions}}, name="whole", subresource="status"
+    )
+    await workloads.settle()
+    assert await workloads.names() == set()
+
+
+async def test_a_pool_that_lost_its_last_card_has_no_workloads(workloads: Workloads):
+    await workloads.settle()
+    for card in ("n1-0", "n1-1"):
+        await workloads.cluster.client.delete(GPU_DEVICES, card)
+    await workloads.settle()
+    assert await workloads.names() == set()
+    assert await workloads.settle() == []
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "being deleted"])
+async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bool):
+    """defect 8: also where the deletion was not seen by this process."""
+    await workloads.settle()
+    if not is_gone:
+        patch = {"metadata": {"finalizers": ["gpu.deckhouse.io/pool"]}}
+        await workloads.cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
+    await workloads.cluster.client.delete(GPU_POOLS, "whole")
+    restarted = Workloads(workloads.cluster)
+    await restarted.observe()
+    assert restarted.config_maps.pools() == [WHOLE], "whoever starts has it reconciled"
+    await restarted.settle()
+    assert await restarted.names() == set()
+
+
+async def test_a_restarted_process_knows_the_cards_before_it_judges(workloads: Workloads):
+    await workloads.settle()
+    restarted = Workloads(workloads.cluster)
+    restarted.config_maps = workloads.config_maps
+    assert await restarted.controller.reconcile(WHOLE) is not None
+    assert {method for method, _ in workloads.cluster.writes()} == {"PATCH"}
+
+
+async def test_each_pool_has_its_own_cards(workloads: Workloads):
+    """defect 10: a card of another pool, or of none, is in no other pool's list."""
+    await workloads.cluster.add_pool(
+        "slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 2}
+    )
+    await workloads.cluster.add_card("n1-2", pool="slices")
+    await workloads.cluster.add_card("n1-3", pool=None)
+    await workloads.settle()
+    await workloads.settle(PoolName("slices"))
+    whole, slices = await workloads.config(), await workloads.config(PoolName("slices"))
+    assert [card.uuid for card in whole.nodes["n1"]] == ["GPU-n1-0", "GPU-n1-1"]
+    assert [slices.units_of(card) for card in slices.nodes["n1"]] == [
+        ("GPU-n1-2::0", "GPU-n1-2::1")
+    ]
+
+
+async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Workloads):
+    """defect 5, defect 6: what a MIG pool exports are the instances of each card, as in its capacity."""
+    allocation = {"mode": "MIG", "migProfile": "1g.10gb"}
+    await workloads.cluster.add_pool("parts", allocation=allocation)
+    for number, count in enumerate((3, 1)):
+        instances = [
+            {"profile": "1g.10gb", "uuid": f"MIG-{number}-{one}"} for one in range(count)
+        ] + [{"profile": "2g.20gb", "uuid": f"MIG-{number}-other"}]
+        await workloads.cluster.add_card(
+            f"n1-{number + 2}", pool="parts", mig={"capable": True, "instances": instances}
+        )
+    await workloads.settle(PoolName("parts"))
+    config = await workloads.config(PoolName("parts"))
+    exported = {unit for card in config.nodes["n1"] for unit in config.units_of(card)}
+    index = workloads.cluster.books.index
+    entries = index.devices_on(PoolName("parts"), NodeName("n1"))
+    assert exported == {unit for entry in entries for unit in entry.layout.ids}
+    assert len(exported) == index.state(PoolName("parts")).capacity().total == 4
+    assert "ConfigMap/gpu-mig-parts" in await workloads.names()
+
+
+async def test_another_allocation_changes_the_list_once_it_is_in_effect(workloads: Workloads):
+    instances = [{"profile": "1g.10gb", "uuid": "MIG-1"}]
+    await workloads.cluster.report("n1-0", mig={"capable": True, "instances": instances})
+    await workloads.settle()
+    client = workloads.cluster.client
+    wanted = {"spec": {"allocation": {"mode": "MIG", "migProfile": "1g.10gb"}}}
+    now = {"status": {"allocation": {"mode": "Exclusive", "migProfile": "", "slicesPerDevice": 1}}}
+    await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
+    await client.merge_patch(GPU_POOLS, wanted, name="whole")
+    assert await workloads.settle() == []
+    now["status"]["allocation"] = {"mode": "MIG", "migProfile": "1g.10gb", "slicesPerDevice": 1}
+    await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
+    assert set(await workloads.settle()) >= set(BOTH[:1])
+    cards = (await workloads.config()).nodes["n1"]
+    assert [card.instances for card in cards] == [["MIG-1"], []]
+    assert (await workloads.plugin())["metadata"]["generation"] == 1
+
+
+async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Workloads):
+    await workloads.settle()
+    per_node = Workloads(
+        workloads.cluster,
+        WorkloadSettings(image="i", namespace=NAMESPACE, mode=PluginMode.PER_NODE),
+    )
+    await per_node.settle(ALL_POOLS)
+    await per_node.settle()
+    assert await per_node.names() == {"DaemonSet/gpu-node-agent"}
+    assert await per_node.settle() == []
+    assert await per_node.settle(ALL_POOLS) == []
+    back = Workloads(workloads.cluster)
+    await back.settle(ALL_POOLS)
+    await back.settle()
+    assert await back.names() == {f"ConfigMap/{NAME}", f"DaemonSet/{NAME}"}
+
+
+async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workloads):
+    nvidia = Workloads(
+        workloads.cluster,
+        WorkloadSettings(image="i", namespace=NAMESPACE, plugin=PluginKind.NVIDIA),
+    )
+    allocation = {"mode": "MIG", "migProfile": "1g.10gb"}
+    await workloads.cluster.add_pool("parts", allocation=allocation)
+    await workloads.cluster.add_card("n1-2", pool="parts")
+    for _ in range(2):
+        await nvidia.settle(PoolName("parts"))
+    ((name, reason, text),) = nvidia.recorded.take()
+    assert (name, reason) == ("parts", "Misconfigured")
+    assert "serves no pool of MIG instances" in text
+    assert await nvidia.names() == {"ConfigMap/gpu-mig-parts"}
+
+
+async def test_what_is_left_of_a_pool_is_named(workloads: Workloads):
+    await workloads.settle()
+    named = naming_workloads(workloads.config_maps, workloads.daemon_sets)
+    assert named(WHOLE) == [f"ConfigMap {NAME}", f"DaemonSet {NAME}"]
+    assert named(PoolName("other")) == []

@@ -1,0 +1,56 @@
+"""A pool in maintenance admits nothing, and says why; a pod that was admitted before may still be created."""
+
+from typing import Any
+
+import pytest
+
+from admission.webhooks import mutate_pod, validate_pod
+from telemetry.reasons import RefusalReason
+from tests.support.books import a_bound_pod
+from tests.support.builders import at
+from tests.support.reviews import Office, a_pod_object, stored
+
+SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
+
+
+def an_office(**allocation: Any) -> Office:
+    office = Office()
+    office.add_pool(allocation=allocation)
+    office.add_node(cards=2)
+    return office
+
+
+@pytest.mark.parametrize("is_dry_run", [True, False])
+def test_a_pod_is_refused_with_the_change_and_what_is_still_in_use(is_dry_run):
+    office = an_office(**SLICED)
+    office.allocate("whole", mode="Exclusive")
+    office.books.observe_pod(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"), at(0))
+
+    reply = office.ask(mutate_pod, a_pod_object(), dryRun=is_dry_run)
+
+    assert not reply.allowed
+    assert reply.answer.reason is RefusalReason.POOL_IN_MAINTENANCE
+    assert reply.message == (
+        "PoolInMaintenance: pool whole is in maintenance and takes no new pods: it changes from"
+        " Exclusive to TimeSlice (4 slices a card) once no unit is in use (2 units are now); try again"
+        " when the pool's condition Maintenance is False, or use another pool"
+    )
+    assert len(office.books.ledger) == 0
+
+
+def test_a_pool_whose_allocation_is_in_effect_admits():
+    office = an_office(**SLICED)
+    office.allocate("whole", **SLICED)
+    assert office.ask(mutate_pod, a_pod_object()).allowed
+
+
+def test_a_pod_that_was_mutated_before_is_created_and_waits():
+    office = an_office()
+    asked = a_pod_object()
+    pod = office.ask(mutate_pod, asked).applied_to(asked)
+    office.allocate("whole", **SLICED)
+    pool = office.catalog.pools[next(iter(office.catalog.pools))]
+    office.books.release_holds(pool.name)
+
+    assert office.ask(validate_pod, stored(pod)).allowed
+    assert not any(one.holds_units for one in office.books.ledger.all())

@@ -1,0 +1,273 @@
+"""A change costs a look at the nodes that it is about, and at no other."""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from api.gpunodeinventory import GPUNodeInventory
+from api.names import NodeName, PodUid, PoolName, UnitId
+from inventory.verdict import SOUND, PoolVerdict
+from pool.books import Books
+from pool.changes import Changes
+from pool.facts import device_facts
+from reconciler.assignment_routing import AssignmentRouter
+from reconciler.assignment_view import AssignmentSources
+from reconciler.stores import DeviceStore, Store
+from tests.support.assigning import UNSUPPORTED, a_card, a_gpupool
+from tests.support.builders import a_node, a_pool
+
+if TYPE_CHECKING:
+    from api.gpupool import GPUPool
+
+
+class Scene:
+    """Nodes n0 to n2 with a card each, and who is enqueued."""
+
+    def __init__(self) -> None:
+        self.pools: dict[PoolName, GPUPool] = {PoolName("a"): a_gpupool("a")}
+        books = Books()
+        books.index.replace_pool(a_pool("a"))
+        self.verdicts: dict[str, PoolVerdict] = {}
+        self.sources = AssignmentSources(
+            devices=DeviceStore(),
+            inventories=Store(),
+            pools=self.pools,
+            books=books,
+            verdicts=lambda name: self.verdicts.get(name, SOUND),
+        )
+        for number in range(3):
+            self.card(number)
+        self.sources.books.index.take_changes()
+        self.enqueued: list[NodeName] = []
+        self.router = AssignmentRouter(self.sources, self.enqueued.append)
+        self.sources.devices.listeners._callbacks.append(self.router.devices_changed)
+        self.sources.inventories.listeners._callbacks.append(self.router.inventory_changed)
+
+    def card(self, number: int, **changes: Any) -> None:
+        node = {"nodeName": f"n{number}", "uuid": f"GPU-{number}"}
+        card = a_card(number, **{**node, **changes})
+        self.sources.devices.upsert(card)
+        self.sources.books.index.replace_device(device_facts(card))
+
+    def pool(self, name: str, **changes: Any) -> None:
+        self.pools[PoolName(name)] = a_gpupool(name, **changes)
+        self.router.pool_changed(name)
+
+    def inventory(self, node: str, **status: Any) -> None:
+        raw = {"metadata": {"name": node}, "status": status}
+        self.sources.inventories.upsert(msgspec.convert(raw, GPUNodeInventory))
+
+    def index_changed(self) -> None:
+        self.router.index_changed(self.sources.books.index.take_changes())
+
+    def taken(self) -> list[str]:
+        found = sorted(set(self.enqueued))
+        self.enqueued.clear()
+        return [str(one) for one in found]
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+ALL = ["n0", "n1", "n2"]
+
+
+def test_changed_device_is_its_node(scene):
+    scene.card(1, annotated="a")
+
+    assert scene.taken() == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_ignored": True},
+        {"labels": {"rack": "7"}},
+        {"owner": "a"},
+        {"draining": True},
+        {"faulted": True},
+        {"managed": False},
+        {"uuid": "GPU-other"},
+        {"product": "Tesla T4"},
+        {"memoryMiB": 1},
+        {"computeCapability": "9.0"},
+        {"pci": {"address": "0000:99:00.0"}},
+        {"mig": {"capable": False}},
+        {"inventoryID": "other"},
+    ],
+)
+def test_everything_of_a_device_that_decides_is_a_change(scene, change):
+    scene.card(1, **change)
+
+    assert scene.taken() == ["n1"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"units": {"capacity": 1, "allocated": 1}},
+        {"state": "Reserved"},
+        {"conditions": [{"type": "Stale", "status": "True"}]},
+    ],
+)
+def test_what_pods_and_other_writers_change_decides_nothing(scene, change):
+    scene.card(1, **change)
+
+    assert scene.taken() == []
+
+
+def test_device_that_is_gone_is_its_node(scene):
+    scene.sources.devices.discard(a_card(1).name)
+
+    assert scene.taken() == ["n1"]
+
+
+def test_everything_is_looked_at_in_the_beginning(scene):
+    scene.inventory("n9")
+    scene.taken()
+
+    scene.router.enqueue_all()
+
+    assert scene.taken() == [*ALL, "n9"]
+
+
+def test_pool_by_annotation_is_the_nodes_of_its_devices(scene):
+    scene.card(0, annotated="a")
+    scene.card(1, owner="a")
+    scene.taken()
+
+    scene.pool("a", cap=1)
+
+    assert scene.taken() == ["n0", "n1"]
+
+
+def test_device_that_left_a_pool_is_none_of_its_any_more(scene):
+    scene.card(0, annotated="a")
+    scene.card(0)
+    scene.taken()
+
+    scene.pool("a", cap=1)
+
+    assert scene.taken() == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(scene, first):
+    scene.pool("a", by_itself=first)
+    scene.taken()
+
+    scene.pool("a", by_itself=not first)
+
+    assert scene.taken() == ALL
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"is_terminating": True},
+        {"deviceSelector": {"include": {"products": ["T4"]}}},
+        {"nodeSelector": {"matchLabels": {"zone": "a"}}},
+        {"created": 5},
+        {"resource": {"name": "gpu.deckhouse.io/b"}},
+    ],
+)
+def test_what_decides_of_a_pool_is_a_change(scene, change):
+    scene.card(0, owner="a")
+    scene.taken()
+
+    scene.pool("a", **change)
+
+    assert scene.taken() == ["n0"]
+
+
+def test_status_access_and_strategy_of_a_pool_decide_nothing(scene):
+    scene.card(0, owner="a")
+    scene.taken()
+
+    scene.pool("a", scheduling={"strategy": "Spread"}, access={"namespaces": ["x"]})
+
+    assert scene.taken() == []
+
+
+def test_what_is_thought_of_a_pool_is_a_change_of_it(scene):
+    scene.card(0, annotated="a")
+    scene.taken()
+    scene.verdicts["a"] = UNSUPPORTED
+
+    scene.router.pool_changed("a")
+
+    assert scene.taken() == ["n0"]
+
+
+def test_pool_that_is_gone_is_the_nodes_of_its_devices(scene):
+    scene.card(0, owner="a")
+    scene.taken()
+    del scene.pools[PoolName("a")]
+
+    scene.router.pool_changed("a")
+    scene.router.pool_changed("a")
+
+    assert scene.taken() == ["n0"]
+
+
+def test_readiness_of_a_node_is_a_change_and_its_heartbeat_is_none(scene):
+    ready = {"type": "ReadyForPooling", "status": "True", "reason": "Ready"}
+    scene.inventory("n1", conditions=[ready])
+    assert scene.taken() == ["n1"]
+
+    scene.inventory("n1", conditions=[{**ready, "message": "since"}], lastHeartbeat="now")
+    assert scene.taken() == []
+
+    scene.inventory("n1", conditions=[{**ready, "status": "False", "reason": "DriverMissing"}])
+    assert scene.taken() == ["n1"]
+
+
+def test_pools_of_an_inventory_that_somebody_else_wrote_are_looked_at(scene):
+    scene.inventory("n1")
+    scene.taken()
+
+    scene.inventory("n1", pools={"assigned": [{"pool": "x", "devices": ["y"]}]})
+
+    assert scene.taken() == ["n1"]
+
+
+def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
+    index = scene.sources.books.index
+    for name in ("n1", "n9"):
+        index.replace_node(a_node(name, labels={"zone": "b"}))
+
+    scene.index_changed()
+
+    assert scene.taken() == ["n1"]
+
+
+def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
+    index = scene.sources.books.index
+    scene.card(0, owner="a", draining=True)
+    scene.card(1, owner="a")
+    for number in (0, 1):
+        index.set_observed(PodUid(f"p{number}"), (UnitId(f"GPU-{number}"),))
+    scene.index_changed()
+    scene.taken()
+
+    for number in (0, 1):
+        index.set_observed(PodUid(f"p{number}"), ())
+    scene.router.index_changed(Changes(index.take_changes().devices, frozenset(), frozenset()))
+
+    assert scene.taken() == ["n0"]
+
+
+def test_uuid_that_two_devices_claim_is_a_change_of_both_nodes_and_so_is_its_end(scene):
+    scene.card(1, uuid="GPU-0")
+    scene.taken()
+    scene.index_changed()
+    assert {"n0", "n1"} <= set(scene.taken())
+
+    scene.card(1)
+    scene.taken()
+    changes = scene.sources.books.index.take_changes()
+    scene.router.index_changed(Changes(changes.devices, frozenset(), frozenset()))
+    assert {"n0", "n1"} <= set(scene.taken())

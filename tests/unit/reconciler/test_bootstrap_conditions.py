@@ -1,0 +1,165 @@
+"""A verdict on a node's software as conditions, and what is taken up from them after a restart."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from api.gpunodeinventory import BootstrapPhase, GPUNodeInventoryStatus
+from api.meta import Condition
+from inventory.bootstrap import Bootstrap, Obstacle, Verdict, judge
+from inventory.hysteresis import Standing
+from inventory.software import BootstrapTerms, Check, NodeSight, Operand
+from reconciler.bootstrap_conditions import OURS, conditions_of, recalled
+from telemetry.conditions import InventoryCondition, ReadyForPooling
+from tests.support.readiness import NO_OPERANDS, a_sight, all_ready, elsewhere, failing, ready
+
+TERMS = BootstrapTerms()
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+def settled(sight: NodeSight, before: Bootstrap | None = None, start: float = 0.0) -> Verdict:
+    verdict = judge(before or Bootstrap(), sight, TERMS, now=start)
+    for number in (1, 2):
+        verdict = judge(verdict.bootstrap, sight, TERMS, now=start + 10 * number)
+    return verdict
+
+
+def said(verdict: Verdict, **more: Any) -> dict[str, Condition]:
+    conditions = conditions_of(verdict, more.get("shown", ()), generation=3, now=NOON)
+    return {one.type: one for one in conditions}
+
+
+def status_of(verdict: Verdict) -> GPUNodeInventoryStatus:
+    return GPUNodeInventoryStatus(
+        phase=verdict.phase, conditions=conditions_of(verdict, (), generation=1, now=NOON)
+    )
+
+
+def test_the_reasons_of_the_gate_are_the_obstacles_in_the_same_order():
+    names = [reason.name for reason in ReadyForPooling]
+    assert names == [obstacle.name for obstacle in Obstacle] + ["READY"]
+
+
+def test_all_conditions_but_those_of_the_inventory_are_said():
+    others = {InventoryCondition.MANAGED_DISABLED, InventoryCondition.INVENTORY_INCOMPLETE}
+    assert said(settled(a_sight())).keys() == OURS
+    assert {one.value for one in set(InventoryCondition) - others} == OURS
+
+
+@pytest.mark.parametrize(
+    ("sight", "statuses"),
+    [
+        pytest.param(
+            a_sight(operands=all_ready()),
+            {"DriverMissing": "False", "ToolkitMissing": "False", "GFDReady": "True",
+             "MonitoringMissing": "False", "ReadyForPooling": "True"},
+            id="ready",
+        ),
+        pytest.param(
+            a_sight(operands=NO_OPERANDS),
+            {"DriverMissing": "False", "ToolkitMissing": "Unknown", "GFDReady": "Unknown",
+             "MonitoringMissing": "Unknown", "ReadyForPooling": "True"},
+            id="no operand anywhere",
+        ),
+        pytest.param(
+            a_sight(operands=failing(*Operand), has_workloads=True),
+            {"DriverMissing": "True", "ToolkitMissing": "True", "GFDReady": "False",
+             "MonitoringMissing": "True", "ReadyForPooling": "False", "InfraDegraded": "False",
+             "DegradedWorkloads": "True"},
+            id="nothing works",
+        ),
+        pytest.param(
+            a_sight(is_managed=False),
+            {"DriverMissing": "Unknown", "GFDReady": "Unknown", "ReadyForPooling": "False",
+             "InfraDegraded": "False"},
+            id="opted out",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_so_is_said(sight: NodeSight, statuses: dict[str, str]):
+    conditions = said(settled(sight))
+    assert {type_: conditions[type_].status for type_ in statuses} == statuses
+    assert all(one.reason and one.observed_generation == 3 for one in conditions.values())
+
+
+def test_the_first_look_says_that_nothing_is_known_yet():
+    conditions = said(judge(Bootstrap(), a_sight(), TERMS, now=0))
+    assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
+    assert conditions["DriverMissing"].status == "Unknown"
+    assert conditions["ReadyForPooling"].status == "False"
+
+
+def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
+    up = settled(a_sight(operands=all_ready()))
+    sight = a_sight(operands=failing(Operand.GFD, Operand.DCGM))
+    degraded = said(settled(sight, up.bootstrap, start=100))["InfraDegraded"]
+    assert degraded.status == "True"
+    assert degraded.message == "it was ready, and is not any more: gfd, monitoring"
+
+
+def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
+    before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
+    introduced = judge(before, a_sight(operands={Operand.GFD: elsewhere()}), TERMS, now=100)
+    assert said(introduced)["GFDReady"].reason == "NotRequired"
+    up = judge(introduced.bootstrap, a_sight(operands={Operand.GFD: ready()}), TERMS, now=101)
+    assert said(up)["GFDReady"].status == "True"
+
+
+def test_the_time_of_a_condition_moves_with_its_status_only():
+    before = conditions_of(settled(a_sight()), (), generation=1, now=NOON)
+    later = NOON + dt.timedelta(hours=1)
+    up = settled(a_sight())
+    down = settled(a_sight(operands=failing(Operand.GFD)), up.bootstrap, start=100)
+    after = {one.type: one for one in conditions_of(down, before, generation=2, now=later)}
+    assert after["DriverMissing"].last_transition_time == "2026-01-01T12:00:00Z"
+    assert after["GFDReady"].last_transition_time == "2026-01-01T13:00:00Z"
+    assert after["ReadyForPooling"].last_transition_time == "2026-01-01T13:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "sight",
+    [
+        pytest.param(a_sight(operands=all_ready()), id="ready"),
+        pytest.param(a_sight(operands=NO_OPERANDS), id="nothing to wait for"),
+        pytest.param(a_sight(operands=failing(Operand.VALIDATOR)), id="no driver"),
+        pytest.param(
+            a_sight(
+                operands=failing(
+                    Operand.VALIDATOR, passed={"driver-validation", "toolkit-validation"}
+                )
+            ),
+            id="validator",
+        ),
+        pytest.param(a_sight(operands=failing(Operand.GFD)), id="gfd"),
+        pytest.param(a_sight(operands=failing(Operand.DCGM)), id="monitoring"),
+    ],
+)
+def test_a_restart_goes_on_with_what_was_reported(sight: NodeSight):
+    """The phase Ready needs no three new samples, and no condition flaps."""
+    before = settled(sight)
+    shown = status_of(before)
+    after = judge(recalled(shown), sight, TERMS, now=5000)
+    assert (after.phase, after.obstacle) == (before.phase, before.obstacle)
+    again = conditions_of(after, shown.conditions or (), generation=1, now=NOON)
+    assert again == shown.conditions
+
+
+def test_a_restart_remembers_that_software_was_ready():
+    up = settled(a_sight(operands=all_ready()))
+    sight = a_sight(operands=failing(Operand.GFD))
+    assert recalled(status_of(up)).was_ready
+    degraded = settled(sight, up.bootstrap, start=100)
+    after = judge(recalled(status_of(degraded)), sight, TERMS, now=5000)
+    assert after.is_degraded
+
+
+def test_nothing_is_taken_up_from_a_status_that_says_nothing():
+    assert recalled(GPUNodeInventoryStatus()) == Bootstrap()
+    out = settled(a_sight(is_managed=False))
+    assert recalled(status_of(out)) == Bootstrap()
+
+
+def test_a_phase_past_validation_means_that_the_validator_was_up():
+    status = GPUNodeInventoryStatus(phase=BootstrapPhase.GFD)
+    assert recalled(status).standing(Check.VALIDATOR) is Standing.UP

@@ -1,0 +1,259 @@
+"""When exporters are read, how often, and what becomes of those that do not answer."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from api.gpudevice import GPUDevice, GPUDeviceStatus
+from api.meta import ObjectMeta
+from api.names import NodeName
+from inventory.software import Operand
+from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
+from reconciler.errors import ExporterSilent
+from reconciler.operand_pods import OperandPod
+from reconciler.operands import OperandFeed
+from reconciler.runtime import Controller
+from reconciler.stores import DeviceStore
+from telemetry.metrics import REGISTRY
+from tests.support.dcgm import card_lines
+from tests.support.loop_clock import LoopClock
+from tests.support.scheduling import Time
+
+N1 = NodeName("n1")
+
+
+@dataclass
+class FakePages:
+    """Answers with a page, or fails."""
+
+    page_text: str = field(default_factory=lambda: card_lines("GPU-a"))
+    is_silent: bool = False
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    async def page(self, ip: str, port: int) -> str:
+        self.asked.append((ip, port))
+        if self.is_silent:
+            raise ExporterSilent("no route")
+        return self.page_text
+
+
+class Scene:
+    def __init__(self, **terms: float) -> None:
+        self.time = Time()
+        self.pages = FakePages()
+        self.operands = OperandFeed()
+        self.devices = DeviceStore()
+        self.told: list[str] = []
+        self.scraping = DcgmScraping(
+            self.pages,
+            self.operands,
+            self.devices,
+            terms=ScrapeTerms(**terms),
+            now=self.time.now,
+            rng=random.Random(7),
+        )
+        self.scraping.listeners._callbacks.append(self.told.append)
+
+    def add(self, node: str = "n1", *, ready: bool = True) -> None:
+        """Have a card and an exporter on a node."""
+        status = GPUDeviceStatus(node_name=node, uuid="GPU-a")
+        self.devices.upsert(GPUDevice(metadata=ObjectMeta(name=f"{node}-0"), status=status))
+        self.operands.upsert(an_exporter_pod(node, ready=ready))
+
+    async def read(self, node: NodeName = N1) -> float:
+        wait_s = await self.scraping.reconcile(node)
+        assert wait_s is not None
+        return wait_s
+
+    async def read_when_due(self, times: int) -> list[float]:
+        """Read again whenever it is due; return what was waited."""
+        waits = []
+        for _ in range(times):
+            wait_s = await self.read()
+            self.time.seconds += wait_s
+            waits.append(wait_s)
+        return waits
+
+
+def an_exporter_pod(node: str = "n1", *, ready: bool = True) -> OperandPod:
+    return OperandPod(
+        ref=f"gpu-operator/exporter-{node}",
+        operand=Operand.DCGM_EXPORTER,
+        node=NodeName(node),
+        is_ready=ready,
+        ip="10.0.0.7",
+        port=9400,
+    )
+
+
+def scrapes(outcome: str) -> float:
+    return REGISTRY.get_sample_value("gpu_health_scrapes_total", {"outcome": outcome}) or 0.0
+
+
+async def test_a_ready_exporter_of_a_node_with_cards_is_read_and_told_of():
+    scene = Scene()
+    scene.add()
+    before = scrapes("read")
+    assert 12 <= await scene.read() <= 15
+    assert scene.pages.asked == [("10.0.0.7", 9400)]
+    assert scene.told == ["n1"]
+    seen = scene.scraping.seen(N1)
+    assert seen is not None
+    assert (seen.at, set(seen.page.cards)) == (100.0, {"GPU-a"})
+    assert scrapes("read") == before + 1
+
+
+async def test_whoever_asks_early_changes_nothing():
+    scene = Scene()
+    scene.add()
+    wait_s = await scene.read()
+    scene.time.seconds += 5
+    assert await scene.read() == pytest.approx(wait_s - 5)
+    assert len(scene.pages.asked) == 1
+
+
+async def test_pages_are_read_again_and_again_and_not_in_step():
+    scene = Scene()
+    scene.add()
+    waits = await scene.read_when_due(20)
+    assert len(scene.pages.asked) == 20
+    assert all(12 <= wait_s <= 15 for wait_s in waits)
+    assert len({round(wait_s, 3) for wait_s in waits}) > 10
+
+
+@pytest.mark.parametrize("case", ["no exporter", "not ready", "no card"])
+async def test_nobody_else_is_asked(case: str):
+    scene = Scene()
+    if case != "no card":
+        scene.add(ready=case != "not ready")
+    if case != "not ready":
+        scene.operands.replace_all([an_exporter_pod()] if case == "no card" else [])
+    assert await scene.scraping.reconcile(N1) is None
+    assert scene.pages.asked == []
+    assert scene.scraping.heartbeat_age_s(N1) is None
+
+
+async def test_many_nodes_are_read_less_often_and_not_faster():
+    scene = Scene(per_second=10)
+    for number in range(400):
+        scene.add(f"n{number}")
+    waits = [await scene.scraping.reconcile(NodeName(f"n{number}")) or 0.0 for number in range(400)]
+    # The first is read at once; the others have one tenth of a second each.
+    assert len(scene.pages.asked) == 1
+    assert waits[1] == pytest.approx(0.1)
+    assert waits[399] == pytest.approx(39.9)
+
+
+async def test_a_new_node_does_not_wait_behind_the_rounds_of_the_others():
+    scene = Scene(per_second=1)
+    for number in range(30):
+        scene.add(f"n{number}")
+        await scene.read(NodeName(f"n{number}"))
+        scene.time.seconds += 1
+    scene.add("new")
+    await scene.read(NodeName("new"))
+    assert scene.scraping.seen(NodeName("new")) is not None
+
+
+async def test_an_exporter_that_does_not_answer_is_asked_less_and_less_often():
+    scene = Scene()
+    scene.add()
+    scene.pages.is_silent = True
+    before = scrapes("failed")
+    waits = await scene.read_when_due(12)
+    assert all(15 <= wait_s <= 60 for wait_s in waits)
+    assert max(waits) > 15
+    assert scrapes("failed") == before + 12
+    assert scene.told == []
+    scene.pages.is_silent = False
+    assert await scene.read() <= 15
+    assert scene.told == ["n1"]
+
+
+async def test_a_page_that_is_read_ends_the_patience_with_an_exporter():
+    scene = Scene()
+    scene.add()
+    scene.pages.is_silent = True
+    await scene.read_when_due(12)
+    scene.pages.is_silent = False
+    await scene.read_when_due(1)
+    scene.pages.is_silent = True
+    assert await scene.read() == 15
+
+
+async def test_the_last_page_stands_while_its_exporter_is_silent():
+    scene = Scene()
+    scene.add()
+    await scene.read_when_due(1)
+    scene.pages.is_silent = True
+    await scene.read_when_due(3)
+    seen = scene.scraping.seen(N1)
+    assert seen is not None
+    assert seen.at == 100.0
+
+
+async def test_a_page_that_is_not_of_dcgm_is_counted_and_is_no_heartbeat():
+    scene = Scene()
+    scene.add()
+    scene.pages.page_text = "<html>welcome</html>"
+    before = scrapes("malformed")
+    await scene.read_when_due(2)
+    assert scrapes("malformed") == before + 2
+    assert scene.scraping.seen(N1) is None
+    assert scene.told == []
+
+
+async def test_of_a_page_with_bad_lines_the_rest_is_taken():
+    scene = Scene()
+    scene.add()
+    scene.pages.page_text = "DCGM_FI_DEV_XID_ERRORS nonsense\n" + card_lines("GPU-a")
+    before = scrapes("malformed")
+    assert await scene.read() <= 15
+    assert scrapes("malformed") == before + 1
+    assert scene.told == ["n1"]
+
+
+async def test_the_age_of_the_heartbeat_counts_from_the_last_page_or_the_first_attempt():
+    scene = Scene()
+    scene.add()
+    scene.pages.is_silent = True
+    await scene.read()
+    scene.time.seconds += 70
+    assert scene.scraping.heartbeat_age_s(N1) == 70
+    scene.pages.is_silent = False
+    await scene.read()
+    scene.time.seconds += 5
+    assert scene.scraping.heartbeat_age_s(N1) == 5
+
+
+async def test_an_exporter_that_comes_back_begins_anew():
+    scene = Scene()
+    scene.add()
+    await scene.read()
+    scene.operands.upsert(an_exporter_pod(ready=False))
+    assert await scene.scraping.reconcile(N1) is None
+    assert scene.scraping.seen(N1) is None
+    scene.operands.upsert(an_exporter_pod())
+    scene.time.seconds += 1
+    await scene.read()
+    assert len(scene.pages.asked) == 2
+
+
+async def test_every_change_of_an_exporter_or_of_cards_has_the_node_looked_at():
+    scene = Scene()
+    scene.add("n1")
+    controller: Controller[NodeName] = Controller(
+        "test.dcgm", scene.scraping.reconcile, LoopClock()
+    )
+    with scene.scraping.fed(controller):
+        assert queued(controller) == ["n1"]
+        scene.add("n2")
+        assert queued(controller) == ["n2"]
+        scene.operands.upsert(an_exporter_pod("n1", ready=False))
+        assert queued(controller) == ["n1"]
+
+
+def queued(controller: Controller[NodeName]) -> list[NodeName]:
+    """Take what is due off the queue."""
+    return list(iter(controller._pop_due, None))

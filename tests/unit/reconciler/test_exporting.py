@@ -1,0 +1,122 @@
+"""Which cards pools export is kept node by node, and only real changes are told."""
+
+from typing import Any
+
+import msgspec
+
+from api.gpudevice import PCI, GPUDevice, GPUDeviceStatus, PoolRef
+from api.gpupool import AllocationMode as Mode
+from api.gpupool import EffectiveAllocation, GPUPool, GPUPoolStatus
+from api.meta import ObjectMeta
+from api.names import DeviceName, NodeName, PoolName
+from pool.catalog import Catalog
+from reconciler.exporting import COALESCE_S, NODES_A_SECOND, ExportedCards
+from reconciler.stores import DeviceStore
+
+WHOLE, OTHER = PoolName("whole"), PoolName("other")
+N1 = NodeName("n1")
+
+
+def a_card(name: str, pool: PoolName | None = WHOLE, **status: Any) -> GPUDevice:
+    fields = {
+        "node_name": name.partition("-")[0],
+        "uuid": f"GPU-{name}",
+        "pool_ref": PoolRef(name=pool) if pool else None,
+        **status,
+    }
+    return GPUDevice(metadata=ObjectMeta(name=name), status=GPUDeviceStatus(**fields))
+
+
+class Scene:
+    """A store of devices, a catalog, and what is exported of them."""
+
+    def __init__(self, *cards: GPUDevice) -> None:
+        self.devices = DeviceStore()
+        self.catalog = Catalog()
+        for name in (WHOLE, OTHER):
+            self.catalog.pools[name] = GPUPool(metadata=ObjectMeta(name=name))
+        for card in cards:
+            self.devices.upsert(card)
+        self.exported = ExportedCards(self.devices, self.catalog)
+
+    def hydrate(self) -> int:
+        return sum(1 for _ in self.exported.hydrating())
+
+    def uuids(self, pool: PoolName = WHOLE) -> dict[str, list[str]]:
+        found = self.exported.of_pool(pool)
+        return {node: [card.uuid for card in cards] for node, cards in found.items()}
+
+
+def test_a_start_looks_at_every_node_once():
+    scene = Scene(a_card("n1-0"), a_card("n2-0", OTHER))
+    assert scene.uuids() == {}
+    assert scene.hydrate() == 1
+    assert scene.uuids() == {"n1": ["GPU-n1-0"]}
+    assert scene.uuids(OTHER) == {"n2": ["GPU-n2-0"]}
+    assert scene.hydrate() == 0
+
+
+def test_a_card_that_changes_its_pool_changes_both():
+    scene = Scene(a_card("n1-0"), a_card("n1-1"))
+    assert scene.exported.look_at(N1) == {WHOLE}
+    scene.devices.upsert(a_card("n1-1", OTHER))
+    assert scene.exported.look_at(N1) == {WHOLE, OTHER}
+    assert scene.exported.look_at(N1) == set()
+    assert scene.uuids(OTHER) == {"n1": ["GPU-n1-1"]}
+
+
+def test_a_node_that_is_gone_takes_its_cards_with_it():
+    scene = Scene(a_card("n1-0"))
+    scene.hydrate()
+    scene.devices.discard(DeviceName("n1-0"))
+    assert scene.exported.look_at(N1) == {WHOLE}
+    assert scene.uuids() == {}
+
+
+def test_what_is_no_unit_is_not_exported():
+    scene = Scene(a_card("n1-0", uuid=""), a_card("n1-1", None))
+    scene.hydrate()
+    assert scene.uuids() == {}
+
+
+def test_a_card_that_is_kept_out_is_withheld_until_it_has_left_the_pool():
+    ignored = msgspec.structs.replace(
+        a_card("n1-1"),
+        metadata=ObjectMeta(name="n1-1", labels={"gpu.deckhouse.io/ignore": "true"}),
+    )
+    scene = Scene(a_card("n1-0"), ignored, a_card("n1-2", managed=False))
+    scene.hydrate()
+    cards = scene.exported.of_pool(WHOLE)[N1]
+    assert [card.is_withheld for card in cards] == [False, True, True]
+
+
+def test_two_objects_that_claim_one_card_are_exported_once():
+    scene = Scene(a_card("n1-0", uuid="GPU-x"), a_card("n1-1", uuid="GPU-x"))
+    scene.hydrate()
+    assert scene.uuids() == {"n1": ["GPU-x"]}
+
+
+def test_another_allocation_makes_other_units_of_the_same_cards():
+    card = a_card("n1-0", memory_mib=81920, pci=PCI(address="0000:17:00.0"))
+    scene = Scene(card, a_card("n1-1", OTHER, pci=PCI(address="0000:07:00.0")))
+    scene.hydrate()
+    before = scene.exported.revision(WHOLE)
+    mig = EffectiveAllocation(mode=Mode.MIG, mig_profile="1g.10gb")
+    scene.catalog.pools[WHOLE] = GPUPool(
+        metadata=ObjectMeta(name=WHOLE), status=GPUPoolStatus(allocation=mig)
+    )
+    list(scene.exported.looking_at_pool(WHOLE))
+    assert scene.exported.revision(WHOLE) > before
+    assert scene.exported.of_pool(WHOLE)[N1][0].instances == []
+    (parted,) = scene.exported.parted(WHOLE)[N1]
+    assert (parted.index, parted.memory_mib) == (1, 81920), "its place among all cards of the node"
+
+
+def test_longer_lists_are_gathered_for_longer():
+    cards = [a_card(f"n{number}-0") for number in range(NODES_A_SECOND)]
+    scene = Scene(*cards[:-1])
+    scene.hydrate()
+    assert scene.exported.coalesce_s(WHOLE) == COALESCE_S
+    scene.devices.upsert(cards[-1])
+    scene.exported.look_at(cards[-1].node)
+    assert scene.exported.coalesce_s(WHOLE) == 2 * COALESCE_S

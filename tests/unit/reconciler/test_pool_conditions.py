@@ -1,0 +1,174 @@
+"""What a pool's status says for every state that it can be in."""
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from api.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
+from api.meta import Condition
+from api.names import PodUid
+from inventory.allocation import Occupant
+from inventory.verdict import SOUND, Objection, PoolFault, PoolVerdict
+from reconciler.conditions import condition_of
+from reconciler.pool_conditions import PoolFigures, status_of
+from telemetry.conditions import PoolCondition, PoolMisconfigured
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+LATER = NOW + dt.timedelta(minutes=1)
+SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
+UNSUPPORTED = PoolVerdict(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "AMD only"))
+BAD = PoolVerdict(
+    misconfigured=(
+        PoolFault(Objection.RESOURCE_NAME_TAKEN, "taken"),
+        PoolFault(Objection.PROFILE_NOT_SUPPORTED, "no card can"),
+    )
+)
+
+
+def a_pool(*, is_terminating: bool = False, **raw: Any) -> GPUPool:
+    metadata: dict[str, Any] = {"name": "p", "generation": 3}
+    if is_terminating:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return msgspec.convert({"metadata": metadata, **raw}, GPUPool)
+
+
+def units(total: int, *, used: int = 0, unhealthy: int = 0) -> PoolCapacity:
+    return PoolCapacity(
+        total=total, used=used, unhealthy=unhealthy, available=total - used - unhealthy
+    )
+
+
+def said(
+    pool: GPUPool | None = None,
+    capacity: PoolCapacity | None = None,
+    *,
+    shown: GPUPoolStatus | None = None,
+    now: dt.datetime = NOW,
+    **more: Any,
+) -> GPUPoolStatus:
+    figures = PoolFigures(capacity=capacity or units(10), nodes=2, **more)
+    return status_of(pool or a_pool(), shown or GPUPoolStatus(), figures, now=now)
+
+
+def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> Condition:
+    condition = condition_of(status.conditions, type_)
+    assert condition is not None
+    return condition
+
+
+@pytest.mark.parametrize(
+    ("pool", "capacity", "verdict", "phase", "reason"),
+    [
+        pytest.param({}, units(10), SOUND, "Ready", "Serving", id="serving"),
+        pytest.param({}, units(0), SOUND, "Pending", "NoDevices", id="no device"),
+        pytest.param(
+            {}, units(2, unhealthy=2), SOUND, "Degraded", "NoHealthyDevices", id="unhealthy"
+        ),
+        pytest.param(
+            {"spec": {"allocation": SLICED}, "status": {"allocation": {"mode": "Exclusive"}}},
+            units(2, unhealthy=2),
+            SOUND,
+            "Maintenance",
+            "InMaintenance",
+            id="maintenance",
+        ),
+        pytest.param({}, units(2), UNSUPPORTED, "Misconfigured", "Unsupported", id="unsupported"),
+        pytest.param({}, units(2), BAD, "Misconfigured", "Misconfigured", id="misconfigured"),
+        pytest.param(
+            {"is_terminating": True}, units(2), BAD, "Terminating", "Terminating", id="terminating"
+        ),
+    ],
+)
+def test_phase_and_ready_say_the_most_important_thing(pool, capacity, verdict, phase, reason):
+    status = said(a_pool(**pool), capacity, verdict=verdict)
+    ready = found(status)
+    assert (status.phase, ready.reason) == (phase, reason)
+    assert ready.status == ("True" if reason == "Serving" else "False")
+    assert all(one.observed_generation == 3 for one in status.conditions or ())
+    assert status.observed_generation == 3
+
+
+def test_a_maintenance_says_what_changes():
+    pool = a_pool(spec={"allocation": SLICED}, status={"allocation": {"mode": "Exclusive"}})
+    assert found(said(pool)).message == (
+        "takes no new pods: changes from Exclusive to TimeSlice (4 slices a card) once no unit is in use"
+    )
+
+
+def test_pods_that_hold_up_the_deletion_are_named():
+    occupant = Occupant(namespace="ns", name="a", uid=PodUid("u"), units=2)
+    status = said(a_pool(is_terminating=True), occupants=(occupant,))
+    assert found(status).message == "being deleted, and waits for 1 pod with 2 units (ns/a)"
+
+
+def test_support_and_configuration_have_conditions_of_their_own():
+    assert found(said(), PoolCondition.SUPPORTED).status == "True"
+    assert found(said(), PoolCondition.MISCONFIGURED).status == "False"
+    unsupported = found(said(verdict=UNSUPPORTED), PoolCondition.SUPPORTED)
+    assert (unsupported.status, unsupported.reason) == ("False", "UnsupportedVendor")
+    assert unsupported.message == "AMD only"
+    bad = found(said(verdict=BAD), PoolCondition.MISCONFIGURED)
+    assert (bad.status, bad.reason) == ("True", "ResourceNameTaken")
+    assert bad.message == "taken; no card can"
+
+
+@pytest.mark.parametrize("objection", set(Objection) - {Objection.UNSUPPORTED_VENDOR})
+def test_every_objection_has_a_reason(objection):
+    verdict = PoolVerdict(misconfigured=(PoolFault(objection, "x"),))
+    reason = found(said(verdict=verdict), PoolCondition.MISCONFIGURED).reason
+    assert reason in {one.value for one in PoolMisconfigured} - {"Valid"}
+
+
+@pytest.mark.parametrize(
+    ("used", "was_low", "is_low"),
+    [
+        pytest.param(90, False, False, id="a tenth"),
+        pytest.param(91, False, True, id="less than a tenth"),
+        pytest.param(100, False, True, id="nothing"),
+        pytest.param(80, True, True, id="a fifth, after it was low"),
+        pytest.param(79, True, False, id="more than a fifth"),
+        pytest.param(85, False, False, id="between, before it was low"),
+    ],
+)
+def test_few_free_units_are_said_and_taken_back_late(used, was_low, is_low):
+    shown = said(capacity=units(100, used=99 if was_low else 0))
+    status = said(capacity=units(100, used=used), shown=shown, now=LATER)
+    low = found(status, PoolCondition.CAPACITY_LOW)
+    assert low.status == ("True" if is_low else "False")
+    moved = "2026-01-01T00:01:00Z" if is_low != was_low else "2026-01-01T00:00:00Z"
+    assert low.last_transition_time == moved
+
+
+def test_no_unit_free_has_a_reason_of_its_own():
+    low = found(said(capacity=units(4, used=4)), PoolCondition.CAPACITY_LOW)
+    assert (low.status, low.reason) == ("True", "Exhausted")
+
+
+@pytest.mark.parametrize(
+    ("pool", "capacity"),
+    [
+        pytest.param({}, units(0), id="no device"),
+        pytest.param({}, units(2, unhealthy=2), id="unhealthy"),
+        pytest.param({"is_terminating": True}, units(2, used=2), id="terminating"),
+        pytest.param(
+            {"spec": {"allocation": SLICED}, "status": {"allocation": {"mode": "Exclusive"}}},
+            units(2, used=1, unhealthy=1),
+            id="maintenance",
+        ),
+    ],
+)
+def test_a_pool_that_gives_out_nothing_is_not_short_of_units(pool, capacity):
+    low = found(said(a_pool(**pool), capacity), PoolCondition.CAPACITY_LOW)
+    assert low.status == "False"
+
+
+def test_units_that_come_and_go_change_no_condition():
+    shown = said(capacity=units(100, used=10))
+    assert said(capacity=units(100, used=50), shown=shown, now=LATER).conditions == shown.conditions
+
+
+def test_a_very_long_text_is_cut():
+    verdict = PoolVerdict(misconfigured=(PoolFault(Objection.BAD_SPEC, "x " * 4000),))
+    assert len(found(said(verdict=verdict)).message) <= 1024
