@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.bodies import LARGE, LARGE_AT_A_TIME, Unread, read_body
 from server.endpoints import AwaitingVerb, Reply, Verb, VerbReport, Webhook
+from server.exposition import Exposition
 from server.shortcuts import Shortcut
-from telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
     from admission.desk import AdmissionDesk
@@ -59,7 +58,7 @@ def build_app(desks: Desks) -> web.Application:
             shortcuts[path] = Shortcut(verb, desks.max_body_bytes)
     app.router.add_get(constants.LIVENESS_PATH, _livez)
     app.router.add_get(constants.READINESS_PATH, _readyz(desks.readiness))
-    app.router.add_get(constants.METRICS_PATH, _metrics)
+    app.router.add_get(constants.METRICS_PATH, Exposition().show)
     return app
 
 
@@ -128,12 +127,6 @@ def _readyz(readiness: "Readiness") -> Handler:
         return _plain(200 if readiness.is_ready() else 503, readiness.report())
 
     return handle
-
-
-async def _metrics(_request: web.Request) -> web.Response:
-    return web.Response(
-        body=generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST}
-    )
 
 
 def _plain(status: int, text: str) -> web.Response:

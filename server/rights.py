@@ -2,17 +2,35 @@
 
 from typing import TYPE_CHECKING, Final
 
+from agent import rights as node_agent
 from certs import kubernetes as certificates
-from manifests.rbac import Rule, build_namespace, build_rbac, build_scheduler_rbac, build_user_roles
+from manifests.rbac import (
+    Rule,
+    build_namespace,
+    build_node_agent_rbac,
+    build_rbac,
+    build_scheduler_rbac,
+    build_user_roles,
+)
 from reconciler import (
+    device_assignment,
+    device_health,
     device_state,
     devices,
+    evicting,
     namespaces,
-    node_labels,
+    node_bootstrap,
+    node_features,
+    node_inventory,
+    node_marks,
     nodes,
     nominating,
+    operands,
     pods,
+    pool_conflicts,
+    pool_life,
     pool_status,
+    pool_workloads,
     pools,
     waking,
 )
@@ -27,9 +45,18 @@ EVERYWHERE: Final = (
     *nodes.RBAC,
     *namespaces.RBAC,
     *pods.RBAC,
-    *pool_status.RBAC,
+    *operands.RBAC,
+    *node_features.RBAC,
+    *node_inventory.RBAC,
+    *node_bootstrap.RBAC,
+    *device_health.RBAC,
+    *device_assignment.RBAC,
     *device_state.RBAC,
-    *node_labels.RBAC,
+    *node_marks.RBAC,
+    *pool_conflicts.RBAC,
+    *pool_life.RBAC,
+    *pool_status.RBAC,
+    *evicting.RBAC,
     *waking.RBAC,
     *nominating.RBAC,
     *binding.RBAC,
@@ -43,16 +70,18 @@ IN_OUR_NAMESPACE: Final = (
         resources=("leases",),
         verbs=("create", "get", "update"),
     ),
+    *pool_workloads.NAMESPACED_RBAC,
     *certificates.NAMESPACED_RBAC,
     *sealing.NAMESPACED_RBAC,
 )
 
 
 def build_roles(namespace: str) -> "list[dict[str, Any]]":
-    """Return our namespace, and accounts, roles and bindings of server, scheduler and users."""
+    """Return our namespace, and accounts, roles and bindings of server, scheduler, node agent and users."""
     return [
         build_namespace(namespace),
         *build_rbac(EVERYWHERE, namespaced_rules=IN_OUR_NAMESPACE, namespace=namespace),
         *build_scheduler_rbac(namespace),
+        *build_node_agent_rbac(node_agent.RBAC, namespace),
         *build_user_roles(),
     ]

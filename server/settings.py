@@ -29,18 +29,23 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from api.names import DEFAULT_SCHEDULER_NAME
+from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
+from api.poolconfig import HandOut
 from certs.bundle import Requirements
+from inventory.health import IGNORED_XIDS
+from inventory.software import Requirement
 from kube.errors import cut
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
     LEASE_NAME,
     MUTATING_CONFIGURATION,
+    NAME,
     SERVICE_NAME,
     SERVING_SECRET,
     VALIDATING_CONFIGURATION,
 )
+from manifests.pool_workloads import PluginKind, PluginMode
 from telemetry.logs import LogLevel
 
 if TYPE_CHECKING:
@@ -139,6 +144,71 @@ class Leadership(_Section):
         return self
 
 
+class Inventory(_Section):
+    """Where cards come from."""
+
+    node_features: bool = True
+    """Whether NodeFeatures are read; where NFD is not installed, labels alone tell of cards."""
+    managed_label: str = Field(default=MANAGED_LABEL, min_length=1, max_length=317)
+    """On a Node: `false` keeps its devices out of every pool."""
+    managed_by_default: bool = True
+    """Whether a node without that label is ours."""
+    freshness_s: Seconds = 120.0
+    """How old the heartbeat of a node's agent may be, before its facts are marked as stale."""
+
+
+class Bootstrap(_Section):
+    """When a node is ready for pooling (docs/operations.md, "Node readiness")."""
+
+    validator: Requirement = Requirement.IF_PRESENT
+    gfd: Requirement = Requirement.IF_PRESENT
+    dcgm: Requirement = Requirement.IF_PRESENT
+    dcgm_exporter: Requirement = Requirement.IF_PRESENT
+    namespaces: tuple[DnsName, ...] = ("gpu-operator",)
+    """Besides our own: whose pods are believed to be the node's software."""
+    good_samples: int = Field(default=3, ge=1)
+    bad_samples: int = Field(default=3, ge=1)
+    """In a row, until a node counts as ready, or no longer as ready."""
+    period_s: Seconds = 10.0
+    """Looks that are closer together than this are one sample."""
+    heartbeat_freshness_s: Seconds = 120.0
+    """Monitoring that was silent for longer is missing."""
+
+
+class Health(_Section):
+    """When a card is faulted."""
+
+    dcgm: bool = True
+    """Whether DCGM exporters are read."""
+    scrape_period_s: Seconds = 15.0
+    scrapes_per_second: Seconds = 100.0
+    scrape_timeout_s: Seconds = 3.0
+    clean_samples: int = Field(default=3, ge=1)
+    """In a row, until a faulted card comes back."""
+    period_s: Seconds = 10.0
+    """Looks that are closer together than this are one sample."""
+    ignored_xids: tuple[int, ...] = tuple(sorted(IGNORED_XIDS))
+    """Xids that are an application's fault, and say nothing of the card."""
+
+
+class DevicePlugin(_Section):
+    """Who serves the pools' cards to kubelets (docs/design/0006-one-daemonset-or-many.md)."""
+
+    mode: PluginMode = PluginMode.PER_POOL
+    plugin: PluginKind = PluginKind.OWN
+    hand_out: HandOut = HandOut.CDI
+    image: str = Field(default=NAME, min_length=1)
+    """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so."""
+    node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
+    """PerNode only: the nodes that may have cards."""
+
+    @model_validator(mode="after")
+    def _nvidia_serves_one_pool(self) -> Self:
+        if self.plugin is PluginKind.NVIDIA and self.mode is PluginMode.PER_NODE:
+            raise ValueError("NVIDIA's plugin serves one pool: device_plugin.mode must be PerPool")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings."""
 
@@ -170,6 +240,10 @@ class Settings(BaseSettings):
     tls: Tls = Tls()
     extender: Extender = Extender()
     leadership: Leadership = Leadership()
+    inventory: Inventory = Inventory()
+    bootstrap: Bootstrap = Bootstrap()
+    health: Health = Health()
+    device_plugin: DevicePlugin = DevicePlugin()
 
     @classmethod
     def settings_customise_sources(  # noqa: PLR0917  # the library's signature

@@ -12,39 +12,25 @@ import asyncio
 import signal
 import socket
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
 from admission.desk import AdmissionDesk
-from api.core import Namespace, Node, Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.core import Pod
 from kube.client import KubeClient
 from kube.configuration import BadConfiguration, load_configuration
 from kube.events import EventRecorder
 from kube.leases import LeaderElection, LeaseTerms
-from kube.resources import GPU_DEVICES, GPU_POOLS, NAMESPACES, NODES, PODS
+from kube.resources import PODS
 from kube.watching import Informer
 from pool.books import Books
 from pool.catalog import Catalog
-from pool.facts import node_facts, pod_facts
-from reconciler.changes import ChangePump
-from reconciler.device_state import DeviceStatus
-from reconciler.devices import DeviceFeed, observe_device
+from pool.facts import pod_facts
 from reconciler.endings import Endings
 from reconciler.expiry import Expiry
 from reconciler.gauges import forget_all
-from reconciler.namespaces import NamespaceFeed
-from reconciler.node_labels import NodeLabels
-from reconciler.nodes import NodeFeed
-from reconciler.nominating import Nominating
 from reconciler.pods import PodFeed
-from reconciler.pool_status import PoolStatus
-from reconciler.pools import PoolFeed
-from reconciler.runtime import STATUS_SHARE, Controller
-from reconciler.settling import Settling
-from reconciler.waking import Waking
 from scheduler.desk import SchedulingDesk
 from server.announcing import ReservationEvents
 from server.app import Desks, build_app
@@ -53,6 +39,7 @@ from server.binding import KubeBinder
 from server.catching_up import BoundPods
 from server.clock import SystemClock
 from server.collector import calm_collector
+from server.controllers import leaders_works
 from server.fencing import Fence
 from server.ids import ReservationIds
 from server.leading import Leading
@@ -61,17 +48,17 @@ from server.pulse import measure_loop_lag
 from server.readiness import Readiness
 from server.sealing import Seal
 from server.serving import Certificates
+from server.stock import Stock
 from server.stopping import drain
 from server.tasks import Stopped, forever
+from server.term import Surroundings
 from telemetry.reasons import REPORTING_CONTROLLER
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from aiohttp import web
 
-    from kube.resources import Resource
-    from kube.watching import Sink
     from server.clock import ProcessClock
     from server.settings import Settings
     from telemetry.logs import LogLines
@@ -130,9 +117,14 @@ class ControlPlane:
             seal=self.seal,
         )
         self.certificates = Certificates(settings, client, clock)
-        self.device_feed = DeviceFeed(self.books.index)
+        self.stock = Stock(self.books, self.catalog)
         self.bound_pods = BoundPods(client, PodFeed(self.books, clock.instant, self.announcing))
-        self.informers = self._build_informers()
+        self.informers = {
+            **self.stock.build_informers(client, settings, clock),
+            PODS.plural: Informer(
+                client, PODS, Pod, sink=self.bound_pods, clock=clock, project=pod_facts
+            ),
+        }
         leadership = settings.leadership
         self.election = LeaderElection(
             client,
@@ -229,71 +221,21 @@ class ControlPlane:
         raise _LeaseLost
 
     async def _act_while_leading(self) -> None:
-        index = self.books.index
-        pools = Controller(
-            "pool.status",
-            PoolStatus(self.client, self.books, self.catalog, now=self.clock.instant).reconcile,
-            self.clock,
-            share=STATUS_SHARE,
+        around = Surroundings(
+            client=self.client,
+            stock=self.stock,
+            recorder=self.recorder,
+            scheduling=self.scheduling,
+            settings=self.settings,
+            clock=self.clock,
         )
-        devices = Controller(
-            "device.state",
-            DeviceStatus(self.client, index, self.device_feed).reconcile,
-            self.clock,
-            workers=DEVICE_WORKERS,
-            share=STATUS_SHARE,
-        )
-        nodes = Controller("node.pool-labels", NodeLabels(self.client, index).reconcile, self.clock)
-        pump = ChangePump(
-            self.books,
-            self.catalog,
-            self.clock.instant,
-            pools=pools,
-            devices=devices,
-            nodes=nodes,
-        )
-        works = [
-            (pools.name, pools.run()),
-            (devices.name, devices.run()),
-            (nodes.name, nodes.run()),
-            ("index.changes", pump.run()),
-            ("pod.waking", Waking(self.client, self.books, self.clock.instant).run()),
-            ("binding.settling", Settling(self.scheduling).run()),
-        ]
-        if self.settings.placement == "Nominated":
-            nominating = Nominating(self.client, self.books, self.clock.instant)
-            works.append(("pod.nominating", nominating.run()))
-        async with asyncio.TaskGroup() as group:
+        async with leaders_works(around) as works, asyncio.TaskGroup() as group:
             for name, work in works:
-                group.create_task(forever(name, work), name=name)
+                group.create_task(forever(name, work()), name=name)
             if self.settings.leadership.enabled:
                 group.create_task(self._until_overtaken(), name="leadership.term")
             await self._lease_lost.wait()
             raise _LeaseLost
-
-    def _build_informers(self) -> dict[str, Informer[Any]]:
-        index, clock = self.books.index, self.clock
-
-        def informer(
-            resource: "Resource",
-            kind: type[Any],
-            feed: "Sink[Any]",
-            *,
-            project: "Callable[[Any], Any] | None" = None,
-        ) -> Informer[Any]:
-            return Informer(self.client, resource, kind, sink=feed, clock=clock, project=project)
-
-        informers = (
-            (GPU_POOLS, informer(GPU_POOLS, GPUPool, PoolFeed(index, self.catalog))),
-            (
-                GPU_DEVICES,
-                informer(GPU_DEVICES, GPUDevice, self.device_feed, project=observe_device),
-            ),
-            (NODES, informer(NODES, Node, NodeFeed(index), project=node_facts)),
-            (NAMESPACES, informer(NAMESPACES, Namespace, NamespaceFeed(self.catalog))),
-            (PODS, informer(PODS, Pod, self.bound_pods, project=pod_facts)),
-        )
-        return {resource.plural: one for resource, one in informers}
 
     def _add_checks(self) -> None:
         for name, informer in self.informers.items():

@@ -21,7 +21,18 @@ from tests.support.running_server import Cluster, RunningServer
 from tests.support.scheduling import a_wire_pod, preemption_args
 
 CARDS = 8
-WATCHED = ("gpupools", "gpudevices", "nodes", "namespaces", "pods")
+WATCHED = (
+    "gpupools",
+    "gpudevices",
+    "gpunodeinventories",
+    "nodes",
+    "namespaces",
+    "configmaps",
+    "daemonsets",
+    "operand pods",
+    "nodefeatures",
+    "pods",
+)
 SERVING = {"whole": 5, "slow": 120}
 """Pools, and the TTL of their holds in seconds."""
 
@@ -38,6 +49,7 @@ class Story:
         self.refusals: Counter[tuple[str, ...]] = Counter()
         self.ended: Counter[tuple[str, ...]] = Counter()
         self.failed: Counter[tuple[str, ...]] = Counter()
+        self.scrapes: Counter[tuple[str, ...]] = Counter()
 
     # --- the world ---------------------------------------------------------------------------------
 
@@ -51,7 +63,8 @@ class Story:
         status: dict[str, Any] = {"uuid": uuid, "inventoryID": name, "nodeName": "n1"}
         if pool is not None:
             status["poolRef"] = {"name": pool}
-        card = a_device_object(None, metadata={"name": name}, status=status)
+            self.admission["allowed", "validate-gpudevices"] += 1
+        card = a_device_object(pool, name=name, status=status)
         await self.cluster.client.create(GPU_DEVICES, card)
         await self.cluster.client.merge_patch(
             GPU_DEVICES, {"status": card["status"]}, name=name, subresource="status"
@@ -113,6 +126,7 @@ async def the_world_begins(story: Story) -> None:
         await story.add_pool(name, f"{ttl_s}s")
     await story.add_pool("gone", "60s")
     await register_node(story.cluster.client, "n1", {"gpu.deckhouse.io/whole": CARDS})
+    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): 0, ("slow",): 0, ("gone",): 0})  # fmt: skip
     for number in range(CARDS):
         await story.add_card(number, "whole")
     await story.add_card(CARDS, "slow")
@@ -203,9 +217,19 @@ async def the_api_server_stumbles(story: Story) -> None:
     writer.close()
 
 
+async def a_pool_is_cut_anew(story: Story) -> None:
+    """Its pods are evicted."""
+    finer = {"mode": "TimeSlice", "slicesPerDevice": 4}
+    spec = {"allocation": finer, "maintenance": {"policy": "Evict"}}
+    await story.cluster.client.merge_patch(GPU_POOLS, {"spec": spec}, name="whole")
+    bound = sum(pod.spec.node_name == "n1" for pod in await story.pods())
+    await comes_to(lambda: story.counted.growth("gpu_evictions_total"), {("evicted",): bound})
+
+
 async def comes_to(read: Callable[[], object], wanted: object) -> None:
     """Wait until it is so; the failure shows both."""
     try:
         await until(lambda: read() == wanted)
     except TimeoutError:
-        assert read() == wanted
+        found = read()
+        assert found == wanted, f"{found} is not {wanted}"

@@ -21,7 +21,7 @@ async def populate(cluster: Cluster) -> None:
     pool = a_pool_object("whole", allocation={"mode": "Exclusive"})
     await cluster.client.create(GPU_POOLS, {**pool, "metadata": {"name": "whole"}})
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 1})
-    device = a_device_object(None, metadata={"name": DEVICE}, status={"poolRef": {"name": "whole"}})
+    device = a_device_object("whole", name=DEVICE, status={"poolRef": {"name": "whole"}})
     await cluster.client.create(GPU_DEVICES, device)
     await cluster.client.merge_patch(
         GPU_DEVICES, {"status": device["status"]}, name=DEVICE, subresource="status"

@@ -5,9 +5,13 @@ import sys
 
 import pytest
 
+from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
+from manifests import constants
 from server.demo import show
+from server.demo_accounts import accounts
+from server.demo_cards import by_annotation, nodes_tell
 from server.demo_cluster import SERVER_USER
-from server.demo_story import Story
+from server.demo_story import LINE, Story
 from simulator.apiserver.requestlog import Request
 
 WITHIN_S = 180.0
@@ -21,24 +25,30 @@ async def test_the_demo_tells_its_story_and_ends_well():
         told, _ = await process.communicate()
     text = told.decode()
     assert process.returncode == 0, text
-    assert "✓ 6 pods were bound, each with exactly one write to the API server" in text
-    assert "  train-2         n2          GPU-n2-0 … GPU-n2-7 (8)\n" in text
+    assert "✓ 9 pods were bound, each with exactly one write to the API server" in text
+    assert "  train-2            n2     GPU-n2-0 … GPU-n2-7 (8)\n" in text
     assert text.endswith("\nEvery claim above was checked.\n")
+    assert [line for line in text.splitlines() if len(line) > LINE] == []
 
 
 async def _write_twice(story: Story) -> None:
     """Make the server look as if it had written to a pod beside its binding."""
     path = "/api/v1/namespaces/default/pods/train"
-    story._cluster.api.requests.append(Request(method="PATCH", path=path, user=SERVER_USER))
+    story.cluster.api.requests.append(Request(method="PATCH", path=path, user=SERVER_USER))
 
 
 async def _kill_the_server(story: Story) -> None:
-    story._cluster._process.kill()
-    await story._cluster._process.wait()
+    story.cluster.server.process.kill()
+    await story.cluster.server.process.wait()
+
+
+async def _let_everything_in(story: Story) -> None:
+    name = constants.VALIDATING_CONFIGURATION
+    await story.cluster.client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
 
 
 async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):
-    status = await show(None, (Story.introduce, _write_twice, Story.accounts))
+    status = await show(None, (_write_twice, accounts))
     told = capsys.readouterr().out
     assert status == 1
     claim = "0 pods were bound, each with exactly one write to the API server"
@@ -46,8 +56,18 @@ async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixtur
     assert "Every claim above was checked." not in told
 
 
+async def test_what_should_be_refused_and_is_not_fails_the_demo(
+    capsys: pytest.CaptureFixture[str],
+):
+    status = await show(None, (_let_everything_in, nodes_tell, by_annotation))
+    told = capsys.readouterr().out
+    assert status == 1
+    claim = "an assignment of n3-0000-17-00.0 to slices is refused"
+    assert f"\nNOT TRUE: {claim}\nThe server's last words:\n" in told
+
+
 async def test_a_server_that_dies_fails_the_demo_in_words(capsys: pytest.CaptureFixture[str]):
-    status = await show(None, (_kill_the_server, Story.introduce))
+    status = await show(None, (_kill_the_server, by_annotation))
     told = capsys.readouterr().out
     assert status == 1
     assert "\nBROKEN: " in told

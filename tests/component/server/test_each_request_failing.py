@@ -14,14 +14,15 @@ from structlog.testing import capture_logs
 
 from simulator.apiserver.faults import Breakage, Fault
 from simulator.apiserver.requestlog import Request
+from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
+from tests.component.server.story import Story
 from tests.component.server.whole_story import (
     SERVED,
+    Chapter,
     a_story,
-    breaking,
-    kind_of,
     pods_come_and_the_lead_goes,
     pods_wait,
-    requests_of_ours,
+    what_there_is_changes,
 )
 from tests.support.metric_samples import Counted
 from tests.support.rights import allows, asked_in, our_rights
@@ -29,8 +30,20 @@ from tests.support.rights import allows, asked_in, our_rights
 # What is not asked over the network is not waited for, so few idle turns will do.
 pytestmark = pytest.mark.looptime(noop_cycles=10)
 
+WATCHED = (
+    "gpupools",
+    "gpudevices",
+    "gpunodeinventories",
+    "nodes",
+    "nodefeatures",
+    "namespaces",
+    "pods",
+    "pods of operands",
+    "configmaps",
+    "daemonsets",
+)
 READS = (
-    *(f"{verb} {resource}" for verb in ("LIST", "WATCH") for resource in ("gpupools", "gpudevices", "nodes", "namespaces", "pods")),
+    *(f"{verb} {resource}" for verb in ("LIST", "WATCH") for resource in WATCHED),
     "LIST pods that are bound",
     "GET pods",
     "GET secrets gpu-control-plane-tls",
@@ -39,7 +52,7 @@ READS = (
     "GET validatingwebhookconfigurations",
     "GET leases",
     "GET gpucontrolplaneterms",
-)  # fmt: skip
+)
 WRITES = (
     "POST secrets",
     "PATCH secrets gpu-control-plane-tls",
@@ -49,14 +62,37 @@ WRITES = (
     "PUT leases",
     "POST gpucontrolplaneterms",
     "PATCH gpucontrolplaneterms",
-    "PATCH gpudevices/status",
-    "PATCH gpupools/status",
+    "POST gpudevices",
+    "PATCH gpudevices/status by node-inventory",
+    "PATCH gpudevices/status by device-health",
+    "PATCH gpudevices/status by device-assignment",
+    "PATCH gpudevices/status by device-state",
+    "POST gpunodeinventories",
+    "PATCH gpunodeinventories/status by node-inventory",
+    "PATCH gpunodeinventories/status by node-bootstrap",
+    "PATCH gpunodeinventories/status by device-assignment",
+    "PATCH gpupools",
+    "PATCH gpupools/status by pool-life",
+    "PATCH gpupools/status by pool-status",
+    "PATCH configmaps by pool-workloads",
+    "PATCH daemonsets by pool-workloads",
     "PATCH nodes",
     "POST pods/binding",
     "POST events",
 )
 WAITING = ("PATCH pods/status", "PATCH pods", "PATCH events")
 """What only pods cause that wait for long."""
+CHANGES = (
+    "PATCH gpudevices/status",
+    "PATCH gpupools/status by pool-conflict",
+    "DELETE gpudevices",
+    "DELETE gpunodeinventories",
+    "DELETE configmaps",
+    "DELETE daemonsets",
+    "GET nodes",
+    "POST pods/eviction",
+)
+"""What only changes of cards, nodes and pools cause: the first one takes a card's pool off."""
 
 
 def card(allocated: int, capacity: int = 1) -> dict[str, int]:
@@ -67,13 +103,30 @@ def figures(total: int, **others: int) -> dict[str, int]:
     return {"total": total, "reserved": 0, "used": 0, "available": 0, "unhealthy": 0, **others}
 
 
+LISTED = {"whole": {"GPU-w0", "GPU-w1", "GPU-w2"}, "slow": {"GPU-sliced"}}
+OWNERS = {uuid: pool for pool, uuids in LISTED.items() for uuid in uuids}
+WHOLE, SLICED = sorted(LISTED["whole"]), "GPU-sliced"
+SERVING = {"Ready", "Supported"}
 EMPTY: dict[str, Any] = {
     "bound": set(),
     "with devices": set(),
     "is any unit given twice": False,
     "pools": {"whole": figures(3, available=3), "slow": figures(64, available=64)},
-    "units": {"w0": card(0), "w1": card(0), "w2": card(0), "sliced": card(0, 64)},
+    "modes": {"whole": "Exclusive", "slow": "TimeSlice"},
+    "finalized": {"whole", "slow"},
+    "devices": 4,
+    "said of pools": {"whole": SERVING, "slow": SERVING},
+    "units": {**dict.fromkeys(WHOLE, card(0)), SLICED: card(0, 64)},
+    "owners": OWNERS,
+    "said of cards": {uuid: {"Assigned", "Healthy"} for uuid in OWNERS},
     "labels": {"pool.gpu.deckhouse.io/whole", "pool.gpu.deckhouse.io/slow"},
+    "taints": {"slow"},
+    "our taints": "slow:PreferNoSchedule",
+    "phases": {"n1": "Ready"},
+    "said of nodes": {"n1": {"ReadyForPooling"}},
+    "members": {"n1": {"whole": 3, "slow": 1}},
+    "lists": LISTED,
+    "plugins": {"whole", "slow"},
     "holds": 0,
     "are CAs injected": {True},
     "is all ready": True,
@@ -84,12 +137,20 @@ FULL = {
     "with devices": {*SERVED, "lost"},
     # A pod is on unknown slices: the node takes no others.
     "pools": {"whole": figures(3, used=3), "slow": figures(64, used=1, unhealthy=63)},
-    "units": {"w0": card(1), "w1": card(1), "w2": card(1), "sliced": card(0, 64)},
+    "said of pools": {pool: {*SERVING, "CapacityLow"} for pool in LISTED},
+    "units": {**dict.fromkeys(WHOLE, card(1)), SLICED: card(0, 64)},
 }
 
 
+async def pods_come_and_go(story: Story) -> None:
+    await pods_come_and_the_lead_goes(story)
+    await story.comes_to(FULL)
+    for name in FULL["bound"]:
+        await story.remove_pod(name)
+
+
 async def the_story_ends_well(
-    folder: Path, faults: list[Fault], *, with_waiting: bool
+    folder: Path, faults: list[Fault], *chapters: Chapter
 ) -> list[Request]:
     """Tell it with these faults; return the requests that the server made."""
     loop = asyncio.get_running_loop()
@@ -97,12 +158,8 @@ async def the_story_ends_well(
     loop.set_exception_handler(lambda _, context: unhandled.append(context))
     with capture_logs() as logs:
         async with a_story(folder, *faults) as story:
-            if with_waiting:
-                await pods_wait(story)
-            await pods_come_and_the_lead_goes(story)
-            await story.comes_to(FULL)
-            for name in FULL["bound"]:
-                await story.remove_pod(name)
+            for chapter in chapters:
+                await chapter(story)
             await story.comes_to(EMPTY)
             assert not story.server.is_over
         asked = requests_of_ours(story.cluster)
@@ -113,27 +170,42 @@ async def the_story_ends_well(
 
 
 async def test_the_story_makes_every_kind_of_request(tmp_path: Path) -> None:
-    requests = await the_story_ends_well(tmp_path, [], with_waiting=True)
-    assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING}
+    requests = await the_story_ends_well(
+        tmp_path, [], pods_wait, pods_come_and_go, what_there_is_changes
+    )
+    assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
     asked = asked_in(requests)
     assert [right for right in our_rights() if not any(allows(right, one) for one in asked)] == []
 
 
-AGAIN = {"POST secrets": (1, 2)}
-"""Two Secrets are made, by two parts of the server: either one's request fails."""
+FAILURES: tuple[tuple[str, int, Chapter], ...] = (
+    *((kind, 1, pods_come_and_go) for kind in (*READS, *WRITES)),
+    *((kind, 1, pods_wait) for kind in WAITING),
+    *((kind, 1, what_there_is_changes) for kind in CHANGES),
+    # Two Secrets are made, by two parts of the server: either one's request fails.
+    ("POST secrets", 2, pods_come_and_go),
+    # Later requests of a kind that are for something else: a card's fault, after the first four cards are
+    # well; the card of a node that went; a list in which a card is withheld; marks of a pool that goes; a
+    # finalizer that is taken off; the switch to another allocation.
+    ("PATCH gpudevices/status by device-health", 5, what_there_is_changes),
+    ("DELETE gpudevices", 2, what_there_is_changes),
+    ("PATCH configmaps by pool-workloads", 3, what_there_is_changes),
+    ("PATCH nodes", 3, what_there_is_changes),
+    ("PATCH gpupools", 5, what_there_is_changes),
+    ("PATCH gpupools/status by pool-life", 6, what_there_is_changes),
+)
 
 
 def every_failure() -> list[Any]:
     return [
-        pytest.param(kind, nth, id=kind if nth == 1 else f"{kind} {nth}")
-        for kind in (*READS, *WRITES, *WAITING)
-        for nth in AGAIN.get(kind, (1,))
+        pytest.param(kind, nth, chapter, id=kind if nth == 1 else f"{kind} {nth}")
+        for kind, nth, chapter in FAILURES
     ]
 
 
 def failing(kind: str, nth: int) -> list[Fault]:
     refused = breaking(kind, Breakage.STATUS, nth=nth)
-    if kind in READS:
+    if kind.startswith(("LIST ", "WATCH ", "GET ")):
         # aiohttp itself asks a second time when a kept-alive connection is cut.
         return [refused, breaking(kind, Breakage.RESET_BEFORE, nth=nth, times=2)]
     ways = (Breakage.RESET_BEFORE, Breakage.RESET_AFTER)
@@ -148,10 +220,12 @@ def codes_of(kind: str, counted: Counted) -> set[str]:
     return {code for code, *of in ends if tuple(of) == wanted}
 
 
-@pytest.mark.parametrize(("kind", "nth"), every_failure())
-async def test_everything_comes_to_the_same_end(tmp_path: Path, kind: str, nth: int) -> None:
+@pytest.mark.parametrize(("kind", "nth", "chapter"), every_failure())
+async def test_everything_comes_to_the_same_end(
+    tmp_path: Path, kind: str, nth: int, chapter: Chapter
+) -> None:
     counted = Counted()
     faults = failing(kind, nth)
-    await the_story_ends_well(tmp_path, faults, with_waiting=kind in WAITING)
+    await the_story_ends_well(tmp_path, faults, chapter)
     assert [fault.seen >= fault.nth for fault in faults] == [True] * len(faults)
     assert {"500", "Unreachable"} <= codes_of(kind, counted)

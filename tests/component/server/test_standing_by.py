@@ -2,10 +2,11 @@
 
 import pytest
 
+from api.names import IGNORE_LABEL
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from server.demo_cluster import a_device, pools
 from simulator.kubelet import register_node
 from telemetry.metrics import REGISTRY
+from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
@@ -28,12 +29,14 @@ def unassigned() -> float | None:
 
 
 async def add_cards(cluster: Cluster) -> None:
-    """One card in the pool, and one in none."""
+    """One card in the pool, and one in none; nobody answers the webhook of an annotated card yet."""
     await register_node(cluster.client, "n1", {})
     for card in range(2):
         device = a_device("n1", card, "whole")
+        del device["metadata"]["annotations"]
         if card:
             del device["status"]["poolRef"]
+            device["metadata"]["labels"] = {IGNORE_LABEL: "true"}
         await cluster.client.create(GPU_DEVICES, device)
         await cluster.client.merge_patch(
             GPU_DEVICES,
@@ -48,7 +51,9 @@ async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster
     total = ("gpupool_capacity_total", "whole")
     async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()
-        await cluster.client.create(GPU_POOLS, pools()[0])
+        pool = a_pool()
+        pool["spec"]["assignment"] = {"requireAnnotation": False}
+        await cluster.client.create(GPU_POOLS, pool)
         await until(lambda: shown().get(total) == 1 and unassigned() == 1)
 
         await cluster.give_lease_to("another-replica", duration_s=60)

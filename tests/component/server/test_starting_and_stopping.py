@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from api.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
-from server.demo_cluster import a_device, pools
 from server.listening import CannotListen
 from server.stopping import YIELD_S
 from simulator.kubelet import register_node
+from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
 from tests.support.running_server import Cluster, RunningServer, a_server
@@ -37,8 +37,13 @@ async def test_server_becomes_ready_when_everything_is_listed_and_it_leads(
         assert await server.checks() == {
             "gpupools synced": True,
             "gpudevices synced": True,
+            "gpunodeinventories synced": True,
             "nodes synced": True,
             "namespaces synced": True,
+            "configmaps synced": True,
+            "daemonsets synced": True,
+            "operand pods synced": True,
+            "nodefeatures synced": True,
             "pods synced": True,
             "certificate loaded": True,
             "reservation key loaded": True,
@@ -107,13 +112,17 @@ async def test_draining_server_hands_over_at_once_and_is_ready_while_nobody_else
         await server.until_ready()
         signal.raise_signal(signal.SIGTERM)
         await until_async(lambda: holds(server, "handing over"))
-        assert await cluster.lease_holder() == ""
+        await until_async(lambda: is_lease_free(cluster))
         assert await server.is_ready()
         question = extender_args(a_wire_pod(whole=1), "n1")
         _, text = await server.call("POST", constants.FILTER_PATH, question)
         assert "gpu-control-plane is not ready" in text
         await until(lambda: server.is_over)
         assert server.ended is None
+
+
+async def is_lease_free(cluster: Cluster) -> bool:
+    return await cluster.lease_holder() == ""
 
 
 async def test_standby_that_is_told_to_stop_was_and_stays_unready(cluster: Cluster) -> None:
@@ -152,6 +161,13 @@ async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
 
 
 async def add_card(cluster: Cluster) -> None:
+    await cluster.client.create(GPU_POOLS, a_pool())
+
+    async def is_known() -> bool:
+        pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")
+        return bool(pool.status.phase)
+
+    await until_async(is_known)
     device = a_device("n1", 0, "whole")
     await cluster.client.create(GPU_DEVICES, device)
     await cluster.client.merge_patch(
@@ -160,7 +176,6 @@ async def add_card(cluster: Cluster) -> None:
         name=device["metadata"]["name"],
         subresource="status",
     )
-    await cluster.client.create(GPU_POOLS, pools()[0])
 
     async def has_card() -> bool:
         pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")

@@ -15,11 +15,18 @@ from prometheus_client import Gauge, Histogram
 from certs.decoding import DecodedPair, decode_pair
 from server.clock import SystemClock
 from telemetry import metrics
+from tests.component.server.metrics_nodes import (
+    IMPATIENT,
+    a_node_tells_of_its_cards,
+    nodes_and_pools_are_shown,
+)
 from tests.component.server.metrics_story import (
     CARDS,
+    SERVING,
     WATCHED,
     Story,
     a_binding_is_lost,
+    a_pool_is_cut_anew,
     comes_to,
     pods_are_admitted_bound_and_deleted,
     requests_are_refused_and_malformed,
@@ -27,13 +34,15 @@ from tests.component.server.metrics_story import (
     the_api_server_stumbles,
     the_world_begins,
 )
+from tests.support.dcgm import Exporter
 from tests.support.metric_samples import ASKED, shown
 from tests.support.polling import until
 from tests.support.running_server import Cluster, a_server
 
 
 async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
-    async with a_server(cluster, observe_within_s=1.0) as server:
+    await cluster.install_discovery()
+    async with a_server(cluster, observe_within_s=1.0, **IMPATIENT) as server:
         await server.until_ready()
         await cluster.settled()
         cluster.api.requests.clear()
@@ -45,12 +54,15 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
         await a_binding_is_lost(story)
         await strangers_bind(story)
         await the_api_server_stumbles(story)
-        await what_was_counted_is_shown(story)
-        await what_is_in_the_cluster_is_shown(story)
-        assert shown("gpu_index_generation")[()] > before
-        await every_request_of_ours_is_shown(story)
-    assert shown("gpupool_capacity_total") == {}
-    assert shown("gpu_reservations") == {}
+        async with a_node_tells_of_its_cards(story) as exporter:
+            await exporters_reads_are_shown(story, exporter)
+            await what_was_counted_is_shown(story)
+            await what_is_in_the_cluster_is_shown(story)
+            await nodes_and_pools_are_shown(story)
+            assert shown("gpu_index_generation")[()] > before
+            await every_request_of_ours_is_shown(story)
+            await a_pool_is_cut_anew(story)
+    assert {name for name in OF_LEADERS if shown(name)} == set()
     assert shown("gpu_leading") == {(): 0}
     assert DECLARED - ASKED == ELSEWHERE
 
@@ -59,11 +71,54 @@ ELSEWHERE = {"gpu_informer_decode_errors", "gpu_pods_nominated"}
 """No API server in memory stores what we cannot read (`tests/component/kube/test_client_requests.py`), and
 only the tail of a long queue is nominated (`tests/component/reconciler/test_nominating.py`)."""
 
+CONTROLLERS = {
+    "device.assignment",
+    "device.health",
+    "device.state",
+    "node.bootstrap",
+    "node.dcgm",
+    "node.exports",
+    "node.inventory",
+    "node.pool-marks",
+    "pool.conflict",
+    "pool.life",
+    "pool.status",
+    "pool.workloads",
+}
+
+OF_LEADERS = (
+    "gpupool_capacity_total",
+    "gpupool_assignments",
+    "gpupool_node_slots",
+    "gpupool_condition",
+    "gpu_reservations",
+    "gpu_inventory_devices_total",
+    "gpu_inventory_devices_state",
+    "gpu_node_inventory_condition",
+    "gpu_bootstrap_node_phase",
+    "gpu_bootstrap_condition",
+    "gpu_bootstrap_ready",
+    "gpu_device_faulted_total",
+)
+"""Of which nobody else has a series."""
+
 DECLARED = {
     metric._name
     for metric in vars(metrics).values()
     if isinstance(metric, prometheus_client.Counter | Gauge | Histogram)
 }
+
+
+async def exporters_reads_are_shown(story: Story, exporter: Exporter) -> None:
+    """The exporter has been failing since the reads that the story counted."""
+    grown = functools.partial(story.counted.growth, "gpu_health_scrapes_total")
+    read = story.scrapes["read",]
+    await until(lambda: sum(grown().values()) == exporter.asked)
+    assert grown() == {("read",): read, ("failed",): exporter.asked - read}
+    await comes_to(
+        functools.partial(story.counted.growth, "gpu_inventory_bad_features_total"),
+        {("node-labels",): 1},
+    )
 
 
 async def what_was_counted_is_shown(story: Story) -> None:
@@ -75,18 +130,22 @@ async def what_was_counted_is_shown(story: Story) -> None:
         ("gpu_task_failures_total", story.failed),
     ):
         await comes_to(functools.partial(story.counted.growth, name), dict(want))
-    events = {
-        ("written", "GPUReservationExpired"): 2,
-        ("written", "GPUPodUnaccounted"): 1,
-        ("written", "GPUUnitsHeldTwice"): 2,
+    await events_are_counted(story)
+    added = {
+        "pods": len(await story.pods()) + 1,
+        "operand pods": 1,
+        "gpupools": 3,
+        "gpudevices": CARDS + 5,
+        "gpunodeinventories": 1,
+        "nodes": 2,
+        "nodefeatures": 1,
+        "namespaces": 1,
+        "configmaps": len(SERVING),
+        "daemonsets": len(SERVING),
     }
-    await comes_to(lambda: story.counted.growth("gpu_events_emitted_total"), events)
-    assert story.written_events() == sum(events.values())
-    pods = len(await story.pods())
-    added = {("pods",): pods + 1, ("gpupools",): 3, ("gpudevices",): CARDS + 3, ("nodes",): 1}
     await comes_to(lambda: seen(story, "ADDED"), added)
-    await comes_to(lambda: seen(story, "DELETED"), {("pods",): 1, ("gpupools",): 1})
-    await comes_to(lambda: reconciles(story).get(("pool.status", "failed")), 1)
+    await comes_to(lambda: seen(story, "DELETED"), {"pods": 1, "gpupools": 1, "nodefeatures": 1})
+    await comes_to(lambda: failed_reconciles(story), {"pool.status": 1})
     reconciled = reconciles(story)
     timed = story.counted.growth("gpu_reconcile_duration_seconds_count")
     outcomes = [(controller, count) for (controller, _), count in reconciled.items()]
@@ -94,14 +153,47 @@ async def what_was_counted_is_shown(story: Story) -> None:
         (name,): sum(count for controller, count in outcomes if controller == name)
         for name, _ in outcomes
     }
-    assert {"pool.status", "device.state", "node.pool-labels"} == {name for name, _ in outcomes}
+    assert {name for name, _ in outcomes} == CONTROLLERS
     await until(lambda: story.counted.growth("gpu_event_loop_lag_seconds_count")[()] > 10)
 
 
-def seen(story: Story, change: str) -> dict[tuple[str], float]:
+async def events_are_counted(story: Story) -> None:
+    """Which they are is known; how often a pool was low on units is the timing of others."""
+    events = {
+        ("written", "GPUReservationExpired"): 2,
+        ("written", "GPUPodUnaccounted"): 1,
+        ("written", "GPUUnitsHeldTwice"): 2,
+        ("written", "GPUDeviceDetected"): 2,
+        ("written", "GPUDeviceAssigned"): 1,
+        ("written", "GPUDeviceFaulted"): 1,
+        ("written", "GPUBadFeature"): 1,
+        ("written", "GPUSourceSilent"): 1,
+    }
+    low = "GPUPoolCapacityLow"
+
+    def counted() -> dict[tuple[str, ...], float]:
+        return story.counted.growth("gpu_events_emitted_total")
+
+    def written() -> float:
+        return sum(count for (outcome, _), count in counted().items() if outcome == "written")
+
+    await comes_to(
+        lambda: {key: count for key, count in counted().items() if key[1] != low}, events
+    )
+    await until(lambda: counted().get(("written", low), 0) >= len(SERVING))
+    await until(lambda: written() == story.written_events())
+
+
+def seen(story: Story, change: str) -> dict[str, float]:
     """Return how many changes of a kind were watched, by resource."""
     grown = story.counted.growth("gpu_informer_events_total")
-    return {(resource,): count for (resource, kind), count in grown.items() if kind == change}
+    return {resource: count for (resource, kind), count in grown.items() if kind == change}
+
+
+def failed_reconciles(story: Story) -> dict[str, float]:
+    """Return how often controllers failed."""
+    grown = reconciles(story)
+    return {name: count for (name, outcome), count in grown.items() if outcome == "failed"}
 
 
 def reconciles(story: Story) -> dict[tuple[str, ...], float]:
@@ -112,10 +204,10 @@ def reconciles(story: Story) -> dict[tuple[str, ...], float]:
 async def what_is_in_the_cluster_is_shown(story: Story) -> None:
     """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one card in doubt."""
     figures = {
-        "total": {("whole",): CARDS, ("slow",): 2},
+        "total": {("whole",): CARDS, ("slow",): 3},
         "used": {("whole",): 3, ("slow",): 0},
         "reserved": {("whole",): 1, ("slow",): 1},
-        "available": {("whole",): 0, ("slow",): 1},
+        "available": {("whole",): 0, ("slow",): 2},
         "unhealthy": {("whole",): CARDS - 4, ("slow",): 0},
     }
     for name, want in figures.items():
@@ -127,7 +219,7 @@ async def what_is_in_the_cluster_is_shown(story: Story) -> None:
     for name, counts in (
         ("gpu_reservations", {(phase,): count for phase, count in phases.items()}),
         ("gpu_device_reserved_total", {("whole",): 1, ("slow",): 1}),
-        ("gpu_device_unassigned_total", {(): 1}),
+        ("gpu_device_unassigned_total", {(): 2}),
         ("gpu_pods_waiting", {("whole",): 1, ("slow",): 1}),
         ("gpu_pods_unaccounted", {(): 1}),
         ("gpu_units_held_twice", {(): 1}),

@@ -1,226 +1,52 @@
 """Everything that our server asks of an API server, in half a minute of virtual time.
 
-From an empty cluster to pods that are bound, held, expired, woken, nominated and bound around us, with
-the lead lost and taken again; scheduler and kubelet are doubles that come again when they are refused.
+From an empty cluster to cards that nodes tell of and pools that take them; then a chapter or several: pods
+that are held, expired, woken and nominated; pods that are bound, by us and around us, with the lead lost and
+taken again; nodes, cards and pools that change and go. Scheduler, kubelet and the nodes' agents are doubles
+that come again when they are refused.
 """
 
 import asyncio
-import base64
+import dataclasses
 import functools
-import itertools
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from api.annotations import decode_devices
-from api.core import Pod
-from api.names import DEVICES_ANNOTATION, POOL_NODE_LABEL_PREFIX, WOKEN_ANNOTATION
 from certs.tls import client_context
-from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.resources import (
-    EVENTS,
-    GPU_CONTROL_PLANE_TERMS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
     GPU_POOLS,
-    MUTATING_WEBHOOK_CONFIGURATIONS,
-    NODES,
+    NAMESPACES,
     PODS,
-    SECRETS,
-    VALIDATING_WEBHOOK_CONFIGURATIONS,
-    Resource,
 )
 from manifests import constants
-from simulator.apiserver.faults import Breakage, Fault
-from simulator.apiserver.requestlog import Request
+from simulator import nfd
+from simulator.apiserver.faults import Fault
 from simulator.extender import ExtenderClient
 from simulator.kubelet import KubeletDouble, register_node
 from simulator.scheduler import SchedulerDouble
-from tests.support.loop_clock import ServerClock
-from tests.support.metric_samples import shown
-from tests.support.reviews import a_device_object, a_pod_object, a_pool_object
-from tests.support.running_server import (
-    SERVER_USER,
-    Cluster,
-    RunningServer,
-    a_cluster,
-    a_server,
+from tests.component.server.story import (
+    CARDS,
+    POOLS,
+    WHOLE_CARDS,
+    Story,
+    a_card,
+    device_of,
+    eventually,
 )
+from tests.support.loop_clock import ServerClock
+from tests.support.running_server import a_cluster, a_server
 
-WITHIN_S: Final = 120.0
-"""Of virtual time; no backoff is longer."""
-TTL_S: Final = 5
 CROWD: Final = 40
 """So many waiting pods that the tail of the queue is nominated."""
 SERVED: Final = ("s0", "s1")
 """Pods that kube-scheduler has bound."""
 
-Json = dict[str, Any]
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until it holds; a KubeError is no."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            with suppress(KubeError):
-                if await holds():
-                    return
-            await asyncio.sleep(0.1)
-
-
-@dataclass
-class Story:
-    """What operators, users and strangers do; they come again while they are refused."""
-
-    cluster: Cluster
-    server: RunningServer
-
-    def __post_init__(self) -> None:
-        self._client = self.cluster.client
-
-    async def create(self, resource: Resource, body: Json) -> None:
-        async def is_created() -> bool:
-            with suppress(AlreadyExists):
-                await self._client.create(resource, body)
-            return True
-
-        await eventually(is_created)
-
-    async def add_node(self) -> None:
-        """Three whole cards, and one of 64 slices that no kubelet offers: its pods never fit."""
-        await register_node(self._client, "n1", {"gpu.deckhouse.io/whole": 3})
-        for name, pool in (("w0", "whole"), ("w1", "whole"), ("w2", "whole"), ("sliced", "slow")):
-            status = {"uuid": f"GPU-{name}", "inventoryID": name, "poolRef": {"name": pool}}
-            card = a_device_object(None, metadata={"name": name}, status=status)
-            await self._client.create(GPU_DEVICES, card)
-            await self._client.merge_patch(
-                GPU_DEVICES, {"status": card["status"]}, name=name, subresource="status"
-            )
-
-    async def add_pool(self, name: str, **allocation: Any) -> None:
-        spec = {"allocation": allocation, "reservation": {"ttl": f"{TTL_S}s"}}
-        await self.create(GPU_POOLS, {**a_pool_object(name, **spec), "metadata": {"name": name}})
-
-    async def add_pod(self, name: str, pool: str, scheduler: str = "default-scheduler") -> None:
-        body = a_pod_object(1, pool, name, spec={"schedulerName": scheduler})
-        body["metadata"] = {"name": name, "namespace": "default"}
-        await self.create(PODS, body)
-
-    async def remove_pod(self, name: str) -> None:
-        with suppress(NotFound):
-            await self._client.delete(PODS, name, namespace="default", grace_period_s=0)
-
-    async def is_bound(self, *names: str) -> bool:
-        return all([(await self.cluster.stored_pod(name)).spec.node_name for name in names])
-
-    async def is_woken(self, name: str) -> bool:
-        metadata = (await self.cluster.stored_pod(name)).metadata
-        return metadata.annotation(WOKEN_ANNOTATION) is not None
-
-    async def is_anybody_nominated(self) -> bool:
-        pods = (await self._client.list_(PODS, Json)).items
-        return any(pod.get("status", {}).get("nominatedNodeName") for pod in pods)
-
-    async def has_event(self, reason: str, *, count: int = 1) -> bool:
-        events = (await self._client.list_(EVENTS, Json)).items
-        counts = [
-            event.get("series", {}).get("count", 1) for event in events if event["reason"] == reason
-        ]
-        return max(counts, default=0) >= count
-
-    async def steal_node(self, name: str) -> None:
-        """Bind a pod around everybody."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": "n1"}
-        body = {"metadata": {"name": name}, "target": target}
-        await self._client.create(PODS, body, namespace="default", name=name, subresource="binding")
-
-    async def bind(self, name: str) -> bool:
-        """Ask for a bind as kube-scheduler does; say whether it is bound."""
-        uid = (await self.cluster.stored_pod(name)).metadata.uid
-        fields = {"PodName": name, "PodNamespace": "default", "PodUID": uid, "Node": "n1"}
-        await self.server.call("POST", constants.BIND_PATH, msgspec.json.encode(fields))
-        return await self.is_bound(name)
-
-    async def is_sent(self, name: str) -> bool:
-        """Ask for a bind; say whether the Binding has left the server, which may refuse at first."""
-        await self.bind(name)
-        return bool(self.cluster.api.requests.writes(user=SERVER_USER, path=f"/{name}/binding"))
-
-    async def is_looked_at(self) -> bool:
-        """Say whether the pod in doubt was read, more often than reads fail."""
-        return list(map(kind_of, requests_of_ours(self.cluster))).count("GET pods") > 3
-
-    async def spoil_secret(self) -> None:
-        """Take kube-scheduler's certificate away."""
-        await self._client.merge_patch(
-            SECRETS,
-            {"data": {"scheduler.crt": None}},
-            name=constants.SERVING_SECRET,
-            namespace=constants.DEFAULT_NAMESPACE,
-        )
-
-    async def has_whole_secret(self) -> bool:
-        bundle = await self.cluster.bundle()
-        return bool(bundle.client.certificate_pem)
-
-    async def term(self) -> int:
-        term = await self._client.get(GPU_CONTROL_PLANE_TERMS, Json, constants.LEASE_NAME)
-        return int(term["spec"]["number"])
-
-    async def has_term_after(self, number: int) -> bool:
-        return await self.term() > number
-
-    async def state(self) -> Json:
-        """Return what is there now, of all that our server decides or writes."""
-        pods = (await self._client.list_(PODS, Pod)).items
-        pools = (await self._client.list_(GPU_POOLS, Json)).items
-        devices = (await self._client.list_(GPU_DEVICES, Json)).items
-        labels = (await self._client.get(NODES, Json, "n1"))["metadata"]["labels"]
-        units = list(itertools.chain.from_iterable(map(_units_of, pods)))
-        authority = (await self.cluster.bundle()).trust_pem
-        checks = await self.server.checks()
-        return {
-            "bound": {pod.metadata.name for pod in pods if pod.spec.node_name},
-            "with devices": {pod.metadata.name for pod in pods if _units_of(pod)},
-            "is any unit given twice": len(units) > len(set(units)),
-            "pools": {pool["metadata"]["name"]: pool["status"]["capacity"] for pool in pools},
-            "units": {one["metadata"]["name"]: one["status"]["units"] for one in devices},
-            "labels": {label for label in labels if label.startswith(POOL_NODE_LABEL_PREFIX)},
-            "holds": sum(shown("gpu_reservations").values()),
-            "are CAs injected": {ca == authority for ca in await self._ca_bundles()},
-            "is all ready": bool(checks) and all(checks.values()),
-        }
-
-    async def comes_to(self, wanted: Json) -> None:
-        """Wait until the state is as wanted; the failure shows both."""
-
-        async def is_so() -> bool:
-            return await self.state() == wanted
-
-        try:
-            await eventually(is_so)
-        except TimeoutError:
-            assert await self.state() == wanted
-
-    async def _ca_bundles(self) -> list[bytes]:
-        found: list[bytes] = []
-        for resource, name in (
-            (MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
-            (VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
-        ):
-            configuration = await self._client.get(resource, Json, name)
-            bundles = [hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]]
-            found += [base64.b64decode(bundle) for bundle in bundles]
-        return found
-
-
-def _units_of(pod: Pod) -> list[str]:
-    devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
-    return list(itertools.chain(*devices.values()))
+Chapter = Callable[[Story], Awaitable[None]]
 
 
 async def pods_wait(story: Story) -> None:
@@ -255,18 +81,55 @@ async def pods_come_and_the_lead_goes(story: Story) -> None:
     before = await story.term()
     await story.cluster.give_lease_to("somebody else")
     await eventually(functools.partial(story.has_term_after, before))
-    await story.server.until_ready()
+    await story.until_ready()
+
+
+async def what_there_is_changes(story: Story) -> None:
+    """A pool cannot have what another one has; a card fails and comes back; a card, a node and a pool go;
+    a pool is cut anew.
+    """
+    rival = {**POOLS["whole"], "access": {"namespaces": ["nowhere"]}}
+    await story.add_pool("rival", **rival)
+    await eventually(lambda: story.is_said(GPU_POOLS, "rival", "Conflict"))
+    await story.remove(GPU_POOLS, "rival")
+    broken = dataclasses.replace(WHOLE_CARDS[1], fault="Xid 79")
+    await story.report("n1", [WHOLE_CARDS[0], broken, *CARDS[2:]])
+    await eventually(lambda: story.is_in_state(broken, "Faulted"))
+    await story.report("n1", CARDS)
+    await eventually(lambda: story.is_in_state(broken, "Assigned"))
+    await story.report("n1", CARDS[1:])
+    await eventually(lambda: story.is_gone(GPU_DEVICES, device_of(WHOLE_CARDS[0])))
+    await story.report("n1", CARDS)
+    await register_node(story.cluster.client, "n2", {})
+    await story.report("n2", [a_card("far", 0, "NVIDIA L4")])
+    await eventually(lambda: story.is_said(GPU_NODE_INVENTORIES, "n2", "ReadyForPooling"))
+    await story.remove_node("n2")
+    await eventually(lambda: story.is_gone(GPU_NODE_INVENTORIES, "n2"))
+    await story.remove(GPU_POOLS, "slow")
+    await eventually(lambda: story.is_gone(GPU_POOLS, "slow"))
+    await story.add_pool("slow")
+    await eventually(story.has_all_cards)
+    await story.add_pod("guest", "whole")
+    await eventually(lambda: story.is_bound("guest"))
+    await story.cut("whole", mode="TimeSlice", slicesPerDevice=2)
+    await eventually(lambda: story.is_gone(PODS, "guest"))
+    await eventually(lambda: story.has_mode("whole", "TimeSlice"))
+    await story.cut("whole", mode="Exclusive", slicesPerDevice=None)
 
 
 @asynccontextmanager
 async def a_story(folder: Path, *faults: Fault) -> AsyncIterator[Story]:
-    """A cluster with two pools, a server, kube-scheduler and a kubelet; these requests fail.
+    """A cluster with two pools that have their cards, a server, kube-scheduler, a kubelet and agents of nodes;
+    these requests fail.
 
     In every story the first Binding of the pod `lost` is cut off: it is read what became of it.
     """
     clock = ServerClock()
     async with a_cluster(folder) as cluster:
         await cluster.install()
+        await cluster.client.create(CUSTOM_RESOURCE_DEFINITIONS, nfd.node_feature_crd())
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": nfd.NAMESPACE}}
+        await cluster.client.create(NAMESPACES, namespace)
         cluster.api.faults.reset_before("POST", "/lost/binding$")
         for fault in faults:
             cluster.api.faults.add(fault)
@@ -275,77 +138,28 @@ async def a_story(folder: Path, *faults: Fault) -> AsyncIterator[Story]:
             clock=clock,
             leadership={},
             tls={"ip_addresses": ["127.0.0.1"], "check_every_s": 2.0},
+            bootstrap={"period_s": 1.0},
+            health={"period_s": 1.0},
         )
         async with running as server, asyncio.TaskGroup() as group:
-            story = Story(cluster, server)
+            story = Story(cluster, server, clock)
             await story.add_node()
-            await server.until_ready()
-            await story.add_pool("whole", mode="Exclusive")
-            await story.add_pool("slow", mode="TimeSlice", slicesPerDevice=64)
+            agents = group.create_task(story.keep_reporting())
+            await story.until_ready()
+            for name in POOLS:
+                await story.add_pool(name)
+            await eventually(story.annotate_the_sliced_card)
+            await eventually(story.has_all_cards)
             bundle = await cluster.bundle()
             url = f"{server.url}{constants.EXTENDER_PREFIX}"
             async with ExtenderClient(
                 url, client_context(bundle.trust_pem, bundle.client)
             ) as extender:
                 doubles = [
+                    agents,
                     group.create_task(SchedulerDouble(cluster.client, extender, clock).run()),
                     group.create_task(KubeletDouble(cluster.client, clock).run()),
                 ]
                 yield story
                 for double in doubles:
                     double.cancel()
-
-
-# --- what the server asks for -------------------------------------------------------------------------
-
-
-def kind_of(request: Request) -> str:
-    """Return verb and resource, `WATCH pods` or `PATCH gpupools/status`; what is one of a kind has its name."""
-    resource, name, subresource = _parts_of(request.path)
-    verb = request.method
-    if verb == "GET" and not name:
-        is_watch = "watch=" in request.query
-        verb = "WATCH" if is_watch else "LIST"
-        resource += " that are bound" if "fieldSelector=" in request.query else ""
-    if resource == "secrets" and name:
-        resource += f" {name}"
-    return f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
-
-
-def _parts_of(path: str) -> tuple[str, str, str]:
-    parts = path.strip("/").split("/")
-    rest = parts[3:] if parts[0] == "apis" else parts[2:]
-    if len(rest) > 2 and rest[0] == "namespaces":
-        rest = rest[2:]
-    resource, name, subresource, *_ = *rest, "", ""
-    return resource, name, subresource
-
-
-def requests_of_ours(cluster: Cluster) -> list[Request]:
-    """Return every request that our server made so far."""
-    return [one for one in cluster.api.requests if one.user == SERVER_USER]
-
-
-def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> Fault:
-    """Return what lets the nth request of a kind fail, and those behind it."""
-    verb, _, rest = kind.partition(" ")
-    resource, _, subresource = rest.partition("/")
-    resource, _, name = resource.partition(" ")
-    query = ""
-    if verb in {"LIST", "WATCH"}:
-        query = {"WATCH": "watch=", "LIST": "^(?!.*(watch|fieldSelector)=)"}[verb]
-        query = "fieldSelector=" if name else query
-        path = f"/{resource}$"
-    elif verb == "POST" and not subresource:
-        path = f"/{resource}$"
-    else:
-        path = f"/{resource}/{name or '[^/]+'}{'/' if subresource else ''}{subresource}$"
-    return Fault(
-        breakage=breakage,
-        method="GET" if verb in {"LIST", "WATCH"} else verb,
-        path=re.compile(path),
-        query=re.compile(query),
-        user=SERVER_USER,
-        nth=nth,
-        times=times,
-    )

@@ -1,0 +1,136 @@
+"""The real server of the demo, as a process of its own."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from typing import TYPE_CHECKING, Any, Final, final
+
+import aiohttp
+import msgspec
+import yaml
+
+from certs.bundle import Bundle
+from certs.tls import client_context
+from kube.errors import NotFound
+from kube.resources import SECRETS
+from manifests import constants
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+START_TIMEOUT_S: Final = 60.0
+SAMPLE_EVERY_S: Final = 0.5
+"""A node is ready, and a card well again, after three looks; 10 s apart where nobody waits for it."""
+
+
+class _Secret(msgspec.Struct):
+    data: dict[str, bytes]
+
+
+@final
+class DemoServer:
+    """`gpu-control-plane serve` on a free port of this machine; `log` is what it says."""
+
+    def __init__(self, folder: "Path", log: "Path", clock: "Clock") -> None:
+        self._folder = folder
+        self._log = log
+        self._clock = clock
+        self._port = _free_port()
+        self.url = f"https://127.0.0.1:{self._port}"
+        self.process: asyncio.subprocess.Process
+
+    @contextlib.asynccontextmanager
+    async def serving(
+        self, api_url: str, token: str, client: "KubeClient"
+    ) -> "AsyncIterator[None]":
+        """Run it; the context is entered once it is ready.
+
+        Args:
+            api_url: where it finds the API server.
+            token: by which that knows it.
+            client: reads its certificate.
+
+        Raises:
+            OSError: it ended, or was not ready in time.
+        """
+        kubeconfig = self._folder / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(api_url, token)), encoding="utf-8")
+        settings = self._folder / "settings.yaml"
+        settings.write_text(yaml.safe_dump(self._settings(kubeconfig)), encoding="utf-8")
+        with self._log.open("wb") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "server",
+                "serve",
+                "--settings",
+                str(settings),
+                stderr=log,
+                env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+            )
+        try:
+            await self._wait_ready(client)
+            yield
+        finally:
+            if self.process.returncode is None:
+                self.process.send_signal(signal.SIGTERM)
+                await self.process.wait()
+
+    async def bundle(self, client: "KubeClient") -> Bundle:
+        """Return its certificates."""
+        secret = await client.get(
+            SECRETS, _Secret, constants.SERVING_SECRET, namespace=constants.DEFAULT_NAMESPACE
+        )
+        return Bundle.from_secret(secret.data)
+
+    def _settings(self, kubeconfig: "Path") -> dict[str, Any]:
+        return {
+            "kubeconfig": str(kubeconfig),
+            "listen": {"host": "127.0.0.1", "port": self._port},
+            "tls": {"ip_addresses": ["127.0.0.1"]},
+            "drain_s": 0,
+            "bootstrap": {"period_s": SAMPLE_EVERY_S},
+            "health": {"period_s": SAMPLE_EVERY_S},
+        }
+
+    async def _wait_ready(self, client: "KubeClient") -> None:
+        deadline = self._clock.monotonic() + START_TIMEOUT_S
+        while not await self._is_ready(client):
+            if self.process.returncode is not None:
+                raise OSError(f"the server ended with status {self.process.returncode}")
+            if self._clock.monotonic() > deadline:
+                raise OSError(f"the server was not ready after {START_TIMEOUT_S:g} s")
+            await asyncio.sleep(0.1)
+
+    async def _is_ready(self, client: "KubeClient") -> bool:
+        url = f"{self.url}{constants.READINESS_PATH}"
+        try:
+            context = client_context((await self.bundle(client)).trust_pem)
+            async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+                return answer.status == 200  # OK
+        except (aiohttp.ClientError, NotFound):
+            return False
+
+
+def _kubeconfig(url: str, token: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "demo", "cluster": {"server": url}}],
+        "users": [{"name": "server", "user": {"token": token}}],
+        "contexts": [{"name": "demo", "context": {"cluster": "demo", "user": "server"}}],
+        "current-context": "demo",
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,80 @@
+"""The kinds of requests that a server makes, by name, and faults that pick one kind.
+
+A kind is verb and resource, with what tells requests of the two apart: `WATCH pods of operands`,
+`GET secrets gpu-control-plane-tls`, `PATCH gpupools/status by pool-life`. What is patched without a field
+manager is a merge patch.
+"""
+
+import re
+
+from simulator.apiserver.faults import Breakage, Fault
+from simulator.apiserver.requestlog import Request
+from tests.support.running_server import SERVER_USER, Cluster
+
+_OF_PODS = {
+    "that are bound": "(?=.*fieldSelector=)",
+    "of operands": "(?=.*labelSelector=)",
+    "": "(?!.*(field|label)Selector=)",
+}
+"""Which pods are listed and watched, by the query."""
+_BY = re.compile("fieldManager=[^&]*/([^&/]+)")
+
+
+def kind_of(request: Request) -> str:
+    """Return the name of a request's kind."""
+    resource, name, subresource = _parts_of(request.path)
+    verb, which, by = request.method, "", ""
+    if verb == "GET" and not name:
+        verb = "WATCH" if "watch=" in request.query else "LIST"
+        if resource == "pods":
+            which = next(one for one, query in _OF_PODS.items() if re.match(query, request.query))
+    if resource == "secrets":
+        which = name
+    if (manager := _BY.search(request.query)) is not None:
+        by = f"by {manager[1]}"
+    what = " ".join(filter(None, (resource, which)))
+    whole = f"{what}/{subresource}" if subresource else what
+    return " ".join(filter(None, (verb, whole, by)))
+
+
+def requests_of_ours(cluster: Cluster) -> list[Request]:
+    """Return every request that our server made so far."""
+    return [one for one in cluster.api.requests if one.user == SERVER_USER]
+
+
+def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> Fault:
+    """Return what lets the nth request of a kind fail, and those behind it."""
+    verb, _, rest = kind.partition(" ")
+    rest, _, by = rest.partition(" by ")
+    what, _, subresource = rest.partition("/")
+    resource, _, which = what.partition(" ")
+    path, query = f"/{resource}/{which or '[^/]+'}", ""
+    match verb:
+        case "LIST" | "WATCH":
+            path = f"/{resource}"
+            query = "(?=.*watch=)" if verb == "WATCH" else "(?!.*watch=)"
+            query += _OF_PODS[which] if resource == "pods" else ""
+        case "POST" if not subresource:
+            path = f"/{resource}"
+        case "PATCH":
+            query = f"(?=.*fieldManager=[^&]*/{by}(&|$))" if by else "(?!.*fieldManager=)"
+        case _:
+            pass
+    return Fault(
+        breakage=breakage,
+        method="GET" if verb in {"LIST", "WATCH"} else verb,
+        path=re.compile(f"{path}{'/' if subresource else ''}{subresource}$"),
+        query=re.compile(f"^{query}"),
+        user=SERVER_USER,
+        nth=nth,
+        times=times,
+    )
+
+
+def _parts_of(path: str) -> tuple[str, str, str]:
+    parts = path.strip("/").split("/")
+    rest = parts[3:] if parts[0] == "apis" else parts[2:]
+    if len(rest) > 2 and rest[0] == "namespaces":
+        rest = rest[2:]
+    resource, name, subresource, *_ = *rest, "", ""
+    return resource, name, subresource

@@ -1,0 +1,151 @@
+"""What there is of all that our server decides or writes, in words that two runs can be compared by."""
+
+import base64
+import itertools
+import json
+from typing import Any, Final
+
+from api.annotations import decode_devices
+from api.core import Pod
+from api.names import (
+    DEVICES_ANNOTATION,
+    POOL_LABEL,
+    POOL_NODE_LABEL_PREFIX,
+    POOL_TAINTS_ANNOTATION,
+)
+from api.poolconfig import CONFIG_KEY
+from kube.client import KubeClient
+from kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NODES,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
+from manifests import constants
+from tests.support.metric_samples import shown
+from tests.support.running_server import Cluster, RunningServer
+
+Json = dict[str, Any]
+
+_MEMBERS: Final = ("status", "pools", "assigned")
+
+
+async def state_of(cluster: Cluster, server: RunningServer) -> Json:
+    """Return what is there now, of all that our server decides or writes."""
+    client = cluster.client
+    pods = (await client.list_(PODS, Pod)).items
+    units = list(itertools.chain.from_iterable(map(_units_of, pods)))
+    authority = (await cluster.bundle()).trust_pem
+    checks = await server.checks()
+    return {
+        "bound": {pod.metadata.name for pod in pods if pod.spec.node_name},
+        "with devices": {pod.metadata.name for pod in pods if _units_of(pod)},
+        "is any unit given twice": len(units) > len(set(units)),
+        **await _pools(client),
+        **await _devices(client),
+        **await _nodes(client),
+        **await _workloads(client),
+        "holds": sum(shown("gpu_reservations").values()),
+        "are CAs injected": {ca == authority for ca in await _ca_bundles(client)},
+        "is all ready": bool(checks) and all(checks.values()),
+    }
+
+
+async def _pools(client: KubeClient) -> Json:
+    pools = await objects(client, GPU_POOLS)
+    return {
+        "pools": {name: one["status"].get("capacity") for name, one in pools.items()},
+        "modes": {name: at(one, "status", "allocation", "mode") for name, one in pools.items()},
+        "finalized": {name for name, one in pools.items() if one["metadata"].get("finalizers")},
+        "said of pools": {name: true_ones(one) for name, one in pools.items()},
+    }
+
+
+async def _devices(client: KubeClient) -> Json:
+    devices = await objects(client, GPU_DEVICES)
+    by_uuid = {one["status"].get("uuid", name): one for name, one in devices.items()}
+    return {
+        "devices": len(devices),
+        "units": {uuid: at(one, "status", "units") for uuid, one in by_uuid.items()},
+        "owners": {uuid: at(one, "status", "poolRef", "name") for uuid, one in by_uuid.items()},
+        "said of cards": {uuid: true_ones(one) for uuid, one in by_uuid.items()},
+    }
+
+
+async def _nodes(client: KubeClient) -> Json:
+    node = await client.get(NODES, Json, "n1")
+    inventories = await objects(client, GPU_NODE_INVENTORIES)
+    labels = node["metadata"]["labels"]
+    return {
+        "labels": {label for label in labels if label.startswith(POOL_NODE_LABEL_PREFIX)},
+        "taints": {one["key"] for one in node["spec"].get("taints") or ()},
+        "our taints": at(node, "metadata", "annotations", POOL_TAINTS_ANNOTATION),
+        "phases": {name: one["status"].get("phase") for name, one in inventories.items()},
+        "said of nodes": {name: true_ones(one) for name, one in inventories.items()},
+        "members": {
+            name: {one["pool"]: len(one["devices"]) for one in at(found, *_MEMBERS) or ()}
+            for name, found in inventories.items()
+        },
+    }
+
+
+async def _workloads(client: KubeClient) -> Json:
+    lists = {
+        _pool_of(one): json.loads(one["data"][CONFIG_KEY])
+        for one in (await objects(client, CONFIG_MAPS)).values()
+    }
+    return {
+        "lists": {
+            pool: {one["uuid"] for one in _on_n1(config) if not one.get("isWithheld")}
+            for pool, config in lists.items()
+        },
+        "plugins": {_pool_of(one) for one in (await objects(client, DAEMON_SETS)).values()},
+    }
+
+
+async def objects(client: KubeClient, resource: Resource) -> dict[str, Json]:
+    found = (await client.list_(resource, Json)).items
+    return {one["metadata"]["name"]: {"status": {}, **one} for one in found}
+
+
+async def _ca_bundles(client: KubeClient) -> list[bytes]:
+    found: list[bytes] = []
+    for resource, name in (
+        (MUTATING_WEBHOOK_CONFIGURATIONS, constants.MUTATING_CONFIGURATION),
+        (VALIDATING_WEBHOOK_CONFIGURATIONS, constants.VALIDATING_CONFIGURATION),
+    ):
+        configuration = await client.get(resource, Json, name)
+        bundles = [hook["clientConfig"]["caBundle"] for hook in configuration["webhooks"]]
+        found += [base64.b64decode(bundle) for bundle in bundles]
+    return found
+
+
+def at(found: Any, *path: str) -> Any:
+    """Return what is at the path; None where something on it is not there."""
+    for key in path:
+        found = (found or {}).get(key)
+    return found
+
+
+def true_ones(found: Json) -> set[str]:
+    conditions = found["status"].get("conditions") or ()
+    return {one["type"] for one in conditions if one["status"] == "True"}
+
+
+def _pool_of(found: Json) -> str:
+    return str(found["metadata"]["labels"][POOL_LABEL])
+
+
+def _on_n1(config: Json) -> list[Json]:
+    return list(config["nodes"].get("n1", ()))
+
+
+def _units_of(pod: Pod) -> list[str]:
+    devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+    return list(itertools.chain(*devices.values()))

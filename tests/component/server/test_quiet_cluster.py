@@ -1,0 +1,31 @@
+"""Where nothing happens, next to nothing is done: agents' heartbeats are no reason to look or to write."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.component.server.request_kinds import kind_of, requests_of_ours
+from tests.component.server.whole_story import a_story
+from tests.support.metric_samples import Counted
+
+pytestmark = pytest.mark.looptime(noop_cycles=10)
+
+SETTLED_S = 10.0
+QUIET_S = 150.0
+"""Longer than the two minutes after which an agent would count as silent."""
+LOOKS = {"node.inventory", "node.bootstrap"}
+"""Who looks whether a heartbeat did not come."""
+
+
+async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Path) -> None:
+    async with a_story(tmp_path) as story:
+        await asyncio.sleep(SETTLED_S)
+        story.cluster.api.requests.clear()
+        counted = Counted()
+        await asyncio.sleep(QUIET_S)
+        asked = {kind_of(one) for one in requests_of_ours(story.cluster)}
+        reconciles = counted.growth("gpu_reconciles_total")
+    assert {kind for kind in asked if not kind.startswith("GET ")} == {"PUT leases"}
+    assert {controller for controller, _ in reconciles} <= LOOKS
+    assert all(times <= 2 for times in reconciles.values())
