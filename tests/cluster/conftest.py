@@ -42,7 +42,7 @@ from tests.cluster.environment import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 PLAIN_USERS = ("alice", "bob")
 """Users with a token and no rights but those that a test gives them."""
@@ -210,6 +210,36 @@ async def create_nodes(
         await nodes.delete_nodes(api, created)
 
 
+@pytest.fixture(scope="session")
+def kwok(
+    control_plane: control_plane.ControlPlane, progress: "Callable[[str], None]"
+) -> components.Kwok:
+    """kwok, for nodes that `create_kwok_nodes` makes."""
+    started = components.Kwok(control_plane, binaries.find_kwok(progress))
+    asyncio.run(started.start())
+    return started
+
+
+@pytest.fixture
+async def create_kwok_nodes(
+    control_plane: control_plane.ControlPlane, kwok: components.Kwok
+) -> "AsyncIterator[Callable[..., Any]]":
+    """`await create_kwok_nodes(3, labels={…})`: nodes that kwok runs, Ready; deleted afterwards."""
+    created: list[str] = []
+
+    async with client.open_client(control_plane.kubeconfig()) as api:
+
+        async def create(count: int, **options: Any) -> list[str]:
+            prefix = options.setdefault("prefix", secrets.token_hex(3))
+            created.extend(nodes.node_names(nodes.KWOK_PREFIX + prefix, count))
+            names = await nodes.create_kwok_nodes(api, count, **options)
+            await polling.eventually(lambda: _all_ready(api, names), what=f"Ready: {names}")
+            return names
+
+        yield create
+        await nodes.delete_nodes(api, created)
+
+
 @pytest.fixture
 async def start_scheduler(
     control_plane: control_plane.ControlPlane,
@@ -261,6 +291,16 @@ async def start_server(
     yield start
     for server in started:
         server.kill9()
+
+
+async def _all_ready(api: client.ApiClient, names: "Sequence[str]") -> bool:
+    ready = {
+        node["metadata"]["name"]
+        for node in (await api.get(nodes.NODES))["items"]
+        for one in node["status"].get("conditions") or []
+        if (one["type"], one["status"]) == ("Ready", "True")
+    }
+    return ready.issuperset(names)
 
 
 async def _exists(api: client.ApiClient, path: str) -> bool:

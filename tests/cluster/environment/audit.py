@@ -152,6 +152,9 @@ def _rights(event: dict[str, Any]) -> "Iterator[Right]":
     resource = "/".join(filter(None, (reference.get("resource"), reference.get("subresource"))))
     for namespace in {"*", reference.get("namespace", "*")}:
         yield Right(namespace, reference.get("apiGroup", ""), resource, event["verb"])
+        if event["verb"] == "patch" and _status(event) == 201:
+            # An apply that makes the object is asked for both rights, and logged as what it came as.
+            yield Right(namespace, reference.get("apiGroup", ""), resource, "create")
 
 
 def _status(event: dict[str, Any]) -> int:

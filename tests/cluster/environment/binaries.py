@@ -1,4 +1,4 @@
-"""The Kubernetes programs: taken from KUBEBUILDER_ASSETS, else built from `components/go.mod`.
+"""The Kubernetes programs: taken from KUBEBUILDER_ASSETS, else built from `components`.
 
 `KUBEBUILDER_ASSETS` names a directory with at least `etcd` and `kube-apiserver`, as the tools of
 kubebuilder lay it out; what it lacks of the rest is built. What is built lies in
@@ -21,6 +21,7 @@ COMPONENTS = ROOT / "tests" / "cluster" / "components"
 
 _REQUIRED_ASSETS = ("etcd", "kube-apiserver")
 _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
+_ASSETS = (*_NAMES, "kwok")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,11 @@ def find_kubectl(progress: "Callable[[str], None]") -> Path:
     return _find(["kubectl"], progress)["kubectl"]
 
 
+def find_kwok(progress: "Callable[[str], None]") -> Path:
+    """Return kwok, which plays the kubelets of nodes that are annotated for it."""
+    return _find(["kwok"], progress)["kwok"]
+
+
 def kubernetes_version() -> str:
     go_mod = (COMPONENTS / "go.mod").read_text(encoding="utf-8")
     match = re.search(r"^\tk8s\.io/kubernetes (v[\d.]+)", go_mod, re.MULTILINE)
@@ -52,7 +58,7 @@ def kubernetes_version() -> str:
 
 
 def build(directory: Path, names: "Sequence[str]", progress: "Callable[[str], None]") -> None:
-    """Run build.sh, passing its lines on as they come; its last lines are in the error."""
+    """Build into `<directory>/<version>`, passing lines on as they come; the last are in the error."""
     lines: list[str] = []
     script = [str(COMPONENTS / "build.sh"), str(directory), *names]
     with subprocess.Popen(
@@ -79,9 +85,10 @@ def build(directory: Path, names: "Sequence[str]", progress: "Callable[[str], No
 def _find(names: "Sequence[str]", progress: "Callable[[str], None]") -> dict[str, Path]:
     assets = _assets()
     missing = [name for name in names if name not in assets]
-    directory = ROOT / "build" / "kubernetes" / kubernetes_version()
+    built = ROOT / "build" / "kubernetes"
     if missing:
-        build(directory, missing, progress)
+        build(built, missing, progress)
+    directory = built / kubernetes_version()
     return {name: assets.get(name, directory / name) for name in names}
 
 
@@ -90,7 +97,7 @@ def _assets() -> dict[str, Path]:
     if not configured:
         return {}
     directory = Path(configured)
-    found = {name: directory / name for name in _NAMES if os.access(directory / name, os.X_OK)}
+    found = {name: directory / name for name in _ASSETS if os.access(directory / name, os.X_OK)}
     lacking = [name for name in _REQUIRED_ASSETS if name not in found]
     if lacking:
         raise AssertionError(

@@ -4,17 +4,27 @@ kube-controller-manager and kube-scheduler are unmodified; the kubelets are a do
 """
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import yaml
 
-from tests.cluster.environment import binaries, client, credentials, kubelet, polling, ports
+from tests.cluster.environment import (
+    binaries,
+    client,
+    credentials,
+    kubelet,
+    nodes,
+    polling,
+    ports,
+)
 
 if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import processes
 
 _READY_S = 120
+_KWOK_STAGES = Path(__file__).with_name("kwok-stages.yaml")
 
 _CONTROLLERS = ",".join(
     (
@@ -102,6 +112,35 @@ class Kubelets:
 
     async def _is_watching(self) -> str | None:
         return None if kubelet.WATCHING in self.process.logs() else "it does not watch pods yet"
+
+
+@final
+class Kwok:
+    """kwok, unmodified: plays the kubelets of the nodes that `nodes.create_kwok_nodes` makes.
+
+    It makes them Ready, runs the pods that are bound to them and deletes those that
+    are to go. The kubelet double leaves these nodes alone.
+    """
+
+    def __init__(self, control_plane: "control_planes.ControlPlane", program: "Path") -> None:
+        kubeconfig = control_plane.kubeconfig(credentials.KUBELETS)
+        self.process: processes.ChildProcess = control_plane.run.child(
+            "kwok",
+            [
+                str(program),
+                f"--kubeconfig={kubeconfig}",
+                f"--config={_KWOK_STAGES}",
+                f"--manage-nodes-with-annotation-selector={nodes.KWOK_ANNOTATION}=fake",
+                # No leases: the controller that would judge them does not run.
+                "--node-lease-duration-seconds=0",
+                f"--server-address=127.0.0.1:{ports.free_port()}",
+            ],
+            env={"HOME": str(control_plane.run.scratch)},
+        )
+
+    async def start(self) -> None:
+        """Start it; the first node that becomes Ready shows that it works."""
+        self.process.start()
 
 
 @final

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 
 import aiohttp
 
-from tests.cluster.environment import client
+from tests.cluster.environment import client, nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +66,8 @@ class KubeletDouble:
 
     def _act(self, group: asyncio.TaskGroup, pod: "JsonObject") -> None:
         """Do each step once per pod; the events that our own writes cause do not repeat it."""
+        if pod["spec"]["nodeName"].startswith(nodes.KWOK_PREFIX):
+            return
         uid = pod["metadata"]["uid"]
         if "deletionTimestamp" in pod["metadata"]:
             if uid not in self._deleted:

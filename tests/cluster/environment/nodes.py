@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 NODES = "/api/v1/nodes"
 
+KWOK_ANNOTATION = "kwok.x-k8s.io/node"
+KWOK_PREFIX = "kwok-"
+"""Nodes with this prefix have kwok for a kubelet, and the double leaves them alone."""
+
 _CONCURRENCY = 32
 
 
@@ -45,6 +49,40 @@ async def create_nodes(
     async with asyncio.TaskGroup() as group:
         for name in names:
             group.create_task(create(name))
+    return names
+
+
+async def create_kwok_nodes(
+    api: client.ApiClient,
+    count: int,
+    *,
+    prefix: str,
+    resources: "Mapping[str, int | str] | None" = None,
+    labels: "Mapping[str, str] | None" = None,
+) -> list[str]:
+    """Create `kwok-<prefix>-0` … whose kubelet kwok plays; it makes them Ready in its own time."""
+    capacity = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    capacity |= {name: str(amount) for name, amount in (resources or {}).items()}
+    names = node_names(KWOK_PREFIX + prefix, count)
+    for name in names:
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": name,
+                "annotations": {KWOK_ANNOTATION: "fake"},
+                "labels": {
+                    "kubernetes.io/hostname": name,
+                    "kubernetes.io/os": "linux",
+                    **(labels or {}),
+                },
+            },
+        }
+        await api.create(NODES, node)
+        await api.patch(
+            f"{NODES}/{name}/status", {"status": {"capacity": capacity, "allocatable": capacity}}
+        )
+        await api.patch(f"{NODES}/{name}", {"spec": {"taints": None}})
     return names
 
 

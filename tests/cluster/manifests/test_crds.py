@@ -44,6 +44,7 @@ async def test_defaults_are_filled_in_where_an_operator_sees_them(api, pools):
     assert stored["spec"] == {
         "allocation": {"mode": "Exclusive"},
         "assignment": {"requireAnnotation": True},
+        "maintenance": {"policy": "Wait", "deadline": "1h"},
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
         "scheduling": {"topologyKey": "topology.kubernetes.io/zone"},
     }
@@ -238,7 +239,8 @@ async def test_kubectl_shows_capacity_of_pools(api, kubectl, pools):
     await api.patch(f"{pools}/train/status", {"status": status})
     header, row = (await kubectl("get", "gpool", "-o", "wide")).stdout.splitlines()
     assert " ".join(header.split()) == (
-        "NAME MODE TOTAL USED AVAILABLE RESERVED PHASE STRATEGY NODES UNHEALTHY READY AGE"
+        "NAME MODE TOTAL USED AVAILABLE RESERVED PHASE REASON STRATEGY NODES UNHEALTHY READY WHY"
+        " CONFLICT AGE"
     )
     assert row.split()[:-1] == ["train", "Exclusive", "8", "3", "4", "1", "Ready", "1", "0"]
 

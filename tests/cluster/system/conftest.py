@@ -77,14 +77,15 @@ async def make_pool(
             for node in names:
                 await _offer(api, node, resource)
         first = 0 if on is None else 16
+        # The pool first: admission refuses an assignment to a pool that there is not.
+        made.append(f"{POOLS}/{name}")
+        await api.create(POOLS, a_pool_object(name, **spec))
         async with asyncio.TaskGroup() as group:
             for node in names:
                 for card in range(first, first + cards):
                     device = a_device(node, card, name, mig_profiles=mig_profiles)
                     made.append(f"{DEVICES}/{device['metadata']['name']}")
                     group.create_task(_add_device(api, device))
-        made.append(f"{POOLS}/{name}")
-        await api.create(POOLS, a_pool_object(name, **spec))
         pool = Pool(name=name, nodes=tuple(names), slices=slices)
         await _wait_until_served(api, pool, total=len(names) * units)
         return pool
@@ -117,7 +118,18 @@ async def _offer(api: client.ApiClient, node: str, resource: dict[str, int]) -> 
 
 
 async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
-    await api.create(DEVICES, device)
+    """Add a card; the server may not have seen the pool yet that it is assigned to."""
+
+    async def is_created() -> bool:
+        try:
+            await api.create(DEVICES, device)
+        except client.ApiRefused as refused:
+            if "pool not found" in refused.message or "there is no pool" in refused.message:
+                return False
+            raise
+        return True
+
+    await polling.eventually(is_created, what=f"card {device['metadata']['name']}")
     name = device["metadata"]["name"]
     await api.patch(f"{DEVICES}/{name}/status", {"status": device["status"]})
 
@@ -127,6 +139,7 @@ async def _wait_until_served(api: client.ApiClient, pool: Pool, *, total: int) -
 
     async def served() -> bool:
         shown = await api.get(pool.path)
+        assert shown["metadata"].get("finalizers"), "a pool that could go at once"
         assert capacity(shown).get("total") == total, f"{shown.get('status')}"
         for node in pool.nodes:
             labels = (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["labels"]

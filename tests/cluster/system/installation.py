@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import aiohttp
+import yaml
 
+from manifests.rendering import render
+from simulator.nfd import node_feature_crd
 from tests.cluster.environment import client, components, ports, server_process
+from tests.cluster.system.objects import POOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +36,8 @@ TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
 OBSERVE_WITHIN_S = 3
 """Ours in these tests: several of them wait for it."""
+SAMPLE_EVERY_S = 0.5
+"""Likewise: a node is ready, and a card well again, after three samples."""
 
 _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 
@@ -42,6 +48,26 @@ _REFUSED = re.compile(
 )
 _PATIENT_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
 """Nobody takes over: a busy machine must not cost a test its server."""
+
+
+async def remove(
+    control_plane: "control_planes.ControlPlane", kubectl: "kubectls.Kubectl", manifests: str
+) -> None:
+    """Delete what was installed and all objects of our kinds, once nobody serves any more.
+
+    Definitions stay until the control plane goes: deleting one and making it again can hang for a minute.
+    """
+    documents = [one for one in yaml.safe_load_all(manifests) if one]
+    others = [one for one in documents if one["kind"] != "CustomResourceDefinition"]
+    # Without waiting: the webhooks that object to deletions are among what is deleted.
+    options = ("--ignore-not-found", "--wait=false")
+    await kubectl("delete", *options, "-f", "-", stdin=render(others), timeout_s=120)
+    async with client.open_client(control_plane.kubeconfig()) as api:
+        for pool in (await api.get(POOLS))["items"]:
+            path = f"{POOLS}/{pool['metadata']['name']}"
+            await api.patch(path, {"metadata": {"finalizers": None}})
+    kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
+    await kubectl("delete", *options, "--all", kinds, timeout_s=120)
 
 
 @final
@@ -66,7 +92,7 @@ class GpuSystem:
         """Apply everything and start both processes; returns when both are ready."""
         targets = [["crds"], ["rbac"], ["webhooks", "--url", self.url], ["policy"]]
         rendered = await asyncio.gather(*(self.render(*target) for target in targets))
-        self._manifests = "".join(rendered)
+        self._manifests = render([node_feature_crd()]) + "".join(rendered)
         await self._kubectl(
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
         )
@@ -82,15 +108,7 @@ class GpuSystem:
         for process in reversed(self._processes):
             if process.running:
                 await process.terminate()
-        await self._kubectl(
-            "delete",
-            "--ignore-not-found",
-            "--wait=false",
-            "-f",
-            "-",
-            stdin=self._manifests,
-            timeout_s=120,
-        )
+        await remove(self._control_plane, self._kubectl, self._manifests)
 
     async def new_server(
         self,
@@ -118,6 +136,8 @@ class GpuSystem:
                 "drain_s": drain_s,
                 "observe_within_s": OBSERVE_WITHIN_S,
                 "leadership": leadership or _PATIENT_LEASE,
+                "bootstrap": {"period_s": SAMPLE_EVERY_S},
+                "health": {"period_s": SAMPLE_EVERY_S},
             },
             kubeconfig=kubeconfig,
             port=port,

@@ -48,7 +48,7 @@ def a_pool_object(name: str, **spec: Any) -> "JsonObject":
 def a_device(
     node: str, card: int, pool: str, *, mig_profiles: "Sequence[str]" = ()
 ) -> "JsonObject":
-    """Return a card as inventory and the pool controller report it: assigned to its pool.
+    """Return a card as inventory and assignment report it: annotated with its pool, and in it.
 
     `mig_profiles` are those of the instances on it.
     """
@@ -56,7 +56,10 @@ def a_device(
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
-        "metadata": {"name": f"{node}-{address.replace(':', '-')}"},
+        "metadata": {
+            "name": f"{node}-{address.replace(':', '-')}",
+            "annotations": {"gpu.deckhouse.io/assignment": pool},
+        },
         "status": {
             "nodeName": node,
             "inventoryID": f"{node}-{address}",

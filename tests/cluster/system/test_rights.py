@@ -11,7 +11,9 @@ import yaml
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.environment.audit import Right
 from tests.cluster.system import installation
-from tests.cluster.system.objects import a_pod
+from tests.cluster.system.features import FEATURES, apply_feature
+from tests.cluster.system.objects import API, DEVICES, a_pod
+from tests.support.node_features import agent_card, agent_feature
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
@@ -102,6 +104,43 @@ async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path)
     assert "gated" in json.dumps(answer)
 
 
+async def take_stock(api, create_nodes) -> None:
+    """Let a node tell of a card, and of another one in its place; leave an inventory without a node.
+
+    The inventory of a node that goes is deleted by the garbage collector, if that comes first.
+    """
+    (node,) = await create_nodes(1, gpus=0)
+    feature = agent_feature(node, [agent_card(node, 0)])
+    await apply_feature(api, feature)
+    await polling.eventually(lambda: uuids_on(api, node), what=f"the card of {node}")
+    await apply_feature(api, agent_feature(node, [agent_card(node, 0, uuid="GPU-another")]))
+
+    async def is_swapped() -> bool:
+        return await uuids_on(api, node) == ["GPU-another"]
+
+    await polling.eventually(is_swapped, what=f"the other card of {node}")
+    body = {"apiVersion": "gpu.deckhouse.io/v1alpha1", "kind": "GPUNodeInventory"}
+    await api.create(f"{API}/gpunodeinventories", {**body, "metadata": {"name": "nowhere"}})
+    await api.delete(f"{FEATURES}/{feature['metadata']['name']}")
+
+
+async def uuids_on(api, node: str) -> list[str]:
+    """Return the UUIDs of the devices of a node."""
+    statuses = [one.get("status", {}) for one in (await api.get(DEVICES))["items"]]
+    return [one.get("uuid", "") for one in statuses if one.get("nodeName") == node]
+
+
+async def evict(make_pool, api, namespace) -> None:
+    """Change what units are under a pod that runs, and then delete the pool."""
+    pool = await make_pool(cards=1, maintenance={"policy": "Evict"})
+    await api.create(pods.collection(namespace), a_pod("evicted", pool))
+    await pods.wait_for_pod(api, namespace, "evicted", pods.is_running)
+    slices = {"mode": "TimeSlice", "slicesPerDevice": 2}
+    await api.patch(pool.path, {"spec": {"allocation": slices}})
+    await pods.wait_for_pod_gone(api, namespace, "evicted")
+    await api.delete(pool.path)
+
+
 async def overtake(api) -> None:
     """Write another term, as nobody should; ours is written again after the next Binding."""
     number = (await api.get(installation.TERM))["spec"]["number"] + 1
@@ -115,11 +154,15 @@ async def damage_certificates(api) -> None:
         await api.patch(path, remove, kind="json")
 
 
-async def test_every_right_is_used(make_pool, system, api, namespace, audit, tmp_path):
+async def test_every_right_is_used(  # fixtures
+    make_pool, system, api, namespace, audit, create_nodes, tmp_path
+):
+    await evict(make_pool, api, namespace)
     await system.scheduler.stop()
     await nominate(make_pool, api, namespace)
     await expire_and_wake(make_pool, api, namespace)
     await bind_what_is_gated(make_pool, system, api, namespace, folder=tmp_path)
+    await take_stock(api, create_nodes)
     await overtake(api)
     await system.scheduler.start()
     await pods.wait_for_pod(api, namespace, "late", within=60)

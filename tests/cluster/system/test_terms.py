@@ -18,8 +18,14 @@ async def bind_one(api, namespace, pool, name: str) -> float:
     await api.create(pods.collection(namespace), a_pod(name, pool))
     pod = await pods.wait_for_pod(api, namespace, name, within=60)
     took_s = time.monotonic() - since
-    term = (await api.get(TERM))["spec"]
-    assert pod["metadata"]["annotations"][FENCED] == f"{term['holder']}/{term['number']}"
+    bound_by = pod["metadata"]["annotations"][FENCED]
+
+    async def is_present() -> bool:
+        term = (await api.get(TERM))["spec"]
+        assert bound_by == f"{term['holder']}/{term['number']}", f"bound by {bound_by} in {term}"
+        return True
+
+    await polling.eventually(is_present, what="the term of the binding")
     return took_s
 
 

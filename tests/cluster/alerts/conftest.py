@@ -1,0 +1,40 @@
+"""promtool, which judges rules without a Prometheus: from PATH, else from Debian's package."""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from manifests.alerts import build_alert_rules
+
+_ROOT = Path(__file__).parents[3]
+_COMPONENTS = _ROOT / "tests" / "cluster" / "components"
+
+Promtool = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Promtool:
+    program = shutil.which("promtool")
+    if program is None:
+        directory = _ROOT / "build" / "prometheus"
+        subprocess.run([_COMPONENTS / "promtool.sh", directory], check=True)
+        program = str(directory / "promtool")
+
+    def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def rules_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the rules as Prometheus reads them: the spec of the PrometheusRule."""
+    path = tmp_path_factory.mktemp("alerts") / "rules.yaml"
+    path.write_text(yaml.safe_dump(build_alert_rules("gpu-control-plane")["spec"]))
+    return path

@@ -1,0 +1,167 @@
+"""What promtool makes of the alert rules: which series raise an alert, when, and which do not."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from manifests.alerts import ALERTS
+from tests.cluster.alerts.conftest import Promtool
+
+ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series that raise an alert, and when; and series that come near it."""
+
+    alert: str
+    series: dict[str, str]
+    """Series -> values, a minute apart, as promtool writes them."""
+    silent_at: str
+    """It is not raised yet."""
+    raised_at: str
+    labels: dict[str, str] = field(default_factory=dict)
+    harmless: dict[str, str] = field(default_factory=dict)
+    """Series that raise nothing at any time."""
+    text: str = ""
+    """What the summary says, where it names somebody."""
+
+
+CASES = [
+    Case(
+        "GPUDriverMissing",
+        {'gpu_bootstrap_condition{node="n1",condition="DriverMissing"}': "1x60"},
+        silent_at="14m",
+        raised_at="15m",
+        labels={"node": "n1", "condition": "DriverMissing"},
+        harmless={
+            'gpu_bootstrap_condition{node="n2",condition="ToolkitMissing"}': "1x60",
+            'gpu_bootstrap_condition{node="n3",condition="DriverMissing"}': "1x3 stale 1x60",
+        },
+        text="node n1 has GPUs and no driver",
+    ),
+    Case(
+        "GPUNodeWithoutPool",
+        {
+            'gpu_bootstrap_ready{node="n1"}': "1x120",
+            'gpu_inventory_devices_total{node="n1"}': "8x120",
+        },
+        silent_at="59m",
+        raised_at="60m",
+        labels={"node": "n1"},
+        harmless={
+            'gpu_bootstrap_ready{node="pooled"}': "1x120",
+            'gpu_inventory_devices_total{node="pooled"}': "8x120",
+            'gpupool_node_slots{node="pooled",pool="a"}': "2x120",
+            'gpupool_node_slots{node="pooled",pool="b"}': "0x120",
+            'gpu_bootstrap_ready{node="unready"}': "0x120",
+            'gpu_inventory_devices_total{node="unready"}': "8x120",
+            'gpu_bootstrap_ready{node="bare"}': "1x120",
+            'gpu_inventory_devices_total{node="bare"}': "0x120",
+        },
+        text="node n1 is ready and none of its devices is in a pool",
+    ),
+    Case(
+        "GPUUnassignedDevice",
+        {"gpu_device_unassigned_total": "0x10 3x120"},
+        silent_at="65m",
+        raised_at="71m",
+    ),
+    Case(
+        "GPUPoolCapacityLow",
+        {'gpupool_condition{pool="a",condition="CapacityLow"}': "0x9 1x60"},
+        silent_at="20m",
+        raised_at="25m",
+        labels={"pool": "a", "condition": "CapacityLow"},
+        harmless={'gpupool_condition{pool="b",condition="Ready"}': "1x60"},
+        text="pool a has less than a tenth of its units free, or none",
+    ),
+    Case(
+        "GPUReservationExpired",
+        {
+            'gpu_reservations_ended_total{end="expired",instance="r1"}': "0+1x60",
+            'gpu_reservations_ended_total{end="bound",instance="r1"}': "0+10x60",
+        },
+        silent_at="9m",
+        raised_at="40m",
+    ),
+    Case(
+        "GPUPoolMaintenance",
+        {'gpupool_condition{pool="a",condition="Maintenance"}': "1x120"},
+        silent_at="59m",
+        raised_at="60m",
+        labels={"pool": "a", "condition": "Maintenance"},
+        harmless={'gpupool_condition{pool="b",condition="Maintenance"}': "1x50 0x70"},
+        text="pool a takes no new pods: it waits for running ones to change its allocation",
+    ),
+    Case(
+        "GPUPoolMisconfigured",
+        {'gpupool_condition{pool="a",condition="Misconfigured"}': "1x60"},
+        silent_at="4m",
+        raised_at="5m",
+        labels={"pool": "a", "condition": "Misconfigured"},
+        harmless={'gpupool_condition{pool="b",condition="Supported"}': "1x60"},
+        text="pool a cannot be served as it is written",
+    ),
+    Case(
+        "GPUDeviceFaulted",
+        {'gpu_device_faulted_total{reason="XIDError"}': "0x9 1x60"},
+        silent_at="14m",
+        raised_at="15m",
+        labels={"reason": "XIDError"},
+        harmless={'gpu_device_faulted_total{reason="ECCError"}': "0x60"},
+        text="devices are faulted (XIDError) and get no new pods",
+    ),
+]
+
+
+def a_test(case: Case) -> dict[str, Any]:
+    alert = ALERT_BY_NAME[case.alert]
+    raised = {
+        "exp_labels": {"severity": alert.severity.value, **case.labels},
+        "exp_annotations": {
+            "summary": case.text or alert.summary,
+            "description": f"see {alert.name} in docs/operations.md",
+        },
+    }
+    series = {**case.series, **case.harmless}
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "alert_rule_test": [
+            {"eval_time": case.silent_at, "alertname": case.alert, "exp_alerts": []},
+            {"eval_time": case.raised_at, "alertname": case.alert, "exp_alerts": [raised]},
+        ],
+    }
+
+
+def judged(promtool: Promtool, rules_file: Path, directory: Path, test: dict[str, Any]) -> str:
+    """Return what promtool has against the test; nothing where it passes."""
+    content = {"rule_files": [str(rules_file)], "evaluation_interval": "1m", "tests": [test]}
+    path = directory / "test.yaml"
+    path.write_text(yaml.safe_dump(content))
+    done = promtool("test", "rules", path)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_is_raised_by_what_it_is_about(
+    case: Case, promtool: Promtool, rules_file: Path, tmp_path: Path
+):
+    assert judged(promtool, rules_file, tmp_path, a_test(case)) == ""
+
+
+def test_a_rule_that_never_fires_would_be_found(
+    promtool: Promtool, rules_file: Path, tmp_path: Path
+):
+    silent = a_test(CASES[0]) | {"input_series": []}
+    assert "GPUDriverMissing" in judged(promtool, rules_file, tmp_path, silent)
+
+
+def test_prometheus_reads_every_rule(promtool: Promtool, rules_file: Path):
+    done = promtool("check", "rules", rules_file)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(ALERTS)} rules found" in done.stdout

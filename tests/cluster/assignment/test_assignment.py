@@ -1,0 +1,166 @@
+"""Assignment's writes at a real API server: compare and set, release of whatever wrote poolRef, what kubectl shows."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from api.names import API_VERSION, PodUid, UnitId
+from kube.client import KubeClient
+from kube.configuration import load_configuration
+from kube.resources import GPU_DEVICES, GPU_POOLS
+from manifests.crds import build_crds
+from manifests.rendering import render
+from server.clock import SystemClock
+from tests.cluster.environment import client
+from tests.component.reconciler.assigning import Assigning
+from tests.component.reconciler.cluster import Cluster
+
+if TYPE_CHECKING:
+    from simulator.apiserver.server import InMemoryApiServer
+
+DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
+INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+
+
+@dataclass
+class Scene:
+    """One node with one card, and two pools, by names that nobody else has."""
+
+    api: client.ApiClient
+    process: Assigning
+    node: str
+
+    @property
+    def card(self) -> str:
+        return f"{self.node}-0"
+
+    def pool(self, letter: str) -> str:
+        return f"{self.node}-{letter}"
+
+    async def settle(self) -> None:
+        """Look until nothing is written any more."""
+        before: list[str] = []
+        for _ in range(20):
+            await self.process.observe()
+            await self.process.reconcile(self.node)
+            now = await self.versions()
+            if now == before:
+                return
+            before = now
+        raise AssertionError("it never comes to rest")
+
+    async def versions(self) -> list[str]:
+        paths = (f"{DEVICES}/{self.card}", f"{INVENTORIES}/{self.node}")
+        return [(await self.api.get(path))["metadata"]["resourceVersion"] for path in paths]
+
+    async def owner(self) -> str | None:
+        device = await self.api.get(f"{DEVICES}/{self.card}")
+        ref = device["status"].get("poolRef")
+        return ref["name"] if ref is not None else None
+
+
+@pytest.fixture(scope="module", name="_kinds")
+def _install_kinds(kubectl):
+    """Our kinds; they stay until the control plane goes (tests/cluster/manifests/conftest.py)."""
+    crds = build_crds()
+    asyncio.run(kubectl("apply", "-f", "-", stdin=render(crds)))
+    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
+    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+
+
+@pytest.fixture
+async def scene(control_plane, api, _kinds) -> AsyncIterator[Scene]:
+    node = f"as{secrets.token_hex(3)}"
+    clock = SystemClock()
+    configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
+    async with KubeClient(configuration, clock) as kube:
+        nobody = cast("InMemoryApiServer", None)  # only to count requests
+        process = Assigning(Cluster(nobody, kube))
+        found = Scene(api, process, node)
+        for letter in "ab":
+            await process.cluster.add_pool(found.pool(letter))
+        await process.card(found.card)
+        await process.inventory(node)
+        yield found
+        await kube.delete(GPU_DEVICES, found.card)
+        for letter in "ab":
+            await kube.delete(GPU_POOLS, found.pool(letter))
+        await api.delete(f"{INVENTORIES}/{node}")
+
+
+async def test_card_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(scene):
+    """defect 7"""
+    await scene.process.annotate(scene.card, scene.pool("a"))
+    await scene.settle()
+    assert await scene.owner() == scene.pool("a")
+    inventory = await scene.api.get(f"{INVENTORIES}/{scene.node}")
+    assigned = [{"pool": scene.pool("a"), "devices": [scene.card]}]
+    assert inventory["status"]["pools"] == {"pending": [], "assigned": assigned}
+
+    index = scene.process.cluster.books.index
+    index.set_observed(PodUid("p"), (UnitId(f"GPU-{scene.card}"),))
+    await scene.process.annotate(scene.card, None)
+    await scene.settle()
+    assert await scene.owner() == scene.pool("a")
+    assert (await scene.process.condition(scene.card, "Draining"))["status"] == "True"
+
+    index.set_observed(PodUid("p"), ())
+    await scene.settle()
+    assert await scene.owner() is None
+    assert await scene.process.assigned(scene.card) == ("False", "NoPoolWantsIt")
+    assert await scene.process.condition(scene.card, "Draining") == {}
+
+
+async def test_pool_that_another_manager_wrote_is_released(scene):
+    ref = {"status": {"poolRef": {"name": scene.pool("a")}}}
+    body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.card}, **ref}
+    path = f"{DEVICES}/{scene.card}/status"
+    await scene.api.patch(path, body, kind="apply", fieldManager="somebody")
+
+    await scene.settle()
+
+    assert await scene.owner() is None
+
+
+async def test_old_sight_neither_claims_nor_releases(scene):
+    """defect 7: compare and set."""
+    await scene.process.annotate(scene.card, scene.pool("a"))
+    await scene.process.observe()
+    await scene.process.cluster.report(scene.card, poolRef={"name": scene.pool("b")})
+    assert await scene.process.reconcile(scene.node) is not None
+    assert await scene.owner() == scene.pool("b")
+
+    await scene.process.observe()
+    await scene.process.reconcile(scene.node)
+    await scene.process.observe()
+    await scene.process.annotate(scene.card, scene.pool("b"))
+    assert await scene.process.reconcile(scene.node) is not None
+    assert await scene.owner() == scene.pool("b")
+
+
+async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(scene, kubectl):
+    healthy: dict[str, Any] = {
+        "type": "Healthy",
+        "status": "True",
+        "reason": "Healthy",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    meta = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.card}}
+    await scene.api.patch(
+        f"{DEVICES}/{scene.card}/status",
+        {**meta, "status": {"conditions": [healthy]}},
+        kind="apply",
+        fieldManager="health",
+    )
+    await scene.process.annotate(scene.card, "no-such-pool")
+    await scene.settle()
+
+    assert (await scene.process.condition(scene.card, "Healthy"))["status"] == "True"
+    shown = (await kubectl("get", "gdev", scene.card, "-o", "wide")).stdout
+    assert "PoolNotFound" in shown
+    assert "pool not found: create it, or correct the annotation" in shown

@@ -1,0 +1,164 @@
+"""The inventory on the real API server: made once, left alone, cleaned up by the garbage collector."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from api.gpudevice import PoolRef
+from kube.client import KubeClient
+from kube.configuration import load_configuration
+from kube.errors import NotFound, TooManyRequests
+from kube.resources import NODES
+from manifests.crds import build_crds
+from manifests.rendering import render
+from server.clock import SystemClock
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.nfd import NAMESPACE, node_feature_crd
+from telemetry.metrics import REGISTRY
+from tests.cluster.environment import polling
+from tests.component.reconciler.stocktaking import Stocktaking, condition
+from tests.support.node_features import (
+    agent_card,
+    agent_feature,
+    gfd_labels,
+    gpu_feature,
+    rule_labels,
+    uuid_of,
+)
+
+DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
+INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
+
+
+def writes() -> float:
+    """How many requests of this process wrote something."""
+    return sum(
+        sample.value
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.name == "gpu_api_request_duration_seconds_count"
+        and sample.labels["method"] in {"POST", "PATCH", "DELETE"}
+    )
+
+
+@dataclass
+class Site:
+    """A node of the real cluster, and the inventory that looks at it."""
+
+    stock: Stocktaking
+    node: str
+    names: list[str] = field(default_factory=list)
+
+    async def settle(self) -> float:
+        """Observe and reconcile until nothing is written; return how many writes there were."""
+        began = writes()
+        before = -1.0
+        while before != writes():
+            before = writes()
+            await self.stock.observe()
+            await self.stock.controller.reconcile(self.node)  # type: ignore[arg-type]
+        return writes() - began
+
+
+@pytest.fixture(scope="module", name="_kinds")
+def _install_kinds(kubectl):
+    """Our kinds and NFD's; they stay until the control plane goes (tests/cluster/manifests/conftest.py)."""
+    crds = [*build_crds(), node_feature_crd()]
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    asyncio.run(kubectl("apply", "-f", "-", stdin=render([*crds, namespace])))
+    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
+    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+
+
+@pytest.fixture
+async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
+    node = f"inventory-{secrets.token_hex(3)}"
+    clock = SystemClock()
+    await api.create("/api/v1/nodes", {"metadata": {"name": node}})
+    configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
+    async with KubeClient(configuration, clock) as client:
+        # It counts nothing: the requests go to the real one.
+        stock = Stocktaking(InMemoryApiServer(clock), client)
+        stock.time.now = clock.instant  # type: ignore[method-assign]
+        stock.restart()
+
+        async def is_served() -> bool:
+            # The API server answers so while it sets up the storage of a new kind.
+            with suppress(TooManyRequests):
+                await stock.observe()
+                return True
+            return False
+
+        await polling.eventually(is_served, what="the new kinds are served")
+        yield Site(stock, node)
+        stock.controller.forget_all()
+        with suppress(NotFound):
+            await client.delete(NODES, node)
+    await api.delete(FEATURES)
+
+
+def ours(found: dict[str, Any], node: str) -> list[Any]:
+    return [card for name, card in sorted(found.items()) if name.startswith(node)]
+
+
+async def test_devices_are_made_once_and_a_settled_node_costs_no_write(site: Site):
+    await site.stock.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
+    cards = [agent_card(site.node, number, of=2) for number in range(2)]
+    await site.stock.publish(agent_feature(site.node, cards, heartbeat=site.stock.now()))
+    assert await site.settle() == 6
+    assert await site.settle() == 0
+    site.stock.restart()
+    assert await site.settle() == 0
+    first, second = ours(await site.stock.cards(), site.node)
+    assert first.status.uuid == uuid_of(site.node, 0)
+    assert first.status.product == "NVIDIA-H200"
+    assert [one.peer for one in first.status.links] == [second.status.inventory_id]
+    assert condition(first, "Stale")[:2] == ("False", "Fresh")
+    inventory = await site.stock.inventory(site.node)
+    assert inventory.status.devices == [first.name, second.name]
+
+
+async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_alone(
+    site: Site, api
+):
+    feature = gpu_feature(site.node, 1)
+    await site.stock.publish(feature)
+    await site.settle()
+    (card,) = ours(await site.stock.cards(), site.node)
+    status = {"poolRef": {"name": "a"}, "state": "Assigned"}
+    await api.patch(
+        f"{DEVICES}/{card.name}/status",
+        {
+            "apiVersion": "gpu.deckhouse.io/v1alpha1",
+            "kind": "GPUDevice",
+            "metadata": {"name": card.name},
+            "status": status,
+        },
+        kind="apply",
+        fieldManager="another",
+    )
+    await site.stock.withdraw(feature)
+    await site.settle()
+    stale = await site.stock.card(card.name)
+    assert condition(stale, "Stale")[:2] == ("True", "SourceSilent")
+    assert (stale.status.uuid, stale.status.product) == (card.status.uuid, card.status.product)
+    assert stale.status.pool_ref == PoolRef(name="a")
+
+
+async def test_the_garbage_collector_takes_what_a_node_leaves(site: Site, api):
+    await site.stock.publish(gpu_feature(site.node, 2))
+    await site.settle()
+    await api.delete(f"/api/v1/nodes/{site.node}")
+
+    async def nothing_is_left() -> bool:
+        left = ours(await site.stock.cards(), site.node)
+        assert not left, f"{len(left)} devices are left"
+        return True
+
+    await polling.eventually(nothing_is_left, what="no device of the node is left")

@@ -1,0 +1,252 @@
+"""A node's readiness and its cards' health on the real API server: watched, judged, written, left alone."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pytest
+
+from api.gpudevice import GPUDevice
+from api.gpunodeinventory import GPUNodeInventory
+from api.names import API_VERSION, NodeName
+from inventory.health import HealthTerms
+from inventory.hysteresis import Steadiness
+from inventory.software import BootstrapTerms
+from kube.client import KubeClient
+from kube.configuration import load_configuration
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
+from kube.watching import Informer, Selection
+from manifests.crds import build_crds
+from manifests.rendering import render
+from pool.books import Books
+from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
+from reconciler.device_health import DeviceHealth, HealthSources
+from reconciler.devices import DeviceFeed, observe_device
+from reconciler.exporters import Exporters
+from reconciler.fault_events import FaultEvents
+from reconciler.node_bootstrap import NodeBootstrap, NodeSources
+from reconciler.operand_pods import OperandPodObject, OperandTerms, projection
+from reconciler.operands import OperandFeed
+from reconciler.runtime import Controller
+from reconciler.stores import Store
+from server.clock import SystemClock
+from tests.cluster.environment import client, polling
+from tests.support.dcgm import Exporter, an_exporter, card_lines
+from tests.support.operands import an_operand_pod
+
+INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
+PERIOD_S = 0.2
+
+
+class Part(Protocol):
+    async def reconcile(self, node: NodeName) -> float | None: ...
+    def fed(self, controller: Controller[NodeName]) -> contextlib.AbstractContextManager[None]: ...
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def emit(self, event: Any) -> None:
+        self.reasons.append(event.reason)
+
+
+@dataclass
+class Scene:
+    """A node with one card, whose exporter a test speaks for."""
+
+    api: client.ApiClient
+    namespace: str
+    node: str
+    exporter: Exporter
+    recorder: Recorder
+
+    @property
+    def uuid(self) -> str:
+        return f"GPU-{self.node}"
+
+    async def condition(self, path: str, type_: str) -> tuple[str, str] | None:
+        seen = await self.api.get(f"{path}/{self.node}")
+        for one in seen.get("status", {}).get("conditions", []):
+            if one["type"] == type_:
+                return one["status"], one["reason"]
+        return None
+
+    async def becomes(self, path: str, type_: str, wanted: tuple[str, str]) -> None:
+        async def is_so() -> bool:
+            seen = await self.condition(path, type_)
+            assert seen == wanted, f"{type_} is {seen}"
+            return True
+
+        await polling.eventually(is_so, what=f"{type_} of {self.node} is {wanted}")
+
+    async def run_operand(self, app: str, *, ready: bool = True, **changes: Any) -> None:
+        name = f"{app}-{self.node}"
+        body = an_operand_pod(
+            app, name=name, namespace=self.namespace, node=self.node, ready=ready, **changes
+        )
+        status = body.pop("status")
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        with contextlib.suppress(client.ApiRefused):
+            await self.api.create(pods, body)
+        # The kind of patch that kubelet sends.
+        await self.api.patch(f"{pods}/{name}/status", {"status": status}, kind="strategic")
+
+    async def versions(self) -> list[str]:
+        seen = [await self.api.get(f"{path}/{self.node}") for path in (INVENTORIES, DEVICES)]
+        return [one["metadata"]["resourceVersion"] for one in seen]
+
+
+@pytest.fixture(scope="module", name="_kinds")
+def _install_kinds(kubectl):
+    """Our kinds; they stay until the control plane goes (tests/cluster/manifests/conftest.py)."""
+    crds = build_crds()
+    asyncio.run(kubectl("apply", "-f", "-", stdin=render(crds)))
+    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
+    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+
+
+@pytest.fixture
+async def scene(control_plane, api, namespace, _kinds) -> AsyncIterator[Scene]:
+    node = f"ready-{secrets.token_hex(3)}"
+    await api.create("/api/v1/nodes", {"metadata": {"name": node}})
+    await _add_card(api, node)
+    recorder = Recorder()
+    async with an_exporter(card_lines(f"GPU-{node}")) as exporter, asyncio.TaskGroup() as group:
+        scene = Scene(api, namespace, node, exporter, recorder)
+        following = group.create_task(_follow(str(control_plane.kubeconfig()), scene))
+        yield scene
+        following.cancel()
+    for path in (f"{INVENTORIES}/{node}", f"{DEVICES}/{node}", f"/api/v1/nodes/{node}"):
+        await api.delete(path)
+
+
+async def _add_card(api: client.ApiClient, node: str) -> None:
+    """Write what the inventory writes."""
+    statuses = {
+        (INVENTORIES, "GPUNodeInventory"): {"managed": True, "devices": [node]},
+        (DEVICES, "GPUDevice"): {
+            "nodeName": node,
+            "uuid": f"GPU-{node}",
+            "pci": {"address": "0000:17:00.0"},
+        },
+    }
+    for (path, kind), status in statuses.items():
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": node}}
+        await api.create(path, body)
+        await api.patch(
+            f"{path}/{node}/status",
+            {**body, "status": status},
+            kind="apply",
+            fieldManager="inventory",
+        )
+
+
+async def _follow(kubeconfig: str, scene: Scene) -> None:
+    """Do what the server does for readiness and health."""
+    clock, books = SystemClock(), Books()
+    devices, operands = DeviceFeed(books.index), OperandFeed()
+    inventories: Store[GPUNodeInventory] = Store()
+    terms = OperandTerms(namespaces=frozenset({scene.namespace}))
+    configuration = await load_configuration(clock, kubeconfig=kubeconfig)
+    async with KubeClient(configuration, clock) as kube, Exporters(timeout_s=5) as pages:
+        informers: list[Informer[Any]] = [
+            Informer(
+                kube, GPU_DEVICES, GPUDevice, sink=devices, clock=clock, project=observe_device
+            ),
+            Informer(kube, GPU_NODE_INVENTORIES, GPUNodeInventory, sink=inventories, clock=clock),
+            Informer(
+                kube,
+                PODS,
+                OperandPodObject,
+                sink=operands,
+                clock=clock,
+                project=projection(terms),
+                selection=Selection(label_selector=terms.label_selector),
+            ),
+        ]
+        scraping = DcgmScraping(
+            pages,
+            operands,
+            devices.store,
+            terms=ScrapeTerms(period_s=PERIOD_S),
+            now=clock.instant,
+        )
+        bootstrap = NodeBootstrap(
+            kube,
+            NodeSources(
+                inventories=inventories,
+                devices=devices.store,
+                operands=operands,
+                index=books.index,
+                heartbeats=(scraping.heartbeat_age_s,),
+            ),
+            terms=BootstrapTerms(steadiness=Steadiness(period_s=PERIOD_S)),
+            now=clock.instant,
+        )
+        health = DeviceHealth(
+            kube,
+            devices.store,
+            HealthSources(
+                page=scraping.seen, reports=lambda _node: {}, listeners=(scraping.listeners,)
+            ),
+            events=FaultEvents(scene.recorder, books),
+            terms=HealthTerms(period_s=PERIOD_S / 2),
+            now=clock.instant,
+        )
+        parts: tuple[Part, ...] = (bootstrap, health, scraping)
+        names = ("node.bootstrap", "device.health", "node.dcgm")
+        controllers: list[Controller[NodeName]] = [
+            Controller(name, part.reconcile, clock) for name, part in zip(names, parts, strict=True)
+        ]
+        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+            for informer in informers:
+                group.create_task(informer.run())
+            for informer in informers:
+                await informer.synced.wait()
+            for part, controller in zip(parts, controllers, strict=True):
+                stack.enter_context(part.fed(controller))
+            for controller in controllers:
+                group.create_task(controller.run())
+            await asyncio.Event().wait()
+
+
+async def test_a_fresh_node_is_ready_and_follows_its_operands(scene: Scene):
+    """defect 1: with default requirements nothing that does not exist is waited for."""
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    await scene.run_operand("gpu-feature-discovery", ready=False)
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "GFDNotReady"))
+    await scene.becomes(INVENTORIES, "InfraDegraded", ("True", "NotReady"))
+    await scene.run_operand("gpu-feature-discovery")
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+
+
+async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(scene: Scene):
+    """defect 20."""
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    of_a_pool = {"gpu.deckhouse.io/pool": "a100"}
+    await scene.run_operand("nvidia-operator-validator", ready=False, labels=of_a_pool)
+    before = await scene.versions()
+    await asyncio.sleep(PERIOD_S * 5)
+    assert await scene.versions() == before
+
+
+async def test_a_card_fails_and_comes_back_and_nothing_is_written_in_between(scene: Scene):
+    ports = [{"name": "metrics", "containerPort": scene.exporter.port}]
+    await scene.run_operand("nvidia-dcgm-exporter", ip=scene.exporter.host, ports=ports)
+    await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
+    await scene.becomes(INVENTORIES, "MonitoringMissing", ("False", "Ready"))
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
+    scene.exporter.page = card_lines(scene.uuid, xid=79)
+    await scene.becomes(DEVICES, "Healthy", ("False", "XIDError"))
+    await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
+    before, asked = await scene.versions(), scene.exporter.asked
+    await polling.eventually(lambda: scene.exporter.asked > asked + 5, what="five more pages")
+    assert await scene.versions() == before
+    scene.exporter.page = card_lines(scene.uuid)
+    await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
+    assert scene.recorder.reasons == ["GPUDeviceFaulted", "GPUDeviceRecovered"]

@@ -1,0 +1,311 @@
+"""The life of a pool on a real control plane: cards that nodes tell of, assignment, pods, a change of the
+allocation under load, a fault, a card that is pulled, the end.
+
+kwok plays the kubelets, a stock kube-scheduler places the pools' own DaemonSets, and the test writes what
+NFD, the node agent and kubelet's device manager would write.
+"""
+
+import datetime as dt
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, final
+
+import pytest
+
+from tests.cluster.environment import client, nodes, pods, polling
+from tests.cluster.system.features import FEATURES, apply_feature
+from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.objects import (
+    API,
+    DEVICES,
+    POOLS,
+    PREFIX,
+    a_pool_object,
+    capacity,
+    units_of,
+)
+from tests.support.node_features import agent_card, agent_feature, gfd_labels
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from tests.cluster.environment.client import JsonObject
+    from tests.cluster.system.installation import GpuSystem
+
+INVENTORIES = f"{API}/gpunodeinventories"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+CARDS = 2
+STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+
+
+@final
+class Story:
+    """Two nodes of two cards, and what a test asks about them."""
+
+    def __init__(self, api: client.ApiClient, namespace: str, names: list[str]) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.nodes = names
+        self.pool = f"pool-{secrets.token_hex(3)}"
+
+    @property
+    def resource(self) -> str:
+        return PREFIX + self.pool
+
+    async def tell(self, node: str, *cards: dict[str, str]) -> None:
+        """Write what the node's agent says of its cards."""
+        feature = agent_feature(node, list(cards), heartbeat=dt.datetime.now(dt.UTC))  # noqa: TID251  # the agent's own clock
+        await apply_feature(self.api, feature)
+
+    async def devices(self) -> list["JsonObject"]:
+        found = (await self.api.get(DEVICES))["items"]
+        return [one for one in found if one.get("status", {}).get("nodeName") in self.nodes]
+
+    async def shown(self) -> "JsonObject":
+        return await self.api.get(f"{POOLS}/{self.pool}")
+
+    async def figures(self, **wanted: int) -> None:
+        """Wait until the pool's status has these figures."""
+
+        async def has() -> bool:
+            pool = await self.shown()
+            seen = capacity(pool)
+            assert {key: seen.get(key) for key in wanted} == wanted, f"{pool.get('status')}"
+            return True
+
+        await polling.eventually(has, what=f"{self.pool} with {wanted}", within=60, every=0.2)
+
+    async def condition(self, type_: str, status: str) -> str:
+        """Wait until a condition of the pool has a status; return its message."""
+
+        async def has() -> str:
+            pool = await self.shown()
+            seen = {one["type"]: one for one in pool.get("status", {}).get("conditions", [])}
+            assert seen.get(type_, {}).get("status") == status, f"{seen.get(type_)}"
+            return f"{seen[type_]['reason']}: {seen[type_].get('message', '')}"
+
+        return str(await polling.eventually(has, what=f"{type_}={status} of {self.pool}"))
+
+    async def config(self) -> "JsonObject":
+        """Return the list that the device plugins of the pool read."""
+        found = (await self.api.get(CONFIG_MAPS, labelSelector=f"{PREFIX}pool={self.pool}"))[
+            "items"
+        ]
+        lists = [one["data"] for one in found if "config.json" in one.get("data", {})]
+        assert len(lists) == 1, f"{len(lists)} lists of {self.pool}"
+        config: JsonObject = json.loads(lists[0]["config.json"])
+        return config
+
+    async def advertise(self, units: int) -> None:
+        """Have each node offer so many units, as kubelet does for the plugin."""
+        for node in self.nodes:
+            await nodes.set_extended_resources(self.api, node, {self.resource: units})
+
+    async def run(self, *names: str) -> None:
+        for name in names:
+            pod = pods.a_pod(name, limits={self.resource: 1}, labels={"app": name})
+            await self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", pod)
+
+    async def running(self, *names: str) -> dict[str, list[str]]:
+        """Wait until exactly these pods run; return the units of each."""
+
+        async def are() -> dict[str, list[str]]:
+            found = (await self.api.get(f"/api/v1/namespaces/{self.namespace}/pods"))["items"]
+            seen = {one["metadata"]["name"]: one["status"].get("phase") for one in found}
+            assert seen == dict.fromkeys(names, "Running"), f"{seen}"
+            return {one["metadata"]["name"]: units_of(one) for one in found}
+
+        found: dict[str, list[str]] = await polling.eventually(are, what=f"{names} run", within=60)
+        return found
+
+    async def told(self, reason: str, name: str) -> None:
+        """Wait until an Event says so of an object."""
+
+        async def is_told() -> bool:
+            path, selector = "/apis/events.k8s.io/v1/events", f"reason={reason}"
+            found = (await self.api.get(path, fieldSelector=selector))["items"]
+            return name in [one["regarding"]["name"] for one in found]
+
+        await polling.eventually(is_told, what=f"{reason} of {name}")
+
+
+@pytest.fixture
+async def story(
+    system: "GpuSystem",
+    api: client.ApiClient,
+    namespace: str,
+    create_kwok_nodes: "Callable[..., Awaitable[list[str]]]",
+    start_scheduler: "Callable[[str], Awaitable[Any]]",
+) -> "AsyncIterator[Story]":
+    await start_scheduler(STOCK)
+    names = await create_kwok_nodes(2, labels=gfd_labels(CARDS))
+    story = Story(api, namespace, names)
+    yield story
+    for node in names:
+        path = f"{FEATURES}/gpu-control-plane-agent-{node}"
+        if await _is_there(api, path):
+            await api.delete(path)
+
+
+async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
+    api = story.api
+
+    # Nodes tell of their cards, and become ready for pooling.
+    for node in story.nodes:
+        await story.tell(node, *(agent_card(node, number, of=CARDS) for number in range(CARDS)))
+    await polling.eventually(lambda: _are_ready(story), what="nodes ready for pooling", within=60)
+    found = await story.devices()
+    assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
+    assert all(one["status"]["state"] == "Unassigned" for one in found)
+
+    # A pool takes the cards of its nodes, marks them, and runs its plugin there.
+    await api.create(
+        POOLS,
+        a_pool_object(
+            story.pool,
+            nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", story.nodes)]},
+            assignment={"requireAnnotation": False},
+            scheduling={"taints": [{"key": "gpus", "value": "only", "effect": "NoSchedule"}]},
+            maintenance={"policy": "Evict"},
+        ),
+    )
+    await story.figures(total=4, available=4)
+    await polling.eventually(lambda: _are_served(story), what="plugins run", within=60)
+    await story.advertise(CARDS)
+    await story.run("a", "b", "c", "d")
+    units = await story.running("a", "b", "c", "d")
+    cards = {one["status"]["uuid"] for one in found}
+    assert sorted(unit for given in units.values() for unit in given) == sorted(cards)
+    await story.figures(used=4, available=0)
+
+    # Cards are cut into slices while pods run: a budget holds it up, and going on needs no restart.
+    budget = f"/apis/policy/v1/namespaces/{story.namespace}/poddisruptionbudgets"
+    await api.create(
+        budget,
+        {
+            "metadata": {"name": "keep-a"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+        },
+    )
+    await polling.eventually(lambda: _counts(api, f"{budget}/keep-a"), what="the budget counts")
+    slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
+    await api.patch(f"{POOLS}/{story.pool}", {"spec": slices})
+    message = await story.condition("Maintenance", "True")
+    assert "from Exclusive to TimeSlice (4 slices a card)" in message
+    with pytest.raises(client.ApiRefused, match="PoolInMaintenance"):
+        await story.run("too-early")
+    await story.running("a")
+    assert (await story.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
+    await api.delete(f"{budget}/keep-a")
+    await story.figures(total=16, available=16)
+    await story.condition("Maintenance", "False")
+    await polling.eventually(lambda: _slices(story, 4), what="the plugins' list is of slices")
+    await story.told("GPUPoolReconfigured", story.pool)
+    await story.advertise(CARDS * 4)
+    names = [f"slice-{number}" for number in range(6)]
+    await story.run(*names)
+    sliced = await story.running(*names)
+    assert all("::" in unit for given in sliced.values() for unit in given)
+
+    # A fault: no new pod there, running ones are left, and it comes back.
+    node = story.nodes[0]
+    sick = agent_card(node, 0, of=CARDS, health="Unhealthy", **{"health.reason": "Xid 79"})
+    well = [agent_card(node, number, of=CARDS) for number in range(CARDS)]
+    await story.tell(node, sick, well[1])
+    on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
+    await story.figures(unhealthy=4 - on_sick, used=6)
+    sick_device = next(one for one in found if one["status"]["uuid"] == sick["uuid"])
+    await story.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
+    await story.running(*names)
+    await story.tell(node, *well)
+    await story.figures(unhealthy=0, used=6)
+
+    # A card is pulled: its device goes, and the others keep everything.
+    other = story.nodes[1]
+    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
+    await story.tell(other, agent_card(other, 1))
+    await polling.eventually(lambda: _count_is(story, 3), what="the pulled card is gone")
+    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
+    assert after.items() < before.items()
+    await story.figures(total=12)
+
+    # The end: pods hold it up by name, then nothing of it is left anywhere.
+    await api.delete(f"{POOLS}/{story.pool}")
+    message = await story.condition("Ready", "False")
+    assert message.startswith("Terminating")
+    assert names[0] in message
+    for name in names:
+        await api.delete(f"/api/v1/namespaces/{story.namespace}/pods/{name}")
+    await polling.eventually(lambda: _is_gone(story), what="the pool is gone", within=60)
+    await _check_nothing_left(story)
+
+
+async def _are_ready(story: Story) -> bool:
+    for node in story.nodes:
+        if not await _is_there(story.api, f"{INVENTORIES}/{node}"):
+            return False
+        status = (await story.api.get(f"{INVENTORIES}/{node}")).get("status", {})
+        ready = {one["type"]: one for one in status.get("conditions", [])}.get("ReadyForPooling")
+        assert ready is not None, f"{node}: {status}"
+        assert ready["status"] == "True", f"{node}: {ready}"
+    return len(await story.devices()) == CARDS * len(story.nodes)
+
+
+async def _are_served(story: Story) -> bool:
+    for node in story.nodes:
+        shown = await story.api.get(f"/api/v1/nodes/{node}")
+        assert f"pool.gpu.deckhouse.io/{story.pool}" in shown["metadata"]["labels"]
+        taints = shown["spec"].get("taints", [])
+        assert {"key": "gpus", "value": "only", "effect": "NoSchedule"} in taints, f"{taints}"
+    listed = (await story.config())["nodes"]
+    assert {node: len(cards) for node, cards in listed.items()} == dict.fromkeys(story.nodes, CARDS)
+    selector = f"{PREFIX}pool={story.pool}"
+    (plugin,) = (await story.api.get(DAEMON_SETS, labelSelector=selector))["items"]
+    assert plugin["status"].get("numberReady") == len(story.nodes), f"{plugin['status']}"
+    return True
+
+
+async def _slices(story: Story, count: int) -> bool:
+    return bool((await story.config()).get("slices") == count)
+
+
+async def _counts(api: client.ApiClient, path: str) -> bool:
+    status = (await api.get(path)).get("status", {})
+    return bool(status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0)
+
+
+async def _count_is(story: Story, count: int) -> bool:
+    return len(await story.devices()) == count
+
+
+async def _is_gone(story: Story) -> bool:
+    return not await _is_there(story.api, f"{POOLS}/{story.pool}")
+
+
+async def _check_nothing_left(story: Story) -> None:
+    selector = f"{PREFIX}pool={story.pool}"
+    for path in (CONFIG_MAPS, DAEMON_SETS):
+        assert (await story.api.get(path, labelSelector=selector))["items"] == []
+    for node in story.nodes:
+        shown = await story.api.get(f"/api/v1/nodes/{node}")
+        assert not [key for key in shown["metadata"]["labels"] if story.pool in key]
+        assert not [one for one in shown["spec"].get("taints", []) if one["key"] == "gpus"]
+    assert [one["status"].get("poolRef") for one in await story.devices()] == [None] * 3
+
+
+async def _is_there(api: client.ApiClient, path: str) -> bool:
+    try:
+        await api.get(path)
+    except client.ApiRefused as refused:
+        if refused.status != 404:
+            raise
+        return False
+    return True
+
+
+def _in(key: str, values: list[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": values}
