@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 UV_VERSION := 0.13.8
 INSTALLED := $(VENV)/.installed
-PACKAGES := admission api certs kube manifests pool reconciler scheduler server simulator telemetry
+PACKAGES := admission agent api certs inventory kube manifests pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) tests
 
 export UV_PYTHON_DOWNLOADS := never

@@ -14,6 +14,8 @@ from tests.bench import (
     bench_binding,
     bench_churn,
     bench_extender,
+    bench_inventory,
+    bench_pools,
     bench_scaling,
     bench_stall,
     bench_startup,
@@ -36,6 +38,8 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "startup": bench_startup.measure,
     "stall": bench_stall.measure,
     "churn": bench_churn.measure,
+    "inventory": bench_inventory.measure,
+    "pool_reconcile": bench_pools.measure,
 }
 _SHOWN = (
     "p50_ms",
@@ -50,6 +54,8 @@ _SHOWN = (
     "left_over",
     "writes_per_pod",
     "reads_per_pod",
+    "cpu_s",
+    "writes",
 )
 
 

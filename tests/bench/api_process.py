@@ -4,7 +4,8 @@
 
 Objects go straight into its store: creating 70,000 of them over HTTP would take longer than what is
 measured. Prints its URL when everything is there, and then reads commands: `change N` makes N changes
-a second, `expire` ends the watches so that they list anew, `count` prints how many changes there were.
+a second, `expire` ends the watches so that they list anew, `count` prints how many changes there were,
+`writes` how many write requests came in since it was asked last.
 """
 
 import argparse
@@ -20,12 +21,13 @@ import uvloop
 from api.names import GROUP, VERSION
 from kube.client import KubeClient
 from kube.configuration import configuration_for
-from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODE_FEATURES
 from manifests import constants
 from manifests.crds import build_crds
 from server.clock import SystemClock
 from simulator.apiserver.ownership import Ownership
 from simulator.apiserver.server import InMemoryApiServer
+from simulator.nfd import node_feature_crd
 from tests.bench.world import SEED, World
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from simulator.apiserver.resources import ResourceType
     from simulator.apiserver.store import Collection
 
+FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)
 PODS = ("", "v1", "pods")
 NODES = ("", "v1", "nodes")
 DEVICES = (GROUP, VERSION, "gpudevices")
@@ -140,16 +143,20 @@ async def main(options: argparse.Namespace) -> None:
     world = World(nodes=options.nodes, pods=options.pods, pool_count=options.pool_count)
     async with InMemoryApiServer(clock, history_limit=HISTORY) as api:
         async with KubeClient(configuration_for(api.url), clock) as client:
-            for crd in build_crds():
+            for crd in (*build_crds(), node_feature_crd()):
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
             for name in (constants.DEFAULT_NAMESPACE, "ml-team"):
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await client.create(NAMESPACES, namespace)
         stock = Stock(api)
         stock.put((GROUP, VERSION, "gpupools"), world.pools())
-        stock.put(NODES, world.node_objects())
-        stock.put(DEVICES, world.devices())
-        stock.put(PODS, world.bound_pods())
+        if options.found:
+            stock.put(NODES, world.labelled_nodes())
+            stock.put(FEATURES, world.node_features())
+        else:
+            stock.put(NODES, world.node_objects())
+            stock.put(DEVICES, world.devices())
+            stock.put(PODS, world.bound_pods())
         api.forget_history()
         say(api.url)
         async with asyncio.TaskGroup() as group:
@@ -170,6 +177,10 @@ async def obey(api: InMemoryApiServer, stock: Stock) -> None:
                 expire_watches(api)
             case ["count"]:
                 say(str(stock.changes))
+            case ["writes"]:
+                wrote = [one for one in api.requests.writes() if "/events" not in one.path]
+                api.requests.clear()
+                say(str(len(wrote)))
             case other:
                 raise ValueError(f"no such command: {other}")
     await asyncio.Event().wait()
@@ -193,4 +204,9 @@ if __name__ == "__main__":
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--pods", type=int, required=True)
     parser.add_argument("--pool-count", type=int, default=2)
+    parser.add_argument(
+        "--found",
+        action="store_true",
+        help="labels and features of nodes in place of devices and pods",
+    )
     uvloop.run(main(parser.parse_args()))

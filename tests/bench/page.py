@@ -55,6 +55,19 @@ SECTIONS = {
         "after admission, or deleted before they are bound. That no unit has two owners is asserted at "
         "every bind.",
     ),
+    "inventory": Section(
+        "From labels and features to devices",
+        "The inventory beside a full in-memory API server in another process: a cluster whose nodes have "
+        "their labels and NodeFeatures, and no device yet. First the cold start, then every node looked at "
+        "again in the steady state, then one label of one node at a time, in a small and a large cluster.",
+    ),
+    "pool_reconcile": Section(
+        "What pools run",
+        "The controller of the pools' ConfigMaps and DaemonSets, with its informers, beside a full in-memory "
+        "API server in another process: the start with nothing there, then every pool and node looked at "
+        "again, then one card that changes at a time. Once with a DaemonSet for each pool, once with one for "
+        "all (docs/design/0006-one-daemonset-or-many.md).",
+    ),
     "cluster": Section(
         "On a real control plane",
         "`make bench-cluster`: an unmodified kube-apiserver, etcd and kube-scheduler; the same pods with no "
@@ -83,6 +96,8 @@ _COLUMNS = (
     ("cpu_ms", "CPU ms of all", "{:.2f}"),
     ("writes_per_pod", "API writes", "{:.2f}"),
     ("reads_per_pod", "API reads", "{:.2f}"),
+    ("cpu_s", "CPU s", "{:.1f}"),
+    ("writes", "writes", "{:,}"),
 )
 _TITLES = {key: title for key, title, _ in _COLUMNS}
 

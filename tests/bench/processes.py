@@ -119,6 +119,11 @@ class ApiServer:
         self._tell("count")
         return int(self._line())
 
+    def take_writes(self) -> int:
+        """Return how many write requests came in since this was asked last, Events left out."""
+        self._tell("writes")
+        return int(self._line())
+
     def _tell(self, command: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
@@ -130,10 +135,40 @@ class ApiServer:
 
 
 @contextlib.contextmanager
-def api_server(size: "ClusterSize") -> "Iterator[ApiServer]":
+def api_server(size: "ClusterSize", *options: str) -> "Iterator[ApiServer]":
     """Run `tests.bench.api_process` with a cluster of this size in it."""
-    with _child("tests.bench.api_process", *options_of(size)) as process:
+    with _child("tests.bench.api_process", *options_of(size), *options) as process:
         yield ApiServer(process)
+
+
+class StockTaker:
+    """The inventory in a process of its own, which does one thing at a time and says what it cost."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def says(self) -> dict[str, float]:
+        """Wait for it to have done what it does, and return its figures."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the measured process ended")
+        figures: dict[str, float] = json.loads(line)
+        return figures
+
+    def does(self, command: str) -> dict[str, float]:
+        """Have it do something, and return its figures."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        return self.says()
+
+
+@contextlib.contextmanager
+def stock_taker(url: str, nodes: int) -> "Iterator[StockTaker]":
+    """Run `tests.bench.stocktaking` beside an API server."""
+    with _child("tests.bench.stocktaking", "--url", url, "--nodes", str(nodes)) as process:
+        yield StockTaker(process)
 
 
 @dataclass(frozen=True)

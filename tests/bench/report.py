@@ -77,6 +77,10 @@ class Result:
     writes_per_pod: float | None = None
     """Write requests to the API server for one pod, Events left out."""
     reads_per_pod: float | None = None
+    cpu_s: float | None = None
+    """Processor time of our process for the whole of it."""
+    writes: int | None = None
+    """Write requests to the API server for the whole of it, Events left out."""
     aims: tuple[Aim, ...] = ()
 
 

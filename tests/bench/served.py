@@ -98,7 +98,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     )
     PoolFeed(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
     devices = _as(GPUDevice, world.devices())
-    plane.device_feed.replace_all([observe_device(one) for one in devices])
+    plane.stock.device_feed.replace_all([observe_device(one) for one in devices])
     nodes = _as(Node, world.node_objects())
     NodeFeed(index).replace_all([node_facts(one) for one in nodes])
     pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))

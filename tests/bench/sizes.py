@@ -45,6 +45,13 @@ class Sizes:
     events_per_s: int
     churn_nodes: int
     churn_pods: int
+    inventory_nodes: tuple[int, int]
+    """A small cluster and a large one."""
+    label_changes: int
+    pool_counts: tuple[int, ...]
+    pool_nodes: int
+    """Twice as many as pools, so that each has a node."""
+    card_changes: int
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -87,6 +94,11 @@ FULL = Sizes(
     events_per_s=1_000,
     churn_nodes=150,
     churn_pods=100_000,
+    inventory_nodes=(50, 5_000),
+    label_changes=100,
+    pool_counts=(1, 50, 500),
+    pool_nodes=1_000,
+    card_changes=10,
 )
 
 QUICK = Sizes(
@@ -111,4 +123,9 @@ QUICK = Sizes(
     events_per_s=100,
     churn_nodes=4,
     churn_pods=60,
+    inventory_nodes=(2, 4),
+    label_changes=3,
+    pool_counts=(3,),
+    pool_nodes=6,
+    card_changes=1,
 )

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from api.annotations import encode_devices
-from api.names import API_VERSION, DEVICES_ANNOTATION, RESOURCE_PREFIX, UnitId
+from api.names import (
+    API_VERSION,
+    ASSIGNMENT_ANNOTATION,
+    DEVICES_ANNOTATION,
+    RESOURCE_PREFIX,
+    UnitId,
+)
+from tests.support.node_features import gfd_labels, gpu_feature, nfd_feature, rule_labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +85,19 @@ class World:
                 "status": {"conditions": [{"type": "Ready", "status": "True"}]},
             }
 
+    def labelled_nodes(self) -> "Iterator[dict[str, Any]]":
+        """Yield the Nodes with the labels of NFD and gpu-feature-discovery."""
+        for node in self.node_objects():
+            node["metadata"]["labels"] |= rule_labels(CARDS) | gfd_labels(CARDS)
+            yield node
+
+    def node_features(self) -> "Iterator[dict[str, Any]]":
+        """Yield two NodeFeatures for each node: NFD's own, and that with the cards."""
+        for number in range(self.nodes):
+            name = node_name(number)
+            yield nfd_feature(name, cpu_features=60)
+            yield gpu_feature(name, CARDS)
+
     def devices(self) -> "Iterator[dict[str, Any]]":
         """Yield the GPUDevices, with the units that the bound pods have."""
         taken = Counter((node, card) for node, card, _ in self._seats())
@@ -89,6 +109,7 @@ class World:
                     "metadata": {
                         "name": f"{node_name(number)}-{card}",
                         "uid": f"device-{number}-{card}",
+                        "annotations": {ASSIGNMENT_ANNOTATION: self.pool_of(number)},
                     },
                     "status": {
                         "nodeName": node_name(number),

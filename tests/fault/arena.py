@@ -74,13 +74,14 @@ class Arena:
         await self._api.create(PRIORITIES, {"metadata": {"name": self._name}, "value": 1000})
         for node in range(NODES):
             await self._create_node(node)
-        for node in range(NODES):
-            for card in range(CARDS):
-                device = self._device(node, card)
-                await self._api.create(DEVICES, device)
-                await self._report(node, card)
         for pool in (WHOLE, SLICED):
             await self.insist(functools.partial(self._create_pool, pool))
+        for node in range(NODES):
+            for card in range(CARDS):
+                # Refused until the server has seen the pool that the card is assigned to.
+                device = self._device(node, card)
+                await self.insist(functools.partial(self._api.create, DEVICES, device))
+                await self._report(node, card)
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         await self.insist(lambda: self._api.get(account))
 
@@ -208,10 +209,12 @@ class Arena:
         await self._report(node, card)
 
     async def move_card(self, node: int, card: int) -> None:
-        """Give the card to the other pool; pods that have units of it keep them."""
+        """Assign the card to the other pool, which has it once the pods with units of it have ended."""
         slot = self._cards[node][card]
         slot.pool = SLICED if slot.pool == WHOLE else WHOLE
-        await self._report(node, card)
+        path = f"{DEVICES}/{self._device_name(node, card)}"
+        metadata = {"annotations": self._device(node, card)["metadata"]["annotations"]}
+        await self.insist(lambda: self._api.patch(path, {"metadata": metadata}))
         if self._has_node[node]:
             await self._offer(node)
 
@@ -224,9 +227,14 @@ class Arena:
         await self._change_pool(pool, {"reservation": {"ttl": ttl}})
 
     async def replace_pool(self, pool: int) -> None:
-        """Delete the pool and create it again, however long that takes."""
+        """Delete the pool and create it again, however long that takes.
+
+        Its finalizer would hold it as long as pods run there; an administrator takes that off.
+        """
         path = f"{POOLS}/{self.pools[pool]}"
         await self.insist(lambda: self._api.delete(path), missing_is_done=True)
+        freed = {"metadata": {"finalizers": None}}
+        await self.insist(lambda: self._api.patch(path, freed), missing_is_done=True)
         await self.insist(functools.partial(self._create_pool, pool))
 
     async def heal(self) -> None:
@@ -310,9 +318,16 @@ class Arena:
         await self._try(lambda: self._api.patch(path, {"spec": spec}))
 
     async def _report(self, node: int, card: int) -> None:
-        status = self._device(node, card)["status"]
+        """Write what the inventory and health know, and no other's fields: whose the card is says assignment."""
+        device = self._device(node, card)
+        device["metadata"] = {"name": device["metadata"]["name"]}
+        del device["status"]["poolRef"]
         path = f"{DEVICES}/{self._device_name(node, card)}/status"
-        await self.insist(lambda: self._api.patch(path, {"status": status}))
+        await self.insist(
+            lambda: self._api.patch(
+                path, device, kind="apply", fieldManager="the-arena", force="true"
+            )
+        )
 
     def _device(self, node: int, card: int) -> dict[str, Any]:
         slot = self._cards[node][card]

@@ -192,12 +192,7 @@ class Fleet:
         if self._service is not None:
             await self._service.close()
             self.scheduler.kill9()
-        # Without waiting: the webhooks that object to deletions are among what is deleted.
-        await self._kubectl(
-            *("delete", "--ignore-not-found", "--wait=false", "-f", "-"),
-            stdin=self._manifests,
-            timeout_s=120,
-        )
+        await installation.remove(self._control_plane, self._kubectl, self._manifests)
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             await polling.eventually(
                 lambda: _is_gone(api, f"/api/v1/namespaces/{installation.NAMESPACE}"),

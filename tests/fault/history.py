@@ -95,12 +95,13 @@ class History:
         uids = {item["metadata"]["uid"] for item in listing["items"]}
         for uid, thing in list(self._known[kind].items()):
             if uid not in uids:
-                self._note(kind, uid, thing, version=version, is_gone=True)
+                self._note(kind, uid, thing, version=version, is_gone=True, is_exact=False)
         for item in sorted(listing["items"], key=_version_of):
             thing_now = thing_of(kind, item)
             uid = item["metadata"]["uid"]
             if thing_now is not None and self._known[kind].get(uid) != thing_now:
-                self._note(kind, uid, thing_now, version=_version_of(item), is_gone=False)
+                version_now = _version_of(item)
+                self._note(kind, uid, thing_now, version=version_now, is_gone=False, is_exact=False)
         self._versions[kind] = str(version)
 
     async def _watch(self, kind: str) -> None:
@@ -116,7 +117,16 @@ class History:
                         self._note(kind, uid, thing, version=_version_of(item), is_gone=is_gone)
                 self._versions[kind] = item["metadata"]["resourceVersion"]
 
-    def _note(self, kind: str, uid: str, thing: Thing, *, version: int, is_gone: bool) -> None:
+    def _note(
+        self,
+        kind: str,
+        uid: str,
+        thing: Thing,
+        *,
+        version: int,
+        is_gone: bool,
+        is_exact: bool = True,
+    ) -> None:
         if not self._is_ours(thing):
             return
         known = self._known[kind]
@@ -126,7 +136,9 @@ class History:
             return
         else:
             known[uid] = thing
-        sight = Sight(at=self.now(), version=version, is_gone=is_gone, thing=thing)
+        sight = Sight(
+            at=self.now(), version=version, is_gone=is_gone, thing=thing, is_exact=is_exact
+        )
         self.sights.append(sight)
         self._on_sight(sight)
 

@@ -1,9 +1,10 @@
 """The oracle: says from what the API server showed whether anything was ever wrong.
 
     see(sight) -> violations   no unit of two live pods, ever; bound with what was asked for, on units
-                               that were there
+                               that were there; no card goes from one pool into another at once
     expectations() -> texts    what is not yet as it must be when nothing happens any more: every pod
-                               that fits is bound, statuses show what is counted here
+                               that fits is bound, statuses show what is counted here; and that no card
+                               was taken from its pool under a pod (`tests.fault.belonging`)
 
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
@@ -16,6 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
+from tests.fault.belonging import Belonging
 from tests.fault.sights import Card, Node, Pod, Pool, Sight
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 LATENESS_S: Final = 20.0
 """Longer than any delay that the run injects, an API server that restarts and a list after it."""
+
+TWO_POOLS: Final = "a card is in one pool, and free before it is in another"
+TAKEN_AWAY: Final = "a card stays in its pool while a pod has it"
 
 T = TypeVar("T", Pod, Card, Pool, Node)
 
@@ -62,9 +67,18 @@ class Oracle:
         self._holder: dict[str, str] = {}
         # unit -> uid of the live pod that has it
         self._places: dict[str, list[_Place]] = defaultdict(list)
+        self._belonging = Belonging()
 
     def see(self, sight: Sight) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
+        return [*self._see_move(sight), *self._see(sight)]
+
+    def _see_move(self, sight: Sight) -> "Iterator[Violation]":
+        text = self._belonging.see(sight)
+        if text is not None:
+            yield Violation(rule=TWO_POOLS, text=text, about=frozenset({sight.thing.name}))
+
+    def _see(self, sight: Sight) -> list[Violation]:
         match sight.thing:
             case Pod() as pod:
                 return self._see_pod(pod, sight)
@@ -151,7 +165,15 @@ class Oracle:
 
     def expectations(self) -> list[Violation]:
         """Return what is not as it must be once nothing happens any more."""
-        return [*self._unbound(), *self._wrong_pools(), *self._wrong_cards()]
+        return [
+            *self._unbound(),
+            *self._wrong_pools(),
+            *self._wrong_cards(),
+            *(
+                Violation(rule=TAKEN_AWAY, text=text, about=about)
+                for text, about in self._belonging.faults()
+            ),
+        ]
 
     def count(self, pool: Pool) -> dict[str, int]:
         """Return the figures that the pool's status must show when nothing is held."""
@@ -172,7 +194,7 @@ class Oracle:
 
     def _is_usable(self, card: Card) -> bool:
         node = self._nodes.get(card.node)
-        return node is not None and node.is_open and not card.is_faulty
+        return node is not None and node.is_open and not card.is_faulty and not card.is_leaving
 
     def _taken(self, card: Card, pool: Pool) -> int:
         """Count the units of a card that live pods have.

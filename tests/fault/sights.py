@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "gpu.deckhouse.io/"
 DEVICES_KEY: Final = f"{PREFIX}devices"
+ASSIGNMENT_KEY: Final = f"{PREFIX}assignment"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +69,17 @@ class Card:
     node: str
     uuid: str
     pool: str
+    assigned: str = ""
+    """The pool that the operator wants it in."""
     is_faulty: bool = False
     shown: "tuple[int, int, int]" = (0, 0, 0)
     """units.capacity, reserved, allocated of its status."""
     state: str = ""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Say whether its pool is not the one that it is meant for: nothing is placed on it any more."""
+        return bool(self.pool) and self.assigned != self.pool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +124,8 @@ class Sight:
     version: int
     is_gone: bool
     thing: Thing
+    is_exact: bool = True
+    """It happened at this version; what a list shows after a gap happened some time before."""
 
 
 def thing_of(kind: str, item: "Mapping[str, Any]") -> Thing | None:
@@ -160,6 +170,7 @@ def _card(item: "Mapping[str, Any]") -> Card:
         node=status.get("nodeName", ""),
         uuid=status.get("uuid", ""),
         pool=(status.get("poolRef") or {}).get("name", ""),
+        assigned=item["metadata"].get("annotations", {}).get(ASSIGNMENT_KEY, ""),
         is_faulty=_condition(status, "Healthy") == "False",
         shown=(units.get("capacity", 0), units.get("reserved", 0), units.get("allocated", 0)),
         state=status.get("state", ""),

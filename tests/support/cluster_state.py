@@ -85,6 +85,8 @@ class ClusterState:
             "slices": pick((2, 3)),
             "profile": pick(("1g", "1g", "2g")),
             "ttl": pick((3, 60, 60)),
+            "closed": pick((*[None] * 6, "PoolChanging", "PoolEnding")),
+            "created": pick(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
         }
 
     def set_pool(self, name: str, spec: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ ACTIONS: Final[dict[str, int]] = {
     "end": 8,
     "nominate": 3,
     "time_passes": 4,
+    "empty": 1,
     "bind": 28,
     "settle": 4,
     "stranger": 3,

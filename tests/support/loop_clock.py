@@ -1,6 +1,7 @@
 """A clock on the event loop's time, so that virtual time moves it; its wall clock can be set."""
 
 import asyncio
+import contextlib
 import datetime as dt
 
 from pool.model import Instant
@@ -16,12 +17,20 @@ class LoopClock:
         self.rate = rate
         self.offset_s = offset_s
         self.wall_offset_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # the last one that was asked in; a thread has none of its own
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time() * self.rate + self.offset_s
+        return self._now() * self.rate + self.offset_s
 
     def utc_now(self) -> dt.datetime:
-        return EPOCH + dt.timedelta(seconds=asyncio.get_running_loop().time() + self.wall_offset_s)
+        return EPOCH + dt.timedelta(seconds=self._now() + self.wall_offset_s)
+
+    def _now(self) -> float:
+        with contextlib.suppress(RuntimeError):
+            self._loop = asyncio.get_running_loop()
+        assert self._loop is not None, "asked in a thread before any loop"
+        return self._loop.time()
 
 
 class ServerClock(LoopClock):

@@ -1,12 +1,14 @@
 """What the books must say, computed the slow way: plain dicts, everything anew at every question.
 
-It shares no code with `pool`: units are text, slots are sets of numbers, fractions are exact.
+It shares no code with `pool` but words: units are text, slots are sets of numbers, fractions are exact.
 """
 
 import itertools
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
+
+from pool.refusal import NodeReason
 
 HOLDS = ("held", "tied", "confirmed")
 RANK = {"pending": 0, "bound": 1, "ended": 2}
@@ -127,6 +129,7 @@ class NaiveBooks:
             **found,
             "unaccounted": sum(self.unaccounted(self.pools[pool]["resource"], node).values()),
             "is_placeable": facts is not None and facts["ready"] and not facts["cordoned"],
+            "closed": NodeReason(closed) if (closed := self.pools[pool]["closed"]) else None,
         }
 
     def nodes_of(self, pool: str) -> dict[str, dict[str, Any]]:
@@ -135,6 +138,8 @@ class NaiveBooks:
         return {name: figures for name, figures in found.items() if figures is not None}
 
     def reason(self, figures: dict[str, Any], size: int) -> str | None:
+        if figures["closed"] is not None:
+            return str(figures["closed"].value)
         if figures["free"] >= size and not figures["unaccounted"]:
             return None
         if figures["total"] - figures["unusable"] < size:
@@ -159,7 +164,9 @@ class NaiveBooks:
             "reserved": sum(node["held"] for node in nodes),
             "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
             "available": sum(
-                node["free"] for node in nodes if node["is_placeable"] and not node["unaccounted"]
+                node["free"]
+                for node in nodes
+                if node["is_placeable"] and not node["unaccounted"] and node["closed"] is None
             ),
         }
         rest = found["total"] - found["reserved"] - found["used"] - found["available"]
@@ -169,6 +176,8 @@ class NaiveBooks:
         """Where a hold without constraints is taken."""
         keys = []
         for name, node in self.nodes_of(pool).items():
+            if node["closed"] is not None:
+                continue
             claimed = self.nominated_units(self.pools[pool]["resource"], name)
             if not node["is_placeable"] or node["unaccounted"] or node["free"] < size + claimed:
                 continue
@@ -191,8 +200,12 @@ class NaiveBooks:
         )
 
     def serving(self, resource: str) -> str | None:
-        names = [name for name, pool in self.pools.items() if pool["resource"] == resource]
-        return min(names, default=None)
+        claims = [
+            (pool["created"], name)
+            for name, pool in self.pools.items()
+            if pool["resource"] == resource
+        ]
+        return min(claims)[1] if claims else None
 
     # --- reservations ------------------------------------------------------------------------------
 
@@ -227,6 +240,16 @@ class NaiveBooks:
                 del self.reservations[id_]
                 if one["node"] is not None:
                     over.add(id_)
+        return over
+
+    def release_holds(self, pool: str) -> set[str]:
+        over = {
+            id_
+            for id_, one in self.reservations.items()
+            if one["pool"] == pool and one["phase"] in HOLDS and one["node"] is not None
+        }
+        for id_ in over:
+            del self.reservations[id_]
         return over
 
     def tie(self, id_: str, uid: str, now: float) -> bool:
@@ -274,6 +297,8 @@ class NaiveBooks:
         pool = self.serving(pod["resource"])
         if pool is None or note["pool"] != pool or not note["node"]:
             return
+        if self.pools[pool]["closed"]:
+            return
         units = list(dict.fromkeys(itertools.chain(*note["devices"].values())))
         left = min(note["expires"] - utc, self.pools[pool]["ttl"])
         one = {
@@ -312,6 +337,8 @@ class NaiveBooks:
     def can_place_without(
         self, victims: set[str], node: str, pool: str, units: int, uid: str | None
     ) -> bool:
+        if self.pools[pool]["closed"]:
+            return False
         gone = [self.reservation_of(one) for one in {*victims, *([uid] if uid else [])}]
         ids = {one["id"] for one in gone if one is not None}
         free = 0

@@ -60,6 +60,9 @@ def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:
         ttl_s=spec["ttl"],
         mig_profile=spec["profile"],
         slices_per_device=spec["slices"],
+        created=spec["created"],
+        is_in_maintenance=spec["closed"] == "PoolChanging",
+        is_terminating=spec["closed"] == "PoolEnding",
     )
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from admission.answer import Answer
 from admission.desk import AdmissionDesk
-from api.gpupool import GPUPool
+from api.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
 from pool.books import Books
 from pool.catalog import Catalog
@@ -60,6 +60,15 @@ class Office:
         pool = self.catalog.pools[PoolName(name)]
         meta = msgspec.structs.replace(pool.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
         pool = msgspec.structs.replace(pool, metadata=meta)
+        self.catalog.pools[pool.name] = pool
+        self.books.index.replace_pool(pool_facts(pool))
+
+    def allocate(self, name: str, **allocation: Any) -> None:
+        """Record how the pool's cards are units now."""
+        pool = self.catalog.pools[PoolName(name)]
+        present = msgspec.convert(allocation, EffectiveAllocation)
+        status = msgspec.structs.replace(pool.status, allocation=present)
+        pool = msgspec.structs.replace(pool, status=status)
         self.catalog.pools[pool.name] = pool
         self.books.index.replace_pool(pool_facts(pool))
 
@@ -202,7 +211,9 @@ def a_pool_object(name: str = "whole", **spec: Any) -> dict[str, Any]:
     }
 
 
-def a_device_object(assignment: str | None = "whole", **changes: Any) -> dict[str, Any]:
+def a_device_object(
+    assignment: str | None = "whole", *, name: str = "n1-0", **changes: Any
+) -> dict[str, Any]:
     status = {
         "nodeName": "n1",
         "inventoryID": "n1-0000:17:00.0",
@@ -216,7 +227,7 @@ def a_device_object(assignment: str | None = "whole", **changes: Any) -> dict[st
         **changes.pop("status", {}),
     }
     annotations = {} if assignment is None else {"gpu.deckhouse.io/assignment": assignment}
-    metadata = {"name": "n1-0", "annotations": annotations, **changes.pop("metadata", {})}
+    metadata = {"name": name, "annotations": annotations, **changes.pop("metadata", {})}
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",

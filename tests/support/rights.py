@@ -38,7 +38,10 @@ def our_rights() -> set[Right]:
 
 
 def asked_by(request: Request) -> set[Right]:
-    """Return the rights that a request takes; an informer's list and its watch are one path."""
+    """Return the rights that a request takes; an informer's list and its watch are one path.
+
+    An apply of a whole object takes the right to create it, too, where it is not there.
+    """
     parts = request.path.strip("/").split("/")
     group, rest = (parts[1], parts[3:]) if parts[0] == "apis" else ("", parts[2:])
     namespace = "*"
@@ -46,8 +49,11 @@ def asked_by(request: Request) -> set[Right]:
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""
     resource = "/".join((rest[0], *rest[2:]))
+    verbs: tuple[str, ...]
     if request.method == "GET":
         verbs = ("get",) if name else ("list", "watch")
+    elif request.method == "PATCH" and "force=" in request.query and len(rest) == 2:
+        verbs = ("create", "patch")
     else:
         verbs = (_VERBS[request.method],)
     return {(namespace, group, resource, name, verb) for verb in verbs}

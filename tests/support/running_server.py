@@ -44,6 +44,7 @@ from manifests.webhooks import (
 from server.clock import ProcessClock
 from server.settings import Settings
 from server.wiring import serve
+from simulator import nfd
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks import User
 from simulator.conditions import evaluate
@@ -83,6 +84,12 @@ class Cluster:
             VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
         )
 
+    async def install_discovery(self) -> None:
+        """Install what nodes tell of themselves with; not every cluster has it."""
+        namespace = {"metadata": {"name": nfd.NAMESPACE}}
+        await self.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
+        await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, nfd.node_feature_crd())
+
     async def bundle(self) -> Bundle:
         secret = await self.client.get(
             SECRETS, _Secret, constants.SERVING_SECRET, namespace=constants.DEFAULT_NAMESPACE
@@ -112,9 +119,9 @@ class Cluster:
         return await self.client.get(PODS, Pod, name, namespace="default")
 
     async def settled(self) -> None:
-        """Wait until nobody has written anything but Leases for a quarter of a second."""
+        """Wait until nobody has written anything but Leases for longer than controllers wait to coalesce."""
         quiet_for, before = 0, -1
-        while quiet_for < 5:
+        while quiet_for < 50:
             await asyncio.sleep(0.05)
             now = sum("/leases" not in write.path for write in self.api.requests.writes())
             quiet_for, before = (quiet_for + 1, now) if now == before else (0, now)

@@ -192,6 +192,15 @@ class SmallCluster(ClusterState):
         if pick((True, False)):
             self.check_ended(self.books.expire(self.instant()), self.model.expire(self.now))
 
+    def empty(self, pick: Pick) -> None:
+        """A pool closes, and what is held in it without a binding is given up."""
+        name = pick(POOLS)
+        if name in self.model.pools:
+            closed = pick(("PoolChanging", "PoolEnding"))
+            self.set_pool(name, {**self.model.pools[name], "closed": closed})
+            ended = self.books.release_holds(PoolName(name))
+            self.check_ended(ended, self.model.release_holds(name))
+
     # --- binding -----------------------------------------------------------------------------------
 
     def bind(self, pick: Pick) -> None:

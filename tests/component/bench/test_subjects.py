@@ -18,6 +18,8 @@ FIGURES = {
     "startup": ("p50_ms", "rss_mib"),
     "stall": ("stall_ms", "stall_cpu_ms"),
     "churn": ("growth_mib", "left_over"),
+    "inventory": ("cpu_s", "writes", "ratio"),
+    "pool_reconcile": ("cpu_s", "writes"),
 }
 EXACT = {"binding": {"writes_per_pod": 1, "reads_per_pod": 0}, "churn": {"left_over": 0}}
 """Figures that do not depend on the machine."""

@@ -35,7 +35,7 @@ def _figures(**figures: int) -> dict[str, int]:
 
 def a_card(number: int, **changes) -> Card:
     given = {"node": "n", "uuid": f"GPU-{number}", "pool": "a", "shown": (1, 0, 0)} | changes
-    return Card(name=f"n-{number}", **given)
+    return Card(name=f"n-{number}", **{"assigned": given["pool"], **given})
 
 
 def a_pod(name: str, devices=None, **changes) -> Pod:
@@ -170,6 +170,14 @@ def test_pod_that_fits_and_waits_is_found(story):
 def test_pod_that_does_not_fit_may_wait(story, obstacle):
     for thing in obstacle:
         story.show(thing)
+    assert WAITS not in story.expectations()
+
+
+def test_card_that_is_meant_for_another_pool_is_no_place_for_a_pod(story):
+    story.show(a_pod("p"))
+    assert WAITS in story.expectations()
+    for number in (0, 1):
+        story.show(a_card(number, assigned="b"))
     assert WAITS not in story.expectations()
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from api.core import Pod
 from kube.client import KubeClient
-from kube.watching import Selection
+from kube.resources import PODS
+from kube.watching import Informer, Selection
 from telemetry.metrics import REGISTRY
 from tests.component.kube.mirror import Mirror, a_bookmark, a_pod, an_informer, metric, running
 from tests.support.canned_api import CannedApi, Hang, Stream, a_list, event
@@ -157,3 +158,20 @@ async def test_events_are_counted_by_type(
     async with running(an_informer(client, clock, Mirror())):
         await asyncio.sleep(1)
     assert metric("gpu_informer_events_total", type="BOOKMARK") == before + 2
+
+
+async def test_a_second_informer_of_a_resource_is_told_apart_by_its_name(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    """Its lag must not hide that of the first, nor its end take the first one's series away."""
+    api.will_answer(a_list(), Hang(), a_list(), Hang())
+    named = Informer(client, PODS, Pod, sink=Mirror(), clock=clock, name="operand pods")
+    async with running(an_informer(client, clock, Mirror())):
+        await api.until_seen(2)
+        async with running(named):
+            await api.until_seen(4)
+            assert metric("gpu_informer_synced", resource="operand pods") == 1
+        assert metric("gpu_informer_synced", resource="operand pods") == 0
+        assert metric("gpu_informer_synced") == 1
+        await asyncio.sleep(10)
+        assert metric("gpu_informer_lag_seconds") == pytest.approx(10, abs=1)

@@ -98,6 +98,7 @@ def test_defaults_of_a_pool_are_those_that_an_operator_should_see():
         "assignment": {"requireAnnotation": True},
         "scheduling": {"topologyKey": "topology.kubernetes.io/zone"},
         "reservation": {"ttl": "2m", "whenExhausted": "Pend"},
+        "maintenance": {"policy": "Wait", "deadline": "1h"},
     }
 
 

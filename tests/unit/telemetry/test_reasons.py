@@ -19,6 +19,11 @@ TEXTS = {
         "GPU pool whole: 9 wanted, 1 free (3 used, 2 held, 2 unhealthy of 8)"
     ),
     NodeReason.UNACCOUNTED_PODS: "GPU pool whole: a pod runs here on devices that nobody knows",
+    NodeReason.POOL_CHANGING: (
+        "GPU pool whole: in maintenance, no pod is placed until its new allocation is in effect"
+        " (3 of 8 used here)"
+    ),
+    NodeReason.POOL_ENDING: "GPU pool whole: being deleted",
 }
 
 

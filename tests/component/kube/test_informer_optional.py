@@ -1,0 +1,70 @@
+"""A resource that may not be served: its absence is an empty list, and its appearance is seen."""
+
+import asyncio
+import random
+
+import pytest
+
+from api.core import Pod
+from kube.client import KubeClient
+from kube.resources import PODS
+from kube.watching import Informer
+from tests.component.kube.mirror import Mirror, a_pod, an_informer, metric, running
+from tests.support.canned_api import CannedApi, Hang, Json, Stream, a_list, event
+from tests.support.loop_clock import LoopClock
+
+pytestmark = pytest.mark.looptime
+
+NOT_SERVED = Json({"kind": "Status", "code": 404, "reason": "NotFound", "message": ""}, status=404)
+
+
+def an_optional_one(client: KubeClient, clock: LoopClock, sink: Mirror) -> Informer[Pod]:
+    return Informer(
+        client, PODS, Pod, sink=sink, clock=clock, is_optional=True, rng=random.Random(1)
+    )
+
+
+async def test_what_is_not_served_is_synced_and_empty(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    api.will_answer(NOT_SERVED)
+    informer = an_optional_one(client, clock, sink)
+    async with running(informer):
+        await informer.wait_synced(1)
+        assert sink.calls == ["replace_all"]
+        assert metric("gpu_informer_synced") == 1
+
+
+async def test_what_is_served_later_is_followed_within_a_minute(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    api.will_answer(NOT_SERVED, NOT_SERVED, a_list(a_pod("p", 1)), Hang())
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(61)
+        assert sink.pods == {}
+        await asyncio.sleep(60)
+        assert sink.pods == {"p": "Pending"}
+
+
+async def test_what_is_not_served_any_more_is_gone(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    gone = event("ERROR", {"kind": "Status", "code": 404, "reason": "NotFound", "message": ""})
+    api.will_answer(a_list(a_pod("p", 1)), Stream([gone]), NOT_SERVED)
+    async with running(an_optional_one(client, clock, sink)):
+        await asyncio.sleep(30)
+        assert sink.pods == {}
+        assert metric("gpu_informer_synced") == 1
+
+
+async def test_what_must_be_served_is_waited_for(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    api.always = NOT_SERVED
+    informer = an_informer(client, clock, Mirror())
+    async with running(informer):
+        await asyncio.sleep(30)
+        assert not informer.synced.is_set()

@@ -1,0 +1,97 @@
+"""Pods of a pool that spreads: with the constraint that admission injects, they really do."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from admission.webhooks import mutate_pod
+from api.core import Pod
+from api.names import NodeName, PoolName, pool_node_label
+from pool.model import NodeFacts
+from simulator.spreading import has_strict_spread, nodes_left
+from tests.support.builders import a_node
+from tests.support.reviews import Office, a_pod_object
+
+LABEL = pool_node_label(PoolName("whole"))
+ZONES = {"n1": "a", "n2": "a", "n3": "a", "n4": "b"}
+
+
+def an_office(zones: dict[str, str | None]) -> Office:
+    office = Office()
+    office.add_pool(scheduling={"strategy": "Spread", "topologyKey": "zone"})
+    for name, zone in zones.items():
+        office.add_node(name, cards=8, labels=_labels(zone))
+    return office
+
+
+def _labels(zone: str | None) -> dict[str, str]:
+    return {LABEL: "", **({"zone": zone} if zone is not None else {})}
+
+
+def nodes(zones: dict[str, str | None]) -> dict[NodeName, NodeFacts]:
+    return {NodeName(name): a_node(name, labels=_labels(zone)) for name, zone in zones.items()}
+
+
+def admitted(office: Office, name: str) -> dict[str, Any]:
+    asked = a_pod_object(name=name)
+    found: dict[str, Any] = office.ask(mutate_pod, asked).applied_to(asked)
+    return found
+
+
+def placed(zones: dict[str, str | None], count: int) -> Counter[str]:
+    """Place pods one by one, each on the first node that is left: nothing but the constraint spreads."""
+    office, known = an_office(zones), nodes(zones)
+    pods: list[Pod] = []
+    for number in range(count):
+        raw = admitted(office, f"p{number}")
+        pod = msgspec.convert(raw, Pod)
+        node = min(nodes_left(pod, known, pods))
+        pods.append(msgspec.convert({**raw, "spec": {**raw["spec"], "nodeName": node}}, Pod))
+    return Counter(pod.spec.node_name for pod in pods)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_pods_are_in_every_zone_alike(count: int):
+    """defect 3: the injected selector selects the mutated pod itself."""
+    by_node = placed(dict(ZONES), count)
+    zones = Counter({"a": 0, "b": 0})
+    for node, pods in by_node.items():
+        zones[ZONES[node]] += pods
+    assert abs(zones["a"] - zones["b"]) <= 1
+    assert zones.total() == count
+
+
+def test_nodes_without_the_key_are_not_shut_out():
+    """defect 3: while a node lacks the key, the constraint is a preference."""
+    zones: dict[str, str | None] = {"n1": "a", "n2": None}
+    pod = msgspec.convert(admitted(an_office(zones), "p"), Pod)
+    assert not has_strict_spread(pod)
+    assert nodes_left(pod, nodes(zones), []) == {"n1", "n2"}
+
+
+def test_a_node_without_the_key_is_left_out_of_a_strict_constraint():
+    pod = msgspec.convert(admitted(an_office(dict(ZONES)), "p"), Pod)
+    known = nodes({**ZONES, "n5": None})
+    assert nodes_left(pod, known, []) == set(ZONES)
+
+
+def test_pods_that_end_or_run_elsewhere_do_not_count():
+    office = an_office(dict(ZONES))
+    raw = admitted(office, "p")
+    pod = msgspec.convert(raw, Pod)
+
+    def other(**changes: Any) -> Pod:
+        spec = {**raw["spec"], "nodeName": "n1"}
+        metadata = {**raw["metadata"], **changes.pop("metadata", {})}
+        return msgspec.convert({**raw, "spec": spec, "metadata": metadata, **changes}, Pod)
+
+    assert nodes_left(pod, nodes(dict(ZONES)), [other()]) == {"n4"}
+    for gone in (
+        other(status={"phase": "Succeeded"}),
+        other(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}),
+        other(metadata={"namespace": "elsewhere"}),
+        other(metadata={"labels": {}}),
+    ):
+        assert nodes_left(pod, nodes(dict(ZONES)), [gone]) == set(ZONES)

@@ -1,0 +1,116 @@
+"""Whose each card was, version by version: in no two pools, ever, and never taken from under a pod.
+
+Pods and cards are watched apart, so that a card may be seen to leave before the pod that left it is seen to end.
+The versions of the API server order them all the same: what is judged are spans of versions, once both sides are
+known. What a list showed after a gap happened some time within the gap; then the shorter span counts.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from tests.fault.sights import Card, Node, Pod, Pool, Sight
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True)
+class _Spell:
+    """A card of one UUID in one pool, or in none."""
+
+    card: str
+    pool: str
+    first: int
+    last: int
+    """The last version at which it was certainly so."""
+
+
+@dataclass(slots=True)
+class _Tenancy:
+    """A pod on units."""
+
+    pod: Pod
+    first: int
+    last: int
+    is_over: bool = False
+
+
+@final
+@dataclass(slots=True)
+class Belonging:
+    """Feed it every sight; it remembers whose what was."""
+
+    _spells: dict[str, list[_Spell]] = field(default_factory=dict)
+    # UUID -> spells, the present one last
+    _present: dict[str, _Spell] = field(default_factory=dict)
+    # card -> its present spell
+    _uuids: dict[str, str] = field(default_factory=dict)
+    _tenancies: dict[str, _Tenancy] = field(default_factory=dict)
+    # uid -> the pod's time on its units
+
+    def see(self, sight: Sight) -> str | None:
+        """Take in a sight; say so where a card went from one pool into another at once."""
+        match sight.thing:
+            case Card() as card:
+                return self._see_card(card, sight)
+            case Pod() as pod:
+                self._see_pod(pod, sight)
+            case Pool() | Node():
+                pass
+        return None
+
+    def faults(self) -> "Iterator[tuple[str, frozenset[str]]]":
+        """Yield every pod whose card was another pool's, or nobody's, while the pod had units of it."""
+        for tenancy in self._tenancies.values():
+            pod = tenancy.pod
+            last = tenancy.last if tenancy.is_over else None
+            for uuid in sorted({unit.partition("::")[0] for unit in pod.units}):
+                for spell in self._spells.get(uuid, ()):
+                    is_present = self._present.get(spell.card) is spell
+                    begins_within = last is None or spell.first < last
+                    ends_within = is_present or spell.last > tenancy.first
+                    if spell.pool != pod.pool and begins_within and ends_within:
+                        text = (
+                            f"card {spell.card} ({uuid}) was in {spell.pool or 'no pool'} from v{spell.first}"
+                            f" on, while pod {pod.name} of pool {pod.pool} had it since v{tenancy.first}"
+                        )
+                        yield text, frozenset({pod.name, spell.card, uuid})
+
+    def _see_card(self, card: Card, sight: Sight) -> str | None:
+        before = self._present.get(card.name)
+        if sight.is_gone or self._uuids.get(card.name) != card.uuid:
+            # Another card in the slot: it comes from nowhere.
+            self._leave(card.name, sight)
+            before = None
+        if sight.is_gone:
+            return None
+        self._uuids[card.name] = card.uuid
+        if before is not None and before.pool == card.pool:
+            return None
+        was = before.pool if before is not None else ""
+        self._leave(card.name, sight)
+        spell = _Spell(card.name, card.pool, sight.version, sight.version)
+        self._present[card.name] = spell
+        self._spells.setdefault(card.uuid, []).append(spell)
+        if sight.is_exact and was and card.pool:
+            return (
+                f"card {card.name} ({card.uuid}) went from pool {was} to pool {card.pool} at once"
+            )
+        return None
+
+    def _leave(self, card: str, sight: Sight) -> None:
+        spell = self._present.pop(card, None)
+        if spell is not None and sight.is_exact:
+            spell.last = sight.version
+
+    def _see_pod(self, pod: Pod, sight: Sight) -> None:
+        tenancy = self._tenancies.get(pod.uid)
+        if tenancy is None:
+            if pod.is_live and not sight.is_gone:
+                self._tenancies[pod.uid] = _Tenancy(pod, sight.version, sight.version)
+            return
+        if tenancy.is_over:
+            return
+        tenancy.is_over = sight.is_gone or not pod.is_live
+        if sight.is_exact or not tenancy.is_over:
+            tenancy.last = sight.version

@@ -1,0 +1,39 @@
+"""What is seen of a node's GPU software, with realistic defaults."""
+
+from collections.abc import Collection
+from typing import Any
+
+from inventory.software import NodeSight, Operand, OperandSight
+
+NO_OPERANDS: dict[Operand, OperandSight] = {}
+
+
+def a_sight(**changes: Any) -> NodeSight:
+    """Two healthy devices whose driver works."""
+    fields: dict[str, Any] = {"devices": 2, "complete": 2, "has_driver": True, "operands": {}}
+    return NodeSight(**{**fields, **changes})
+
+
+def ready() -> OperandSight:
+    return OperandSight(is_anywhere=True, is_on_node=True, is_ready=True)
+
+
+def elsewhere() -> OperandSight:
+    return OperandSight(is_anywhere=True)
+
+
+def all_ready() -> dict[Operand, OperandSight]:
+    return dict.fromkeys(Operand, ready())
+
+
+def failing(*operands: Operand, passed: Collection[str] = ()) -> dict[Operand, OperandSight]:
+    """All operands are ready but these; `passed` are init containers that have succeeded."""
+    sights = all_ready()
+    for operand in operands:
+        sights[operand] = OperandSight(
+            is_anywhere=True,
+            is_on_node=True,
+            message=f"pod gpu-operator/{operand.value}-x is not ready",
+            passed=frozenset(passed),
+        )
+    return sights

@@ -1,0 +1,104 @@
+"""What a node offers, from the pool's list."""
+
+import gzip
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.config import ConfigFile, read_config
+from agent.errors import BadConfig
+from agent.offers import Offer, offer_of
+from api.deviceplugin import OfferedDevice
+from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+
+SMALL = PoolConfig(
+    version="v1",
+    pool="small",
+    resource="gpu.deckhouse.io/small",
+    slices=2,
+    nodes={
+        "n1": [
+            ConfiguredCard(uuid="GPU-2", numa_node=1),
+            ConfiguredCard(uuid="GPU-1", is_withheld=True),
+        ],
+        "n2": [ConfiguredCard(uuid="GPU-3")],
+    },
+)
+
+
+def test_a_node_offers_its_cards_by_id():
+    assert offer_of(SMALL, "n1") == Offer(
+        "small",
+        "gpu.deckhouse.io/small",
+        (
+            OfferedDevice(id="GPU-1::0", is_healthy=False),
+            OfferedDevice(id="GPU-1::1", is_healthy=False),
+            OfferedDevice(id="GPU-2::0", numa_node=1),
+            OfferedDevice(id="GPU-2::1", numa_node=1),
+        ),
+    )
+
+
+def test_a_node_without_a_card_offers_the_resource_without_units():
+    assert offer_of(SMALL, "n3") == Offer("small", "gpu.deckhouse.io/small", ())
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        pytest.param(b"", "is not a list of cards", id="empty"),
+        pytest.param(b"{", "is not a list of cards", id="cut short"),
+        pytest.param(b'{"version":"v9"}', "'v9'", id="a version that is not known"),
+        pytest.param(
+            b'{"version":"v1","pool":"p","resource":"r/p","nodes":{"n1":[{"uuid":""}]}}',
+            "nodes",
+            id="a card without a UUID",
+        ),
+        pytest.param(
+            b'{"version":"v1","pool":"p","resource":"r/p","slices":0}', "slices", id="no slices"
+        ),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, content: bytes, complaint: str):
+    path = tmp_path / CONFIG_KEY
+    path.write_bytes(content)
+    with pytest.raises(BadConfig, match=complaint) as bad:
+        read_config(path)
+    assert str(path) in str(bad.value)
+
+
+def test_a_packed_file_that_is_cut_short_is_named(tmp_path: Path):
+    packed = gzip.compress(msgspec.json.encode(SMALL))
+    (tmp_path / PACKED_CONFIG_KEY).write_bytes(packed[:-20])
+    with pytest.raises(BadConfig, match="cannot be read"):
+        read_config(tmp_path / CONFIG_KEY)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+    with pytest.raises(BadConfig, match="cannot be read"):
+        read_config(tmp_path / CONFIG_KEY)
+
+
+def test_a_file_is_read_when_it_changed_and_a_bad_one_once(tmp_path: Path):
+    path = tmp_path / CONFIG_KEY
+    file = ConfigFile(path)
+    with pytest.raises(BadConfig):
+        file.read_if_changed()
+    assert file.read_if_changed() is None
+    path.write_bytes(msgspec.json.encode(SMALL))
+    assert file.read_if_changed() == SMALL
+    assert file.read_if_changed() is None
+    os.utime(path, (1, 1))
+    assert file.read_if_changed() == SMALL
+
+
+def test_a_directory_stands_for_the_file_in_it(tmp_path: Path):
+    (tmp_path / CONFIG_KEY).write_bytes(msgspec.json.encode(SMALL))
+    assert ConfigFile(tmp_path).read_if_changed() == SMALL
+
+
+def test_fields_of_a_newer_writer_are_ignored():
+    content = msgspec.json.encode({**msgspec.to_builtins(SMALL), "hints": {}})
+    assert msgspec.json.decode(content, type=PoolConfig) == SMALL
