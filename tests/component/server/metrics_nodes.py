@@ -63,6 +63,8 @@ async def a_node_tells_of_its_cards(story: Story) -> AsyncIterator[Exporter]:
         )
         await agent_tells(story, health="Healthy")
         await until_async(lambda: is_ready_for_pooling(story))
+        # A patch that meets another write is decided about twice, and so counted twice.
+        await story.cluster.settled()
         annotations = {ASSIGNMENT_ANNOTATION: "slow"}
         await client.merge_patch(
             GPU_DEVICES, {"metadata": {"annotations": annotations}}, name=NAMES[0]
