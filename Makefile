@@ -79,8 +79,8 @@ cluster-test: install ## the same system on an unmodified Kubernetes; builds it 
 	$(BIN)/pytest tests/cluster --with-cluster
 
 .PHONY: long-test
-long-test: install ## the tests that have a long form, in it: a million steps of index and ledger, 100,000 malformed requests
-	$(BIN)/pytest --long tests/unit/pool tests/component/security
+long-test: install ## the tests that have a long form, in it: a million steps of index and ledger, 100,000 malformed requests, 10,000 annotations
+	$(BIN)/pytest --long tests/unit/pool tests/component/security tests/component/reconciler
 
 .PHONY: fault-test
 fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]

@@ -6,7 +6,7 @@ leaves the process.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 
 import msgspec
 import structlog
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from scheduler.desk import SchedulingDesk
     from server.authentication import ExtenderAuthentication
 
+    AtOnce = Callable[[bytes, SchedulingDesk], ExtenderAnswer]
+    Awaited = Callable[[bytes, SchedulingDesk], Awaitable[ExtenderAnswer]]
+
 JSON: Final = "application/json"
 _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
     constants.FILTER_VERB: encode_filter_error,
@@ -44,6 +47,9 @@ _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
 """What the extender says where it cannot decide: HTTP 200, since kube-scheduler discards the body of
 any other. Where the protocol has no field for an error, the harmless answer; the log has the text."""
 _FAILED: Final = "gpu-control-plane failed to decide; its log says why"
+
+Decide = TypeVar("Decide")
+"""What decides: at once, or after something that it awaits."""
 
 _log = structlog.get_logger()
 
@@ -185,17 +191,11 @@ class VerbReport:
         return Reply(200, _ERROR_ANSWERS[self._verb](text))
 
 
-@final
-class Verb:
-    """A verb of kube-scheduler's that is decided at once."""
+class _Decided(Generic[Decide]):
+    """A verb of kube-scheduler's, whichever way it is decided."""
 
     def __init__(
-        self,
-        report: VerbReport,
-        decide: "Callable[[bytes, SchedulingDesk], ExtenderAnswer]",
-        *,
-        desk: "SchedulingDesk",
-        clock: "Clock",
+        self, report: VerbReport, decide: Decide, *, desk: "SchedulingDesk", clock: "Clock"
     ) -> None:
         """Answer by `decide`."""
         self.refusal_of = report.refusal_of
@@ -204,6 +204,11 @@ class Verb:
         self._decide = decide
         self._desk = desk
         self._clock = clock
+
+
+@final
+class Verb(_Decided["AtOnce"]):
+    """A verb that is decided at once."""
 
     def answer(self, body: bytes) -> Reply:
         """Decide."""
@@ -216,24 +221,8 @@ class Verb:
 
 
 @final
-class AwaitingVerb:
+class AwaitingVerb(_Decided["Awaited"]):
     """A verb that awaits something before it answers: bind, its one API write."""
-
-    def __init__(
-        self,
-        report: VerbReport,
-        decide: "Callable[[bytes, SchedulingDesk], Awaitable[ExtenderAnswer]]",
-        *,
-        desk: "SchedulingDesk",
-        clock: "Clock",
-    ) -> None:
-        """Answer by `decide`."""
-        self.refusal_of = report.refusal_of
-        self.answer_unread = report.answer_unread
-        self._report = report
-        self._decide = decide
-        self._desk = desk
-        self._clock = clock
 
     async def answer(self, body: bytes) -> Reply:
         """Decide, and see it through."""

@@ -260,6 +260,27 @@ async def test_many_garbage_annotations_are_one_write_and_one_event_each(assigni
     assert await assigning.step() == []
 
 
+async def test_annotations_of_a_whole_cluster_at_once_are_one_write_each(assigning, is_long):
+    """Half of them make sense; ten thousand in the long form."""
+    nodes = 1_250 if is_long else 5
+    names = [f"m{node}-{card}" for node in range(nodes) for card in range(1, 9)]
+    for name in names:
+        await assigning.card(name, nodeName=name.partition("-")[0])
+    await assigning.settle()
+    assigning.heard.take()
+    for number, name in enumerate(names):
+        await assigning.annotate(name, "whole" if number % 2 else f"No such POOL {number}!")
+
+    writes = await assigning.step()
+    told = assigning.heard.take()
+
+    assert len(writes) == len(set(writes)) == len(names)
+    assert len(told) == len(names)
+    assert await assigning.step() == []
+    owners = await assigning.owners()
+    assert [owners[name] for name in names] == [None, "whole"] * (len(names) // 2)
+
+
 async def test_inventory_that_goes_while_it_is_written_is_no_failure(assigning):
     await assigning.inventory()
     await assigning.annotate("n1-0", "whole")
