@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Builds the unmodified Kubernetes control plane of go.mod, and kwok of kwok/go.mod, into
+# Builds the unmodified Kubernetes of go.mod, kwok of kwok/go.mod and containerd of containerd/go.mod into
 # OUTDIR/<version of Kubernetes>.
 #
-#   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kwok
+#   build.sh OUTDIR [NAME...]      NAME: etcd kube-apiserver kube-scheduler kube-controller-manager kubectl
+#                                        kubelet kwok containerd containerd-shim-runc-v2 ctr
 #
 # What is already there and newer than its go.mod and go.sum is left alone. With an empty build cache
-# all six take 6-7 minutes on two cores. GOFLAGS, GOPROXY and GOCACHE are honoured.
+# all ten take nine to ten minutes on two cores. GOFLAGS, GOPROXY and GOCACHE are honoured.
 set -euo pipefail
 
 die() { echo "build.sh: $*" >&2; exit 1; }
@@ -14,7 +15,8 @@ die() { echo "build.sh: $*" >&2; exit 1; }
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl kwok
+[ $# -gt 0 ] || set -- etcd kube-apiserver kube-scheduler kube-controller-manager kubectl \
+  kubelet kwok containerd containerd-shim-runc-v2 ctr
 
 cd "$(dirname "${BASH_SOURCE[0]}")"
 version=$(sed -n 's/^\tk8s\.io\/kubernetes \(v[0-9.]*\).*/\1/p' go.mod)
@@ -29,6 +31,7 @@ mkdir -p "$out"
 module_of() {
   case $1 in
     kwok) echo kwok ;;
+    containerd* | ctr) echo containerd ;;
     *) echo . ;;
   esac
 }
@@ -36,7 +39,8 @@ module_of() {
 package_of() {
   case $1 in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
-    kube-apiserver | kube-scheduler | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
+    kube-apiserver | kube-scheduler | kube-controller-manager | kubectl | kubelet) echo "k8s.io/kubernetes/cmd/$1" ;;
+    containerd* | ctr) echo "github.com/containerd/containerd/v2/cmd/$1" ;;
     kwok) echo sigs.k8s.io/kwok/cmd/kwok ;;
     *) die "unknown component '$1'" ;;
   esac
