@@ -2,12 +2,17 @@
 
 import sys
 
-from server.cli import run
-
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    sys.exit(run(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["agent"]:
+        from server.agent_command import run_alone  # noqa: PLC0415
+
+        sys.exit(run_alone(arguments[1:]))
+    from server.cli import run  # noqa: PLC0415
+
+    sys.exit(run(arguments))
 
 
 if __name__ == "__main__":

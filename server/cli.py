@@ -3,7 +3,7 @@
 gpu-control-plane serve [--settings FILE] [--show-settings] [--SETTING VALUE ...]
 gpu-control-plane render crds|webhooks|rbac|policy|scheduler-config|alerts|examples [...]
 gpu-control-plane demo
-gpu-control-plane device-plugin --node NODE --config FILE|--all-pools [...]
+gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import uvloop
 import yaml
 
-from api.poolconfig import PLUGINS_DIRECTORY, HandOut
+from server import agent_command
 from server.rendering import Target, render_target
 from server.settings import BadSettings, load_settings
 from telemetry.logs import configure_logs
@@ -39,8 +39,8 @@ def run(arguments: "Sequence[str]") -> int:
                 return _render(known)
             case "demo":
                 return _demo(known)
-            case "device-plugin":
-                return _device_plugin(known)
+            case "agent":
+                return agent_command.run(known)
             case _:
                 parser.print_help()
                 return MISUSED
@@ -93,36 +93,13 @@ def _build_parser() -> argparse.ArgumentParser:
         "demo", help="show the main job on an in-memory cluster", allow_abbrev=False
     )
     demo.add_argument("--keep-logs", type=Path, metavar="FILE", help="write the server's log there")
-    plugin = commands.add_parser(
-        "device-plugin", help="on a GPU node: offer cards of pools to kubelet", allow_abbrev=False
+    agent = commands.add_parser(
+        "agent",
+        help="on a GPU node: find cards, watch their health, cut them, offer them to kubelet",
+        allow_abbrev=False,
     )
-    _add_plugin_arguments(plugin)
+    agent_command.add_arguments(agent)
     return parser
-
-
-def _add_plugin_arguments(plugin: argparse.ArgumentParser) -> None:
-    plugin.add_argument("--node", required=True, help="name of the node that this runs on")
-    what = plugin.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=Path, metavar="FILE", help="the list of one pool's cards")
-    what.add_argument(
-        "--all-pools", action="store_true", help="cards of all pools, as the API server has them"
-    )
-    plugin.add_argument(
-        "--hand-out",
-        choices=[one.value for one in HandOut],
-        default=HandOut.CDI.value,
-        help="how containers come to their devices (CDI)",
-    )
-    plugin.add_argument("--cdi-kind", metavar="KIND", help="of CDI names (nvidia.com/gpu)")
-    plugin.add_argument(
-        "--plugins-directory",
-        type=Path,
-        default=Path(PLUGINS_DIRECTORY),
-        metavar="DIR",
-        help=f"kubelet's directory of plugins ({PLUGINS_DIRECTORY})",
-    )
-    plugin.add_argument("--port", type=int, help="of probes and metrics (8081)")
-    plugin.add_argument("--kubeconfig", type=Path, help="--all-pools: of the API server")
 
 
 def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
@@ -163,30 +140,3 @@ def _demo(known: argparse.Namespace) -> int:
     from server.demo import show  # noqa: PLC0415  # imports the simulator
 
     return uvloop.run(show(known.keep_logs))
-
-
-def _device_plugin(known: argparse.Namespace) -> int:
-    configure_logs("info")
-    from agent.errors import UnusableAgent  # noqa: PLC0415
-    from agent.running import AgentSettings, run_device_plugin  # noqa: PLC0415  # imports gRPC
-    from server.clock import SystemClock  # noqa: PLC0415
-
-    optional = {"cdi_kind": known.cdi_kind, "port": known.port, "kubeconfig": known.kubeconfig}
-    settings = AgentSettings(
-        node=known.node,
-        config=known.config,
-        plugins_directory=known.plugins_directory,
-        hand_out=HandOut(known.hand_out),
-        **{name: value for name, value in optional.items() if value is not None},
-    )
-    try:
-        uvloop.run(run_device_plugin(settings, SystemClock()))
-    except UnusableAgent as error:
-        raise BadSettings(str(error)) from error
-    except OSError as error:
-        _complain(error)
-        return FAILED
-    except ExceptionGroup as group:
-        _complain(group)
-        return FAILED
-    return OK

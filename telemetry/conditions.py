@@ -157,6 +157,8 @@ class InventoryCondition(Enum):
     DEGRADED_WORKLOADS = "DegradedWorkloads"
     """Pods run on devices of a node whose software is not ready."""
     READY_FOR_POOLING = "ReadyForPooling"
+    AGENT_DEGRADED = "AgentDegraded"
+    """The node's agent cannot do its work in full; written by the agent itself."""
 
 
 class InventoryManaged(Enum):
@@ -207,3 +209,25 @@ class NodeSoftware(Enum):
     """The node opts out: nobody looks."""
     AS_EXPECTED = "AsExpected"
     """Nothing that was ready is not any more, or nobody is harmed by it."""
+
+
+class AgentDegraded(Enum):
+    """Reasons of the condition AgentDegraded; the first that applies, in this order."""
+
+    DRIVER_MISSING = "DriverMissing"
+    """No NVML library: what the PCI bus tells is all there is."""
+    DRIVER_NOT_LOADED = "DriverNotLoaded"
+    """NVML is there, and the kernel's driver is not."""
+    DRIVER_HANGS = "DriverHangs"
+    """A call did not return in time; what was known before is kept."""
+    DRIVER_FAILS = "DriverFails"
+    KUBELET_SILENT = "KubeletSilent"
+    """PodResources does not answer: what containers got is not known."""
+    NOT_REGISTERED = "PluginNotRegistered"
+    """kubelet does not know a device plugin."""
+    BAD_CONFIG = "BadConfig"
+    """The list of a pool's cards makes no sense; the last good one is used."""
+    NOT_PUBLISHED = "NotPublished"
+    """NodeFeature, the CDI specification or the file of cards cannot be written."""
+    PARTITIONING_HELD_UP = "PartitioningHeldUp"
+    AS_EXPECTED = "AsExpected"

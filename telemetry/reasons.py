@@ -27,6 +27,18 @@ class EventReason(Enum):
     UNITS_HELD_TWICE = "GPUUnitsHeldTwice"
     """On each of two pods that are bound with one unit: only a Binding around us can do that."""
 
+    DEVICES_SUBSTITUTED = "GPUDevicesSubstituted"
+    """On the pod: a container gets other devices than it was bound with, since those are gone or taken."""
+    DEVICES_REFUSED = "GPUDevicesRefused"
+    """On the pod: kubelet rejects it, since nothing may be given to it without sharing what is not to be."""
+    ALLOCATION_MISMATCH = "GPUAllocationMismatch"
+    """On the pod: kubelet gave it other devices than it was bound with; the books follow kubelet."""
+
+    CARD_PARTITIONED = "GPUPartitioned"
+    """On the device: it is cut into instances as its pool wants it, or is whole again."""
+    PARTITIONING_HELD_UP = "GPUPartitioningHeldUp"
+    """On the device: it is to be cut anew, and something runs on it, or the driver refuses."""
+
     DEVICE_DETECTED = "GPUDeviceDetected"
     """On the device: the inventory found it. A whole node of them at once is one event, on its inventory."""
     DEVICE_REMOVED = "GPUDeviceRemoved"

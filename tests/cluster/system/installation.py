@@ -22,7 +22,7 @@ from tests.cluster.environment import client, components, ports, server_process
 from tests.cluster.system.objects import POOLS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tests.cluster.environment import control_plane as control_planes
     from tests.cluster.environment import kubectl as kubectls
@@ -75,8 +75,18 @@ class GpuSystem:
     """One server and one scheduler, which tests may kill and start again."""
 
     def __init__(
-        self, control_plane: "control_planes.ControlPlane", kubectl: "kubectls.Kubectl"
+        self,
+        control_plane: "control_planes.ControlPlane",
+        kubectl: "kubectls.Kubectl",
+        *,
+        prefix: str = "",
+        settings: "Mapping[str, Any] | None" = None,
     ) -> None:
+        """`prefix` tells the processes of one installation of a run from another's; `settings` are
+        the server's, over those that all tests have.
+        """
+        self._prefix = prefix
+        self._settings = dict(settings or {})
         self._control_plane = control_plane
         self._kubectl = kubectl
         self._directory = control_plane.run.directory
@@ -96,7 +106,7 @@ class GpuSystem:
         await self._kubectl(
             "apply", "--validate=strict", "-f", "-", stdin=self._manifests, timeout_s=120
         )
-        self.server = await self.new_server("gpu-control-plane", self._port)
+        self.server = await self.new_server(f"{self._prefix}gpu-control-plane", self._port)
         self._processes.append(self.server.process)
         await self.server.start()
         self.scheduler = await self._new_scheduler()
@@ -138,6 +148,7 @@ class GpuSystem:
                 "leadership": leadership or _PATIENT_LEASE,
                 "bootstrap": {"period_s": SAMPLE_EVERY_S},
                 "health": {"period_s": SAMPLE_EVERY_S},
+                **self._settings,
             },
             kubeconfig=kubeconfig,
             port=port,
@@ -216,11 +227,11 @@ class GpuSystem:
         return components.KubeScheduler(
             self._control_plane,
             configuration=self.scheduler_configuration,
-            name="gpu-scheduler",
+            name=f"{self._prefix}gpu-scheduler",
         )
 
     def _save(self, name: str, encoded: str) -> Path:
-        path = self._directory / f"extender-{name}"
+        path = self._directory / f"{self._prefix}extender-{name}"
         path.touch(mode=0o600)
         path.write_bytes(base64.b64decode(encoded))
         return path

@@ -1,0 +1,76 @@
+"""Every metric of the node agent, besides those of `telemetry.metrics` that its parts share with the server.
+
+A file of its own, so that the server's page has none of them. Label values are closed sets, resources and
+pools of one node.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from telemetry.metrics import REGISTRY
+
+CARDS = Gauge(
+    "gpu_agent_cards",
+    "Cards of the node by health (Healthy, Unhealthy, Lost).",
+    ["health"],
+    registry=REGISTRY,
+)
+DRIVER_CALL_DURATION = Histogram(
+    "gpu_agent_driver_call_seconds",
+    "Time of one call of the driver, by what was asked and outcome (ok, failed, hung).",
+    ["call", "outcome"],
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0),
+    registry=REGISTRY,
+)
+DRIVER_EVENTS = Counter(
+    "gpu_agent_driver_events_total",
+    "Events that the driver told, by kind and whether they count against the card (fault, ignored).",
+    ["kind", "verdict"],
+    registry=REGISTRY,
+)
+PUBLISHED = Counter(
+    "gpu_agent_publications_total",
+    "What the agent published, by what it is (features, heartbeat, cards, cdi, allocations, condition)"
+    " and outcome (written, failed).",
+    ["what", "outcome"],
+    registry=REGISTRY,
+)
+PARTITIONINGS = Counter(
+    "gpu_agent_partitioning_steps_total",
+    "Steps of cutting cards into MIG instances, by step and outcome (done, refused).",
+    ["step", "outcome"],
+    registry=REGISTRY,
+)
+PLUGIN_REGISTERED = Gauge(
+    "gpu_agent_plugin_registered",
+    "1 while kubelet knows the plugin of a resource.",
+    ["resource"],
+    registry=REGISTRY,
+)
+ALLOCATIONS = Counter(
+    "gpu_agent_allocations_total",
+    "Answers to GetPreferredAllocation by resource and outcome: promised (the devices of the pod's"
+    " annotation), substituted, unpromised (the pod has no annotation), unrecognised (no pod was found),"
+    " refused.",
+    ["resource", "outcome"],
+    registry=REGISTRY,
+)
+REFUSED_ALLOCATIONS = Counter(
+    "gpu_agent_allocate_refused_total",
+    "Calls of Allocate that were refused, by resource and cause (unknown, held).",
+    ["resource", "cause"],
+    registry=REGISTRY,
+)
+ANSWER_DURATION = Histogram(
+    "gpu_agent_answer_seconds",
+    "Time of our answers to kubelet, by call.",
+    ["call"],
+    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+    registry=REGISTRY,
+)
+KUBELET_CALL_DURATION = Histogram(
+    "gpu_agent_kubelet_call_seconds",
+    "Time of one call of kubelet's PodResources, by call and outcome (ok, limited, failed).",
+    ["call", "outcome"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+    registry=REGISTRY,
+)
