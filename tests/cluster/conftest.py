@@ -6,6 +6,7 @@ What runs: one etcd, kube-apiserver and kube-controller-manager for the whole se
 loopback ports, and a kubelet double that plays every node; kube-scheduler and our own server are
 started by the tests. Tests share the API server, so each works in a fresh namespace, and what it
 makes outside of one (nodes, CRDs, webhook configurations, pools) it deletes itself.
+tests/cluster/node alone has a real kubelet and real containers, and needs root.
 The programs are built from components/go.mod (4-5 minutes once) or taken from KUBEBUILDER_ASSETS.
 
 A cluster of your own: with GPU_CLUSTER_KUBECONFIG=FILE nothing is started. Tests that ask only for

@@ -2,7 +2,7 @@
 # Takes what a node needs besides Kubernetes and containerd from Debian's packages into a directory;
 # needs apt and its lists, and no root. Nothing is installed.
 #
-#   debian.sh OUTDIR      makes OUTDIR/{runc,busybox,lib/libseccomp.so.2,cni/{ptp,host-local,loopback}}
+#   debian.sh OUTDIR      makes OUTDIR/{runc,busybox,lib/libseccomp.so.2,cni/{ptp,host-local}}
 #
 # What is already there is left alone. runc needs libseccomp, which comes along: run it with
 # LD_LIBRARY_PATH=OUTDIR/lib. Everything else needs the C library only.
@@ -17,7 +17,7 @@ out=$(cd "$1" && pwd)
 
 for needed in apt-get dpkg-deb; do
   command -v $needed >/dev/null || die "runc, CNI plugins and busybox are taken from Debian's packages, and there is no $needed.
-Put runc, busybox, lib/ (libseccomp.so.2), cni/ (ptp, host-local, loopback) and an empty .complete into $out."
+Put runc, busybox, lib/ (libseccomp.so.2), cni/ (ptp, host-local) and an empty .complete into $out."
 done
 part=$(mktemp -d "$out/.part.XXXXXX")
 trap 'rm -rf "$part"' EXIT
@@ -32,7 +32,7 @@ for package in *.deb; do
 done
 
 mkdir -p new/cni new/lib
-cp usr/lib/cni/ptp usr/lib/cni/host-local usr/lib/cni/loopback new/cni/
+cp usr/lib/cni/ptp usr/lib/cni/host-local new/cni/
 cp -L "$(find . -path ./new -prune -o -name 'libseccomp.so.2' -print -quit)" new/lib/libseccomp.so.2
 cp "$(find . -path ./new -prune -o -type f -name runc -path '*bin*' -print -quit)" new/runc
 cp "$(find . -path ./new -prune -o -type f -name busybox -path '*bin*' -print -quit)" new/busybox

@@ -21,7 +21,8 @@ COMPONENTS = ROOT / "tests" / "cluster" / "components"
 
 _REQUIRED_ASSETS = ("etcd", "kube-apiserver")
 _NAMES = (*_REQUIRED_ASSETS, "kube-scheduler", "kube-controller-manager", "kubectl")
-_ASSETS = (*_NAMES, "kwok")
+_NODE_NAMES = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr")
+_ASSETS = (*_NAMES, "kwok", *_NODE_NAMES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,17 @@ class Binaries:
     kube_scheduler: Path
     kube_controller_manager: Path
     kubectl: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePrograms:
+    """What a node runs; `debian` holds runc, busybox, lib/ and cni/, as debian.sh lays them out."""
+
+    kubelet: Path
+    containerd: Path
+    containerd_shim: Path
+    ctr: Path
+    debian: Path
 
 
 def find_binaries(progress: "Callable[[str], None]") -> Binaries:
@@ -49,6 +61,20 @@ def find_kwok(progress: "Callable[[str], None]") -> Path:
     return _find(["kwok"], progress)["kwok"]
 
 
+def find_node_programs(progress: "Callable[[str], None]") -> NodePrograms:
+    """Return what a node runs, building and fetching what is missing."""
+    found = _find(_NODE_NAMES, progress)
+    debian = ROOT / "build" / "node-tools"
+    _run_script([str(COMPONENTS / "debian.sh"), str(debian)], progress)
+    return NodePrograms(
+        kubelet=found["kubelet"],
+        containerd=found["containerd"],
+        containerd_shim=found["containerd-shim-runc-v2"],
+        ctr=found["ctr"],
+        debian=debian,
+    )
+
+
 def kubernetes_version() -> str:
     go_mod = (COMPONENTS / "go.mod").read_text(encoding="utf-8")
     match = re.search(r"^\tk8s\.io/kubernetes (v[\d.]+)", go_mod, re.MULTILINE)
@@ -59,8 +85,11 @@ def kubernetes_version() -> str:
 
 def build(directory: Path, names: "Sequence[str]", progress: "Callable[[str], None]") -> None:
     """Build into `<directory>/<version>`, passing lines on as they come; the last are in the error."""
+    _run_script([str(COMPONENTS / "build.sh"), str(directory), *names], progress)
+
+
+def _run_script(script: "Sequence[str]", progress: "Callable[[str], None]") -> None:
     lines: list[str] = []
-    script = [str(COMPONENTS / "build.sh"), str(directory), *names]
     with subprocess.Popen(
         script,
         stdout=subprocess.PIPE,

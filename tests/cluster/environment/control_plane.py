@@ -84,12 +84,22 @@ class ControlPlane:
             self._kubeconfigs[identity] = self._write_kubeconfig(user, groups)
         return self._kubeconfigs[identity]
 
-    async def service_account_kubeconfig(self, namespace: str, name: str) -> "Path":
-        """Return a kubeconfig with a fresh one-hour token of an existing service account."""
+    async def service_account_kubeconfig(
+        self, namespace: str, name: str, *, node: str = ""
+    ) -> "Path":
+        """Return a kubeconfig with a fresh one-hour token of an existing service account.
+
+        With `node` it is bound to that node and names it, as the token of a pod there does.
+        """
         async with client.open_client(self.kubeconfig()) as api:
+            bound = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node}}
             answer = await api.create(
                 f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"},
+                {
+                    "apiVersion": "authentication.k8s.io/v1",
+                    "kind": "TokenRequest",
+                    "spec": bound if node else {},
+                },
             )
         login = {"token": answer["status"]["token"]}
         return self._save(f"system:serviceaccount:{namespace}:{name}", login)
@@ -157,6 +167,7 @@ class ControlPlane:
         policy = self.run.directory / "audit-policy.yaml"
         policy.write_text(audit.POLICY, encoding="utf-8")
         key = self.credentials.service_account_key
+        kubelet_client = self.credentials.client_certificate("kube-apiserver", ["system:masters"])
         return [
             str(self.programs.kube_apiserver),
             f"--etcd-servers={self._etcd_url}",
@@ -174,6 +185,10 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.96.0.0/16",
             "--allow-privileged=true",
+            # `kubectl logs` and `exec`, where a node has a kubelet; its name is not in any DNS.
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--kubelet-client-certificate={kubelet_client.certificate}",
+            f"--kubelet-client-key={kubelet_client.key}",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={audit_log}",
             f"--audit-log-maxsize={_AUDIT_MEGABYTES}",

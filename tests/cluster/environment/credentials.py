@@ -96,6 +96,8 @@ class Credentials:
                 x509.SubjectAlternativeName(
                     [
                         x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                        # Of the Service `kubernetes`, by which pods find the API server.
+                        x509.IPAddress(ipaddress.ip_address("10.96.0.1")),
                         x509.DNSName("localhost"),
                         x509.DNSName("kubernetes.default.svc"),
                     ]

@@ -1,4 +1,4 @@
-"""The kubelet double: plays the kubelet of every node, in a process of its own.
+"""The kubelet double: plays the kubelet of every node that has no other, in a process of its own.
 
     python -m tests.cluster.environment.kubelet --kubeconfig FILE
 
@@ -30,6 +30,7 @@ MODULE = "tests.cluster.environment.kubelet"
 WATCHING = "watching pods"
 """The line that it logs once it follows the pods."""
 
+_LEFT_ALONE = (nodes.KWOK_PREFIX, nodes.REAL_PREFIX)
 _BOUND = "spec.nodeName!="
 _PODS = "/api/v1/pods"
 _CONCURRENCY = 32
@@ -66,7 +67,7 @@ class KubeletDouble:
 
     def _act(self, group: asyncio.TaskGroup, pod: "JsonObject") -> None:
         """Do each step once per pod; the events that our own writes cause do not repeat it."""
-        if pod["spec"]["nodeName"].startswith(nodes.KWOK_PREFIX):
+        if pod["spec"]["nodeName"].startswith(_LEFT_ALONE):
             return
         uid = pod["metadata"]["uid"]
         if "deletionTimestamp" in pod["metadata"]:

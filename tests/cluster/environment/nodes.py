@@ -18,6 +18,9 @@ KWOK_ANNOTATION = "kwok.x-k8s.io/node"
 KWOK_PREFIX = "kwok-"
 """Nodes with this prefix have kwok for a kubelet, and the double leaves them alone."""
 
+REAL_PREFIX = "real-"
+"""Nodes with this prefix have a kubelet (tests/cluster/node), and the double leaves them alone."""
+
 _CONCURRENCY = 32
 
 

@@ -41,7 +41,7 @@ class ServerProcess:
         self.configure(settings)
         self.process: processes.ChildProcess = run.child(
             name,
-            [*(command or _installed_command()), "serve", "--settings", str(self._settings_path)],
+            [*(command or installed_command()), "serve", "--settings", str(self._settings_path)],
             env={"KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
         )
 
@@ -82,7 +82,7 @@ class ServerProcess:
         return [_parse(line) for line in self.process.logs().splitlines() if line.strip()]
 
 
-def _installed_command() -> list[str]:
+def installed_command() -> list[str]:
     command = Path(sys.executable).with_name("gpu-control-plane")
     if not command.exists():
         raise AssertionError(f"{command} is missing: the project is not installed (make install)")

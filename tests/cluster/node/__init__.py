@@ -1,0 +1,1 @@
+"""Tests with real containers; a package so that their node lives as long as their directory."""

@@ -1,0 +1,108 @@
+"""kubelet, unmodified, of one node."""
+
+from typing import TYPE_CHECKING, Any, final
+
+import yaml
+
+from tests.cluster.environment import polling, ports
+from tests.cluster.node.environment import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.cluster.environment import binaries, control_plane
+
+_READY_S = 60
+
+
+@final
+class Kubelet:
+    """Registers its node at the first start, and finds its pods again at the next ones."""
+
+    def __init__(
+        self,
+        control_plane: "control_plane.ControlPlane",
+        programs: "binaries.NodePrograms",
+        *,
+        node_name: str,
+        labels: "Mapping[str, str]",
+    ) -> None:
+        self._healthz_port = ports.free_port()
+        self._configuration = control_plane.run.directory / "kubelet.yaml"
+        self._document = _configuration(control_plane, healthz_port=self._healthz_port)
+        kubeconfig = control_plane.kubeconfig(f"system:node:{node_name}", groups=["system:nodes"])
+        self.process = control_plane.run.child(
+            "kubelet",
+            [
+                str(programs.kubelet),
+                f"--config={self._configuration}",
+                f"--kubeconfig={kubeconfig}",
+                f"--hostname-override={node_name}",
+                f"--root-dir={paths.KUBELET_ROOT}",
+                f"--cert-dir={paths.KUBELET_ROOT / 'pki'}",
+                f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
+                "--v=2",
+            ],
+        )
+
+    async def start(self) -> None:
+        """Start it; returns when it is healthy, which is before its node is Ready."""
+        self._configuration.write_text(yaml.safe_dump(self._document), encoding="utf-8")
+        self.process.start()
+        healthy = polling.https_probe(
+            f"http://127.0.0.1:{self._healthz_port}/healthz", ca_file=None
+        )
+        await self.process.wait_ready(healthy, within=_READY_S)
+
+    async def stop(self) -> None:
+        """End it the orderly way; containers run on."""
+        await self.process.terminate()
+
+    def kill9(self) -> None:
+        self.process.kill9()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    def logs(self) -> str:
+        return self.process.logs()
+
+
+def _configuration(
+    control_plane: "control_plane.ControlPlane", *, healthz_port: int
+) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "containerRuntimeEndpoint": f"unix://{paths.CONTAINERD_SOCKET}",
+        "port": ports.free_port(),
+        "healthzPort": healthz_port,
+        # Only the API server, by its certificate: the port is open on every address of the machine.
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": str(control_plane.ca_file)},
+        },
+        "authorization": {"mode": "AlwaysAllow"},
+        "failCgroupV1": False,
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{paths.NAME}",
+        "failSwapOn": False,
+        # A test machine's disk may be nearly full, and no test is about eviction.
+        "evictionHard": {
+            "memory.available": "1Mi",
+            "nodefs.available": "1Mi",
+            "imagefs.available": "1Mi",
+        },
+        "imageGCHighThresholdPercent": 100,
+        "makeIPTablesUtilChains": False,
+        "clusterDNS": ["10.96.0.10"],
+        "podLogsDir": str(paths.POD_LOGS),
+        "volumePluginDir": str(paths.STATE / "volume-plugins"),
+        # A change of what a device plugin offers is on the node within it; the default is 10 s.
+        "nodeStatusUpdateFrequency": "1s",
+        "nodeStatusReportFrequency": "10s",
+        # 10 s doubling to 300 s otherwise.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+    }
