@@ -14,7 +14,7 @@ UV := $(BUILD)/uv/bin/uv
 UV_VERSION := 0.13.8
 INSTALLED := $(VENV)/.installed
 PACKAGES := admission agent api certs inventory kube manifests pool reconciler scheduler server simulator telemetry
-SOURCES := $(PACKAGES) tests
+SOURCES := $(PACKAGES) image tests
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
@@ -102,6 +102,10 @@ manifests: install ## print everything a cluster needs into build/manifests
 	@for target in crds rbac webhooks policy scheduler-config examples; do \
 	  $(BIN)/gpu-control-plane render $$target > $(BUILD)/manifests/$$target.yaml; \
 	  echo $(BUILD)/manifests/$$target.yaml; done
+
+.PHONY: image
+image: install ## the container image as an OCI layout tar, without a registry (on Debian 12)
+	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar
 
 .PHONY: golden
 golden: install ## write the golden manifests anew

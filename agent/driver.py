@@ -48,7 +48,7 @@ class Instance:
     gpu_instance: int
     """NVML's id of the GPU instance on its card."""
     profile: str
-    """Such as `1g.10gb`."""
+    """Such as `1g.10gb`; `1c.3g.40gb` where somebody made a compute instance with a part of it."""
     uuid: str = ""
     """`MIG-…`; empty while it has no compute instance, as after a crash between the two steps."""
     compute_instance: int | None = None
@@ -73,8 +73,9 @@ class DriverCard:
     """Lower case with a four-digit domain, such as `0000:3b:00.0`."""
     uuid: str
     minor: int
-    """Of its device file: 0 is /dev/nvidia0."""
+    """Of its device file: 0 is /dev/nvidia0; -1 where the driver does not say."""
     product: str
+    """As the driver names it; empty where it does not."""
     memory_mib: int | None = None
     compute_capability: str | None = None
     """`9.0`."""
@@ -88,7 +89,7 @@ class DriverCard:
     profiles: tuple[Profile, ...] = ()
     instances: tuple[Instance, ...] = ()
     processes: int = 0
-    """That run on it, or on its instances, now."""
+    """That run on it, or on its instances, now; those that the agent's PID namespace has."""
     temperature_celsius: int | None = None
     shutdown_temperature_celsius: int | None = None
     uncorrectable_errors: int | None = None

@@ -1,34 +1,48 @@
 """A device plugin: one resource, its units, and what a container gets for them.
 
-Which pod is asking is not known in Allocate, and kubelet chooses the units among those that are offered.
-So the plugin answers for the ids that it is given, and refuses any that are not its own: kubelet then fails
-the pod, which is better than a container with a card of another pool.
-No call waits for anything, since kubelet sets no deadline and admits no pod while one is open.
+kubelet asks twice for each container. GetPreferredAllocation learns who asks and names the units, which
+kubelet then takes; Allocate is told ids alone and answers for them at once, without asking anybody: a List
+of kubelet's books while it is open makes kubelet give its units out twice. It refuses what is not its own,
+and what another live pod has; kubelet then fails the pod, which is better than a card that two think theirs.
+kubelet sets no deadline, and admits no pod of the node while a call is open.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
+from agent.asking import Question
+from agent.choosing import Refused
+from agent.grants import GrantTerms, NotKnown, grant_of
 from api import deviceplugin as wire
-from api.names import UnitId
-from api.poolconfig import HandOut
-from pool.units import part_of
+from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
+from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from agent.offers import Units
+    from agent.asking import Asking
+    from agent.nodefile import KnownCards
+    from agent.offers import Unit, Units
+    from agent.preferring import Preferences
+    from api.clock import Clock
 
-VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
-DEFAULT_CDI_KIND: Final = "nvidia.com/gpu"
-"""Under which nvidia-ctk describes cards and MIG instances by UUID."""
+    Answering = Callable[[bytes], Awaitable[bytes]]
 
 _log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Refusal(Exception):  # noqa: N818  # it is named for what it is
+    """What kubelet is to be told in place of an answer."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @final
@@ -36,81 +50,180 @@ class DevicePlugin:
     """Answers kubelet about one resource."""
 
     def __init__(
-        self, resource: str, *, hand_out: HandOut, cdi_kind: str = DEFAULT_CDI_KIND
+        self,
+        resource: str,
+        clock: "Clock",
+        *,
+        preferences: "Preferences | None" = None,
     ) -> None:
+        """Offer nothing yet; without `preferences` kubelet chooses the units by itself."""
         self.resource = resource
         self.streams = 0
         """Open ListAndWatch streams; none means that kubelet has forgotten us."""
-        self._hand_out = hand_out
-        self._cdi_kind = cdi_kind
+        self.streams_opened = 0
+        """All there ever were."""
+        self._terms = GrantTerms(pool="")
+        self._clock = clock
+        self._preferences = preferences
         self._units: Units = ()
+        self._by_id: dict[str, Unit] = {}
+        self._cards: KnownCards | None = None
+        self._asking: Asking | None = None
+        # Who asked last; kubelet allocates to that pod until it asks for another.
+        self._is_preferred = False
+        # The next Allocate is for the container that asked.
         self._changed = asyncio.Event()
+        self._turn = 0
+        # Streams of another turn end.
 
-    def offer(self, units: "Units") -> None:
-        """Offer these units from now on; kubelet is told where they differ."""
+    def offer(
+        self,
+        units: "Units",
+        terms: "GrantTerms | None" = None,
+        cards: "KnownCards | None" = None,
+    ) -> None:
+        """Offer these units from now on, on these terms; kubelet is told where they differ."""
+        self._terms, self._cards = terms or self._terms, cards
         if units == self._units:
             return
         self._units = units
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self._by_id = {unit.id: unit for unit in units}
+        self._wake()
+
+    def end_streams(self) -> None:
+        """End all ListAndWatch streams, by which kubelet learns that it is not served any more."""
+        self._turn += 1
+        self._wake()
 
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the service, for a server."""
         return grpc.method_handlers_generic_handler(
             wire.PLUGIN_SERVICE,
             {
-                wire.GET_OPTIONS: grpc.unary_unary_rpc_method_handler(
-                    self._options,
-                    request_deserializer=wire.decode_empty,
-                    response_serializer=wire.encode_options,
-                ),
+                wire.GET_OPTIONS: self._handler(wire.GET_OPTIONS, self._options),
                 wire.LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     self._list_and_watch,
                     request_deserializer=wire.decode_empty,
                     response_serializer=wire.encode_devices,
                 ),
-                wire.ALLOCATE: grpc.unary_unary_rpc_method_handler(
-                    self._allocate,
-                    request_deserializer=wire.decode_allocation,
-                    response_serializer=wire.encode_grants,
-                ),
+                wire.GET_PREFERRED: self._handler(wire.GET_PREFERRED, self._prefer),
+                wire.ALLOCATE: self._handler(wire.ALLOCATE, self._allocate),
+                wire.PRE_START: self._handler(wire.PRE_START, self._pre_start),
             },
         )
 
-    async def _options(self, _request: None, _context: Context) -> wire.PluginOptions:
-        return wire.PluginOptions()
+    def _handler(self, call: str, answering: "Answering") -> "grpc.RpcMethodHandler[Any, Any]":
+        async def handle(content: bytes, context: Context) -> bytes:
+            started = self._clock.monotonic()
+            try:
+                return await answering(content)
+            except _Refusal as refusal:
+                _log.warning(
+                    "kubelet refused", resource=self.resource, call=call, error=str(refusal)
+                )
+                await context.abort(refusal.code, str(refusal))
+            except DecodeError:
+                text = f"{call}: the request is no message of the device plugin API {wire.VERSION}"
+                _log.warning("kubelet speaks nonsense", resource=self.resource, error=text)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+            except Exception as error:  # noqa: BLE001  # the boundary of a request
+                TASK_FAILURES.labels("plugin.answer").inc()
+                _log.error("answer failed", resource=self.resource, call=call, exc_info=error)
+                await context.abort(grpc.StatusCode.INTERNAL, f"{call}: a fault of the plugin")
+            finally:
+                ANSWER_DURATION.labels(call).observe(self._clock.monotonic() - started)
+            raise AssertionError("abort returned")
 
-    async def _list_and_watch(self, _request: None, _context: Context) -> "AsyncIterator[Units]":
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    async def _options(self, _content: bytes) -> bytes:
+        return wire.encode_options(
+            wire.PluginOptions(
+                get_preferred_allocation_available=self._preferences is not None,
+            )
+        )
+
+    async def _list_and_watch(
+        self, _request: None, _context: Context
+    ) -> "AsyncIterator[tuple[wire.OfferedDevice, ...]]":
+        turn = self._turn
         self.streams += 1
+        self.streams_opened += 1
         try:
-            while True:
+            while turn == self._turn:
                 changed = self._changed
-                yield self._units
+                yield tuple(unit.listed for unit in self._units)
                 await changed.wait()
         finally:
             self.streams -= 1
 
-    async def _allocate(
-        self, containers: tuple[tuple[str, ...], ...], context: Context
-    ) -> tuple[wire.ContainerGrant, ...]:
-        known = {unit.id for unit in self._units}
-        unknown = sorted({unit for ids in containers for unit in ids} - known)
-        if unknown:
-            await self._refuse(context, unknown)
-        _log.info("allocated", resource=self.resource, units=containers)
-        return tuple(self._grant(ids) for ids in containers)
+    async def _prefer(self, content: bytes) -> bytes:
+        requests = wire.decode_preference_requests(content)
+        if len(requests) > 1:
+            text = f"{self.resource}: preferences of {len(requests)} containers in one request"
+            raise _Refusal(grpc.StatusCode.INVALID_ARGUMENT, text)
+        return wire.encode_preferences(tuple([await self._preferred(one) for one in requests]))
 
-    async def _refuse(self, context: Context, unknown: "Iterable[str]") -> NoReturn:
-        text = f"{self.resource} has no {', '.join(unknown)} on this node"
-        _log.warning("allocation refused", resource=self.resource, error=text)
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        raise AssertionError("abort returned")
+    async def _preferred(self, request: wire.PreferenceRequest) -> tuple[str, ...]:
+        if self._preferences is None or request.size <= 0:
+            return ()
+        self._asking, self._is_preferred = None, False
+        answer = await self._preferences.answer(Question(self.resource, request), self._by_id)
+        self._asking = answer.asking
+        if isinstance(answer.choice, Refused):
+            raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
+        self._is_preferred = True
+        return answer.choice.units
 
-    def _grant(self, ids: "Iterable[str]") -> wire.ContainerGrant:
-        """Return what a container gets; slices of one card are one device."""
-        parts = sorted({part_of(UnitId(one)) for one in ids})
-        if self._hand_out is HandOut.CDI:
-            return wire.ContainerGrant(
-                cdi_devices=tuple(f"{self._cdi_kind}={part}" for part in parts)
+    async def _allocate(self, content: bytes) -> bytes:
+        containers = wire.decode_allocation(content)
+        grants = tuple(self._grant(dict.fromkeys(ids)) for ids in containers)
+        asking = self._asking
+        # Without a preference before it, kubelet hands on what an init container of the pod has.
+        if self._preferences is not None and asking is not None and self._is_preferred:
+            self._is_preferred = False
+            self._preferences.holdings.grant(
+                asking.pod,
+                asking.container.name,
+                resource=self.resource,
+                units=[one for ids in containers for one in ids],
             )
-        return wire.ContainerGrant(environment={VISIBLE_DEVICES: ",".join(parts)})
+        return wire.encode_grants(grants)
+
+    def _grant(self, ids: "dict[str, None]") -> wire.ContainerGrant:
+        unknown = sorted(ids.keys() - self._by_id.keys())
+        if unknown:
+            self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
+        self._refuse_shared(ids)
+        units = [self._by_id[one] for one in ids]
+        grant = grant_of(units, self._terms, self._cards)
+        if isinstance(grant, NotKnown):
+            self._refuse("unknown", f"{self.resource}: {grant.text}")
+        pod = self._asking.pod.ref if self._asking else ""
+        _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
+        return grant
+
+    def _refuse_shared(self, ids: "dict[str, None]") -> None:
+        if self._preferences is None:
+            return
+        pod = self._asking.pod if self._asking else None
+        for one in ids:
+            holder = self._preferences.holdings.holder(one, self.resource, pod)
+            if holder is not None:
+                self._refuse("held", f"{self.resource}: {one} is held by {holder.ref}")
+
+    def _refuse(self, cause: str, text: str) -> NoReturn:
+        REFUSED_ALLOCATIONS.labels(self.resource, cause).inc()
+        raise _Refusal(
+            grpc.StatusCode.INVALID_ARGUMENT
+            if cause == "unknown"
+            else grpc.StatusCode.FAILED_PRECONDITION,
+            text,
+        )
+
+    async def _pre_start(self, _content: bytes) -> bytes:
+        return b""
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

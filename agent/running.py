@@ -1,96 +1,169 @@
-"""The command `device-plugin`: its settings, its tasks, and how it stops."""
+"""The command `agent`: its parts by role, its tasks, and how it stops."""
 
 import asyncio
 import signal
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
 from aiohttp import web
 
-from agent.config import ConfigFile
 from agent.errors import UnusableAgent
-from agent.plugin import DEFAULT_CDI_KIND
+from agent.inventory_role import InventoryRole
+from agent.objects import NodeObjects
+from agent.plugin_role import PluginRole
+from agent.podresources import PodResources
+from agent.pods import NodePod, NodePods, node_pod
 from agent.probes import build_probes
-from agent.serving import ServedPools
-from agent.sources import ClusterSource, FileSource
-from api.poolconfig import PLUGINS_DIRECTORY, HandOut
+from agent.problems import Problems
+from agent.settings import AgentSettings, Role
+from agent.telling import NodeEvents
+from api.core import Pod
+from api.names import NodeName
 from kube.client import KubeClient
-from manifests.pool_workloads import PROBES_PORT
+from kube.connection import BadConfiguration
+from kube.events import EventRecorder
+from kube.resources import PODS
+from kube.service_account import is_in_pod, load_service_account
+from kube.watching import Informer, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from api.clock import Clock
+    from kube.connection import Connection
 
+REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
-    """What the command line says."""
-
-    node: str
-    config: Path | None = None
-    """The file of one pool; None serves all pools of the node, as the API server has them."""
-    plugins_directory: Path = Path(PLUGINS_DIRECTORY)
-    hand_out: HandOut = HandOut.CDI
-    cdi_kind: str = DEFAULT_CDI_KIND
-    host: str = "0.0.0.0"  # noqa: S104  # the pod's own network; probes and metrics only
-    port: int = PROBES_PORT
-    kubeconfig: Path | None = None
 
 
 class _Stopped(Exception):  # noqa: N818  # it is named for what happened
     """The process was asked to stop."""
 
 
-async def run_device_plugin(settings: AgentSettings, clock: "Clock") -> None:
-    """Serve until SIGTERM or SIGINT.
+@final
+class Surroundings:
+    """What the roles of one process share."""
+
+    def __init__(self, settings: AgentSettings, client: KubeClient, clock: "Clock") -> None:
+        self.settings = settings
+        self.client = client
+        self.clock = clock
+        self.node = NodeName(settings.node)
+        self.problems = Problems()
+        self.pods = NodePods()
+        on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
+        self.pod_informer: Informer[NodePod] = Informer(
+            client, PODS, Pod, sink=self.pods, clock=clock, project=node_pod, selection=on_node
+        )
+        self.kubelet = PodResources(settings.pod_resources_directory, clock)
+        self.recorder = EventRecorder(
+            client,
+            clock,
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance=settings.node,
+        )
+        self.events = NodeEvents(self.recorder)
+
+
+@final
+class Agent:
+    """The roles of one process."""
+
+    def __init__(self, around: Surroundings) -> None:
+        settings = around.settings
+        roles = settings.roles
+        serves_all = Role.DEVICE_PLUGIN in roles and settings.config is None
+        self._around = around
+        self._objects: NodeObjects | None = None
+        if Role.MIG in roles or serves_all:
+            self._objects = NodeObjects(around.client, around.clock, node=settings.node)
+        self._plugin: PluginRole | None = None
+        if Role.DEVICE_PLUGIN in roles:
+            self._plugin = PluginRole(around, self._objects)
+        self._inventory: InventoryRole | None = None
+        if Role.INVENTORY in roles:
+            self._inventory = InventoryRole(around, self._objects)
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether a restart would help nothing."""
+        return self._plugin is None or self._plugin.is_alive
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what is missing before the node's pods can be given devices."""
+        missing = (
+            [] if self._around.pod_informer.synced.is_set() else ["pods of the node: no list yet"]
+        )
+        return missing + (self._plugin.missing if self._plugin is not None else [])
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT.
+
+        Raises:
+            ExceptionGroup: a task failed, which none may.
+        """
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            "shutdown": _until_told(),
+            "pods": self._around.pod_informer.run(),
+            "events": self._around.recorder.run(),
+        }
+        if self._objects is not None:
+            tasks |= {
+                f"objects.{number}": one.run() for number, one in enumerate(self._objects.informers)
+            }
+        for role in (self._plugin, self._inventory):
+            tasks |= role.tasks() if role is not None else {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, task in tasks.items():
+                    group.create_task(task, name=name)
+        except* _Stopped:
+            _log.info("stopped")
+        finally:
+            await self._around.kubelet.close()
+            if self._inventory is not None:
+                await self._inventory.close()
+
+
+async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
+    """Run an agent until SIGTERM or SIGINT.
 
     Raises:
-        UnusableAgent: there is no usable way to the API server, and no file.
+        UnusableAgent: there is no usable way to the API server.
         OSError: the port of the probes cannot be opened.
         ExceptionGroup: a task failed; the process should exit with a failure.
     """
-    served = ServedPools(
-        settings.plugins_directory, clock, hand_out=settings.hand_out, cdi_kind=settings.cdi_kind
-    )
-    runner = web.AppRunner(build_probes(served), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, settings.host, settings.port).start()
-        if settings.config is not None:
-            file = ConfigFile(settings.config)
-            await _serve(served, FileSource(file, settings.node, served).run())
-            return
-        # The Kubernetes library is 65 MiB, on every node and for every pool; a file needs none of it.
-        from kube.configuration import BadConfiguration, load_configuration  # noqa: PLC0415
-
-        kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    async with AsyncExitStack() as stack:
         try:
-            configuration = await load_configuration(clock, kubeconfig=kubeconfig)
+            connection = await _connect(settings, clock)
         except BadConfiguration as error:
             raise UnusableAgent(str(error)) from error
-        async with KubeClient(configuration, clock, user_agent="gpu-node-agent") as client:
-            source = ClusterSource(client, clock, node=settings.node, taker=served)
-            await _serve(served, source.run())
-    finally:
-        await runner.cleanup()
+        client = await stack.enter_async_context(
+            KubeClient(connection, clock, user_agent="gpu-node-agent")
+        )
+        agent = Agent(Surroundings(settings, client, clock))
+        runner = web.AppRunner(build_probes(agent), access_log=None)
+        stack.push_async_callback(runner.cleanup)
+        await runner.setup()
+        await web.TCPSite(runner, settings.host, settings.port).start()
+        _log.info(
+            "started", node=settings.node, roles=sorted(role.value for role in settings.roles)
+        )
+        await agent.run()
 
 
-async def _serve(served: ServedPools, source: "Coroutine[object, object, NoReturn]") -> None:
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(source, name="source")
-            group.create_task(served.run(), name="plugins")
-            group.create_task(_until_told(), name="shutdown")
-    except* _Stopped:
-        _log.info("stopped")
+async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
+    if settings.kubeconfig is None and is_in_pod():
+        return load_service_account()
+    # The library that reads kubeconfigs is 65 MiB, which a pod does without.
+    from kube.configuration import load_configuration  # noqa: PLC0415
+
+    kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
+    return await load_configuration(clock, kubeconfig=kubeconfig)
 
 
 async def _until_told() -> NoReturn:

@@ -45,6 +45,7 @@ class AgentSettings:
     cdi_directory: Path = Path("/var/run/cdi")
     driver_root: Path = Path("/")
     """Where the node's root is mounted, for the driver's libraries."""
+    procfs: Path = Path("/proc")
     dev_root: Path = Path("/dev")
     sysfs: Path = Path("/sys")
     nvml_library: Path | None = None

@@ -1,27 +1,18 @@
 """kubelet's device plugin API `v1beta1`: its names, its messages, and their bytes.
 
 Upstream's package, field names and numbers (k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1/api.proto).
-The descriptors are built here, at import: generated code is bound to the versions of protobuf and grpcio
-that it was generated with. Callers see the dataclasses below, which are what both ends are about.
+Callers see the dataclasses below, which are what both ends are about.
 """
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from google.protobuf.descriptor_pb2 import (
-    DescriptorProto,
-    FieldDescriptorProto,
-    FileDescriptorProto,
-)
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from api.deviceplugin_messages import MESSAGES, PACKAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from google.protobuf.message import Message
-
-VERSION: Final = "v1beta1"
+VERSION: Final = PACKAGE
 KUBELET_SOCKET: Final = "kubelet.sock"
 
 REGISTRATION_SERVICE: Final = f"{VERSION}.Registration"
@@ -29,7 +20,9 @@ PLUGIN_SERVICE: Final = f"{VERSION}.DevicePlugin"
 REGISTER: Final = "Register"
 GET_OPTIONS: Final = "GetDevicePluginOptions"
 LIST_AND_WATCH: Final = "ListAndWatch"
+GET_PREFERRED: Final = "GetPreferredAllocation"
 ALLOCATE: Final = "Allocate"
+PRE_START: Final = "PreStartContainer"
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
@@ -64,12 +57,44 @@ class OfferedDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreferenceRequest:
+    """Of which units kubelet asks for the best, for one container."""
+
+    available: tuple[str, ...]
+    """Healthy, and in no container's hands, or in those of this pod's init containers; in no order."""
+    must_include: tuple[str, ...] = ()
+    """Those that the pod's init containers have; they are available, too."""
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSpec:
+    """A device file that the container sees."""
+
+    container_path: str
+    host_path: str
+    permissions: str = "rw"
+    """Any of `r`, `w`, `m` (mknod)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or directory that the container sees."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerGrant:
     """What a container gets for its units."""
 
     environment: "Mapping[str, str]" = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
     cdi_devices: tuple[str, ...] = ()
-    """Fully qualified, such as `nvidia.com/gpu=GPU-1`."""
+    """Fully qualified, such as `gpu.deckhouse.io/gpu=GPU-1`."""
 
 
 def encode_empty(_: None) -> bytes:
@@ -148,12 +173,68 @@ def decode_allocation(content: bytes) -> "tuple[tuple[str, ...], ...]":
     return tuple(tuple(one.devices_ids) for one in message.container_requests)
 
 
+def encode_preference_requests(requests: "tuple[PreferenceRequest, ...]") -> bytes:
+    """Return the bytes of PreferredAllocationRequest."""
+    message = _new("PreferredAllocationRequest")
+    for one in requests:
+        entry = message.container_requests.add()
+        entry.available_deviceIDs.extend(one.available)
+        entry.must_include_deviceIDs.extend(one.must_include)
+        entry.allocation_size = one.size
+    return _bytes_of(message)
+
+
+def decode_preference_requests(content: bytes) -> "tuple[PreferenceRequest, ...]":
+    """Read PreferredAllocationRequest."""
+    return tuple(
+        PreferenceRequest(
+            available=tuple(one.available_deviceIDs),
+            must_include=tuple(one.must_include_deviceIDs),
+            size=one.allocation_size,
+        )
+        for one in _read("PreferredAllocationRequest", content).container_requests
+    )
+
+
+def encode_preferences(containers: "tuple[tuple[str, ...], ...]") -> bytes:
+    """Return the bytes of PreferredAllocationResponse: the ids for each container, in the request's order."""
+    message = _new("PreferredAllocationResponse")
+    for ids in containers:
+        message.container_responses.add().deviceIDs.extend(ids)
+    return _bytes_of(message)
+
+
+def decode_preferences(content: bytes) -> "tuple[tuple[str, ...], ...]":
+    """Read PreferredAllocationResponse."""
+    message = _read("PreferredAllocationResponse", content)
+    return tuple(tuple(one.deviceIDs) for one in message.container_responses)
+
+
+def encode_pre_start(ids: "tuple[str, ...]") -> bytes:
+    """Return the bytes of PreStartContainerRequest."""
+    message = _new("PreStartContainerRequest")
+    message.devices_ids.extend(ids)
+    return _bytes_of(message)
+
+
 def encode_grants(grants: "tuple[ContainerGrant, ...]") -> bytes:
     """Return the bytes of AllocateResponse: a grant for each container, in the request's order."""
     message = _new("AllocateResponse")
     for grant in grants:
         entry = message.container_responses.add()
         entry.envs.update(grant.environment)
+        for mount in grant.mounts:
+            entry.mounts.add(
+                container_path=mount.container_path,
+                host_path=mount.host_path,
+                read_only=mount.read_only,
+            )
+        for device in grant.devices:
+            entry.devices.add(
+                container_path=device.container_path,
+                host_path=device.host_path,
+                permissions=device.permissions,
+            )
         for name in grant.cdi_devices:
             entry.cdi_devices.add().name = name
     return _bytes_of(message)
@@ -163,110 +244,30 @@ def decode_grants(content: bytes) -> "tuple[ContainerGrant, ...]":
     """Read AllocateResponse."""
     return tuple(
         ContainerGrant(
-            environment=dict(entry.envs), cdi_devices=tuple(one.name for one in entry.cdi_devices)
+            environment=dict(entry.envs),
+            mounts=tuple(
+                Mount(one.container_path, one.host_path, one.read_only) for one in entry.mounts
+            ),
+            devices=tuple(
+                DeviceSpec(one.container_path, one.host_path, one.permissions)
+                for one in entry.devices
+            ),
+            cdi_devices=tuple(one.name for one in entry.cdi_devices),
         )
         for entry in _read("AllocateResponse", content).container_responses
     )
 
 
-_TEXT, _FLAG, _INT64, _MAP = "string", "bool", "int64", "map<string, string>"
-_SCALARS: Final = {
-    _TEXT: FieldDescriptorProto.TYPE_STRING,
-    _FLAG: FieldDescriptorProto.TYPE_BOOL,
-    _INT64: FieldDescriptorProto.TYPE_INT64,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    number: int
-    name: str
-    type: str
-    """A scalar's, a map's, or the name of another message."""
-    is_list: bool = False
-
-
-_MESSAGES: Final = {
-    "DevicePluginOptions": (
-        _Field(1, "pre_start_required", _FLAG),
-        _Field(2, "get_preferred_allocation_available", _FLAG),
-    ),
-    "RegisterRequest": (
-        _Field(1, "version", _TEXT),
-        _Field(2, "endpoint", _TEXT),
-        _Field(3, "resource_name", _TEXT),
-        _Field(4, "options", "DevicePluginOptions"),
-    ),
-    "NUMANode": (_Field(1, "ID", _INT64),),
-    "TopologyInfo": (_Field(1, "nodes", "NUMANode", is_list=True),),
-    "Device": (
-        _Field(1, "ID", _TEXT),
-        _Field(2, "health", _TEXT),
-        _Field(3, "topology", "TopologyInfo"),
-    ),
-    "ListAndWatchResponse": (_Field(1, "devices", "Device", is_list=True),),
-    "ContainerAllocateRequest": (_Field(1, "devices_ids", _TEXT, is_list=True),),
-    "AllocateRequest": (_Field(1, "container_requests", "ContainerAllocateRequest", is_list=True),),
-    "CDIDevice": (_Field(1, "name", _TEXT),),
-    # 2 mounts, 3 devices and 4 annotations are upstream's; this project grants nothing by them.
-    "ContainerAllocateResponse": (
-        _Field(1, "envs", _MAP, is_list=True),
-        _Field(5, "cdi_devices", "CDIDevice", is_list=True),
-    ),
-    "AllocateResponse": (
-        _Field(1, "container_responses", "ContainerAllocateResponse", is_list=True),
-    ),
-}
-
-
-def _build_classes() -> "dict[str, Callable[[], Any]]":
-    file = FileDescriptorProto(name="deviceplugin/v1beta1.proto", package=VERSION, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for one in fields:
-            _add_field(message, one)
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {
-        name: GetMessageClass(pool.FindMessageTypeByName(f"{VERSION}.{name}")) for name in _MESSAGES
-    }
-
-
-def _add_field(message: DescriptorProto, one: _Field) -> None:
-    repeated, single = FieldDescriptorProto.LABEL_REPEATED, FieldDescriptorProto.LABEL_OPTIONAL
-    entry = message.field.add(
-        name=one.name, number=one.number, label=repeated if one.is_list else single
-    )
-    scalar = _SCALARS.get(one.type)
-    if scalar is not None:
-        entry.type = scalar
-        return
-    entry.type = FieldDescriptorProto.TYPE_MESSAGE
-    entry.type_name = f".{VERSION}.{one.type}"
-    if one.type == _MAP:
-        # On the wire a map is a list of pairs; the option is what makes it a map.
-        pair = message.nested_type.add(name=f"{one.name.capitalize()}Entry")
-        pair.options.map_entry = True
-        for number, name in enumerate(("key", "value"), start=1):
-            pair.field.add(name=name, number=number, type=_SCALARS[_TEXT], label=single)
-        entry.type_name = f".{VERSION}.{message.name}.{pair.name}"
-
-
-_CLASSES: Final = _build_classes()
-
-
 def _new(name: str) -> Any:  # noqa: ANN401  # its fields are known at run time only
-    return _CLASSES[name]()
+    return MESSAGES.new(name)
 
 
 def _read(name: str, content: bytes) -> Any:  # noqa: ANN401  # as above
-    message = _new(name)
-    message.ParseFromString(content)
-    return message
+    return MESSAGES.read(name, content)
 
 
-def _bytes_of(message: "Message") -> bytes:
-    return message.SerializeToString()
+def _bytes_of(message: Any) -> bytes:  # noqa: ANN401  # as above
+    return bytes(message.SerializeToString())
 
 
 def _options_message(options: PluginOptions) -> Any:  # noqa: ANN401  # as above

@@ -1,10 +1,15 @@
 """GPUNodeInventory: what is known of a node's GPUs; its name is the node's."""
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
 from api.meta import Condition, Model, ObjectMeta
+
+MAX_ALLOCATIONS: Final = 2048
+"""Entries of `status.allocations`: 16 cards of 64 slices are 1,024 units, and an entry has one at least.
+One is 300 bytes with usual names, so that as many are 300 KB of the 1.5 MB that etcd takes."""
 
 
 class BootstrapPhase(Enum):
@@ -79,7 +84,7 @@ class GPUNodeInventoryStatus(Model, frozen=True):
     a quiet node costs no writes."""
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
-    """What kubelet reports for every container that has devices."""
+    """What kubelet reports for every container that has devices; written by the node's agent alone."""
     conditions: list[Condition] | None = None
 
 

@@ -35,6 +35,8 @@ class HandOut(Enum):
     """By name of the Container Device Interface: the runtime does the rest."""
     ENVIRONMENT = "Environment"
     """By NVIDIA_VISIBLE_DEVICES, for NVIDIA's container runtime."""
+    DEVICES = "Devices"
+    """By the device files and mounts themselves, in kubelet's own words, for any runtime."""
 
 
 class ConfiguredCard(Model, frozen=True):

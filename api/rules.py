@@ -15,6 +15,7 @@ from api.core import Taint
 from api.gpucontrolplaneterm import GPUControlPlaneTermSpec
 from api.gpudevice import Link, MIGInstance
 from api.gpunodeinventory import (
+    MAX_ALLOCATIONS,
     ContainerDevices,
     GPUNodeInventoryStatus,
     OperandStatus,
@@ -202,7 +203,6 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
 
 LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     Condition: ("type",),
-    ContainerDevices: ("namespace", "pod", "container", "resource"),
     Link: ("peer", "type"),
     MIGInstance: ("uuid",),
     OperandStatus: ("name",),
@@ -211,8 +211,15 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
 }
 """Item of a list -> what tells items apart, so that writers of different items do not collide."""
 
-ATOMIC_LISTS: Final = frozenset({(SelectorRequirement, "values"), (ContainerDevices, "units")})
-"""Lists of text that are replaced as a whole; all others are sets."""
+ATOMIC_LISTS: Final = frozenset(
+    {
+        (SelectorRequirement, "values"),
+        (ContainerDevices, "units"),
+        # One writer, and up to a thousand items: who owns each of them would double the object.
+        (GPUNodeInventoryStatus, "allocations"),
+    }
+)
+"""Lists that are replaced as a whole; of the others, those of text are sets."""
 
 ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
     SelectorOperator: (
@@ -230,6 +237,7 @@ REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {Taint: ("key", "effect")}
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (Condition, "last_transition_time"): {"format": "date-time"},
     (DeviceSelector, "exclude"): {"minProperties": 1},
+    (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
     (LabelSelector, "match_expressions"): {"maxItems": 32},
     (LabelSelector, "match_labels"): {"maxProperties": 64},

@@ -1,6 +1,6 @@
 """The verbs of the API server: what is asked in msgspec types, what comes back decoded.
 
-kubernetes-asyncio gives the configuration; its call machinery is not used, because it costs half a
+kubernetes-asyncio reads kubeconfigs; its call machinery is not used, because it costs half a
 millisecond a call and keeps objects as dicts (docs/design/0001-models.md).
 Nothing is retried but reads whose kept-alive connection turned out closed: the caller knows
 whether a second write is harmless. Following a watch, with its reconnects, is `kube.watching`'s.
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from types import TracebackType
 
-    from kubernetes_asyncio.client import Configuration
-
     from api.clock import Clock
+    from kube.connection import Connection
     from kube.resources import Resource
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ class KubeClient:
 
     def __init__(
         self,
-        configuration: "Configuration",
+        configuration: "Connection",
         clock: "Clock",
         *,
         user_agent: str = "gpu-control-plane",
@@ -57,7 +56,7 @@ class KubeClient:
         """Take the settings; nothing is opened yet.
 
         Args:
-            configuration: address, TLS and credentials (`kube.configuration`).
+            configuration: address, TLS and credentials (`kube.configuration`, `kube.service_account`).
             clock: measures the requests.
             user_agent: as the API server's audit log shows it.
             timeout_s: bound of a request from its start to the last byte of the answer.

@@ -1,7 +1,8 @@
-"""Where the API server is and who we are: kubernetes-asyncio's `Configuration`, loaded.
+"""Where the API server is and who we are, from wherever that is told.
 
-The library finds and merges kubeconfigs, runs credential plugins and reads the service account;
-requests themselves are `kube.client`'s, so this is the only module that imports the library.
+Of kubeconfigs it is kubernetes-asyncio's `Configuration`: the library finds and merges them, and runs credential
+plugins. Requests themselves are `kube.client`'s, so this is the only module that imports the library; a pod that
+cannot spare 65 MiB for it asks `kube.service_account`, as is done here for a pod.
 
 Order: an explicit kubeconfig, $KUBECONFIG, the service account of the pod, ~/.kube/config.
 Inside a pod the service account goes before a file that happens to lie in the image.
@@ -10,25 +11,24 @@ Inside a pod the service account goes before a file that happens to lie in the i
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, final
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import structlog
 import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_kube_config
-from kubernetes_asyncio.config.incluster_config import (
-    SERVICE_CERT_FILENAME,
-    SERVICE_TOKEN_FILENAME,
-    InClusterConfigLoader,
-)
 
+from kube.connection import BadConfiguration, proxy_for
 from kube.errors import cut
+from kube.service_account import is_in_pod, load_service_account
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.clock import Clock
+    from kube.connection import Connection
+    from kube.service_account import ServiceAccountFiles
+
+__all__ = ["TOKEN_PERIOD_S", "BadConfiguration", "configuration_for", "load_configuration"]
 
 TOKEN_PERIOD_S = 60.0
 """How long a token of a kubeconfig is used before the file is read again; projected tokens and those
@@ -37,30 +37,14 @@ _DEFAULT_KUBECONFIG = Path("~/.kube/config")
 _log = structlog.get_logger()
 
 
-class BadConfiguration(Exception):  # noqa: N818  # named as what it is, like kube.errors
-    """No usable configuration; the text says where it was looked for."""
-
-
-@final
-class ServiceAccountFiles:
-    """Where a pod finds its service account; the defaults are Kubernetes' own paths."""
-
-    def __init__(
-        self, *, token: str = SERVICE_TOKEN_FILENAME, ca_file: str = SERVICE_CERT_FILENAME
-    ) -> None:
-        """Take the paths."""
-        self.token = token
-        self.ca_file = ca_file
-
-
 async def load_configuration(
     clock: "Clock",
     *,
     kubeconfig: str | None = None,
     context: str | None = None,
     environ: "Mapping[str, str]" = os.environ,
-    service_account: ServiceAccountFiles | None = None,
-) -> Configuration:
+    service_account: "ServiceAccountFiles | None" = None,
+) -> "Connection":
     """Return the configuration; its tokens renew themselves as `KubeClient` asks for them.
 
     Args:
@@ -77,16 +61,14 @@ async def load_configuration(
     try:
         if paths:
             configuration = await _from_kubeconfig(paths, context, clock)
-        elif environ.get("KUBERNETES_SERVICE_HOST"):
-            configuration = _from_service_account(
-                service_account or ServiceAccountFiles(), dict(environ)
-            )
+        elif is_in_pod(environ):
+            return load_service_account(environ, service_account)
         else:
             configuration = await _from_kubeconfig(str(_DEFAULT_KUBECONFIG), context, clock)
     except ConfigException as error:
         raise BadConfiguration(f"no usable configuration: {cut(str(error))}") from error
     if configuration.proxy is None:
-        configuration.proxy = _proxy_for(configuration.host or "")
+        configuration.proxy = proxy_for(configuration.host or "")
     return configuration
 
 
@@ -97,15 +79,6 @@ def configuration_for(
     configuration = Configuration(host=url.rstrip("/"), ssl_ca_cert=ca_file)
     if token is not None:
         configuration.api_key["BearerToken"] = f"Bearer {token}"
-    return configuration
-
-
-def _from_service_account(files: ServiceAccountFiles, environ: dict[str, str]) -> Configuration:
-    configuration = Configuration()
-    # The loader installs its own hook, which reads the projected token again every minute.
-    InClusterConfigLoader(
-        token_filename=files.token, cert_filename=files.ca_file, environ=environ
-    ).load_and_set(configuration)
     return configuration
 
 
@@ -170,12 +143,3 @@ class _KubeconfigToken:
             _log.warning("kubeconfig token not renewed", error=cut(str(error)))
             return
         configuration.api_key.update(fresh.api_key)
-
-
-def _proxy_for(url: str) -> str | None:
-    """Return the environment's proxy for the URL; as in client-go, never for loopback."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host in {"localhost", "::1"} or host.startswith("127.") or proxy_bypass(host):
-        return None
-    return getproxies().get(parts.scheme)

@@ -21,9 +21,8 @@ from telemetry.metrics import API_REQUEST_DURATION
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 
-    from kubernetes_asyncio.client import Configuration
-
     from api.clock import Clock
+    from kube.connection import Connection
 
 JSON: Final = "application/json"
 
@@ -63,7 +62,7 @@ class Transport:
     """
 
     def __init__(
-        self, configuration: "Configuration", clock: "Clock", *, user_agent: str, timeout_s: float
+        self, configuration: "Connection", clock: "Clock", *, user_agent: str, timeout_s: float
     ) -> None:
         """Take the settings; nothing is opened yet."""
         self._configuration = configuration
@@ -290,7 +289,7 @@ async def _let_others(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def _tls(configuration: "Configuration") -> ssl.SSLContext:
+def _tls(configuration: "Connection") -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
         context.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)

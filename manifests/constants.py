@@ -20,9 +20,13 @@ SEALING_SECRET: Final = f"{NAME}-reservations"
 """The key by which one replica recognises the reservations that another one wrote into pods."""
 
 DEVICE_PLUGIN: Final = "gpu-device-plugin"
-"""Begins the names of what a pool runs on its nodes."""
+"""Begins the names of what a pool runs on its nodes; that of the service account of them all."""
 NODE_AGENT: Final = "gpu-node-agent"
-"""Of the DaemonSet that serves all pools of a node, and of its service account."""
+"""Of the DaemonSet that finds and watches a node's cards, and of its service account."""
+AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
+"""Of the name of a node agent's NodeFeature, before the node's."""
+AGENT_PORT: Final = 8081
+"""Probes and metrics of both, in plain HTTP."""
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
@@ -40,6 +44,7 @@ resources that other mutators add. One that adds a pool resource after ours woul
 VALIDATING_CONFIGURATION: Final = NAME
 ANNOTATION_POLICY: Final = f"{NAME}-annotations"
 FENCING_POLICY: Final = f"{NAME}-leadership"
+AGENT_POLICY: Final = f"{NAME}-agents"
 
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
 POOLS_WEBHOOK: Final = f"gpupools.{GROUP}"

@@ -4,7 +4,7 @@ The list (`api.poolconfig`) is all that a change of cards changes: the DaemonSet
 them, and the plugin reads the list again, so no pod restarts. Every object carries a digest of the whole
 desired object, which tells an object of an older form from one to which the API server added defaults.
 
-One DaemonSet a pool, or one for all pools: docs/design/0006-one-daemonset-or-many.md.
+One DaemonSet a pool, or one for all pools (`manifests.node_agent`): docs/design/0006-one-daemonset-or-many.md.
 """
 
 import base64
@@ -28,12 +28,23 @@ from api.names import (
 from api.poolconfig import (
     CONFIG_KEY,
     PACKED_CONFIG_KEY,
-    PLUGINS_DIRECTORY,
     ConfiguredCard,
     HandOut,
     PoolConfig,
 )
 from manifests import constants
+from manifests.daemon_sets import (
+    build_agent_container,
+    build_daemon_set,
+    build_pod_spec,
+    labels_of,
+    plugins_mount,
+    plugins_volume,
+    pod_resources_mount,
+    pod_resources_volume,
+    run_mount,
+    run_volume,
+)
 from manifests.migparted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedCard, build_mig_configs
 from manifests.nvidia_plugin import NVIDIA_CONFIG_KEY, build_nvidia_config, build_nvidia_container
 
@@ -47,7 +58,6 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CONFIG_DIRECTORY: Final = "/etc/gpu-control-plane/pool"
-PROBES_PORT: Final = 8081
 MAX_NAME_LENGTH: Final = 63
 """Names are taken into labels and host names of pods."""
 MAX_TEXT_BYTES: Final = 900_000
@@ -78,6 +88,17 @@ class PluginKind(Enum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgentSettings:
+    """What finds, watches and cuts the cards of a node (`manifests.node_agent`)."""
+
+    is_enabled: bool = True
+    """Without it somebody else tells of cards, and no card is cut."""
+    image: str = ""
+    """Empty: that of the device plugin, if it is ours."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
     """What is the same for all pools."""
 
@@ -86,14 +107,33 @@ class WorkloadSettings:
     mode: PluginMode = PluginMode.PER_POOL
     plugin: PluginKind = PluginKind.OWN
     hand_out: HandOut = HandOut.CDI
+    cdi_kind: str = ""
+    """Of CDI names; empty: that of our own specification."""
     node_selector: "Mapping[str, str]" = field(
         default_factory=lambda: {"nvidia.com/gpu.present": "true"}
     )
-    """PerNode only: the nodes that may have cards."""
+    """The nodes that may have cards: where the node agent runs."""
+    agent: NodeAgentSettings = NodeAgentSettings()
 
     def __post_init__(self) -> None:
-        if self.plugin is PluginKind.NVIDIA and self.mode is PluginMode.PER_NODE:
-            raise ValueError("NVIDIA's plugin serves one pool: set mode to PerPool")
+        if self.mode is PluginMode.PER_NODE:
+            if self.plugin is PluginKind.NVIDIA:
+                raise ValueError("NVIDIA's plugin serves one pool: set mode to PerPool")
+            if not self.agent.is_enabled:
+                raise ValueError(
+                    "the node agent serves the pools of its node: enable it, or set mode to PerPool"
+                )
+
+    @property
+    def agent_image(self) -> str:
+        """Return the image of the node agent, which is always ours."""
+        ours = self.image if self.plugin is PluginKind.OWN else constants.NAME
+        return self.agent.image or ours
+
+    def hand_out_arguments(self) -> list[str]:
+        """Return how our agents are told of the way in which containers come to their devices."""
+        kind = ["--cdi-kind", self.cdi_kind] if self.cdi_kind else []
+        return ["--hand-out", self.hand_out.value, *kind]
 
 
 class CannotServe(ValueError):  # noqa: N818  # it is named for what is wrong
@@ -161,28 +201,7 @@ def build_pool_workloads(
         objects += [_build_list(pool, config, settings), _build_plugin(pool, config, settings)]
     if is_mig and settings.mode is not PluginMode.NONE:
         objects.append(_build_mig(pool, parted, settings))
-    return [_signed(one) for one in objects]
-
-
-def build_node_agent(settings: WorkloadSettings) -> list[Json]:
-    """Return what serves all pools of a node; nothing where the mode is another.
-
-    It tolerates every taint, since it cannot follow those of all pools without being restarted.
-    """
-    if settings.mode is not PluginMode.PER_NODE:
-        return []
-    container = _own_container(
-        settings, ["--all-pools"], mounts=[_plugins_mount(PLUGINS_DIRECTORY)]
-    )
-    labels = _labels(constants.NODE_AGENT)
-    spec: Json = {
-        "serviceAccountName": constants.NODE_AGENT,
-        "nodeSelector": dict(sorted(settings.node_selector.items())),
-        "tolerations": [{"operator": "Exists"}],
-        **_pod_spec(container, [_plugins_volume()]),
-    }
-    body = _daemon_set(constants.NODE_AGENT, settings, labels=labels, spec=spec)
-    return [_signed(body)]
+    return [signed(one) for one in objects]
 
 
 def digest_of(body: "Mapping[str, Any]") -> str:
@@ -191,21 +210,12 @@ def digest_of(body: "Mapping[str, Any]") -> str:
     return found
 
 
-def _signed(body: Json) -> Json:
+def signed(body: Json) -> Json:
+    """Return the object with a digest of itself as annotation."""
     content = msgspec.json.encode(body, order="sorted")
     digest = hashlib.sha256(content).hexdigest()
     body["metadata"].setdefault("annotations", {})[CONFIG_HASH_ANNOTATION] = digest
     return body
-
-
-def _labels(name: str, instance: str = "") -> dict[str, str]:
-    """Return labels that select the pods of one workload and no others."""
-    labels = {
-        "app.kubernetes.io/name": name,
-        "app.kubernetes.io/part-of": constants.NAME,
-        "app.kubernetes.io/component": constants.DEVICE_PLUGIN,
-    }
-    return labels | {"app.kubernetes.io/instance": instance} if instance else labels
 
 
 def _metadata(pool: "GPUPool", name: str, settings: WorkloadSettings) -> Json:
@@ -213,7 +223,7 @@ def _metadata(pool: "GPUPool", name: str, settings: WorkloadSettings) -> Json:
         "name": name,
         "namespace": settings.namespace,
         # Not on pods: there the label is of those that ask for the pool.
-        "labels": _labels(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
+        "labels": labels_of(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,
@@ -256,24 +266,26 @@ def _too_many(config: PoolConfig) -> CannotServe:
 
 def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
     name = plugin_name(pool.name)
-    labels = _labels(constants.DEVICE_PLUGIN, pool.name)
+    labels = labels_of(constants.DEVICE_PLUGIN, pool.name)
     config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
     config_volume = {"name": "config", "configMap": {"name": name}}
-    mounts = [config_mount, _plugins_mount(PLUGINS_DIRECTORY)]
-    volumes = [config_volume, _plugins_volume()]
+    mounts = [config_mount, plugins_mount()]
+    volumes = [config_volume, plugins_volume()]
     annotations = {}
     if settings.plugin is PluginKind.NVIDIA:
         file = f"{CONFIG_DIRECTORY}/{NVIDIA_CONFIG_KEY}"
         container = build_nvidia_container(settings.image, file, mounts)
+        account: Json = {"automountServiceAccountToken": False}
         # It reads its file at start only.
         content = msgspec.json.encode(config)
         annotations = {CONFIG_HASH_ANNOTATION: hashlib.sha256(content).hexdigest()}
     else:
-        arguments = ["--config", f"{CONFIG_DIRECTORY}/{CONFIG_KEY}"]
-        container = _own_container(settings, arguments, mounts=mounts)
+        container = _own_container(settings, mounts)
+        account = {"serviceAccountName": constants.DEVICE_PLUGIN}
+        volumes += [pod_resources_volume(), run_volume()]
     on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
     spec: Json = {
-        "automountServiceAccountToken": False,
+        **account,
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -282,10 +294,30 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
             }
         },
         **({"tolerations": [_tolerating(one) for one in pool.taints]} if pool.taints else {}),
-        **_pod_spec(container, volumes),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **build_pod_spec(container, volumes),
     }
-    body = _daemon_set(name, settings, labels=labels, spec=spec, annotations=annotations)
+    body = build_daemon_set(
+        name, settings.namespace, labels=labels, spec=spec, annotations=annotations
+    )
     return body | {"metadata": _metadata(pool, name, settings)}
+
+
+def _own_container(settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json:
+    """Return our own plugin: it opens no device, and has nothing of root but the files that are root's."""
+    return build_agent_container(
+        constants.DEVICE_PLUGIN,
+        settings.image,
+        [
+            "--roles",
+            "device-plugin",
+            "--config",
+            f"{CONFIG_DIRECTORY}/{CONFIG_KEY}",
+            *settings.hand_out_arguments(),
+        ],
+        mounts=[*mounts, pod_resources_mount(), run_mount() | {"readOnly": True}],
+        security={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    )
 
 
 def _build_mig(
@@ -309,94 +341,3 @@ def _build_mig(
 def _tolerating(taint: "Taint") -> dict[str, str]:
     toleration = {"key": taint.key, "operator": "Equal", "effect": taint.effect}
     return toleration | {"value": taint.value} if taint.value else toleration
-
-
-def _daemon_set(
-    name: str,
-    settings: WorkloadSettings,
-    *,
-    labels: dict[str, str],
-    spec: Json,
-    annotations: "Mapping[str, str] | None" = None,
-) -> Json:
-    metadata: Json = {"labels": labels}
-    if annotations:
-        metadata["annotations"] = dict(annotations)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": name, "namespace": settings.namespace, "labels": dict(labels)},
-        "spec": {
-            "selector": {"matchLabels": dict(labels)},
-            # A surge would have two servers of one resource: when the old one stops, kubelet drops the new.
-            "updateStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"},
-            },
-            "template": {"metadata": metadata, "spec": spec},
-        },
-    }
-
-
-def _pod_spec(container: Json, volumes: "Sequence[Json]") -> Json:
-    return {
-        "priorityClassName": "system-node-critical",
-        "terminationGracePeriodSeconds": 10,
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [container],
-        "volumes": list(volumes),
-    }
-
-
-def _own_container(
-    settings: WorkloadSettings, arguments: "Sequence[str]", *, mounts: "Sequence[Json]"
-) -> Json:
-    probe = {"port": "probes", "scheme": "HTTP"}
-    return {
-        "name": constants.DEVICE_PLUGIN,
-        "image": settings.image,
-        "command": ["gpu-control-plane"],
-        "args": [
-            "device-plugin",
-            *arguments,
-            "--node",
-            "$(NODE_NAME)",
-            "--hand-out",
-            settings.hand_out.value,
-        ],
-        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-        "ports": [{"name": "probes", "containerPort": PROBES_PORT, "protocol": "TCP"}],
-        "livenessProbe": {
-            "httpGet": {"path": constants.LIVENESS_PATH, **probe},
-            "periodSeconds": 20,
-            "timeoutSeconds": 5,
-        },
-        "readinessProbe": {
-            "httpGet": {"path": constants.READINESS_PATH, **probe},
-            "periodSeconds": 5,
-            "timeoutSeconds": 5,
-        },
-        "resources": {
-            "requests": {"cpu": "10m", "memory": "96Mi"},
-            "limits": {"memory": "256Mi"},
-        },
-        # kubelet's directory of sockets is root's, and nothing else of root is needed.
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsUser": 0,
-        },
-        "volumeMounts": list(mounts),
-    }
-
-
-def _plugins_mount(path: str) -> Json:
-    return {"name": "device-plugins", "mountPath": path}
-
-
-def _plugins_volume() -> Json:
-    return {
-        "name": "device-plugins",
-        "hostPath": {"path": PLUGINS_DIRECTORY, "type": "Directory"},
-    }

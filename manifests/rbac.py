@@ -125,10 +125,28 @@ def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[d
 
 
 def build_node_agent_rbac(
+    rules: "Sequence[Rule]",
+    *,
+    namespaced_rules: "Sequence[Rule]",
+    namespace: str = constants.DEFAULT_NAMESPACE,
+) -> list[dict[str, Any]]:
+    """Return what the node agents run as: these rights everywhere, and further ones in our namespace."""
+    name = constants.NODE_AGENT
+    account = _service_account(name, namespace)
+    return [
+        account,
+        _cluster_role(name, rules),
+        _binding(name, "ClusterRole", name, subject=account),
+        _role(name, namespace, namespaced_rules),
+        _binding(name, "Role", name, subject=account, namespace=namespace),
+    ]
+
+
+def build_device_plugin_rbac(
     rules: "Sequence[Rule]", namespace: str = constants.DEFAULT_NAMESPACE
 ) -> list[dict[str, Any]]:
-    """Return what the one device plugin of a node runs as where it serves all pools."""
-    name = constants.NODE_AGENT
+    """Return what the device plugins of single pools run as."""
+    name = constants.DEVICE_PLUGIN
     account = _service_account(name, namespace)
     return [
         account,

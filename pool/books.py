@@ -22,12 +22,14 @@ from pool.placement import Placed, Refused, is_intact, may_go_to, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservation import End, Ended, Reservation, ReservationPhase
 from pool.restoring import restored_hold
+from pool.truth import Discrepancies, NodeReports, as_promised, as_reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from api.names import NodeName, PoolName
+    from api.names import NodeName, PoolName, UnitId
     from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+    from pool.truth import Discrepancy, PodReport
 
 OBSERVE_WITHIN_S: Final = 5.0
 """How long after admission the watch may take to show the pod; the API server stores it within
@@ -71,18 +73,23 @@ class Books:
         self,
         observe_within_s: float = OBSERVE_WITHIN_S,
         on_end: "Callable[[Ended], None] | None" = None,
+        on_discrepancy: "Callable[[Discrepancy], None] | None" = None,
     ) -> None:
         """Start with empty books.
 
         Args:
             observe_within_s: how long after admission the watch may take to show a pod.
             on_end: told of every reservation with units that ends; it must not call back.
+            on_discrepancy: told of every pod whose node reports other units than it was bound with;
+                it must not call back.
         """
-        self.index = DeviceIndex()
+        self.index = DeviceIndex(on_cards=self._reconsider_nodes)
         self.ledger = ReservationLedger()
         self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._pods = ObservedPods()
+        self._reports = NodeReports()
+        self._discrepancies = Discrepancies(on_discrepancy)
 
     # --- admission -----------------------------------------------------------------------------
 
@@ -168,15 +175,15 @@ class Books:
         A pod never goes back from bound to pending or from ended to bound, so an older event that
         comes late changes nothing.
         """
-        is_new = self._pods.get(facts.uid) is None
+        before = self._pods.get(facts.uid)
         if not self._pods.take_in(facts):
             return []
         ended: list[Ended]
         match facts.phase:
             case PodPhase.PENDING:
-                ended = self._observe_pending(facts, now, is_new=is_new)
+                ended = self._observe_pending(facts, now, is_new=before is None)
             case PodPhase.BOUND:
-                ended = self._observe_bound(facts)
+                ended = self._observe_bound(facts, before)
             case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
                 ended = self._drop_claims(facts)
         return [one for one in ended if one.reservation.holds_units]
@@ -195,6 +202,43 @@ class Books:
             if reservation.holds_units:
                 ended.append(one)
         return ended
+
+    # --- what nodes say of pods ----------------------------------------------------------------
+
+    def observe_reports(
+        self, node: "NodeName", reports: "Mapping[PodUid, PodReport]"
+    ) -> "list[PodFacts]":
+        """Make these all that a node reports; return the bound pods of which it says something else now.
+
+        Those that are bound to another node are among them, and nothing that is said of them counts.
+        What a pod really has is in use from here on, and what it was promised and did not get is free.
+        A hold or a commitment that has such a unit loses it, as to any bound pod: its pod is planned anew.
+        A report may come before its pod is known as bound, or after its end; it counts in between.
+        """
+        changed = self._reports.replace(node, reports)
+        found = [facts for uid in changed if (facts := self._bound(uid)) is not None]
+        for facts in found:
+            if facts.node == node:
+                self._account(facts, node)
+        return found
+
+    def is_reported(self, pod: "PodFacts") -> bool:
+        """Say whether the node of a bound pod reports what the pod has."""
+        return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
+
+    def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
+        """Return the units that several bound pods have, with these pods: none, if all goes well.
+
+        Where a node reports who has a unit, somebody else's promise of it is none: kubelet gives a unit
+        once, so that the other pod gets another one, which its own report is about to say.
+        """
+        found: dict[UnitId, frozenset[PodUid]] = {}
+        for unit, owners in self.index.held_twice().items():
+            pods = [facts for uid in owners if (facts := self._pods.get(uid)) is not None]
+            reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
+            if not reported or len(reported) > 1:
+                found[unit] = reported or owners
+        return found
 
     # --- scheduling ----------------------------------------------------------------------------
 
@@ -413,18 +457,42 @@ class Books:
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
         return []
 
-    def _observe_bound(self, facts: "PodFacts") -> list[Ended]:
+    def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
         if facts.node is None:
             raise InvariantViolated(f"pod {facts.ref} is bound to no node")
-        given = facts.devices.values() if facts.devices is not None else ()
-        units = tuple(dict.fromkeys(unit for some in given for unit in some))
-        asked = facts.astray or ((facts.demand.resource, facts.demand.units - len(units)),)
-        missing = {(resource, facts.node): count for resource, count in asked if count > 0}
-        self.index.set_observed(facts.uid, units)
-        self.index.set_unaccounted(facts.uid, missing)
+        if before is None or not before.is_accounted_like(facts):
+            self._account(facts, facts.node)
         return self._drop(self._reservation_of(facts), End.BOUND)
 
+    def _account(self, facts: "PodFacts", node: "NodeName") -> None:
+        """Make a bound pod's claims what its node reports, or what it was bound with."""
+        report = self._reports.of(node, facts.uid)
+        if report is None:
+            truth = as_promised(facts, node)
+        else:
+            truth = as_reported(
+                facts, node, report, is_here=lambda unit: self.index.is_on(unit, node)
+            )
+        self.index.set_observed(facts.uid, truth.units)
+        self.index.set_unaccounted(facts.uid, truth.missing)
+        self._discrepancies.judge(facts, truth, self.index)
+
+    def _bound(self, uid: PodUid) -> "PodFacts | None":
+        facts = self._pods.get(uid)
+        return facts if facts is not None and facts.phase is PodPhase.BOUND else None
+
+    def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
+        """Account for what these nodes report anew: cards came, or are gone."""
+        if len(self._pods) == 0:
+            return
+        for node in nodes:
+            for uid in self._reports.on(node):
+                facts = self._bound(uid)
+                if facts is not None and facts.node == node:
+                    self._account(facts, node)
+
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
+        self._discrepancies.forget(facts.uid)
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
         return self._drop(self._reservation_of(facts))

@@ -21,7 +21,9 @@ from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolF
 if TYPE_CHECKING:
     from api.core import Node, Pod
     from api.gpudevice import GPUDevice
+    from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from api.gpupool import GPUPool
+    from pool.truth import PodReport
 
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
@@ -103,6 +105,14 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
         priority=pod.spec.priority or 0,
         astray=astray,
     )
+
+
+def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":
+    """Return what a node reports of each pod; what names no uid is nobody's, as no pod has that."""
+    found: dict[PodUid, list[ContainerDevices]] = {}
+    for entry in inventory.status.allocations or ():
+        found.setdefault(PodUid(entry.uid), []).append(entry)
+    return {uid: tuple(entries) for uid, entries in found.items()}
 
 
 def _phase_of(pod: "Pod") -> PodPhase:

@@ -21,7 +21,7 @@ from pool.unaccounted import UnaccountedPods
 from pool.units import layout_of, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from api.names import DeviceName, NodeName, PoolName, UnitId
     from pool.changes import Changes
@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 class DeviceIndex:
     """Devices, pools and nodes, with the claims on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_cards: "Callable[[Collection[NodeName]], None] | None" = None) -> None:
+        """Start empty.
+
+        Args:
+            on_cards: told, once it is so, the nodes on which another set of UUIDs is found than before.
+        """
+        self._on_cards = on_cards
         self.generation = 0
         """Moves with every real change."""
         self._devices = Devices()
@@ -85,8 +91,10 @@ class DeviceIndex:
             if entry.facts == facts:
                 return
             self._unlink(entry)
-        self._link(DeviceEntry(facts))
+        linked = DeviceEntry(facts)
+        self._link(linked)
         self.generation += 1
+        self._tell_of_cards(entry, linked)
 
     def discard_device(self, name: "DeviceName") -> None:
         """Forget a device. Claims on it stay, should it come back."""
@@ -96,6 +104,7 @@ class DeviceIndex:
             return
         self._unlink(entry)
         self.generation += 1
+        self._tell_of_cards(entry, None)
 
     def replace_node(self, facts: "NodeFacts") -> None:
         """Take over a node's object."""
@@ -216,6 +225,11 @@ class DeviceIndex:
     def device_of(self, unit: "UnitId") -> DeviceEntry | None:
         """Return the device that a unit belongs to."""
         return self._devices.of_unit(unit)
+
+    def is_on(self, unit: "UnitId", node: "NodeName") -> bool:
+        """Say whether the unit is of a card, or of a MIG instance, that is on the node."""
+        names = self._devices.with_part(part_of(unit))
+        return any(self._devices[name].facts.node == node for name in names)
 
     def rivals(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
         """Return the other devices that claim a UUID of this one."""
@@ -382,6 +396,13 @@ class DeviceIndex:
             self._changes.pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
+
+    def _tell_of_cards(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
+        if self._on_cards is None:
+            return
+        homes = [(one.facts.node, set(one.parts)) for one in (before, after) if one is not None]
+        if len(homes) == 1 or homes[0] != homes[1]:
+            self._on_cards({node for node, _ in homes})
 
     def _recount(self, parts: "Iterable[str]", recount: "Callable[[DeviceEntry], bool]") -> None:
         """Recompute one mask of every device that one of the UUIDs belongs to."""

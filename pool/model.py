@@ -157,6 +157,16 @@ class PodFacts:
         """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
+    def is_accounted_like(self, other: "PodFacts") -> bool:
+        """Say whether both states of a pod take the same units, which most events of a pod leave alone."""
+        return (
+            self.phase is other.phase
+            and self.node == other.node
+            and self.devices == other.devices
+            and self.demand == other.demand
+            and self.astray == other.astray
+        )
+
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod's spec says about the nodes it may go to."""

@@ -8,6 +8,7 @@ from pool.reservation import ReservationPhase
 from reconciler.stepping import steps
 from telemetry.conditions import PoolCondition
 from telemetry.metrics import (
+    ALLOCATION_MISMATCHES,
     DEVICES_RESERVED,
     DEVICES_UNASSIGNED,
     INDEX_GENERATION,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from pool.model import Capacity, Instant
 
 _OF_POOLS: Final = (
+    ALLOCATION_MISMATCHES,
     POOL_CAPACITY_TOTAL,
     POOL_CAPACITY_RESERVED,
     POOL_CAPACITY_USED,
@@ -103,7 +105,7 @@ def showing_sums(books: "Books", catalog: "Catalog", now: "Instant") -> "Iterato
     Each gauge is set at once; what it counts may change while it is counted.
     """
     INDEX_GENERATION.set(books.index.generation)
-    UNITS_HELD_TWICE.set(len(books.index.held_twice()))
+    UNITS_HELD_TWICE.set(len(books.shared_units()))
     PODS_UNACCOUNTED.set(books.index.unaccounted_count())
     yield from _showing_devices(books, catalog)
     _show_reservations(books, catalog, now)
@@ -116,6 +118,7 @@ def showing_sums(books: "Books", catalog: "Catalog", now: "Instant") -> "Iterato
         PODS_WAITING.labels(name).set(books.waiting_count(resource) if is_serving else 0)
         since = books.waiting_since(resource) if is_serving else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
+        ALLOCATION_MISMATCHES.labels(name)
 
 
 def forget_pool(name: "PoolName") -> None:

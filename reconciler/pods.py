@@ -102,7 +102,7 @@ class PodFeed:
         if is_news:
             self._check_accounted(pod)
         if is_news or (before is not None and before.devices != pod.devices):
-            self._check_alone(pod)
+            check_alone(self._books, pod, self._warnings)
         return is_news
 
     def _check_accounted(self, pod: "PodFacts") -> None:
@@ -123,27 +123,29 @@ class PodFeed:
                 if self._warnings is not None:
                     self._warnings.warn_unaccounted(pod, resource, units)
 
-    def _check_alone(self, pod: "PodFacts") -> None:
-        shared: dict[PodUid, list[UnitId]] = {}
-        for unit, owners in self._books.index.held_twice().items():
-            for owner in owners - {pod.uid} if pod.uid in owners else ():
-                shared.setdefault(owner, []).append(unit)
-        for uid, units in sorted(shared.items()):
-            other = self._books.pod(uid)
-            if other is None:
-                raise InvariantViolated(f"pod uid {uid} holds units and is not known")
-            _log.error(
-                "two pods have the same units",
-                pod=pod.ref,
-                uid=pod.uid,
-                node=pod.node,
-                other=other.ref,
-                other_uid=uid,
-                units=sorted(units),
-            )
-            if self._warnings is not None:
-                self._warnings.warn_double(pod, other, units)
-                self._warnings.warn_double(other, pod, units)
+
+def check_alone(books: "Books", pod: "PodFacts", warnings: BoundPodWarnings | None) -> None:
+    """Tell of another bound pod that has units of this one."""
+    shared: dict[PodUid, list[UnitId]] = {}
+    for unit, owners in books.shared_units().items():
+        for owner in owners - {pod.uid} if pod.uid in owners else ():
+            shared.setdefault(owner, []).append(unit)
+    for uid, units in sorted(shared.items()):
+        other = books.pod(uid)
+        if other is None:
+            raise InvariantViolated(f"pod uid {uid} holds units and is not known")
+        _log.error(
+            "two pods have the same units",
+            pod=pod.ref,
+            uid=pod.uid,
+            node=pod.node,
+            other=other.ref,
+            other_uid=uid,
+            units=sorted(units),
+        )
+        if warnings is not None:
+            warnings.warn_double(pod, other, units)
+            warnings.warn_double(other, pod, units)
 
 
 def _turn(facts: "PodFacts") -> int:

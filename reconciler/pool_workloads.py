@@ -19,9 +19,9 @@ from kube.errors import NotFound
 from kube.resources import CONFIG_MAPS, DAEMON_SETS
 from kube.watching import Selection
 from manifests import constants
+from manifests.node_agent import build_node_agent
 from manifests.pool_workloads import (
     CannotServe,
-    build_node_agent,
     build_pool_workloads,
     digest_of,
     pool_config,

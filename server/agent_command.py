@@ -49,6 +49,7 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         ("driver-root", "where the node's root is mounted, for the driver's libraries"),
         ("dev-root", "where the node's device files are"),
         ("sysfs", "where the kernel tells of the PCI bus"),
+        ("procfs", "where the kernel tells of the driver's capabilities"),
         ("nvml-library", "libnvidia-ml.so.1; without it, it is looked for under the driver's root"),
         ("kubeconfig", "of the API server; without it the pod's service account"),
     ):

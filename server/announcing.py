@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import API_VERSION
 from kube.events import Event, ObjectReference
 from manifests.rbac import Rule
+from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from pool.model import PodFacts
     from pool.reservation import Reservation
+    from pool.truth import Discrepancy
 
 ACTION: Final = "Reserving"
 
@@ -68,6 +70,19 @@ class ReservationEvents:
             "They stay taken until both pods are gone; delete one of them"
         )
         self._emit(_reference_to(pod), EventReason.UNITS_HELD_TWICE, note)
+
+    def warn_mismatch(self, found: "Discrepancy") -> None:
+        """Put a warning on a pod that has other units than it was bound with, and count it."""
+        if self.is_leading and found.pool is not None:
+            ALLOCATION_MISMATCHES.labels(found.pool).inc()
+        pod = found.pod
+        units = ", ".join(sorted(found.unpromised))
+        promised = sorted({unit for some in (pod.devices or {}).values() for unit in some})
+        note = (
+            f"kubelet on node {pod.node} gave it {units}, and it was bound with {', '.join(promised)}: "
+            "what it has counts as used, what it did not get is free"
+        )
+        self._emit(_reference_to(pod), EventReason.ALLOCATION_MISMATCH, note)
 
     def _emit(self, regarding: ObjectReference, reason: "EventReason", note: str) -> None:
         if self.is_leading:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import DeviceName, NodeName, PoolName
-from manifests.pool_workloads import WorkloadSettings
+from manifests.pool_workloads import NodeAgentSettings, WorkloadSettings
 from reconciler.announcing import Announcer
 from reconciler.device_state import DeviceStatus
 from reconciler.exporting import COALESCE_S, ExportedCards, NodeExports
@@ -28,7 +28,7 @@ DEVICE_WORKERS: Final = 4
 def add_workloads(term: "Term") -> None:
     """Add `pool.workloads` and `node.exports`; where we run no plugins, they delete earlier ones."""
     around, stock = term.around, term.around.stock
-    settings = around.settings.device_plugin
+    settings, agent = around.settings.device_plugin, around.settings.node_agent
     exported = ExportedCards(stock.devices, stock.catalog)
     workloads = PoolWorkloads(
         around.client,
@@ -42,7 +42,9 @@ def add_workloads(term: "Term") -> None:
             mode=settings.mode,
             plugin=settings.plugin,
             hand_out=settings.hand_out,
+            cdi_kind=settings.cdi_kind,
             node_selector=settings.node_selector,
+            agent=NodeAgentSettings(is_enabled=agent.enabled, image=agent.image),
         ),
         announcer=Announcer(around.recorder, SERVE_ACTION),
         now=around.clock.instant,

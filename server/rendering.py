@@ -4,6 +4,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from manifests import constants
+from manifests.agent_policy import build_agent_policy
 from manifests.alerts import build_alert_rules
 from manifests.crds import build_crds
 from manifests.example_files import example_names, example_text
@@ -71,6 +72,7 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
                 [
                     *build_annotation_policy(users, excluded_namespaces=_excluded(namespace)),
                     *build_fencing_policy(term=lease),
+                    *build_agent_policy(namespace),
                 ]
             )
         case Target.SCHEDULER_CONFIG:

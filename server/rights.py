@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Final
 
-from agent import rights as node_agent
+from agent import rights as agents
 from certs import kubernetes as certificates
 from manifests.rbac import (
     Rule,
+    build_device_plugin_rbac,
     build_namespace,
     build_node_agent_rbac,
     build_rbac,
@@ -77,11 +78,14 @@ IN_OUR_NAMESPACE: Final = (
 
 
 def build_roles(namespace: str) -> "list[dict[str, Any]]":
-    """Return our namespace, and accounts, roles and bindings of server, scheduler, node agent and users."""
+    """Return our namespace, and accounts, roles and bindings of server, scheduler, agents and users."""
     return [
         build_namespace(namespace),
         *build_rbac(EVERYWHERE, namespaced_rules=IN_OUR_NAMESPACE, namespace=namespace),
         *build_scheduler_rbac(namespace),
-        *build_node_agent_rbac(node_agent.RBAC, namespace),
+        *build_node_agent_rbac(
+            agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
+        ),
+        *build_device_plugin_rbac(agents.PLUGIN_RBAC, namespace),
         *build_user_roles(),
     ]

@@ -199,14 +199,24 @@ class DevicePlugin(_Section):
     hand_out: HandOut = HandOut.CDI
     image: str = Field(default=NAME, min_length=1)
     """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so."""
+    cdi_kind: str = ""
+    """Of CDI names; empty is that of the specification that our node agent writes."""
     node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
-    """PerNode only: the nodes that may have cards."""
+    """The nodes that may have cards: where the node agent runs."""
 
     @model_validator(mode="after")
     def _nvidia_serves_one_pool(self) -> Self:
         if self.plugin is PluginKind.NVIDIA and self.mode is PluginMode.PER_NODE:
             raise ValueError("NVIDIA's plugin serves one pool: device_plugin.mode must be PerPool")
         return self
+
+
+class NodeAgent(_Section):
+    """What finds, watches and cuts the cards of each node (docs/node-agent.md)."""
+
+    enabled: bool = True
+    image: str = ""
+    """Empty is the device plugin's, where that is ours."""
 
 
 class Settings(BaseSettings):
@@ -244,6 +254,15 @@ class Settings(BaseSettings):
     bootstrap: Bootstrap = Bootstrap()
     health: Health = Health()
     device_plugin: DevicePlugin = DevicePlugin()
+    node_agent: NodeAgent = NodeAgent()
+
+    @model_validator(mode="after")
+    def _somebody_serves_all_pools(self) -> Self:
+        if self.device_plugin.mode is PluginMode.PER_NODE and not self.node_agent.enabled:
+            raise ValueError(
+                "with device_plugin.mode PerNode the node agent serves the pools: enable node_agent"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(  # noqa: PLR0917  # the library's signature

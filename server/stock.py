@@ -22,6 +22,7 @@ from kube.resources import (
 from kube.watching import Informer, Selection
 from pool.facts import node_facts
 from reconciler import pool_workloads
+from reconciler.allocations import InventoryFeed
 from reconciler.devices import DeviceFeed, observe_device
 from reconciler.namespaces import NamespaceFeed
 from reconciler.node_features import NodeFeatureFeed, observe_feature
@@ -30,7 +31,6 @@ from reconciler.operand_pods import OperandPodObject, OperandTerms, projection
 from reconciler.operands import OperandFeed
 from reconciler.pool_workloads import LiveWorkloads
 from reconciler.pools import PoolFeed
-from reconciler.stores import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.books import Books
     from pool.catalog import Catalog
+    from reconciler.pods import BoundPodWarnings
     from server.settings import Settings
 
 OPERANDS: Final = "operand pods"
@@ -49,12 +50,15 @@ OPERANDS: Final = "operand pods"
 class Stock:
     """Feeds and stores, and the informers that fill them; pods that ask for a pool are not among them."""
 
-    def __init__(self, books: "Books", catalog: "Catalog") -> None:
+    def __init__(
+        self, books: "Books", catalog: "Catalog", warnings: "BoundPodWarnings | None" = None
+    ) -> None:
         self.books = books
         self.catalog = catalog
         self.device_feed = DeviceFeed(books.index)
         self.devices = self.device_feed.store
-        self.inventories: Store[GPUNodeInventory] = Store()
+        self.inventory_feed = InventoryFeed(books, warnings)
+        self.inventories = self.inventory_feed.store
         self.features = NodeFeatureFeed()
         self.operands = OperandFeed()
         self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
@@ -84,7 +88,7 @@ class Stock:
                 client,
                 GPU_NODE_INVENTORIES,
                 GPUNodeInventory,
-                sink=self.inventories,
+                sink=self.inventory_feed,
                 clock=clock,
             ),
             NODES.plural: Informer(

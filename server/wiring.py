@@ -1,9 +1,9 @@
 """The process: what is built, in which order it starts, and how it stops.
 
-Start: port open (live, not ready) → devices, pools, nodes and namespaces listed → pods listed, which
-rebuilds the ledger → Lease won → what earlier leaders bound is known → ready. Pods come last, because
-a hold that is restored from a pod's annotation must find its devices. Who is not synced does not stand
-for election: it could not serve.
+Start: port open (live, not ready) → devices, pools, nodes, inventories and namespaces listed → pods
+listed, which rebuilds the ledger → Lease won → what earlier leaders bound is known → ready. Pods come
+last, because a hold that is restored from a pod's annotation must find its devices, and those that its
+node reports of others. Who is not synced does not stand for election: it could not serve.
 Stop: Lease handed over → `drain_s` for the Service and open connections, still admitting pods
 (`server.stopping`) → port closed → Events flushed → tasks cancelled.
 """
@@ -27,6 +27,7 @@ from kube.watching import Informer
 from pool.books import Books
 from pool.catalog import Catalog
 from pool.facts import pod_facts
+from reconciler.allocations import Mismatches
 from reconciler.endings import Endings
 from reconciler.expiry import Expiry
 from reconciler.gauges import forget_all
@@ -92,7 +93,11 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.announcing = ReservationEvents(self.recorder, self.catalog)
-        self.books = Books(settings.observe_within_s, on_end=Endings(self.announcing))
+        self.books = Books(
+            settings.observe_within_s,
+            on_end=Endings(self.announcing),
+            on_discrepancy=Mismatches(self.announcing),
+        )
         self.readiness = Readiness()
         self.seal = Seal(client, settings.namespace)
         new_id = ReservationIds()
@@ -117,7 +122,7 @@ class ControlPlane:
             seal=self.seal,
         )
         self.certificates = Certificates(settings, client, clock)
-        self.stock = Stock(self.books, self.catalog)
+        self.stock = Stock(self.books, self.catalog, self.announcing)
         self.bound_pods = BoundPods(client, PodFeed(self.books, clock.instant, self.announcing))
         self.informers = {
             **self.stock.build_informers(client, settings, clock),

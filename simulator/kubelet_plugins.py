@@ -1,8 +1,11 @@
 """A double of one node's kubelet towards device plugins: registry, lists, allocations.
 
 It speaks gRPC on real unix sockets in a directory of its own. As kubelet does, it calls the plugin back
-while that registers, follows one list a resource, forgets the units of a plugin whose stream ended but not
-what it gave out, and deletes every socket of the directory when it starts.
+while that registers, forgets the units of a plugin whose stream ended but not what it gave out, and deletes
+every socket of the directory when it starts. A plugin that registers again has two streams; where either of
+them ends, the one that registered last is dropped, alive or not.
+
+Which pod gets what is decided in `simulator.kubelet_admission`.
 """
 
 import asyncio
@@ -36,11 +39,20 @@ class PluginsOfKubelet:
         """Resource -> what its plugin lists; without a live plugin it has no devices."""
         self.registrations: list[wire.Registration] = []
         """All there were, in order."""
+        self.is_deaf = False
+        """Takes registrations, and opens no stream."""
+        self.hangs = False
+        """Does not answer registrations."""
+        self.is_asked = False
+        """There was one that was not answered."""
         self._given: dict[str, set[str]] = {}
         # resource -> ids that containers have
         self._server: grpc.aio.Server | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._following: dict[str, asyncio.Task[None]] = {}
+        self._clients: dict[str, asyncio.Task[None]] = {}
+        # resource -> the stream of the plugin that registered last
+        self._older: set[asyncio.Task[None]] = set()
+        self._options: dict[str, wire.PluginOptions] = {}
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -67,9 +79,10 @@ class PluginsOfKubelet:
 
     async def stop(self) -> None:
         """Close the registry and all streams; the sockets stay behind."""
-        for task in self._following.values():
+        for task in (*self._clients.values(), *self._older):
             task.cancel()
-        self._following.clear()
+        self._clients.clear()
+        self._older.clear()
         self.devices.clear()
         if self._server is not None:
             await self._server.stop(0)
@@ -77,7 +90,7 @@ class PluginsOfKubelet:
 
     def disconnect(self, resource: str) -> None:
         """Drop a plugin whose socket is alive, as after two servers of one resource overlapped."""
-        self._following.pop(resource).cancel()
+        self._clients.pop(resource).cancel()
         self.devices.pop(resource, None)
 
     def capacity(self, resource: str) -> int:
@@ -110,19 +123,36 @@ class PluginsOfKubelet:
 
     async def allocate(self, resource: str, ids: "Sequence[str]") -> wire.ContainerGrant:
         """Ask the plugin for these very ids."""
+        content = wire.encode_allocation((tuple(ids),))
+        answer = await self.call(resource, wire.ALLOCATE, content)
+        (grant,) = wire.decode_grants(answer)
+        return grant
+
+    def prefers(self, resource: str) -> bool:
+        """Say whether the plugin wants to be asked which units are best."""
+        return self._options[resource].get_preferred_allocation_available
+
+    async def prefer(self, resource: str, request: wire.PreferenceRequest) -> tuple[str, ...]:
+        """Ask the plugin which units are best."""
+        content = wire.encode_preference_requests((request,))
+        answer = await self.call(resource, wire.GET_PREFERRED, content)
+        (ids,) = wire.decode_preferences(answer)
+        return ids
+
+    async def call(self, resource: str, call: str, content: bytes) -> bytes:
+        """Send any bytes to the plugin that registered last, and return what it answers.
+
+        Raises:
+            grpc.aio.AioRpcError: it refused, or does not live.
+        """
         endpoint = next(
             one.endpoint for one in reversed(self.registrations) if one.resource == resource
         )
         async with self._dial(endpoint) as channel:
-            call: grpc.aio.UnaryUnaryMultiCallable[Any, tuple[wire.ContainerGrant, ...]] = (
-                channel.unary_unary(
-                    f"/{wire.PLUGIN_SERVICE}/{wire.ALLOCATE}",
-                    request_serializer=wire.encode_allocation,
-                    response_deserializer=wire.decode_grants,
-                )
+            calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
+                f"/{wire.PLUGIN_SERVICE}/{call}"
             )
-            (grant,) = await call((tuple(ids),), timeout=CALL_WITHIN_S)
-        return grant
+            return bytes(await calling(content, timeout=CALL_WITHIN_S))
 
     async def _start(self, *, leaves_sockets: bool = False) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -146,9 +176,15 @@ class PluginsOfKubelet:
         self._server = server
 
     def _dial(self, endpoint: str) -> grpc.aio.Channel:
-        return grpc.aio.insecure_channel(f"unix://{self.directory / endpoint}")
+        # A connection of its own for each, as kubelet has: another process may be behind the same path.
+        return grpc.aio.insecure_channel(
+            f"unix://{self.directory / endpoint}", options=(("grpc.use_local_subchannel_pool", 1),)
+        )
 
     async def _take(self, registration: wire.Registration, context: Context) -> None:
+        if self.hangs:
+            self.is_asked = True
+            await asyncio.Event().wait()
         fault = _fault_of(registration)
         if fault:
             await context.abort(grpc.StatusCode.UNKNOWN, fault)
@@ -161,22 +197,21 @@ class PluginsOfKubelet:
                 )
             )
             try:
-                await options(None, timeout=CALL_WITHIN_S)
+                self._options[registration.resource] = await options(None, timeout=CALL_WITHIN_S)
             except grpc.aio.AioRpcError as error:
                 text = f"failed to get device plugin options: {error.details()}"
                 await context.abort(grpc.StatusCode.UNKNOWN, text)
         self.registrations.append(registration)
-        before = self._following.pop(registration.resource, None)
+        before = self._clients.pop(registration.resource, None)
         if before is not None:
-            before.cancel()
-        if self._group is not None:
-            self._following[registration.resource] = self._group.create_task(
+            self._older.add(before)
+        if self._group is not None and not self.is_deaf:
+            self._clients[registration.resource] = self._group.create_task(
                 self._follow(registration), name=f"plugin {registration.resource}"
             )
 
     async def _follow(self, registration: wire.Registration) -> None:
         """Take over the plugin's list until its stream ends."""
-        me = asyncio.current_task()
         with contextlib.suppress(grpc.aio.AioRpcError):
             async with self._dial(registration.endpoint) as channel:
                 listing: grpc.aio.UnaryStreamMultiCallable[Any, Any] = channel.unary_stream(
@@ -187,9 +222,13 @@ class PluginsOfKubelet:
                 async for devices in listing(None):
                     self.devices[registration.resource] = devices
         _log.info("plugin gone", resource=registration.resource)
-        if self._following.get(registration.resource) is me:
-            del self._following[registration.resource]
-            self.devices.pop(registration.resource, None)
+        me = asyncio.current_task()
+        # kubelet looks up whom to drop by the resource's name, so that it need not be who is gone.
+        dropped = self._clients.pop(registration.resource, None)
+        if dropped is not None and dropped is not me:
+            dropped.cancel()
+        self._older = {task for task in self._older if task is not me}
+        self.devices.pop(registration.resource, None)
 
 
 def _fault_of(registration: wire.Registration) -> str:

@@ -82,6 +82,13 @@ PODS_UNACCOUNTED = Gauge(
 UNITS_HELD_TWICE = Gauge(
     "gpu_units_held_twice", "Units that more than one bound pod has.", registry=REGISTRY
 )
+ALLOCATION_MISMATCHES = Counter(
+    "gpu_allocation_mismatches_total",
+    "Pods to which kubelet gave other units than they were bound with, as their node reports; counted by"
+    " who leads when that is seen.",
+    ["pool"],
+    registry=REGISTRY,
+)
 PODS_NOMINATED = Counter(
     "gpu_pods_nominated_total",
     "Waiting pods for which the node of their hold was named to kube-scheduler.",

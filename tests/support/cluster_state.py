@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from api.names import PodUid
+from api.names import NodeName, PodUid
 from pool.books import Books
 from pool.demand import distinct_units
 from pool.model import ContainerDemand, Instant, Role
@@ -67,6 +67,8 @@ class ClusterState:
         """Deleted pods of which the watch has lost the event."""
         self.sent: dict[str, dict[str, Any]] = {}
         """uid -> a Binding of ours whose end we do not know."""
+        self.moved: dict[str, set[str]] = {}
+        """uid -> units that the pod was bound with and did not get, or got and was not bound with."""
         for node in NODES:
             self.set_node(node, (True, False))
         for name in POOLS:
@@ -158,11 +160,17 @@ class ClusterState:
         assert sorted(one.reservation.id for one in got) == sorted(want)
         self.ended += [one.reservation.id for one in got]
 
+    def say(self, node: str, said: dict[str, list[tuple[str, str, list[str]]]]) -> None:
+        """Let a node's agent report this, and nothing else."""
+        self.model.reports[node] = said
+        self.books.observe_reports(NodeName(node), naive_facts.reports(said))
+
     def looks_right(self) -> None:
         """What costs little, for every step."""
         for pool in POOLS:
             agreeing.figures_add_up(self.books, pool)
-        agreeing.no_unit_has_two_of_our_owners(self.stored, self.model)
+        moved = {unit for uid, units in self.moved.items() if uid in self.stored for unit in units}
+        agreeing.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
         assert self.told == self.ended
         assert len(self.books.ledger) == len(self.model.reservations)
 
@@ -177,6 +185,8 @@ class ClusterState:
         """Every pod goes and every hold runs out: nothing may be left."""
         for uid in sorted({*self.stored, *self.untold, *self.model.pods}):
             self.books.discard_pod(PodUid(uid))
+        for node in NODES:
+            self.say(node, {})
         self.now += 1000
         self.books.expire(self.instant())
         agreeing.nothing_is_left(self.books, self.now)

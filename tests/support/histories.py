@@ -24,6 +24,7 @@ ACTIONS: Final[dict[str, int]] = {
     "bind": 28,
     "settle": 4,
     "stranger": 3,
+    "report": 5,
     "preempt": 3,
     "restart": 1,
 }

@@ -23,6 +23,8 @@ class NaiveBooks:
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """As observed last."""
     reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    reports: dict[str, dict[str, list[tuple[str, str, list[str]]]]] = field(default_factory=dict)
+    """By node and uid: container, resource, units."""
 
     # --- units -----------------------------------------------------------------------------------
 
@@ -49,9 +51,37 @@ class NaiveBooks:
         return taken
 
     def observed_units(self, pod: dict[str, Any]) -> list[str]:
-        if pod["phase"] != "bound" or pod["devices"] is None:
+        if pod["phase"] != "bound":
             return []
-        return list(dict.fromkeys(itertools.chain(*pod["devices"].values())))
+        promised = list(dict.fromkeys(itertools.chain(*(pod["devices"] or {}).values())))
+        told = self.told_of(pod)
+        has = {unit for _, _, unit in told}
+        if not has:
+            return promised
+        silent = [
+            units
+            for name, units in (pod["devices"] or {}).items()
+            if name not in {c for c, _, _ in told}
+        ]
+        others = [unit for unit in [*itertools.chain(*silent), *promised] if unit not in has]
+        lacking = max(0, pod["size"] - len(has))
+        return [*has, *list(dict.fromkeys(others))[:lacking]]
+
+    def told_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
+        """What the pod's node says of it, of cards on that node and in what the pod asked for."""
+        resources = dict(pod["astray"]) or {pod["resource"]: 0}
+        return [
+            (container, resource, unit)
+            for container, resource, units in self.reports.get(pod["node"], {}).get(pod["uid"], ())
+            for unit in units
+            if resource in resources and self.is_on(unit, pod["node"])
+        ]
+
+    def is_on(self, unit: str, node: str) -> bool:
+        return any(
+            device["node"] == node and unit.split("::", maxsplit=1)[0] in self.parts(device)
+            for device in self.devices.values()
+        )
 
     def observed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
         units = (self.observed_units(pod) for uid, pod in self.pods.items() if uid not in without)
@@ -82,9 +112,10 @@ class NaiveBooks:
         for uid, pod in self.pods.items():
             if (pod["phase"], pod["node"]) != ("bound", node):
                 continue
-            asked = dict(pod["astray"]) or {
-                pod["resource"]: pod["size"] - len(self.observed_units(pod))
-            }
+            asked = {
+                each: count - len({unit for _, what, unit in self.told_of(pod) if what == each})
+                for each, count in pod["astray"]
+            } or {pod["resource"]: pod["size"] - len(self.observed_units(pod))}
             if asked.get(resource, 0) > 0:
                 found[uid] = asked[resource]
         return found
@@ -266,6 +297,14 @@ class NaiveBooks:
             ids = self.units_of(device)
             free |= {ids[slot] for slot in self.free_slots(device, {one["id"]})}
         return (one["pool"], one["node"]) == (pool, node) and set(one["units"]) <= free
+
+    def is_taken(self, one: dict[str, Any] | None) -> bool:
+        """Say whether somebody else has a unit of a reservation: a bound pod, or another reservation."""
+        return one is not None and any(
+            self.slots(device, one["units"])
+            & (self.observed_slots(device) | self.assumed_slots(device, {one["id"]}))
+            for device in self.devices.values()
+        )
 
     # --- what the watch says -----------------------------------------------------------------------
 

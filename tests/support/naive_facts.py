@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 from api.annotations import ReservationNote
+from api.gpunodeinventory import ContainerDevices
 from api.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, PoolName, UnitId
 from pool.model import (
@@ -49,6 +50,18 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
         priority=pod["priority"],
         astray=pod["astray"],
     )
+
+
+def reports(said: dict[str, list[tuple[str, str, list[str]]]]) -> dict[PodUid, Any]:
+    return {
+        PodUid(uid): tuple(
+            ContainerDevices(
+                namespace="ns", pod=uid, container=name, resource=resource, units=units, uid=uid
+            )
+            for name, resource, units in entries
+        )
+        for uid, entries in said.items()
+    }
 
 
 def pool_facts(name: str, spec: dict[str, Any]) -> PoolFacts:

@@ -10,7 +10,7 @@ it was told. Who drives decides what is picked: hypothesis, or a random number g
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
 from pool.books import Applicant, Exhausted
-from pool.model import Constraints, Demand
+from pool.model import Constraints, Demand, Role
 from tests.support import agreeing, naive_facts
 from tests.support.cluster_state import (
     CARDS,
@@ -252,7 +252,8 @@ class SmallCluster(ClusterState):
         uid = pick(sorted(self.sent))
         one = self.model.reservation_of(uid)
         retried = self.books.retry(PodUid(uid))
-        assert (retried is not None) is (one is not None and one["phase"] == "doubtful")
+        is_in_doubt = one is not None and one["phase"] == "doubtful"
+        assert (retried is not None) is (is_in_doubt and not self.model.is_taken(one))
         if retried is not None and one is not None:
             assert list(retried.units) == one["units"]
             one["phase"] = "committed"
@@ -313,6 +314,42 @@ class SmallCluster(ClusterState):
         elif uid not in self.sent and self.model.reservation_of(uid) is None:
             self.change(uid, phase="bound", node=pick(NODES), astray=astray, resource=RESOURCES[0])
 
+    def report(self, pick: Pick) -> None:
+        """A node's agent tells what kubelet gave a pod: what was promised or something else, of all its
+        containers or of some; it repeats itself, takes its word back, or speaks of pods elsewhere."""
+        node = pick(NODES)
+        said = dict(self.model.reports.get(node, {}))
+        here = [
+            uid
+            for uid in sorted(self.stored)
+            if self.truth(uid)["node"] == node or uid in self.sent or not pick(range(8))
+        ]
+        if not here or not pick(range(5)):
+            gone = [uid for uid in sorted(said) if pick((True, False))]
+            self.say(node, {uid: what for uid, what in said.items() if uid not in gone})
+            return
+        uid = pick(here)
+        pod = self.truth(uid)
+        units = [
+            unit
+            for _, one in sorted(self.model.devices.items())
+            for unit in self.model.units_of(one)
+        ]
+        resource = pick((pod["resource"],) * 6 + tuple(RESOURCES))
+        what = []
+        for name, role, count in pod["containers"]:
+            if role is Role.INIT or not pick(range(6)):
+                continue
+            promised = list((pod["devices"] or {}).get(name, ()))
+            if not promised or not pick(range(3)):
+                promised = [pick([*units, "G9", "G0::7"]) for _ in range(count)]
+            what.append((name, resource, sorted(promised)))
+        self.say(node, {**said, uid: what})
+        promised = units_of(pod["devices"] or {})
+        given = {unit for _, _, some in what for unit in some}
+        if given - set(promised):
+            self.moved.setdefault(uid, set()).update(given, promised)
+
     def preempt(self, pick: Pick) -> None:
         """kube-scheduler asks whether evicting some pods would make room."""
         facts = self.books.index.pool(PoolName(pick(POOLS)))
@@ -341,6 +378,9 @@ class SmallCluster(ClusterState):
         self.sent.clear()
         self.untold.clear()
         self.books = self.new_books()
+        reports_first = pick((True, False))
+        if reports_first:
+            self.repeat_reports()
         names = [*self.model.pools, *self.model.devices, *self.model.nodes]
         turn = pick(range(len(names))) if names else 0
         for name in names[turn:] + names[:turn]:
@@ -352,4 +392,10 @@ class SmallCluster(ClusterState):
             else:
                 facts_of_node = naive_facts.node_facts(name, self.model.nodes[name])
                 self.books.index.replace_node(facts_of_node)
+        if not reports_first:
+            self.repeat_reports()
         self.relist(pick)
+
+    def repeat_reports(self) -> None:
+        for node, said in self.model.reports.items():
+            self.say(node, said)

@@ -18,6 +18,7 @@ from manifests.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
+from simulator.nfd import node_feature_crd
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.objects import ENGINE, a_pod, namespace_and_roles
 from tests.cluster.manifests.stub import serve_stub
@@ -108,6 +109,21 @@ async def policy(api: client.ApiClient, webhooks: "Stub") -> "AsyncIterator[None
 
         await polling.eventually(is_enforced, what="refusal by the policy")
         yield
+
+
+async def install_node_features(api: client.ApiClient, kubectl: "Kubectl", namespace: str) -> None:
+    """Install NFD's kind, which stays, and wait until it is served."""
+    await kubectl("apply", "-f", "-", stdin=render([node_feature_crd()]))
+    await kubectl("wait", "--for=condition=Established", "crd/nodefeatures.nfd.k8s-sigs.io")
+
+    async def is_served() -> bool:
+        # The API server answers 429 while it sets up the storage of a new kind.
+        with contextlib.suppress(client.ApiRefused):
+            await api.get(f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures")
+            return True
+        return False
+
+    await polling.eventually(is_served, what="NodeFeatures are served")
 
 
 @contextlib.asynccontextmanager

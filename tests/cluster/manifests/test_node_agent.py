@@ -1,35 +1,44 @@
-"""One device plugin for all pools of a node, with the rights that we render, at the real API server."""
+"""The agent as a process, with the rights and under the policy that we render, at the real API server."""
 
-import asyncio
+import contextlib
+import secrets
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.rights import RBAC as NODE_AGENT_RBAC
-from agent.serving import ServedPools
-from agent.sources import ClusterSource
-from api.poolconfig import HandOut
-from kube.client import KubeClient
-from kube.configuration import load_configuration
+import pytest
+
+from agent.rights import NAMESPACED_RBAC, RBAC
+from api.nodefeature import AGENT_INSTANCES, AgentCard
 from manifests import constants
+from manifests.agent_policy import build_agent_policy
 from manifests.rbac import build_node_agent_rbac
 from manifests.rendering import render
-from server.clock import SystemClock
 from simulator.kubelet_plugins import PluginsOfKubelet
-from tests.cluster.environment import polling
+from tests.cluster.environment import client, polling, ports
+from tests.cluster.environment.server_process import installed_command
+from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pool
 
 if TYPE_CHECKING:
-    from tests.cluster.environment.client import ApiClient
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.environment.processes import ChildProcess
     from tests.cluster.manifests.conftest import Installed
 
-DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
+GROUP = "/apis/gpu.deckhouse.io/v1alpha1"
+DEVICES = f"{GROUP}/gpudevices"
+ADDRESS = "0000:3b:00.0"
 RESOURCE = "gpu.deckhouse.io/train"
 
 
-async def a_card(api: "ApiClient", name: str, node: str, pool: str) -> None:
+def features_of(installed: "Installed") -> str:
+    return f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{installed.namespace}/nodefeatures"
+
+
+async def a_card(api: client.ApiClient, name: str, node: str, pool: str) -> None:
     body: dict[str, Any] = {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
@@ -40,46 +49,119 @@ async def a_card(api: "ApiClient", name: str, node: str, pool: str) -> None:
     await api.patch(f"{DEVICES}/{name}/status", {"status": status})
 
 
-async def test_the_agent_serves_its_node_with_its_own_rights(
-    api: "ApiClient",
-    control_plane: "ControlPlane",
+@pytest.fixture
+async def nodes(
+    api: client.ApiClient,
     kubectl: "Kubectl",
     installed: "Installed",
+    create_nodes: "Callable[..., Awaitable[list[str]]]",
+) -> "AsyncIterator[list[str]]":
+    """Two nodes, whose agents have their rights, and are held to them."""
+    roles = render(
+        build_node_agent_rbac(RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace)
+    )
+    await install_node_features(api, kubectl, installed.namespace)
+    await kubectl("apply", "-f", "-", stdin=roles)
+    async with contextlib.AsyncExitStack() as stack:
+        for part in build_agent_policy(installed.namespace):
+            await stack.enter_async_context(created(api, part))
+        yield await create_nodes(2)
+    await api.delete(DEVICES)
+    await api.delete(features_of(installed))
+    await kubectl("delete", "--wait=false", "-f", "-", stdin=roles)
+
+
+@pytest.fixture
+async def kubelet() -> "AsyncIterator[PluginsOfKubelet]":
+    with tempfile.TemporaryDirectory(prefix="gpu") as folder:
+        async with PluginsOfKubelet(Path(folder)) as kubelet:
+            yield kubelet
+
+
+@pytest.fixture
+async def agent(
+    control_plane: "ControlPlane",
+    installed: "Installed",
+    nodes: list[str],
+    kubelet: PluginsOfKubelet,
+    tmp_path: Path,
+) -> "AsyncIterator[ChildProcess]":
+    """All roles of the first node, which has a card and no driver."""
+    kubeconfig = await control_plane.service_account_kubeconfig(
+        installed.namespace, constants.NODE_AGENT, node=nodes[0]
+    )
+    arguments = {
+        "--node": nodes[0],
+        "--namespace": installed.namespace,
+        "--roles": "inventory,health,mig,device-plugin",
+        "--kubeconfig": kubeconfig,
+        "--plugins-directory": kubelet.directory,
+        "--host": "127.0.0.1",
+        "--port": ports.free_port(),
+    }
+    for name in (
+        "pod-resources-directory",
+        "run-directory",
+        "cdi-directory",
+        "sysfs",
+        "driver-root",
+    ):
+        arguments[f"--{name}"] = tmp_path / name
+        (tmp_path / name).mkdir()
+    card = tmp_path / "sysfs/bus/pci/devices" / ADDRESS
+    card.mkdir(parents=True)
+    for file, text in (("vendor", "0x10de"), ("device", "0x2330"), ("class", "0x030200")):
+        (card / file).write_text(f"{text}\n")
+    flat = [str(part) for pair in arguments.items() for part in pair]
+    name = f"agent-{secrets.token_hex(3)}"
+    agent = control_plane.run.child(name, [*installed_command(), "agent", *flat])
+    agent.start()
+    yield agent
+    agent.kill9()
+
+
+async def test_the_agent_serves_its_node_and_no_other(
+    api: client.ApiClient,
+    agent: "ChildProcess",
+    nodes: list[str],
+    kubelet: PluginsOfKubelet,
     pools: str,
 ) -> None:
-    roles = render(build_node_agent_rbac(NODE_AGENT_RBAC, installed.namespace))
-    await kubectl("apply", "-f", "-", stdin=roles)
-    user = constants.service_account_username(installed.namespace, constants.NODE_AGENT)
-    clock = SystemClock()
-    configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig(user)))
     await api.create(pools, a_pool("train"))
-    await a_card(api, "agent-here", "node-here", "train")
-    await a_card(api, "agent-there", "node-there", "train")
-    try:
-        with tempfile.TemporaryDirectory(prefix="gpu") as folder:
-            async with (
-                PluginsOfKubelet(Path(folder)) as kubelet,
-                KubeClient(configuration, clock) as client,
-                asyncio.TaskGroup() as group,
-            ):
-                served = ServedPools(kubelet.directory, clock, hand_out=HandOut.CDI)
-                source = ClusterSource(client, clock, node="node-here", taker=served)
-                tasks = [group.create_task(source.run()), group.create_task(served.run())]
+    await a_card(api, "agent-here", nodes[0], "train")
+    await a_card(api, "agent-there", nodes[1], "train")
 
-                async def offered(*expected: str) -> None:
-                    async def is_so() -> bool:
-                        found = kubelet.devices.get(RESOURCE, ())
-                        return tuple(one.id for one in found) == expected
+    async def offered(*expected: str) -> None:
+        async def is_so() -> bool:
+            found = kubelet.devices.get(RESOURCE, ())
+            return tuple(one.id for one in found) == expected
 
-                    await polling.eventually(is_so, what=f"{expected} offered to kubelet")
+        await polling.eventually(is_so, what=f"{expected} offered to kubelet")
 
-                await offered("GPU-agent-here")
-                await a_card(api, "agent-more", "node-here", "train")
-                await offered("GPU-agent-here", "GPU-agent-more")
-                await api.delete(f"{DEVICES}/agent-here")
-                await offered("GPU-agent-more")
-                for task in tasks:
-                    task.cancel()
-    finally:
-        await api.delete(DEVICES)
-        await kubectl("delete", "-f", "-", stdin=roles)
+    await offered("GPU-agent-here")
+    await a_card(api, "agent-more", nodes[0], "train")
+    await offered("GPU-agent-here", "GPU-agent-more")
+    await api.delete(f"{DEVICES}/agent-here")
+    await offered("GPU-agent-more")
+    assert "Forbidden" not in agent.logs()
+
+
+async def test_the_agent_publishes_what_it_finds_under_its_nodes_name(
+    api: client.ApiClient, agent: "ChildProcess", nodes: list[str], installed: "Installed"
+) -> None:
+    path = features_of(installed)
+
+    async def published() -> Any:
+        with contextlib.suppress(client.ApiRefused):
+            return await api.get(f"{path}/{constants.AGENT_FEATURE_PREFIX}{nodes[0]}")
+        return None
+
+    feature = await polling.eventually(published, what="the NodeFeature of the node's agent")
+    (card,) = feature["spec"]["features"]["instances"][AGENT_INSTANCES]["elements"]
+    assert card["attributes"][AgentCard.ADDRESS] == ADDRESS
+    (owner,) = feature["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Node", nodes[0])
+    assert [one["metadata"]["name"] for one in (await api.get(path))["items"]] == [
+        feature["metadata"]["name"]
+    ]
+    assert "Forbidden" not in agent.logs()

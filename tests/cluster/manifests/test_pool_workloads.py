@@ -12,12 +12,13 @@ from api.meta import ObjectMeta
 from api.names import CONFIG_HASH_ANNOTATION, NodeName, pool_node_label
 from api.poolconfig import ConfiguredCard
 from api.workloads import ConfigMap, DaemonSet
+from manifests import constants
 from manifests.migparted import PartedCard
+from manifests.node_agent import build_node_agent
 from manifests.pool_workloads import (
     PluginKind,
     PluginMode,
     WorkloadSettings,
-    build_node_agent,
     build_pool_workloads,
     plugin_name,
     pool_config,
@@ -65,6 +66,10 @@ def rendered(namespace: str, name: str = "training", **settings: Any) -> list[Js
     return objects
 
 
+def daemon_sets(objects: list[Json]) -> list[Json]:
+    return [one for one in objects if one["kind"] == "DaemonSet"]
+
+
 def path_of(body: Json) -> str:
     meta = body["metadata"]
     prefix = "/api/v1" if body["kind"] == "ConfigMap" else "/apis/apps/v1"
@@ -81,7 +86,7 @@ async def applied(api: "ApiClient", body: Json) -> Json:
 VARIANTS = [
     pytest.param({}, id="own"),
     pytest.param({"plugin": PluginKind.NVIDIA}, id="NVIDIA"),
-    pytest.param({"mode": PluginMode.PER_NODE}, id="node agent"),
+    pytest.param({"mode": PluginMode.PER_NODE}, id="one for all pools"),
 ]
 
 
@@ -109,7 +114,7 @@ async def test_what_the_api_server_adds_is_no_difference(
 
 
 async def test_a_changed_field_of_ours_is_a_difference(api: "ApiClient", namespace: str) -> None:
-    (body,) = [one for one in rendered(namespace) if one["kind"] == "DaemonSet"]
+    body, *_ = daemon_sets(rendered(namespace))
     await applied(api, body)
     path = path_of(body)
     await api.patch(path, {"spec": {"template": {"spec": {"priorityClassName": ""}}}})
@@ -121,17 +126,17 @@ async def test_a_changed_field_of_ours_is_a_difference(api: "ApiClient", namespa
 async def test_the_server_in_memory_adds_the_same(
     api: "ApiClient", namespace: str, settings: dict[str, Any]
 ) -> None:
-    (body,) = [one for one in rendered(namespace, **settings) if one["kind"] == "DaemonSet"]
-    real = await applied(api, body)
-    ours = copy.deepcopy(body)
-    daemonsets.default(ours)
-    template = ours["spec"]["template"]["metadata"]
-    # It is null in older answers, and left out in newer ones.
-    template.pop("creationTimestamp")
-    real["spec"]["template"]["metadata"].pop("creationTimestamp", None)
-    assert ours["spec"] == real["spec"]
-    assert ours["metadata"]["annotations"] == real["metadata"]["annotations"]
-    assert CONFIG_HASH_ANNOTATION in real["metadata"]["annotations"]
+    for body in daemon_sets(rendered(namespace, **settings)):
+        real = await applied(api, body)
+        ours = copy.deepcopy(body)
+        daemonsets.default(ours)
+        template = ours["spec"]["template"]["metadata"]
+        # It is null in older answers, and left out in newer ones.
+        template.pop("creationTimestamp")
+        real["spec"]["template"]["metadata"].pop("creationTimestamp", None)
+        assert ours["spec"] == real["spec"]
+        assert ours["metadata"]["annotations"] == real["metadata"]["annotations"]
+        assert CONFIG_HASH_ANNOTATION in real["metadata"]["annotations"]
 
 
 async def test_plugins_run_on_the_pools_nodes_and_nowhere_else(
@@ -144,7 +149,13 @@ async def test_plugins_run_on_the_pools_nodes_and_nowhere_else(
     await create_nodes(1)
     taint = {"key": TAINT.key, "value": TAINT.value, "effect": TAINT.effect}
     await api.patch(f"/api/v1/nodes/{theirs}", {"spec": {"taints": [taint]}})
-    (body,) = [one for one in rendered(namespace, pool) if one["kind"] == "DaemonSet"]
+    account = {"metadata": {"name": constants.DEVICE_PLUGIN}}
+    await api.create(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+    (body,) = (
+        one
+        for one in daemon_sets(rendered(namespace, pool))
+        if one["metadata"]["name"] == plugin_name(a_pool(pool).name)
+    )
     await applied(api, body)
 
     async def nodes() -> set[str]:

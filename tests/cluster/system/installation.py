@@ -18,7 +18,7 @@ import yaml
 
 from manifests.rendering import render
 from simulator.nfd import node_feature_crd
-from tests.cluster.environment import client, components, ports, server_process
+from tests.cluster.environment import client, components, polling, ports, server_process
 from tests.cluster.system.objects import POOLS
 
 if TYPE_CHECKING:
@@ -68,6 +68,21 @@ async def remove(
             await api.patch(path, {"metadata": {"finalizers": None}})
     kinds = "gpupools,gpudevices,gpunodeinventories,gpucontrolplaneterms"
     await kubectl("delete", *options, "--all", kinds, timeout_s=120)
+    async with client.open_client(control_plane.kubeconfig()) as api:
+        # Nothing can be made in a namespace that is on its way out.
+        await polling.eventually(
+            lambda: _is_gone(api, f"/api/v1/namespaces/{NAMESPACE}"),
+            what=f"namespace {NAMESPACE} is gone",
+            within=60,
+        )
+
+
+async def _is_gone(api: client.ApiClient, path: str) -> bool:
+    try:
+        await api.get(path)
+    except client.ApiRefused as refused:
+        return refused.status == 404
+    return False
 
 
 @final

@@ -1,12 +1,15 @@
 """A node with a kubelet double; its directory has a short name, since a socket's may have 107 characters."""
 
+import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from simulator.kubelet_admission import KubeletOfNode
 from simulator.kubelet_plugins import PluginsOfKubelet
+from tests.component.agent.node import Agent
 
 
 @pytest.fixture
@@ -19,3 +22,14 @@ def folder() -> Iterator[Path]:
 async def kubelet(folder: Path) -> AsyncIterator[PluginsOfKubelet]:
     async with PluginsOfKubelet(folder / "plugins") as opened:
         yield opened
+
+
+@pytest.fixture
+async def node(folder: Path) -> AsyncIterator[KubeletOfNode]:
+    async with KubeletOfNode(folder, random.Random(1)) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def agent(node: KubeletOfNode, folder: Path) -> Agent:
+    return Agent(node, folder)

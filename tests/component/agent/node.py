@@ -1,4 +1,4 @@
-"""A pool's file as kubelet mounts it, and the plugin that follows it, running."""
+"""A pool's file as kubelet mounts it, and plugins that run beside a kubelet double."""
 
 import asyncio
 import itertools
@@ -10,11 +10,22 @@ from typing import Any
 import msgspec
 
 from agent.config import ConfigFile
+from agent.holdings import Holdings
+from agent.nodefile import NodeFile
+from agent.offers import Offer, Unit
+from agent.podresources import PodResources
+from agent.pods import NodePod, NodePods, node_pod
+from agent.preferring import Preferences
+from agent.problems import Problems
 from agent.serving import ServedPools
 from agent.sources import FileSource
+from api.core import Pod
 from api.poolconfig import CONFIG_KEY, HandOut
 from server.clock import SystemClock
+from simulator.kubelet_admission import KubeletOfNode
 from simulator.kubelet_plugins import PluginsOfKubelet
+from telemetry.reasons import EventReason
+from tests.support.polling import until
 
 RESOURCE = "gpu.deckhouse.io/whole"
 
@@ -68,3 +79,88 @@ async def a_plugin(
         yield served
         for task in tasks:
             task.cancel()
+
+
+def whole_cards(count: int, resource: str = RESOURCE, pool: str = "whole") -> Offer:
+    return Offer(pool, resource, tuple(Unit(id=f"GPU-{n}", card=f"GPU-{n}") for n in range(count)))
+
+
+def slices_of(cards: int, slices: int, resource: str, pool: str = "slices") -> Offer:
+    units = [
+        Unit(id=f"GPU-s{card}::{n}", card=f"GPU-s{card}")
+        for card in range(cards)
+        for n in range(slices)
+    ]
+    return Offer(pool, resource, tuple(sorted(units, key=lambda unit: unit.id)))
+
+
+class Agent:
+    """All plugins of a node, and what they were told and tell; a watch that shows pods when asked to."""
+
+    def __init__(self, kubelet: KubeletOfNode, folder: Path, **more: Any) -> None:
+        clock = SystemClock()
+        self.kubelet = kubelet
+        self.pods = NodePods()
+        self.problems = Problems()
+        self.events: list[tuple[str, EventReason, str]] = []
+        self.pod_resources = PodResources(kubelet.pod_resources.directory, clock)
+        self.holdings = Holdings(self.pods)
+        preferences = Preferences(
+            self.pods,
+            self.pod_resources,
+            holdings=self.holdings,
+            teller=self,
+            problems=self.problems,
+        )
+        self.served = ServedPools(
+            kubelet.plugins.directory,
+            clock,
+            **{
+                "hand_out": HandOut.CDI,
+                "cards": NodeFile(folder),
+                "preferences": preferences,
+                "problems": self.problems,
+                **more,
+            },
+        )
+
+    def tell_pod(self, pod: NodePod, reason: EventReason, note: str) -> None:
+        self.events.append((pod.name, reason, note))
+
+    def show(self, pod: Pod) -> None:
+        """As the watch does."""
+        found = node_pod(pod)
+        assert found is not None
+        self.pods.upsert(found)
+
+    def forget(self, pod: Pod) -> None:
+        found = node_pod(pod)
+        assert found is not None
+        self.pods.discard(found)
+
+    async def admit(self, pod: Pod, *, lag_s: float = 0.0) -> dict[str, set[str]]:
+        """Bind a pod, show it after a while, and return what each of its containers got."""
+        if lag_s:
+            asyncio.get_running_loop().call_later(lag_s, self.show, pod)
+        else:
+            self.show(pod)
+        admitted = await self.kubelet.admit(pod)
+        return {
+            name: {unit for units in got.units.values() for unit in units}
+            for name, got in admitted.items()
+        }
+
+    def end(self, pod: Pod) -> None:
+        """A pod ends, and its watch shows it at once."""
+        self.kubelet.end(pod.metadata.uid)
+        self.forget(pod)
+
+    @asynccontextmanager
+    async def running(self, *offers: Offer) -> AsyncIterator["Agent"]:
+        self.served.offer(offers)
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.served.run())
+            await until(lambda: not self.served.missing)
+            yield self
+            task.cancel()
+        await self.pod_resources.close()

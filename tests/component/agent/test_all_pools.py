@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from agent.objects import NodeObjects
 from agent.serving import ServedPools
 from agent.sources import ClusterSource
 from api.poolconfig import HandOut
@@ -28,9 +29,11 @@ async def cluster() -> AsyncIterator[Cluster]:
 async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator[ServedPools]:
     clock = SystemClock()
     served = ServedPools(kubelet.directory, clock, hand_out=HandOut.CDI)
-    source = ClusterSource(cluster.client, clock, node="n1", taker=served)
+    objects = NodeObjects(cluster.client, clock, node="n1")
+    work = [ClusterSource(objects, served).run(), served.run()]
+    work += [informer.run() for informer in objects.informers]
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(source.run()), group.create_task(served.run())]
+        tasks = [group.create_task(one) for one in work]
         yield served
         for task in tasks:
             task.cancel()

@@ -92,7 +92,8 @@ async def test_a_kubelet_that_restarts_knows_the_plugin_again(
         for _ in range(2):
             await until(lambda: ids(kubelet) == ["GPU-1"])
             await kubelet.restart()
-        await until(lambda: ids(kubelet) == ["GPU-1"])
+        # kubelet admits waiting pods 0.94 s after its socket is there.
+        await until(lambda: ids(kubelet) == ["GPU-1"], within_s=0.9)
         assert len(kubelet.registrations) == 3
         await kubelet.admit(RESOURCE, 1)
 
@@ -145,7 +146,7 @@ async def test_each_plugin_of_a_node_serves_its_own_pool_and_stays_up(
                 await kubelet.allocate(RESOURCE, [unknown])
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert refused.value.details() == f"{RESOURCE} has no {unknown} on this node"
-        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("nvidia.com/gpu=GPU-1",)
+        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("gpu.deckhouse.io/gpu=GPU-1",)
         assert not whole.missing
 
 
@@ -156,7 +157,11 @@ async def test_slices_of_one_card_are_one_device_to_the_container(
     async with a_plugin(kubelet, mounted, hand_out=HandOut.ENVIRONMENT):
         await until(lambda: kubelet.capacity(RESOURCE) == 4)
         grant = await kubelet.allocate(RESOURCE, ["GPU-2::1", "GPU-1::0", "GPU-1::1"])
-        assert grant.environment == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}
+        assert grant.environment == {
+            "NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+            "GPU_POOL": "whole",
+            "GPU_UNITS": "GPU-1::0,GPU-1::1,GPU-2::1",
+        }
         assert grant.cdi_devices == ()
 
 
@@ -169,7 +174,7 @@ async def test_units_of_a_withheld_card_are_listed_and_not_given_out(
         await until(lambda: kubelet.capacity(RESOURCE) == 2)
         assert kubelet.allocatable(RESOURCE) == 1
         assert [device.numa_node for device in kubelet.devices[RESOURCE]] == [None, 1]
-        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("nvidia.com/gpu=GPU-2",)
+        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("gpu.deckhouse.io/gpu=GPU-2",)
         with pytest.raises(LookupError):
             await kubelet.admit(RESOURCE, 1)
 

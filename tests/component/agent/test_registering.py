@@ -1,16 +1,19 @@
 """When a plugin registers, with a clock that is moved by hand: at once where kubelet is new."""
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 
 import pytest
 import structlog
 
+from agent.offers import Unit
 from agent.plugin import DevicePlugin
+from agent.problems import Problems
 from agent.registering import FIRST_RETRY_S, STREAM_WITHIN_S, ServedPlugin
-from api.deviceplugin import OfferedDevice
-from api.poolconfig import HandOut
+from api.deviceplugin import KUBELET_SOCKET
 from simulator.kubelet_plugins import PluginsOfKubelet
+from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
 from tests.support.polling import until
 
@@ -37,9 +40,9 @@ def clock() -> HandClock:
 
 @pytest.fixture
 async def served(kubelet: PluginsOfKubelet, clock: HandClock) -> AsyncIterator[ServedPlugin]:
-    plugin = DevicePlugin(RESOURCE, hand_out=HandOut.CDI)
-    plugin.offer((OfferedDevice(id="GPU-1"),))
-    opened = ServedPlugin(plugin, kubelet.directory, clock)
+    plugin = DevicePlugin(RESOURCE, clock)
+    plugin.offer((Unit(id="GPU-1", card="GPU-1"),))
+    opened = ServedPlugin(plugin, kubelet.directory, clock, problems=Problems())
     yield opened
     await opened.close()
 
@@ -65,14 +68,24 @@ async def test_a_new_kubelet_is_told_at_the_next_look(
     await until(lambda: served.is_registered)
 
 
-async def test_a_kubelet_that_dropped_it_is_given_time_to_open_the_stream(
-    kubelet: PluginsOfKubelet, served: ServedPlugin, clock: HandClock
+async def test_a_kubelet_that_dropped_it_is_told_again_at_the_next_look(
+    kubelet: PluginsOfKubelet, served: ServedPlugin
 ):
     await served.tend()
     await until(lambda: served.is_registered)
     kubelet.disconnect(RESOURCE)
     await until(lambda: served.plugin.streams == 0)
     await served.tend()
+    assert len(kubelet.registrations) == 2
+    await until(lambda: served.is_registered)
+
+
+async def test_a_kubelet_that_knows_it_is_given_time_to_open_the_stream(
+    kubelet: PluginsOfKubelet, served: ServedPlugin, clock: HandClock
+):
+    kubelet.is_deaf = True
+    for _ in range(2):
+        await served.tend()
     assert len(kubelet.registrations) == 1
     clock.seconds += STREAM_WITHIN_S
     await served.tend()
@@ -82,15 +95,82 @@ async def test_a_kubelet_that_dropped_it_is_given_time_to_open_the_stream(
 async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     kubelet: PluginsOfKubelet, clock: HandClock
 ):
-    served = ServedPlugin(DevicePlugin("cards", hand_out=HandOut.CDI), kubelet.directory, clock)
+    problems = Problems()
+    plugin = DevicePlugin("cards", clock)
+    served = ServedPlugin(plugin, kubelet.directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
-        for _ in range(8):
+        for _ in range(10):
             await served.tend()
             clock.seconds += FIRST_RETRY_S
         await kubelet.restart()
         await served.tend()
     await served.close()
     told = [line for line in lines if line["event"] == "not registered"]
-    assert [line["retry_in_s"] for line in told] == [0.2, 0.4, 0.8, 1.6, 0.2]
+    assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
     assert told[0]["error"] == 'UNKNOWN: the ResourceName "cards" is invalid'
     assert kubelet.registrations == []
+    verdict = problems.verdict()
+    assert verdict.reason is AgentDegraded.NOT_REGISTERED
+    assert verdict.text == 'cards: UNKNOWN: the ResourceName "cards" is invalid'
+
+
+async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
+    kubelet: PluginsOfKubelet, clock: HandClock
+):
+    """As on a file system that is read-only, or where the directory is not mounted."""
+    directory = kubelet.directory / "absent"
+    plugin, problems = DevicePlugin(RESOURCE, clock), Problems()
+    served = ServedPlugin(plugin, directory, clock, problems=problems)
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(5):
+            await served.tend()
+            clock.seconds += FIRST_RETRY_S
+    told = [line for line in lines if line["event"] == "not registered"]
+    assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2]
+    assert problems.verdict().reason is AgentDegraded.NOT_REGISTERED
+    assert str(directory) in problems.verdict().text
+    directory.mkdir()
+    clock.seconds += 60
+    await served.tend()
+    assert "there is no kubelet" in problems.verdict().text
+    await served.close()
+
+
+async def test_the_newer_of_two_has_the_socket_and_the_older_stands_back(
+    kubelet: PluginsOfKubelet, served: ServedPlugin, clock: HandClock
+):
+    await served.tend()
+    await until(lambda: served.is_registered)
+    problems = Problems()
+    newer = ServedPlugin(DevicePlugin(RESOURCE, clock), kubelet.directory, clock, problems=problems)
+    await newer.tend()
+    await until(lambda: newer.is_registered)
+    for _ in range(3):
+        await served.tend()
+        await newer.tend()
+    assert len(kubelet.registrations) == 2
+    assert problems.verdict().reason is AgentDegraded.AS_EXPECTED
+
+    # kubelet looks up whom to drop by name, and drops the newer where the older ends.
+    await served.close()
+    await until(lambda: newer.plugin.streams == 0)
+    await newer.tend()
+    await until(lambda: newer.is_registered)
+    await newer.close()
+
+
+async def test_a_kubelet_that_hangs_is_given_up_once_another_is_there(
+    kubelet: PluginsOfKubelet, served: ServedPlugin
+):
+    kubelet.hangs = True
+    async with asyncio.TaskGroup() as group:
+        tending = group.create_task(served.tend())
+        await until(lambda: kubelet.is_asked)
+        # It has the connection still, and answers no more.
+        (kubelet.directory / KUBELET_SOCKET).unlink()
+        async with asyncio.timeout(5):
+            await tending
+    kubelet.hangs = False
+    await kubelet.restart()
+    await served.tend()
+    await until(lambda: served.is_registered)

@@ -6,9 +6,10 @@ import pytest
 import yaml
 
 from kube.client import KubeClient
-from kube.configuration import BadConfiguration, ServiceAccountFiles, load_configuration
+from kube.configuration import BadConfiguration, configuration_for, load_configuration
 from kube.errors import Unreachable
 from kube.resources import NODES
+from kube.service_account import ServiceAccount, ServiceAccountFiles
 from tests.support.canned_api import CannedApi, Json
 from tests.support.loop_clock import LoopClock
 
@@ -44,7 +45,7 @@ def write_kubeconfig(path: Path, *, token: str = "t1", server: str = "http://127
 def service_account(tmp_path: Path) -> ServiceAccountFiles:
     (tmp_path / "token").write_text("projected-1\n")
     (tmp_path / "ca.crt").write_text("not read here")
-    return ServiceAccountFiles(token=str(tmp_path / "token"), ca_file=str(tmp_path / "ca.crt"))
+    return ServiceAccountFiles(token=tmp_path / "token", ca_file=tmp_path / "ca.crt")
 
 
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -83,22 +84,8 @@ async def test_in_a_pod_the_service_account_is_used(
     configuration = await load_configuration(
         clock, environ=IN_CLUSTER, service_account=service_account
     )
+    assert isinstance(configuration, ServiceAccount)
     assert configuration.host == "https://10.0.0.1:443"
-    assert configuration.ssl_ca_cert == service_account.ca_file
-    assert configuration.refresh_api_key_hook is not None
-
-
-async def test_the_token_goes_out_without_the_files_newline(
-    api: CannedApi, service_account: ServiceAccountFiles, clock: LoopClock
-) -> None:
-    configuration = await load_configuration(
-        clock, environ=IN_CLUSTER, service_account=service_account
-    )
-    configuration.host = api.url
-    api.always = Json({})
-    async with KubeClient(configuration, clock) as client:
-        await client.delete(NODES, "n")
-    assert api.seen[0].headers["Authorization"] == "Bearer projected-1"
 
 
 async def test_a_rewritten_kubeconfig_is_read_within_a_minute(
@@ -120,10 +107,9 @@ async def test_a_rewritten_kubeconfig_is_read_within_a_minute(
 
 
 async def test_credentials_that_cannot_be_had_are_a_definite_no(
-    api: CannedApi, tmp_path: Path, clock: LoopClock
+    api: CannedApi, clock: LoopClock
 ) -> None:
-    path = write_kubeconfig(tmp_path / "config", server=api.url)
-    configuration = await load_configuration(clock, kubeconfig=path, environ={})
+    configuration = configuration_for(api.url)
 
     def failing(_: object) -> None:
         raise LookupError("no plugin")
@@ -163,12 +149,9 @@ async def test_an_unknown_context_is_named(tmp_path: Path, clock: LoopClock) -> 
 
 
 async def test_a_pod_without_service_account_is_told_so(tmp_path: Path, clock: LoopClock) -> None:
-    with pytest.raises(BadConfiguration, match="token"):
-        await load_configuration(
-            clock,
-            environ=IN_CLUSTER,
-            service_account=ServiceAccountFiles(token=str(tmp_path / "no"), ca_file="no"),
-        )
+    files = ServiceAccountFiles(token=tmp_path / "no", ca_file=tmp_path / "none")
+    with pytest.raises(BadConfiguration, match="none cannot be read"):
+        await load_configuration(clock, environ=IN_CLUSTER, service_account=files)
 
 
 async def test_loopback_is_never_asked_through_a_proxy(

@@ -320,7 +320,11 @@ async def test_one_agent_serves_all_pools_where_that_is_the_mode(workloads: Work
     back = Workloads(workloads.cluster)
     await back.settle(ALL_POOLS)
     await back.settle()
-    assert await back.names() == {f"ConfigMap/{NAME}", f"DaemonSet/{NAME}"}
+    assert await back.names() == {
+        f"ConfigMap/{NAME}",
+        f"DaemonSet/{NAME}",
+        "DaemonSet/gpu-node-agent",
+    }
 
 
 async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workloads):

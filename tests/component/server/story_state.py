@@ -105,7 +105,11 @@ async def _workloads(client: KubeClient) -> Json:
             pool: {one["uuid"] for one in _on_n1(config) if not one.get("isWithheld")}
             for pool, config in lists.items()
         },
-        "plugins": {_pool_of(one) for one in (await objects(client, DAEMON_SETS)).values()},
+        "plugins": {
+            _pool_of(one)
+            for one in (await objects(client, DAEMON_SETS)).values()
+            if POOL_LABEL in one["metadata"]["labels"]
+        },
     }
 
 

@@ -6,18 +6,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from api.meta import Model
-from api.names import PodUid, PoolName
+from api.names import PodUid, PoolName, UnitId
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from kube.events import EventRecorder
 from kube.resources import EVENTS
 from pool.reservation import Reservation
+from pool.truth import Discrepancy
 from server.announcing import ReservationEvents
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER, EventReason
-from tests.support.books import take_hold
+from tests.support.books import a_bound_pod, take_hold
 from tests.support.builders import a_demand, at
 from tests.support.loop_clock import LoopClock
+from tests.support.metric_samples import Counted
 from tests.support.reviews import Office
 
 EXPIRED = EventReason.RESERVATION_EXPIRED
@@ -128,3 +130,23 @@ async def test_standby_says_nothing(announcer: Announcer, office: Office) -> Non
     announcer.events.is_leading = False
     announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
     assert await announcer.written() == []
+
+
+@pytest.mark.parametrize("is_leading", [True, False])
+async def test_a_mismatch_is_told_and_counted_by_who_leads(
+    client: KubeClient, office: Office, *, is_leading: bool
+) -> None:
+    announcer = Announcer(client, office)
+    announcer.events.is_leading = is_leading
+    counted = Counted()
+    pod = a_bound_pod("p", "GPU-1", "GPU-2")
+    found = Discrepancy(pod, PoolName("whole"), (UnitId("GPU-9"),), ())
+    announcer.events.warn_mismatch(found)
+    notes = [(one.reason, one.regarding.name, one.note) for one in await announcer.written()]
+    text = (
+        "kubelet on node n1 gave it GPU-9, and it was bound with GPU-1, GPU-2: "
+        "what it has counts as used, what it did not get is free"
+    )
+    assert notes == ([("GPUAllocationMismatch", "p", text)] if is_leading else [])
+    grown = counted.growth("gpu_allocation_mismatches_total")
+    assert grown == ({("whole",): 1} if is_leading else {})

@@ -128,6 +128,7 @@ async def what_was_counted_is_shown(story: Story) -> None:
         ("gpu_extender_duration_seconds_count", story.extender),
         ("gpu_refusals_total", story.refusals),
         ("gpu_task_failures_total", story.failed),
+        ("gpu_allocation_mismatches_total", {}),  # told in `test_what_nodes_say`
     ):
         await comes_to(functools.partial(story.counted.growth, name), dict(want))
     await events_are_counted(story)

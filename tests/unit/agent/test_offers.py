@@ -9,8 +9,7 @@ import pytest
 
 from agent.config import ConfigFile, read_config
 from agent.errors import BadConfig
-from agent.offers import Offer, offer_of
-from api.deviceplugin import OfferedDevice
+from agent.offers import Offer, Unit, offer_of
 from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
 
 SMALL = PoolConfig(
@@ -33,10 +32,10 @@ def test_a_node_offers_its_cards_by_id():
         "small",
         "gpu.deckhouse.io/small",
         (
-            OfferedDevice(id="GPU-1::0", is_healthy=False),
-            OfferedDevice(id="GPU-1::1", is_healthy=False),
-            OfferedDevice(id="GPU-2::0", numa_node=1),
-            OfferedDevice(id="GPU-2::1", numa_node=1),
+            Unit(id="GPU-1::0", card="GPU-1", is_healthy=False),
+            Unit(id="GPU-1::1", card="GPU-1", is_healthy=False),
+            Unit(id="GPU-2::0", card="GPU-2", numa_node=1),
+            Unit(id="GPU-2::1", card="GPU-2", numa_node=1),
         ),
     )
 

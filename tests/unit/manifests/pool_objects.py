@@ -14,9 +14,9 @@ from api.meta import ObjectMeta
 from api.names import NodeName
 from api.poolconfig import ConfiguredCard
 from manifests.migparted import PartedCard
+from manifests.node_agent import build_node_agent
 from manifests.pool_workloads import (
     WorkloadSettings,
-    build_node_agent,
     build_pool_workloads,
     pool_config,
 )

@@ -8,17 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.rights import RBAC as NODE_AGENT_RBAC
+from agent import rights
 from manifests import rbac
+from manifests.agent_policy import build_agent_policy
 from manifests.crds import build_crds
 from manifests.fencing import build_fencing_policy
+from manifests.node_agent import build_node_agent
 from manifests.policy import build_annotation_policy
-from manifests.pool_workloads import (
-    PluginKind,
-    PluginMode,
-    WorkloadSettings,
-    build_node_agent,
-)
+from manifests.pool_workloads import PluginKind, PluginMode, WorkloadSettings
 from manifests.rendering import render
 from manifests.scheduler_config import (
     ApiConnection,
@@ -90,12 +87,15 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         pool_objects.a_pool("small", mode=pool_objects.SLICES, slices_per_device=4),
         settings=WorkloadSettings(image="k8s-device-plugin:patched", plugin=PluginKind.NVIDIA),
     ),
-    "node-agent": lambda: [
-        *rbac.build_node_agent_rbac(NODE_AGENT_RBAC),
-        *build_node_agent(
-            WorkloadSettings(image="gpu-control-plane:1.0", mode=PluginMode.PER_NODE)
-        ),
+    "agent-policy": build_agent_policy,
+    "agent-rbac": lambda: [
+        *rbac.build_node_agent_rbac(rights.RBAC, namespaced_rules=rights.NAMESPACED_RBAC),
+        *rbac.build_device_plugin_rbac(rights.PLUGIN_RBAC),
     ],
+    "node-agent": lambda: build_node_agent(pool_objects.SETTINGS),
+    "node-agent-of-all-pools": lambda: build_node_agent(
+        WorkloadSettings(image="gpu-control-plane:1.0", mode=PluginMode.PER_NODE)
+    ),
     "extender-snippet": lambda: [
         build_extender_snippet(EXTENDER, ["gpu.deckhouse.io/b", "gpu.deckhouse.io/a"])
     ],

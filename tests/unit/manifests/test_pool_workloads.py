@@ -127,23 +127,34 @@ def test_pods_of_the_plugin_do_not_look_like_pods_that_ask_for_the_pool():
     assert "gpu.deckhouse.io/pool" not in template(objects_of(a_pool()))["metadata"]["labels"]
 
 
-def test_a_plugin_that_asks_nothing_of_the_api_server_has_no_token():
-    assert template(objects_of(a_pool()))["spec"]["automountServiceAccountToken"] is False
+def test_our_plugin_has_an_account_and_somebody_elses_has_no_token():
+    ours = template(objects_of(a_pool()))["spec"]
+    assert ours["serviceAccountName"] == "gpu-device-plugin"
+    assert "automountServiceAccountToken" not in ours
+    theirs = template(objects_of(a_pool(), settings=NVIDIA))["spec"]
+    assert theirs["automountServiceAccountToken"] is False
 
 
 def test_a_plugin_has_no_more_of_its_host_than_it_needs():
-    for objects in (objects_of(a_pool()), node_agent(PER_NODE)):
-        spec = template(objects)["spec"]
-        (container,) = spec["containers"]
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-            "runAsUser": 0,
-        }
-        hosts = [one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one]
-        assert hosts == ["/var/lib/kubelet/device-plugins"]
-        assert spec.keys().isdisjoint({"hostNetwork", "hostPID", "hostIPC"})
+    spec = template(objects_of(a_pool()))["spec"]
+    (container,) = spec["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsGroup": 0,
+        "runAsUser": 0,
+    }
+    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}}
+    assert spec.keys().isdisjoint({"hostNetwork", "hostPID", "hostIPC"})
+    paths = {one["name"]: one["hostPath"]["path"] for one in spec["volumes"] if "hostPath" in one}
+    writable = {one["name"] for one in container["volumeMounts"] if not one.get("readOnly")}
+    assert paths == {
+        "device-plugins": "/var/lib/kubelet/device-plugins",
+        "pod-resources": "/var/lib/kubelet/pod-resources",
+        "run": "/run/gpu-control-plane",
+    }
+    assert writable == {"device-plugins"}
 
 
 def test_a_list_that_is_too_long_for_a_config_map_is_packed():
@@ -172,16 +183,12 @@ def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatc
 
 def test_one_agent_for_all_pools_leaves_pools_without_objects():
     assert objects_of(a_pool(), settings=PER_NODE) == []
-    (agent,) = node_agent(PER_NODE)
-    assert kinds([agent]) == ["DaemonSet/gpu-node-agent"]
-    assert agent["spec"]["template"]["spec"]["serviceAccountName"] == "gpu-node-agent"
-    assert node_agent(NVIDIA) == []
 
 
-def test_somebody_elses_plugin_needs_nothing_of_ours():
+def test_somebody_elses_plugin_needs_no_plugin_of_ours():
     nothing = WorkloadSettings(image="i", mode=PluginMode.NONE)
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
-    assert objects_of(mig, MIG_CARDS, nothing, PARTED) == node_agent(nothing) == []
+    assert objects_of(mig, MIG_CARDS, nothing, PARTED) == []
 
 
 def test_nvidias_plugin_gets_the_cards_that_may_be_given_out():

@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
 from pool.books import Books
 from tests.support.books import a_bound_pod, uid_of
@@ -22,6 +23,10 @@ def apply(event: Event, books: Books) -> None:
     match event:
         case ("pod", facts):
             books.observe_pod(facts, at(0))
+        case ("report", (node, units_by_pod)):
+            books.observe_reports(
+                node, {uid_of(name): units for name, units in units_by_pod.items()}
+            )
         case ("no pod", name):
             books.discard_pod(uid_of(name))
         case (kind, facts):
@@ -62,11 +67,25 @@ def pod(name: str) -> st.SearchStrategy[Event]:
     return st.just(("no pod", name)) | st.tuples(st.just("pod"), facts)
 
 
+def report(node: str) -> st.SearchStrategy[Event]:
+    entry = st.builds(
+        ContainerDevices,
+        namespace=st.just("default"),
+        pod=st.just(""),
+        container=st.just("c0"),
+        resource=st.just("gpu.deckhouse.io/whole"),
+        units=st.lists(st.sampled_from(UNITS), max_size=2),
+    )
+    pods = st.dictionaries(st.sampled_from("xyz"), st.tuples(entry), max_size=3)
+    return st.tuples(st.just("report"), st.tuples(st.just(node), pods))
+
+
 OBJECTS = [
     *(device(f"d{n}") for n in range(4)),
     *(pool(name) for name in POOLS),
     *(node(name) for name in NODES),
     *(pod(name) for name in "xyz"),
+    *(report(name) for name in NODES),
 ]
 
 

@@ -64,6 +64,11 @@ class RealNode:
         self.containerd = containerd.Containerd(control_plane.run, programs)
         self.kubelet = kubelet.Kubelet(control_plane, programs, node_name=name, labels=labels or {})
 
+    @property
+    def busybox(self) -> "Path":
+        """A program that brings `ip`, which not every machine has."""
+        return self._programs.debian / "busybox"
+
     async def start(self) -> None:
         """Start everything; returns when the node is Ready and takes pods."""
         self._sweeper = await asyncio.to_thread(start_sweeper, self._control_plane.run.directory)

@@ -11,14 +11,45 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, final
 
+if TYPE_CHECKING:
+    from tests.cluster.environment import processes
+
+ROOT: Final = Path(__file__).resolve().parents[4]
 MODULE: Final = "tests.cluster.node.environment.service_proxy"
 ADDRESS: Final = "10.96.0.1"
 """The first of the range that the API server is started with."""
 PORT: Final = 443
 READY: Final = "passing on"
 _CHUNK: Final = 64 * 1024
+
+
+@final
+class ServiceProxy:
+    """The process, and the address that goes with it."""
+
+    def __init__(self, run: "processes.Run", busybox: Path, target_port: int) -> None:
+        self._busybox = str(busybox)
+        self.process = run.child(
+            "service-proxy",
+            [sys.executable, "-m", MODULE, self._busybox, str(target_port)],
+            env={"PYTHONPATH": str(ROOT)},
+        )
+
+    async def start(self) -> None:
+        """Start it; returns when connections are passed on."""
+        self.process.start()
+        await self.process.wait_ready(self._missing, within=30)
+
+    def close(self) -> None:
+        """End it and take the address away."""
+        self.process.kill9()
+        set_address(self._busybox, is_there=False)
+
+    async def _missing(self) -> str | None:
+        return None if READY in self.process.logs() else "it does not listen yet"
 
 
 def set_address(busybox: str, *, is_there: bool) -> None:

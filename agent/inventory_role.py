@@ -1,0 +1,143 @@
+"""The roles inventory, health and mig: everything that asks the driver, and what is told of it."""
+
+from typing import TYPE_CHECKING, Any, final
+
+from agent.card_files import CardFiles, Places, recall_health
+from agent.card_health import HealthBook
+from agent.degraded import DegradedCondition
+from agent.health import HealthWatch
+from agent.inventory import CardInventory
+from agent.nvml import NvmlDriver
+from agent.partitioning import Partitioner
+from agent.pci import read_cards
+from agent.publishing import FeaturePublisher
+from agent.reporting import AllocationReporter
+from agent.settings import CDI_KIND, Role
+from agent.sockets import socket_identity
+from agent.surroundings import Surroundings as Cutting
+from api.names import RESOURCE_PREFIX
+from api.podresources import SOCKET
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine
+
+    from agent.objects import NodeObjects
+    from agent.running import Surroundings
+
+
+@final
+class InventoryRole:
+    """Finds cards, watches them, cuts them, and tells what containers got."""
+
+    def __init__(self, around: "Surroundings", objects: "NodeObjects | None") -> None:
+        """Take what is shared; `objects` where cards are cut too."""
+        settings = around.settings
+        self._around = around
+        self._objects = objects
+        places = Places(
+            sysfs=settings.sysfs,
+            proc=settings.procfs,
+            dev=settings.dev_root,
+            driver_root=settings.driver_root,
+            run_directory=settings.run_directory,
+            cdi_directory=settings.cdi_directory,
+            cdi_kind=CDI_KIND,
+        )
+        self._driver = NvmlDriver(
+            around.clock,
+            library=settings.nvml_library,
+            driver_root=settings.driver_root,
+            bus=lambda: frozenset(
+                f"{one.address} {one.driver}" for one in read_cards(settings.sysfs)
+            ),
+        )
+        files = CardFiles(places, around.problems)
+        book = HealthBook()
+        recall_health(files.remembered(), book, around.clock.monotonic())
+        self._health = HealthWatch(self._driver, book, around.clock, on_change=self._health_changed)
+        self._publisher = FeaturePublisher(
+            around.client,
+            around.problems,
+            around.clock,
+            node=around.node,
+            namespace=settings.namespace,
+        )
+        self._cards = CardInventory(
+            self._driver,
+            health=self._health,
+            files=files,
+            publisher=self._publisher,
+            problems=around.problems,
+            places=places,
+        )
+        self._condition = DegradedCondition(
+            around.client, around.problems, around.clock, node=around.node
+        )
+        self._reporter = AllocationReporter(
+            around.pods,
+            around.kubelet,
+            around.client,
+            synced=around.pod_informer.synced,
+            clock=around.clock,
+            node=around.node,
+            problems=around.problems,
+            is_pools=self._is_pools,
+            incarnation=lambda: socket_identity(settings.pod_resources_directory / SOCKET),
+        )
+        self._partitioner: Partitioner | None = None
+        if Role.MIG in settings.roles and objects is not None:
+            self._partitioner = Partitioner(
+                self._driver,
+                Cutting(
+                    wishes=objects,
+                    health=self._health.health,
+                    in_use=self._units_in_use,
+                    events=around.events,
+                    problems=around.problems,
+                    after_change=self._cards.poke,
+                ),
+                around.clock,
+            )
+            partitioner = self._partitioner
+            objects.listeners.append(partitioner.poke)
+            self._cards.cutting = lambda: partitioner.cutting
+
+    def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
+        """Return the tasks by name; each runs until cancelled."""
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            "inventory": self._cards.run(),
+            "features": self._publisher.run(),
+            "condition": self._condition.run(),
+            "allocations": self._reporter.run(),
+        }
+        if Role.HEALTH in self._around.settings.roles:
+            tasks["health"] = self._health.run()
+        if self._partitioner is not None:
+            tasks["mig"] = self._partitioner.run()
+        return tasks
+
+    async def close(self) -> None:
+        """Let go of the driver."""
+        await self._driver.close()
+
+    def _health_changed(self) -> None:
+        self._cards.health_changed()
+
+    def _is_pools(self, resource: str) -> bool:
+        if resource.startswith(RESOURCE_PREFIX):
+            return True
+        return self._objects is not None and self._objects.is_pools(resource)
+
+    def _units_in_use(self) -> "Collection[str] | None":
+        """Return what live pods were promised or given; None while that is not known."""
+        given = self._reporter.units_in_use()
+        if given is None or not self._around.pod_informer.synced.is_set():
+            return None
+        promised = {
+            unit
+            for pod in self._around.pods.all()
+            if not pod.is_ended
+            for units in (pod.promised or {}).values()
+            for unit in units
+        }
+        return promised | given

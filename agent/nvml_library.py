@@ -1,0 +1,113 @@
+"""Where NVML's library is, and how it gets into this process.
+
+The agent's image has no driver: the library is the node's own, of the version of its kernel module, found
+under the root that is mounted for it. `pynvml` looks by name only and keeps one library for a process, so it
+is given one, and given another where the node's driver was replaced: the file's name carries the version.
+A library is never unloaded, since a call that hangs may be inside.
+"""
+
+import ctypes
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pynvml
+
+from agent.errors import DriverUnavailable
+from telemetry.conditions import AgentDegraded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME: Final = "libnvidia-ml.so.1"
+
+_ROOTS: Final = ("", "run/nvidia/driver")
+"""The node's own root, and that of a driver in a container, where the GPU operator mounts it."""
+_FOLDERS: Final = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "lib64",
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/local/nvidia/lib64",
+    "home/kubernetes/bin/nvidia/lib64",
+    "opt/nvidia/lib64",
+)
+"""Debian and Ubuntu, Red Hat, SUSE, Debian's alternatives, and what the clouds' images have."""
+_LONGEST_CHAIN: Final = 8
+_LOADING: Final = threading.Lock()
+
+
+def find_libraries(driver_root: Path) -> "Iterator[Path]":
+    """Yield the libraries under a root, the likeliest first; links are followed within that root."""
+    for root in _ROOTS:
+        for folder in _FOLDERS:
+            found = _follow(driver_root / root, Path(folder) / NAME)
+            if found is not None:
+                yield found
+
+
+def load_library(library: Path | None, driver_root: Path) -> str:
+    """Make NVML's library the one that `pynvml` calls, and return which it is.
+
+    What is loaded already is kept where it is still the one that is found.
+
+    Raises:
+        DriverUnavailable: there is none (DriverMissing).
+    """
+    with _LOADING:
+        return _load(library, driver_root)
+
+
+def _load(library: Path | None, driver_root: Path) -> str:
+    refused = []
+    for path in _candidates(library, driver_root):
+        if _is_loaded(path):
+            return path
+        try:
+            loaded = ctypes.CDLL(path)
+        except OSError as error:
+            refused.append(str(error))
+            continue
+        # Functions of the library before must not be called any more: pynvml remembers them.
+        pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  # there is no other way
+        pynvml.nvmlLib = loaded
+        return path
+    raise DriverUnavailable(AgentDegraded.DRIVER_MISSING, _explain(library, driver_root, refused))
+
+
+def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
+    if library is not None:
+        yield str(library.resolve())
+        return
+    yield from map(str, find_libraries(driver_root))
+    if driver_root == Path("/"):
+        # As ldconfig knows it. Not else: a library that was loaded from a root before has that name too.
+        yield NAME
+
+
+def _is_loaded(path: str) -> bool:
+    return pynvml.nvmlLib is not None and pynvml.nvmlLib._name == path  # noqa: SLF001  # ctypes has no other name for it
+
+
+def _follow(root: Path, path: Path) -> Path | None:
+    """Return the file that links lead to, an absolute one being absolute within the root."""
+    here = root / path
+    for _ in range(_LONGEST_CHAIN):
+        if not here.is_symlink():
+            return here if here.is_file() else None
+        target = here.readlink()
+        here = root / target.relative_to("/") if target.is_absolute() else here.parent / target
+    return None
+
+
+def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:
+    if library is not None:
+        return f"NVML library {library} cannot be loaded: {refused[-1]}"
+    advice = "install NVIDIA's driver on the node, or say where it is with --driver-root or --nvml-library"
+    if found := [reason for reason in refused if not reason.startswith(f"{NAME}:")]:
+        return f"no {NAME} under {driver_root} can be loaded ({found[0]}): {advice}"
+    return f"there is no {NAME} under {driver_root}: {advice}"

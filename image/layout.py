@@ -1,0 +1,172 @@
+"""Layers and the OCI image layout, written the same way each time.
+
+github.com/opencontainers/image-spec: image-layout.md, manifest.md, config.md, layer.md. Layers are not
+compressed, since what a compressor gives depends on its version; registries and clients compress as they push.
+"""
+
+import hashlib
+import io
+import stat
+import tarfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+_MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
+_LAYER: Final = "application/vnd.oci.image.layer.v1.tar"
+_EPOCH: Final = "1970-01-01T00:00:00Z"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A part of the image, by what it holds."""
+
+    media_type: str
+    content: bytes
+    digest: str
+
+    @classmethod
+    def of(cls, media_type: str, content: bytes) -> "Blob":
+        """Return the blob of some bytes."""
+        return cls(media_type, content, f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+    def descriptor(self, **more: object) -> dict[str, Any]:
+        """Return how other parts name it."""
+        return {
+            "mediaType": self.media_type,
+            "digest": self.digest,
+            "size": len(self.content),
+            **more,
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A directory whose content goes into a layer."""
+
+    source: "Path"
+    at: str = ""
+    """Where in the image, without slashes at its ends; the root by default."""
+    is_wanted: "Callable[[str], bool]" = lambda _: True
+    """Asked for each path relative to the source; a directory that is not wanted is not entered."""
+
+
+def build_layer(trees: "Iterable[Tree]", *, directories: "Sequence[str]" = ()) -> Blob:
+    """Return a layer of some directories' content, and of further empty directories.
+
+    Everything is root's, of time 0, and 0755 or 0644; hard links are files of their own.
+    """
+    found: dict[str, Path | None] = dict.fromkeys(directories)
+    for tree in trees:
+        found |= _files_of(tree)
+    parents = {str(parent) for path in found for parent in _parents(path)}
+    for parent in parents - found.keys():
+        found[parent] = None
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(found):
+            _add(archive, path, found[path])
+    return Blob.of(_LAYER, out.getvalue())
+
+
+def build_image(
+    layers: "Sequence[Blob]",
+    *,
+    architecture: str,
+    run: "dict[str, Any]",
+    created_by: "Sequence[str]",
+) -> tuple[Blob, Blob]:
+    """Return manifest and configuration; `run` is what the configuration says of processes."""
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "created": _EPOCH,
+        "config": run,
+        "rootfs": {"type": "layers", "diff_ids": [one.digest for one in layers]},
+        "history": [{"created": _EPOCH, "created_by": one} for one in created_by],
+    }
+    described = Blob.of(_CONFIG, msgspec.json.encode(config))
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": _MANIFEST,
+        "config": described.descriptor(),
+        "layers": [one.descriptor() for one in layers],
+    }
+    return Blob.of(_MANIFEST, msgspec.json.encode(manifest)), described
+
+
+def write_layout(out: "Path", manifest: Blob, others: "Iterable[Blob]", *, name: str) -> None:
+    """Write the image as a tar of an OCI layout, under its full name; all of it or nothing."""
+    annotations = {
+        # containerd takes the whole name from the first, others the tag from the second.
+        "io.containerd.image.name": name,
+        "org.opencontainers.image.ref.name": name.rpartition(":")[2],
+    }
+    index = {
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": [manifest.descriptor(annotations=annotations)],
+    }
+    files = {
+        "oci-layout": msgspec.json.encode({"imageLayoutVersion": "1.0.0"}),
+        "index.json": msgspec.json.encode(index),
+    } | {f"blobs/{one.digest.replace(':', '/')}": one.content for one in (manifest, *others)}
+    part = out.with_name(f".{out.name}.part")
+    with tarfile.open(part, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for directory in ("blobs", "blobs/sha256"):
+            _add(archive, directory, None)
+        for path, content in sorted(files.items()):
+            _add_file(archive, path, content)
+    part.replace(out)
+
+
+def _files_of(tree: Tree) -> "dict[str, Path | None]":
+    found: dict[str, Path | None] = {}
+    waiting = [tree.source]
+    while waiting:
+        for entry in waiting.pop().iterdir():
+            path = entry.relative_to(tree.source).as_posix()
+            if not tree.is_wanted(path):
+                continue
+            found[f"{tree.at}/{path}".lstrip("/")] = entry
+            if entry.is_dir() and not entry.is_symlink():
+                waiting.append(entry)
+    return found
+
+
+def _parents(path: str) -> "list[str]":
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+def _add(archive: tarfile.TarFile, path: str, source: "Path | None") -> None:
+    """Add what lies at the source, or a directory where there is none."""
+    if source is not None and source.is_symlink():
+        link = tarfile.TarInfo(path)
+        link.type, link.linkname, link.mode = tarfile.SYMTYPE, str(source.readlink()), 0o777
+        archive.addfile(link)
+    elif source is None or source.is_dir():
+        directory = tarfile.TarInfo(path)
+        directory.type = tarfile.DIRTYPE
+        directory.mode = 0o1777 if path in {"tmp", "var/tmp"} else 0o755
+        archive.addfile(directory)
+    else:
+        is_program = bool(source.stat().st_mode & stat.S_IXUSR)
+        _add_file(archive, path, source.read_bytes(), is_program=is_program)
+
+
+def _add_file(
+    archive: tarfile.TarFile, path: str, content: bytes, *, is_program: bool = False
+) -> None:
+    info = tarfile.TarInfo(path)
+    info.size = len(content)
+    info.mode = 0o755 if is_program else 0o644
+    archive.addfile(info, io.BytesIO(content))

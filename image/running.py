@@ -1,0 +1,53 @@
+"""Programs that the build calls, and what it says meanwhile."""
+
+import subprocess
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from image.errors import CannotBuild
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_LAST_LINES = 15
+
+
+def say(text: str) -> None:
+    """Print a line of progress at once."""
+    print(text, flush=True)  # noqa: T201  # a command line
+
+
+def call(
+    command: "Sequence[str]",
+    *,
+    cwd: "Path | None" = None,
+    to: "Path | None" = None,
+    environ: "Mapping[str, str] | None" = None,
+    cure: str = "",
+) -> str:
+    """Run a program to its end and return what it wrote to stdout; nothing where that goes `to` a file.
+
+    Raises:
+        CannotBuild: it is not there, or it failed; the text ends in the last that it said, and the cure.
+    """
+    with ExitStack() as stack:
+        stdout = subprocess.PIPE if to is None else stack.enter_context(to.open("wb"))
+        try:
+            done = subprocess.run(  # noqa: S603  # commands are the build's own
+                command,
+                cwd=cwd,
+                env=environ,
+                check=False,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        except FileNotFoundError as error:
+            raise CannotBuild(f"{command[0]} is needed and not there. {cure}".rstrip()) from error
+    if done.returncode:
+        said = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-_LAST_LINES:])
+        raise CannotBuild(
+            f"{' '.join(command[:3])} … failed with {done.returncode}:\n{said}\n{cure}".rstrip()
+        )
+    return done.stdout or ""

@@ -1,0 +1,243 @@
+"""An agent writes of its own node, with the token that kubelet gives to its pod, and of no other."""
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from agent.rights import NAMESPACED_RBAC, PLUGIN_RBAC, RBAC
+from api.nodefeature import NODE_NAME_LABEL
+from manifests import constants
+from manifests.agent_policy import build_agent_policy
+from manifests.rbac import build_device_plugin_rbac, build_node_agent_rbac
+from manifests.rendering import render
+from tests.cluster.environment import client, kubeconfigs, polling
+from tests.cluster.manifests.conftest import created, install_node_features
+from tests.cluster.manifests.objects import a_pod
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.manifests.conftest import Installed
+
+    LogIn = Callable[..., Awaitable[client.ApiClient]]
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
+REFUSED = "of node .* writes no other node"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Two nodes of an installation."""
+
+    namespace: str
+    mine: str
+    other: str
+
+    @property
+    def features(self) -> str:
+        return f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{self.namespace}/nodefeatures"
+
+
+def a_feature(node: str, *, name: str | None = None) -> dict[str, Any]:
+    """The NodeFeature of a node's agent, or something that looks like it."""
+    return {
+        "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
+        "kind": "NodeFeature",
+        "metadata": {
+            "name": f"{constants.AGENT_FEATURE_PREFIX}{node if name is None else name}",
+            "labels": {NODE_NAME_LABEL: node} if node else {},
+        },
+        "spec": {},
+    }
+
+
+async def write_feature(api: client.ApiClient, site: Site, feature: dict[str, Any]) -> Any:
+    """Apply it as the agent does: created where it is not there, patched where it is."""
+    path = f"{site.features}/{feature['metadata']['name']}"
+    return await api.patch(path, feature, kind="apply", fieldManager="agent", force="true")
+
+
+async def write_inventory(api: client.ApiClient, node: str) -> Any:
+    body = {
+        "apiVersion": "gpu.deckhouse.io/v1alpha1",
+        "kind": "GPUNodeInventory",
+        "metadata": {"name": node},
+        "status": {"driver": {"version": secrets.token_hex(2)}},
+    }
+    path = f"{INVENTORIES}/{node}/status"
+    return await api.patch(path, body, kind="apply", fieldManager="agent", force="true")
+
+
+@contextlib.contextmanager
+def is_refused(text: str) -> "Iterator[None]":
+    with pytest.raises(client.ApiRefused, match=text) as refused:
+        yield
+    assert refused.value.status == 403
+
+
+@pytest.fixture
+async def site(
+    api: client.ApiClient,
+    kubectl: "Kubectl",
+    installed: "Installed",
+    create_nodes: "Callable[..., Awaitable[list[str]]]",
+) -> "AsyncIterator[Site]":
+    """Rights and policy in force; pods of agents, and an inventory of each node."""
+    mine, other = await create_nodes(2)
+    roles = render(
+        [
+            *build_node_agent_rbac(
+                RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace
+            ),
+            *build_device_plugin_rbac(PLUGIN_RBAC, installed.namespace),
+        ]
+    )
+    await install_node_features(api, kubectl, installed.namespace)
+    await kubectl("apply", "-f", "-", stdin=roles)
+    for node in (mine, other):
+        inventory = {"kind": "GPUNodeInventory", "metadata": {"name": node}}
+        await api.create(INVENTORIES, {"apiVersion": "gpu.deckhouse.io/v1alpha1", **inventory})
+    async with contextlib.AsyncExitStack() as stack:
+        for part in build_agent_policy(installed.namespace):
+            await stack.enter_async_context(created(api, part))
+        yield Site(namespace=installed.namespace, mine=mine, other=other)
+    for node in (mine, other):
+        await api.delete(f"{INVENTORIES}/{node}")
+    await kubectl("delete", "--wait=false", "-f", "-", stdin=roles)
+
+
+@pytest.fixture
+async def log_in(
+    site: Site, api: client.ApiClient, control_plane: "ControlPlane", tmp_path: "Path"
+) -> "AsyncIterator[LogIn]":
+    """`await log_in(account, node)`: a client with the token of a pod there; without a node, of no pod."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def log_in(node: str | None, account: str = constants.NODE_AGENT) -> client.ApiClient:
+            spec: dict[str, Any] = {}
+            if node is not None:
+                pod = await _create_pod(api, site.namespace, node, account)
+                spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", **pod}
+            answer = await api.create(
+                f"/api/v1/namespaces/{site.namespace}/serviceaccounts/{account}/token",
+                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
+            )
+            file = kubeconfigs.write_kubeconfig(
+                tmp_path / secrets.token_hex(3),
+                url=control_plane.url,
+                ca_file=control_plane.ca_file,
+                user=account,
+                login={"token": answer["status"]["token"]},
+            )
+            return await stack.enter_async_context(client.open_client(file))
+
+        unbound = await log_in(None)
+
+        async def is_enforced() -> bool:
+            try:
+                await write_inventory(unbound, site.mine)
+            except client.ApiRefused as refused:
+                return "names no node" in str(refused)
+            return False
+
+        await polling.eventually(is_enforced, what="the policy in force")
+        yield log_in
+
+
+async def _create_pod(
+    api: client.ApiClient, namespace: str, node: str, account: str
+) -> dict[str, str]:
+    pod = a_pod(namespace, name=f"{account}-{secrets.token_hex(3)}")
+    pod["spec"] |= {"nodeName": node, "serviceAccountName": account}
+    meta = (await api.create(f"/api/v1/namespaces/{namespace}/pods", pod))["metadata"]
+    return {"name": meta["name"], "uid": meta["uid"]}
+
+
+async def test_api_server_finds_no_fault_with_the_expressions(site: Site, api: client.ApiClient):
+    async def checked() -> Any:
+        found = await api.get(f"{POLICIES}/{constants.AGENT_POLICY}")
+        return found.get("status", {}).get("observedGeneration") and found
+
+    found = await polling.eventually(checked, what="type check of the policy")
+    assert found["status"]["typeChecking"].get("expressionWarnings", []) == []
+
+
+async def test_an_agent_tells_of_its_own_node(site: Site, log_in: "LogIn"):
+    agent = await log_in(site.mine)
+    for _ in range(2):
+        await write_feature(agent, site, a_feature(site.mine))
+        await write_inventory(agent, site.mine)
+    feature = f"{site.features}/{constants.AGENT_FEATURE_PREFIX}{site.mine}"
+    assert (await agent.get(feature))["metadata"]["labels"] == {NODE_NAME_LABEL: site.mine}
+
+
+async def test_an_agent_tells_of_no_other_node(site: Site, log_in: "LogIn"):
+    agent = await log_in(site.mine)
+    with is_refused(REFUSED):
+        await write_inventory(agent, site.other)
+    for feature in (
+        a_feature(site.other),
+        a_feature(site.other, name=site.mine),
+        # It would keep the other's agent from ever writing its own.
+        a_feature(site.mine, name=site.other),
+        # Without the label an object is about the node that it is named after.
+        a_feature("", name=site.mine),
+    ):
+        with is_refused(REFUSED):
+            await write_feature(agent, site, feature)
+
+
+async def test_an_agent_neither_takes_over_nor_gives_away(
+    site: Site, log_in: "LogIn", api: client.ApiClient
+):
+    agent = await log_in(site.mine)
+    await write_feature(api, site, a_feature(site.mine, name=site.mine))
+    name = f"{site.features}/{constants.AGENT_FEATURE_PREFIX}"
+    with is_refused(REFUSED):
+        await agent.patch(
+            f"{name}{site.mine}", {"metadata": {"labels": {NODE_NAME_LABEL: site.other}}}
+        )
+    await api.patch(f"{name}{site.mine}", {"metadata": {"labels": {NODE_NAME_LABEL: site.other}}})
+    with is_refused(REFUSED):
+        await agent.patch(
+            f"{name}{site.mine}", {"metadata": {"labels": {NODE_NAME_LABEL: site.mine}}}
+        )
+    await api.delete(f"{name}{site.mine}")
+
+
+async def test_a_token_of_no_pod_writes_nothing(site: Site, log_in: "LogIn"):
+    unbound = await log_in(None)
+    with is_refused("the token names no node"):
+        await write_inventory(unbound, site.mine)
+    with is_refused("the token names no node"):
+        await write_feature(unbound, site, a_feature(site.mine))
+
+
+async def test_others_are_not_concerned(site: Site, log_in: "LogIn", api: client.ApiClient):
+    await write_feature(api, site, a_feature(site.other, name="by-hand"))
+    await write_inventory(api, site.other)
+    await api.delete(f"{site.features}/{constants.AGENT_FEATURE_PREFIX}by-hand")
+
+
+async def test_agents_may_do_what_they_have_to_and_no_more(site: Site, log_in: "LogIn"):
+    pods = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{site.mine}"
+    devices = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
+    for account in (constants.NODE_AGENT, constants.DEVICE_PLUGIN):
+        agent = await log_in(site.mine, account)
+        assert (await agent.get(pods))["kind"] == "PodList"
+        with is_refused("cannot delete resource"):
+            await agent.delete(f"/api/v1/namespaces/{site.namespace}/pods/none")
+        with is_refused("cannot create resource"):
+            await agent.create(devices, {"metadata": {"name": "made-up"}})
+    plugin = await log_in(site.mine, constants.DEVICE_PLUGIN)
+    with is_refused("cannot patch resource"):
+        await write_inventory(plugin, site.mine)
+    with is_refused("cannot patch resource"):
+        await write_feature(plugin, site, a_feature(site.mine))

@@ -1,0 +1,104 @@
+"""Our system as it is installed: the agents are pods of our DaemonSets, from an image that is built here."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.environment import client, components, nodes
+from tests.cluster.node.daemonsets import image
+from tests.cluster.node.environment import service_proxy
+from tests.cluster.node.stories.cards import SHARED, NodeCards
+from tests.cluster.node.stories.pools import Pools
+from tests.cluster.system.installation import GpuSystem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from tests.cluster.environment.client import ApiClient
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.environment.real_node import RealNode
+
+CARDS = 4
+STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
+GPU_LABEL = "nvidia.com/gpu.present"
+
+
+@pytest.fixture(scope="package")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeCards]":
+    """Four cards, whose device files are in /dev, where a driver has them."""
+    made = NodeCards(Path(tmp_path_factory.mktemp("cards")), CARDS)
+    files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(CARDS)))]
+    there = [str(file) for file in files if file.exists()]
+    if there:
+        raise AssertionError(f"this machine has cards of its own: {', '.join(there)}")
+    for file in files:
+        os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    yield made
+    for file in files:
+        file.unlink()
+    made.remove()
+
+
+@pytest.fixture(scope="package")
+def reachable_api_server(control_plane: "ControlPlane", node: "RealNode") -> "Iterator[None]":
+    """Pods reach the API server by its Service's address."""
+    proxy = service_proxy.ServiceProxy(control_plane.run, node.busybox, control_plane.port)
+    asyncio.run(proxy.start())
+    yield
+    proxy.close()
+
+
+@pytest.fixture(scope="package")
+def installed_as_pods(  # all that has to be there before
+    control_plane: "ControlPlane",
+    kubectl: "Kubectl",
+    node: "RealNode",
+    cards: NodeCards,
+    reachable_api_server: None,
+    progress: "Callable[[str], None]",
+) -> "Iterator[GpuSystem]":
+    """The server with its default settings but for the image."""
+    tar, name = image.build(progress)
+    # Of the DaemonSets' own pods.
+    scheduler = components.KubeScheduler(
+        control_plane, configuration=STOCK, name="daemonsets-scheduler"
+    )
+    settings = {"device_plugin": {"image": name}}
+    system = GpuSystem(control_plane, kubectl, prefix="pods-", settings=settings)
+
+    async def start() -> None:
+        await node.import_image(tar)
+        await scheduler.start()
+        await system.install()
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            label = {"metadata": {"labels": {GPU_LABEL: "true"}}}
+            await api.patch(f"{nodes.NODES}/{node.name}", label)
+
+    try:
+        asyncio.run(start())
+        yield system
+        asyncio.run(system.check_rights())
+    finally:
+        asyncio.run(system.uninstall())
+        scheduler.kill9()
+
+
+@pytest.fixture
+async def pools(
+    api: "ApiClient",
+    namespace: str,
+    node: "RealNode",
+    installed_as_pods: GpuSystem,
+    cards: NodeCards,
+) -> "AsyncIterator[Pools]":
+    made = Pools(api, namespace, node, cards)
+    yield made
+    await made.clear()

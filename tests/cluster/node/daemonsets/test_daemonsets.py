@@ -1,0 +1,112 @@
+"""The agents as they are installed: pods of our DaemonSets find cards, offer them, and outlive their own upgrade."""
+
+from typing import TYPE_CHECKING
+
+from tests.cluster.environment import pods, polling
+from tests.cluster.node.stories.pools import Pools
+from tests.cluster.node.stories.test_promises import check
+from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.objects import PREFIX, units_of
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.client import JsonObject
+    from tests.cluster.environment.kubectl import Kubectl
+
+OURS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+async def agents(pools: Pools, name: str, instance: str = "") -> list["JsonObject"]:
+    """Return the pods of a DaemonSet of ours that are not going away."""
+    selector = f"app.kubernetes.io/name={name}"
+    if instance:
+        selector += f",app.kubernetes.io/instance={instance}"
+    found = (await pools.api.get(OURS, labelSelector=selector))["items"]
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
+async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str = "") -> str:
+    """Wait for the one pod of a DaemonSet to be ready; return its uid."""
+
+    async def is_ready() -> str:
+        found = [
+            one
+            for one in await agents(pools, name, instance)
+            if one["metadata"]["uid"] != other_than
+        ]
+        assert len(found) == 1, f"{len(found)} pods of {name} {instance}"
+        conditions = {
+            one["type"]: one["status"] for one in found[0]["status"].get("conditions", [])
+        }
+        assert conditions.get("Ready") == "True", f"{found[0]['status']}"
+        return str(found[0]["metadata"]["uid"])
+
+    return str(await polling.eventually(is_ready, what=f"{name} {instance} ready", within=90))
+
+
+async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_card_to_its_last_pod(
+    pools: Pools, kubectl: "Kubectl"
+):
+    agent = await ready(pools, "gpu-node-agent")
+    resource = await pools.make(*range(4))
+    name = resource.removeprefix(PREFIX)
+    plugin = await ready(pools, "gpu-device-plugin", name)
+    first = await pools.run(pools.a_pod("first", resource, 2))
+    await check(pools, first, "main")
+    await pools.reported(first)
+
+    # Neither of them writes to its root, and the plugin has no capability and no device of a card.
+    (shown,) = await agents(pools, "gpu-device-plugin", name)
+    (container,) = shown["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert "privileged" not in container["securityContext"]
+
+    # An upgrade of both, under a pod that runs.
+    for daemon_set in ("gpu-node-agent", f"gpu-device-plugin-{name}"):
+        await kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{daemon_set}")
+    await ready(pools, "gpu-node-agent", other_than=agent)
+    await ready(pools, "gpu-device-plugin", name, other_than=plugin)
+    await pools.offers_of(resource, 4)
+    second = await pools.run(pools.a_pod("second", resource, 2))
+
+    assert not set(units_of(first)) & set(units_of(second))
+    await check(pools, first, "main")
+    await check(pools, second, "main")
+    (status,) = (await pools.get("first"))["status"]["containerStatuses"]
+    assert status["restartCount"] == 0
+    await pools.reported(second)
+
+
+async def test_a_plugin_that_is_killed_is_started_again_and_no_pod_is_lost(pools: Pools):
+    resource = await pools.make(0, 1)
+    name = resource.removeprefix(PREFIX)
+    await ready(pools, "gpu-device-plugin", name)
+    first = await pools.run(pools.a_pod("first", resource))
+    (before,) = await agents(pools, "gpu-device-plugin", name)
+    await pools.api.delete(f"{OURS}/{before['metadata']['name']}", gracePeriodSeconds="0")
+    await ready(pools, "gpu-device-plugin", name, other_than=before["metadata"]["uid"])
+    await pools.offers_of(resource, 2)
+    second = await pools.run(pools.a_pod("second", resource))
+
+    assert units_of(first) != units_of(second)
+    await check(pools, first, "main")
+    await check(pools, second, "main")
+
+
+async def test_a_pool_that_goes_takes_its_plugin_with_it(pools: Pools):
+    resource = await pools.make(2)
+    name = resource.removeprefix(PREFIX)
+    await ready(pools, "gpu-device-plugin", name)
+    await pools.run(pools.a_pod("last", resource))
+    await pools.clear()
+
+    async def is_gone() -> bool:
+        return not await agents(pools, "gpu-device-plugin", name)
+
+    await polling.eventually(is_gone, what=f"the plugin of {name} is gone", within=60)
+    assert not await pods_left(pools)
+
+
+async def pods_left(pools: Pools) -> list[str]:
+    found = (await pools.api.get(pods.collection(pools.namespace)))["items"]
+    return [one["metadata"]["name"] for one in found]

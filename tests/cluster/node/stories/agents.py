@@ -1,0 +1,84 @@
+"""Our agent on the node, started as its container starts it."""
+
+import contextlib
+from typing import TYPE_CHECKING, final
+
+import aiohttp
+
+from tests.cluster.environment import ports
+from tests.cluster.environment.server_process import installed_command
+from tests.cluster.system.installation import NAMESPACE
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.cards import NodeCards
+
+ALL_ROLES = "inventory,health,mig,device-plugin"
+_READY_S = 60
+
+
+@final
+class Agent:
+    """One process with all roles, under the service account of the DaemonSet."""
+
+    def __init__(
+        self,
+        control_plane: "ControlPlane",
+        node: "RealNode",
+        cards: "NodeCards",
+        *,
+        name: str = "node-agent",
+        hand_out: str = "CDI",
+    ) -> None:
+        self._control_plane = control_plane
+        self._node = node
+        self._port = ports.free_port()
+        self._kubeconfig = control_plane.run.directory / f"{name}.kubeconfig"
+        arguments = {
+            "--node": node.name,
+            "--roles": ALL_ROLES,
+            "--namespace": NAMESPACE,
+            "--kubeconfig": self._kubeconfig,
+            "--hand-out": hand_out,
+            "--plugins-directory": node.plugins_directory,
+            "--pod-resources-directory": node.pod_resources_directory,
+            "--run-directory": node.run_directory,
+            "--cdi-directory": node.cdi_directory,
+            "--dev-root": node.dev_directory,
+            "--sysfs": cards.sysfs,
+            "--procfs": cards.procfs,
+            "--host": "127.0.0.1",
+            "--port": self._port,
+        }
+        flat = [str(part) for pair in arguments.items() for part in pair]
+        self.process = control_plane.run.child(
+            name, [*installed_command(), "agent", *flat], env={"PYTHONUNBUFFERED": "1"}
+        )
+
+    async def start(self) -> None:
+        """Start it; returns when it is ready."""
+        made = await self._control_plane.service_account_kubeconfig(
+            NAMESPACE, "gpu-node-agent", node=self._node.name
+        )
+        self._kubeconfig.write_text(made.read_text(encoding="utf-8"), encoding="utf-8")
+        self.process.start()
+        await self.wait_ready()
+
+    async def wait_ready(self) -> None:
+        await self.process.wait_ready(self._missing, within=_READY_S)
+
+    async def stop(self) -> None:
+        await self.process.terminate()
+
+    def kill9(self) -> None:
+        self.process.kill9()
+
+    async def _missing(self) -> str | None:
+        with contextlib.suppress(aiohttp.ClientError):
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{self._port}/readyz") as answer,
+            ):
+                return None if answer.status == 200 else await answer.text()
+        return "its probes do not answer"

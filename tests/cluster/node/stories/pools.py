@@ -1,0 +1,201 @@
+"""Pools on the node's cards, pods that ask for them, and what their containers really have."""
+
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from tests.cluster.environment import nodes, pods, polling
+from tests.cluster.system.objects import API, DEVICES, POOLS, PREFIX, a_pool_object, devices_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.cluster.environment.client import ApiClient, JsonObject
+    from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.cards import NodeCards
+
+INVENTORIES = f"{API}/gpunodeinventories"
+EVENTS = "/apis/events.k8s.io/v1/events"
+_WITHIN_S = 60
+_SHOW = "echo units=$GPU_UNITS; echo pool=$GPU_POOL; echo visible=$NVIDIA_VISIBLE_DEVICES; cd /dev; find . -name 'nvidia*[0-9]' -type c"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a container shows from within."""
+
+    units: list[str]
+    pool: str
+    visible: str
+    files: list[str]
+    """Device files of cards below /dev, by name."""
+
+
+@final
+class Pools:
+    """Makes them, and waits for what follows."""
+
+    def __init__(
+        self, api: "ApiClient", namespace: str, node: "RealNode", cards: "NodeCards"
+    ) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.node = node
+        self.cards = cards
+        self.resources: list[str] = []
+        """Of the pools that were made, in order."""
+        self._made: list[str] = []
+
+    async def make(self, *numbers: int, units: int = 0, **spec: Any) -> str:
+        """Make a pool of these cards, and wait until the node offers its units; return its resource."""
+        name = f"pool-{secrets.token_hex(3)}"
+        # The cards of a pool before it are free once the node's inventory says so.
+        addresses = [self.cards.cards[number].address.lower()[4:] for number in numbers]
+        include = {"inventoryIDs": [f"{self.node.name}-{address}" for address in addresses]}
+        self._made.append(name)
+        await self.api.create(
+            POOLS,
+            a_pool_object(
+                name,
+                deviceSelector={"include": include},
+                assignment={"requireAnnotation": False},
+                **spec,
+            ),
+        )
+        resource = PREFIX + name
+        self.resources.append(resource)
+        await self.offers(resource, units or len(numbers))
+        return resource
+
+    async def offers(self, resource: str, units: int) -> None:
+        """Wait until kubelet says that so many units may be given out, and the pool is ready."""
+        await self.offers_of(resource, units)
+
+        async def is_ready() -> bool:
+            pool = (await self.api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}")).get("status")
+            ready = {one["type"]: one["status"] for one in (pool or {}).get("conditions", [])}
+            assert ready.get("Ready") == "True", f"{pool}"
+            return True
+
+        await polling.eventually(is_ready, what=f"pool of {resource}", within=_WITHIN_S, every=0.1)
+
+    async def offers_of(self, resource: str, units: int) -> None:
+        """Wait until kubelet says that so many units may be given out."""
+
+        async def does() -> bool:
+            status = (await self.api.get(f"{nodes.NODES}/{self.node.name}"))["status"]
+            seen = status.get("allocatable", {}).get(resource)
+            pool = (await self.api.get(f"{POOLS}/{resource.removeprefix(PREFIX)}")).get("status")
+            assert seen == str(units), f"{resource}: allocatable {seen}, pool {pool}"
+            return True
+
+        await polling.eventually(does, what=f"{units} of {resource}", within=_WITHIN_S, every=0.1)
+
+    def a_pod(self, name: str, resource: str, units: int = 1, **spec: Any) -> "JsonObject":
+        """Return a pod that asks for units and is left to the scheduler."""
+        return self.node.a_pod(name, limits={resource: units}, nodeName=None, **spec)
+
+    async def create(self, *made: "JsonObject") -> None:
+        for pod in made:
+            await self.api.create(pods.collection(self.namespace), pod)
+
+    async def run(self, pod: "JsonObject") -> "JsonObject":
+        """Create the pod and wait until it runs; return it."""
+        await self.create(pod)
+        return await self.running(pod["metadata"]["name"])
+
+    async def running(self, name: str) -> "JsonObject":
+        return await pods.wait_for_pod(self.api, self.namespace, name, pods.is_running)
+
+    async def get(self, name: str) -> "JsonObject":
+        return await self.api.get(f"{pods.collection(self.namespace)}/{name}")
+
+    async def delete(self, *names: str) -> None:
+        for name in names:
+            await self.api.delete(f"{pods.collection(self.namespace)}/{name}")
+        for name in names:
+            await pods.wait_for_pod_gone(self.api, self.namespace, name)
+
+    async def seen(self, pod: str, container: str = "main") -> Seen:
+        """Return what a running container has."""
+        said = await self.node.exec(self.namespace, pod, ["sh", "-c", _SHOW], container=container)
+        return seen_in(said)
+
+    def files_of(self, units: "Sequence[str]") -> list[str]:
+        """Return the device files of cards that these units are, or are slices of."""
+        minors = {card.uuid: card.minor for card in self.cards.cards}
+        return sorted({f"nvidia{minors[unit.partition('::')[0]]}" for unit in units})
+
+    async def allocations(self, pod: str) -> dict[str, list[str]]:
+        """Return what the node reports of a pod: container -> units."""
+        found = (await self.api.get(f"{INVENTORIES}/{self.node.name}")).get("status", {})
+        return {
+            one["container"]: sorted(one["units"])
+            for one in found.get("allocations") or []
+            if (one["namespace"], one["pod"]) == (self.namespace, pod)
+        }
+
+    async def reported(self, pod: "JsonObject") -> None:
+        """Wait until the node reports what the pod was promised."""
+        promised = {name: sorted(units) for name, units in devices_of(pod).items() if units}
+
+        async def is_reported() -> bool:
+            seen = await self.allocations(pod["metadata"]["name"])
+            assert seen == promised, f"reported {seen}, promised {promised}"
+            return True
+
+        await polling.eventually(is_reported, what=f"report of {pod['metadata']['name']}")
+
+    async def told(self, reason: str, name: str) -> str:
+        """Wait for an Event about an object of this name; return its text."""
+
+        async def is_told() -> str:
+            found = (await self.api.get(EVENTS, fieldSelector=f"reason={reason}"))["items"]
+            notes = [one["note"] for one in found if one["regarding"]["name"] == name]
+            assert notes, f"no {reason} of {name}"
+            return str(notes[-1])
+
+        return str(await polling.eventually(is_told, what=f"{reason} of {name}"))
+
+    async def degraded(self, reason: str) -> None:
+        """Wait until the node's condition AgentDegraded has this reason."""
+
+        async def is_so() -> bool:
+            status = (await self.api.get(f"{INVENTORIES}/{self.node.name}"))["status"]
+            found = {one["type"]: one for one in status["conditions"]}.get("AgentDegraded", {})
+            assert found.get("reason", "AsExpected") == reason, f"{found}"
+            return True
+
+        await polling.eventually(is_so, what=f"AgentDegraded: {reason}", within=90)
+
+    async def device(self, number: int) -> "JsonObject":
+        uuid = self.cards.cards[number].uuid
+        found = (await self.api.get(DEVICES))["items"]
+        return next(one for one in found if one.get("status", {}).get("uuid") == uuid)
+
+    async def clear(self) -> None:
+        """Delete the namespace's pods and these pools, and wait until their cards are free."""
+        found = (await self.api.get(pods.collection(self.namespace)))["items"]
+        await self.delete(*(one["metadata"]["name"] for one in found))
+        for name in self._made:
+            await self.api.delete(f"{POOLS}/{name}")
+
+        async def are_gone() -> bool:
+            left = [one["metadata"]["name"] for one in (await self.api.get(POOLS))["items"]]
+            assert not set(left) & set(self._made), f"pools left: {left}"
+            return True
+
+        await polling.eventually(are_gone, what="pools gone", within=_WITHIN_S)
+
+
+def seen_in(said: str) -> Seen:
+    """Read what the script that shows a container's devices prints."""
+    lines = said.splitlines()
+    variables = dict(line.split("=", 1) for line in lines[:3])
+    return Seen(
+        units=sorted(filter(None, variables["units"].split(","))),
+        pool=variables["pool"],
+        visible=variables["visible"],
+        files=sorted(line.rpartition("/")[2] for line in lines[3:]),
+    )

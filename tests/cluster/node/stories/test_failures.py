@@ -1,0 +1,253 @@
+"""What breaks on a node, under pods that run and pods that wait: nothing fails that need not."""
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.cluster.environment import client, nodes, pods, polling
+from tests.cluster.node.stories.pools import Pools
+from tests.cluster.node.stories.test_promises import check
+from tests.cluster.system.installation import NAMESPACE
+from tests.cluster.system.objects import DEVICES_KEY, units_of
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.client import JsonObject
+    from tests.cluster.environment.control_plane import ControlPlane
+    from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.environment.real_node import RealNode
+    from tests.cluster.node.stories.agents import Agent
+    from tests.cluster.node.stories.cards import NodeCards
+
+
+def restarts(pod: "JsonObject") -> int:
+    (status,) = pod["status"]["containerStatuses"]
+    return int(status["restartCount"])
+
+
+async def bound(pools: Pools, *names: str) -> list["JsonObject"]:
+    """Create pods of one card each, and wait until they are bound."""
+    resource = pools.resources[-1]
+    await pools.create(*(pools.a_pod(name, resource) for name in names))
+    return [
+        await pods.wait_for_pod(pools.api, pools.namespace, name, pods.is_bound) for name in names
+    ]
+
+
+async def test_the_agent_is_killed_under_running_pods(pools: Pools, agent: "Agent"):
+    resource = await pools.make(*range(4))
+    before = await pools.run(pools.a_pod("before", resource, 2))
+    agent.kill9()
+
+    async def knows() -> bool:
+        status = (await pools.api.get(f"{nodes.NODES}/{pools.node.name}"))["status"]
+        return str(status["allocatable"][resource]) == "0"
+
+    await polling.eventually(knows, what="kubelet has noticed")
+    await agent.start()
+    await pools.offers(resource, 4)
+    after = await pools.run(pools.a_pod("after", resource, 2))
+
+    assert not set(units_of(before)) & set(units_of(after))
+    await check(pools, before, "main")
+    await check(pools, after, "main")
+    assert restarts(await pools.get("before")) == 0
+    await pools.reported(after)
+
+
+async def test_kubelet_restarts_while_pods_wait_for_it(pools: Pools, agent: "Agent"):
+    """Waiting pods come in another order than they were bound, and each gets its own."""
+    await pools.make(*range(8))
+    (runs,) = await bound(pools, "runs")
+    await pools.running("runs")
+    await pools.node.kubelet.stop()
+    waiting = [f"waits-{number}" for number in range(6)]
+    for name in reversed(waiting):
+        await bound(pools, name)
+    await pools.node.kubelet.start()
+
+    for name in waiting:
+        await check(pools, await pools.running(name), "main")
+    await check(pools, runs, "main")
+    assert restarts(await pools.get("runs")) == 0
+
+
+async def test_kubelet_is_killed_and_comes_back(pools: Pools, agent: "Agent"):
+    resource = await pools.make(*range(4))
+    before = await pools.run(pools.a_pod("before", resource, 2))
+    pools.node.kubelet.kill9()
+    await pools.node.kubelet.start()
+    await pools.node.wait_ready()
+    await pools.offers(resource, 4)
+    after = await pools.run(pools.a_pod("after", resource, 2))
+
+    assert not set(units_of(before)) & set(units_of(after))
+    await check(pools, before, "main")
+    await check(pools, after, "main")
+
+
+async def test_containerd_restarts_under_running_pods(pools: Pools):
+    resource = await pools.make(*range(4))
+    before = await pools.run(pools.a_pod("before", resource, 2))
+    await pools.node.containerd.restart()
+    await pools.node.wait_ready()
+    after = await pools.run(pools.a_pod("after", resource, 2))
+
+    await check(pools, before, "main")
+    await check(pools, after, "main")
+    assert restarts(await pools.get("before")) == 0
+
+
+async def test_a_card_fails_under_a_pod(pools: Pools, cards: "NodeCards"):
+    resource = await pools.make(0, 1)
+    pod = await pools.run(pools.a_pod("victim", resource))
+    (unit,) = units_of(pod)
+    cards.driver.emit_xid(unit, 79)
+
+    async def is_known() -> bool:
+        (status,) = (await pools.get("victim"))["status"]["containerStatuses"]
+        shown = json.dumps(status.get("allocatedResourcesStatus"))
+        assert "Unhealthy" in shown, shown
+        return True
+
+    await polling.eventually(is_known, what="the pod's status says that its card is not well")
+    await pools.told("GPUDeviceFaulted", "victim")
+    await pools.offers_of(resource, 1)
+    assert (await pools.get("victim"))["status"]["phase"] == "Running"
+    # The other card goes on: a pod gets it, and no pod gets the failed one.
+    await pools.create(pools.a_pod("waits", resource))
+    await restart_driver(pools, cards)
+    await pools.offers_of(resource, 2)
+    await check(pools, await pools.running("waits"), "main")
+
+
+async def test_a_card_falls_off_the_bus_and_comes_back(pools: Pools, cards: "NodeCards"):
+    resource = await pools.make(2, 3)
+    card = cards.cards[3]
+    cards.driver.lose(card.uuid)
+    await pools.offers_of(resource, 1)
+    cards.driver.find(card.uuid)
+    await pools.offers_of(resource, 2)
+
+
+async def test_a_driver_that_hangs_stops_nobody(pools: Pools, cards: "NodeCards"):
+    resource = await pools.make(*range(4))
+    cards.driver.hang()
+    try:
+        await pools.degraded("DriverHangs")
+        await check(pools, await pools.run(pools.a_pod("meanwhile", resource, 2)), "main")
+    finally:
+        cards.driver.unhang()
+    await pools.degraded("AsExpected")
+
+
+async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(pools: Pools):
+    resource = await pools.make(*range(4))
+    pod = pools.a_pod("hungry", resource, 2, restartPolicy="Always")
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["limits"]["memory"] = "64Mi"
+    # The first life fills its memory, the second one stays.
+    fill = "[ -e /seen/once ] || { touch /seen/once; exec dd if=/dev/zero of=/dev/null bs=512M count=1; }; sleep 100000"
+    container["command"] = ["sh", "-c", fill]
+    container["volumeMounts"] = [{"name": "seen", "mountPath": "/seen"}]
+    pod["spec"]["volumes"] = [{"name": "seen", "emptyDir": {}}]
+    await pools.create(pod)
+
+    async def came_back() -> bool:
+        (status,) = (await pools.get("hungry"))["status"].get("containerStatuses", [{}])
+        ended = status.get("lastState", {}).get("terminated", {})
+        assert ended.get("reason") == "OOMKilled", f"{status}"
+        return bool(status["state"].get("running"))
+
+    await polling.eventually(came_back, what="a second life after OOMKilled", within=60)
+    await check(pools, await pools.get("hungry"), "main")
+
+
+async def test_a_node_is_drained(pools: Pools, kubectl: "Kubectl", node: "RealNode"):
+    resource = await pools.make(*range(4))
+    await pools.run(pools.a_pod("leaves", resource, 2))
+    try:
+        await kubectl(
+            "drain", node.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets"
+        )
+        await pods.wait_for_pod_gone(pools.api, pools.namespace, "leaves")
+        await pools.create(pools.a_pod("waits", resource, 2))
+        await pods.wait_for_pod(pools.api, pools.namespace, "waits", pods.is_unschedulable)
+    finally:
+        await kubectl("uncordon", node.name)
+    await check(pools, await pools.running("waits"), "main")
+
+
+async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
+    pools: Pools, control_plane: "ControlPlane"
+):
+    """The same card is promised twice, by somebody who has the server's own rights."""
+    resource = await pools.make(*range(4))
+    holds = await pools.run(pools.a_pod("holds", resource))
+    (held,) = units_of(holds)
+    await _bind_by_hand(pools, control_plane, "late", resource, held)
+    late = await pools.running("late")
+
+    seen = await pools.seen("late")
+    assert len(seen.units) == 1
+    assert seen.units != [held]
+    assert units_of(late) == [held], "the annotation stays as it was"
+    assert held in await pools.told("GPUDevicesSubstituted", "late")
+    await pools.told("GPUAllocationMismatch", "late")
+    # What it really has is given to nobody else: the two that are left are.
+    others = await pools.run(pools.a_pod("others", resource, 2))
+    assert not set(units_of(others)) & {held, *seen.units}
+    await check(pools, others, "main")
+
+
+async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
+    pools: Pools, control_plane: "ControlPlane"
+):
+    resource = await pools.make(0, 1)
+    holds = await pools.run(pools.a_pod("holds", resource))
+    (held,) = units_of(holds)
+    other = next(card.uuid for card in pools.cards.cards[:2] if card.uuid != held)
+    # The other card is promised to a pod that kubelet has not seen yet; then one too many comes.
+    await pools.node.kubelet.stop()
+    await bound(pools, "first")
+    await _bind_by_hand(pools, control_plane, "one-too-many", resource, other)
+    await pools.node.kubelet.start()
+    phases: dict[str, str] = {}
+
+    async def are_settled() -> bool:
+        for name in ("first", "one-too-many"):
+            phases[name] = (await pools.get(name))["status"]["phase"]
+        assert sorted(phases.values()) == ["Failed", "Running"], f"{phases}"
+        return True
+
+    await polling.eventually(are_settled, what="one runs, one is refused", within=60)
+    (refused,) = [name for name, phase in phases.items() if phase == "Failed"]
+    assert (await pools.get(refused))["status"]["reason"] == "UnexpectedAdmissionError"
+
+
+async def restart_driver(pools: Pools, cards: "NodeCards") -> None:
+    """Unload the driver and load it again; the node says so in between."""
+    cards.driver.unload_driver()
+    await pools.degraded("DriverNotLoaded")
+    cards.driver.restart_driver()
+    await pools.degraded("AsExpected")
+
+
+async def _bind_by_hand(
+    pools: Pools, control_plane: "ControlPlane", name: str, resource: str, unit: str
+) -> None:
+    """Bind a pod as our server would, with a device of our choice."""
+    await pools.create(pools.a_pod(name, resource, schedulerName="nobody"))
+    path = f"{pods.collection(pools.namespace)}/{name}"
+    kubeconfig = await control_plane.service_account_kubeconfig(NAMESPACE, "gpu-control-plane")
+    async with client.open_client(kubeconfig) as server:
+        await server.create(
+            f"{path}/binding",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {
+                    "name": name,
+                    "annotations": {DEVICES_KEY: json.dumps({"main": [unit]})},
+                },
+                "target": {"apiVersion": "v1", "kind": "Node", "name": pools.node.name},
+            },
+        )

@@ -1,0 +1,84 @@
+"""Cards are cut into MIG instances for a pool and made whole again, under pods that run beside."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.cluster.environment import polling
+from tests.cluster.node.stories.pools import Pools
+from tests.cluster.node.stories.test_promises import check
+from tests.cluster.system.objects import POOLS, PREFIX, units_of
+
+if TYPE_CHECKING:
+    from tests.cluster.node.stories.cards import NodeCards
+
+PROFILE = "3g.40gb"
+MIG = {"mode": "MIG", "migProfile": PROFILE}
+
+
+async def test_a_pool_of_instances(pools: Pools, cards: "NodeCards"):
+    beside = await pools.make(1)
+    keeps = await pools.run(pools.a_pod("keeps", beside))
+    resource = await pools.make(0, units=2, allocation=MIG)
+    assert cards.driver.instances(cards.uuids[0]) == [PROFILE] * 2
+    pod = await pools.run(pools.a_pod("instance", resource))
+    other = await pools.run(pools.a_pod("another", resource))
+
+    assert units_of(pod) != units_of(other)
+    seen, its = await pools.seen("instance"), await pools.seen("another")
+    assert seen.units == units_of(pod)
+    assert seen.units[0].startswith("MIG-")
+    # The card's own file, and the capabilities of this instance only.
+    assert "nvidia0" in seen.files
+    assert len(seen.files) == 3
+    assert set(seen.files) & set(its.files) == {"nvidia0"}
+    given = {file for one in (seen, its) for file in one.files} - {"nvidia0"}
+    all_of_card = {name for one in range(8) for name in cards.capabilities(cards.cards[0], one)}
+    assert given < all_of_card
+    await pools.reported(pod)
+    await check(pools, keeps, "main")
+    await pools.told("GPUPartitioned", (await pools.device(0))["metadata"]["name"])
+
+
+async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, cards: "NodeCards"):
+    resource = await pools.make(0)
+    await pools.run(pools.a_pod("holds", resource))
+    name = resource.removeprefix(PREFIX)
+    await pools.api.patch(f"{POOLS}/{name}", {"spec": {"allocation": MIG}})
+
+    async def waits() -> bool:
+        conditions = (await pools.api.get(f"{POOLS}/{name}"))["status"]["conditions"]
+        found = {one["type"]: one for one in conditions}
+        return bool(found.get("Maintenance", {}).get("status") == "True")
+
+    await polling.eventually(waits, what="maintenance")
+    assert cards.driver.instances(cards.uuids[0]) == []
+    assert (await pools.get("holds"))["status"]["phase"] == "Running"
+    await pools.delete("holds")
+    await pools.offers(resource, 2)
+    pod = await pools.run(pools.a_pod("instance", resource))
+    assert units_of(pod)[0].startswith("MIG-")
+    await pools.delete("instance")
+
+    # And back: the same card is one unit again.
+    await pools.api.patch(
+        f"{POOLS}/{name}", {"spec": {"allocation": {"mode": "Exclusive", "migProfile": None}}}
+    )
+    await pools.offers(resource, 1)
+    assert cards.driver.instances(cards.uuids[0]) == []
+    await check(pools, await pools.run(pools.a_pod("whole", resource)), "main")
+
+
+async def test_a_card_with_a_process_is_left_alone_until_it_ends(pools: Pools, cards: "NodeCards"):
+    """Somebody runs a program beside Kubernetes: NVML knows, nobody else does."""
+    card = cards.uuids[0]
+    cards.driver.run_process(card, 4242)
+    try:
+        async with asyncio.TaskGroup() as group:
+            made = group.create_task(pools.make(0, units=2, allocation=MIG))
+            device = (await pools.device(0))["metadata"]["name"]
+            assert "process" in await pools.told("GPUPartitioningHeldUp", device)
+            assert cards.driver.instances(card) == []
+            cards.driver.end_processes(card)
+    finally:
+        cards.driver.end_processes(card)
+    await pools.run(pools.a_pod("instance", made.result()))

@@ -1,0 +1,196 @@
+"""A container has exactly the devices that its pod was bound with: from mutation to `ls /dev` in it."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.environment import pods, polling
+from tests.cluster.node.stories.pools import INVENTORIES, Pools
+from tests.cluster.system.objects import PREFIX, devices_of, units_of
+
+if TYPE_CHECKING:
+    from tests.cluster.environment.client import ApiClient, JsonObject
+    from tests.cluster.node.environment.real_node import RealNode
+
+SLEEP = ["sleep", "100000"]
+
+
+async def check(pools: Pools, pod: "JsonObject", *containers: str) -> None:
+    """Check that containers have what the annotation says, as environment and as device files."""
+    promised = devices_of(pod)
+    for container in containers:
+        seen = await pools.seen(pod["metadata"]["name"], container)
+        assert seen.units == sorted(promised[container]), f"{container}: {seen}, {promised}"
+        assert seen.files == pools.files_of(promised[container]), f"{container}: {seen}"
+        assert seen.visible == "void"
+
+
+def a_container(name: str, resource: str, units: int) -> "JsonObject":
+    return {
+        "name": name,
+        "image": "localhost/busybox:1",
+        "imagePullPolicy": "Never",
+        "command": SLEEP,
+        "resources": {"limits": {resource: str(units)}},
+    }
+
+
+async def test_one_card(pools: Pools):
+    resource = await pools.make(0, 1, 2)
+    pod = await pools.run(pools.a_pod("one", resource))
+
+    assert pod["spec"]["nodeName"] == pools.node.name
+    assert len(units_of(pod)) == 1
+    await check(pools, pod, "main")
+    assert (await pools.seen("one")).pool == resource.removeprefix(PREFIX)
+    await pools.reported(pod)
+
+
+async def test_two_of_eight_cards(pools: Pools):
+    resource = await pools.make(*range(8))
+    first = await pools.run(pools.a_pod("first", resource, 2))
+    second = await pools.run(pools.a_pod("second", resource, 2))
+
+    assert not set(units_of(first)) & set(units_of(second))
+    await check(pools, first, "main")
+    await check(pools, second, "main")
+
+
+async def test_a_container_without_the_resource_has_no_card(pools: Pools):
+    resource = await pools.make(0, 1)
+    pod = pools.a_pod("pair", resource)
+    pod["spec"]["containers"].append(a_container("beside", resource, 0))
+    del pod["spec"]["containers"][1]["resources"]
+    await pools.run(pod)
+
+    assert (await pools.seen("pair", "beside")).files == []
+    assert len((await pools.seen("pair")).files) == 1
+
+
+async def test_libraries_of_the_driver_are_there_and_cannot_be_changed(pools: Pools):
+    resource = await pools.make(0)
+    await pools.run(pools.a_pod("one", resource))
+    shown = (
+        "cat /usr/local/nvidia/lib64/libcuda.so.1; echo x > /usr/local/nvidia/lib64/libcuda.so.1"
+    )
+    said = await pools.node.exec(pools.namespace, "one", ["sh", "-c", f"{shown} || echo refused"])
+
+    assert said.startswith("a library of the driver")
+    assert said.endswith("refused\n")
+
+
+async def test_time_slices(pools: Pools):
+    slices = {"mode": "TimeSlice", "slicesPerDevice": 4}
+    resource = await pools.make(0, 1, units=8, allocation=slices)
+    pod = await pools.run(pools.a_pod("slice", resource))
+    both = await pools.run(pools.a_pod("slices", resource, 2))
+
+    assert all("::" in unit for unit in (*units_of(pod), *units_of(both)))
+    await check(pools, pod, "main")
+    await check(pools, both, "main")
+    await pools.reported(both)
+
+
+async def test_two_containers_of_one_pod(pools: Pools):
+    resource = await pools.make(*range(4))
+    pod = pools.a_pod("two", resource, 1)
+    pod["spec"]["containers"].append(a_container("second", resource, 2))
+    pod = await pools.run(pod)
+
+    promised = devices_of(pod)
+    assert not set(promised["main"]) & set(promised["second"])
+    await check(pools, pod, "main", "second")
+    await pools.reported(pod)
+
+
+async def test_a_sidecar_keeps_its_own(pools: Pools):
+    resource = await pools.make(*range(3))
+    sidecar = a_container("beside", resource, 1) | {"restartPolicy": "Always"}
+    pod = await pools.run(pools.a_pod("with-sidecar", resource, 2, initContainers=[sidecar]))
+
+    promised = devices_of(pod)
+    assert not set(promised["main"]) & set(promised["beside"])
+    await check(pools, pod, "main", "beside")
+    await pools.reported(pod)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 2), (3, 1)])
+async def test_an_init_container_leaves_its_devices_to_the_next(
+    pools: Pools, before: int, after: int
+):
+    resource = await pools.make(*range(4))
+    init = a_container("init", resource, before) | {"command": ["sh", "-c", "echo $GPU_UNITS"]}
+    pod = await pools.run(pools.a_pod("steps", resource, after, initContainers=[init]))
+
+    promised = devices_of(pod)
+    said = await pools.node.logs(pools.namespace, "steps", container="init")
+    assert sorted(said.strip().split(",")) == sorted(promised["init"])
+    seen = await pools.seen("steps")
+    assert len(seen.units) == after
+    # Where the init container has as many or more, kubelet picks among its devices by itself.
+    assert set(seen.units) <= set(promised["init"]) | set(promised["main"])
+    # What it has no more after its init container is still its pod's, and nobody else's.
+    others = await pools.run(pools.a_pod("others", resource, 4 - max(before, after)))
+    assert not set(units_of(others)) & {*promised["init"], *promised["main"]}
+    await check(pools, others, "main")
+
+
+async def test_ten_pods_bound_in_one_burst(pools: Pools):
+    slices = {"mode": "TimeSlice", "slicesPerDevice": 2}
+    resource = await pools.make(*range(8), units=16, allocation=slices)
+    names = [f"burst-{number}" for number in range(10)]
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(pools.create(pools.a_pod(name, resource)))
+    found = [await pools.running(name) for name in names]
+
+    units = [unit for pod in found for unit in units_of(pod)]
+    assert len(units) == len(set(units)) == len(names)
+    for pod in found:
+        await check(pools, pod, "main")
+        await pools.reported(pod)
+
+
+async def test_a_node_full_of_pods_of_whole_cards(pools: Pools):
+    resource = await pools.make(*range(8))
+    names = [f"full-{number}" for number in range(8)]
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(pools.create(pools.a_pod(name, resource)))
+    for name in names:
+        await check(pools, await pools.running(name), "main")
+
+    # One more waits, and gets the card of the one that ends.
+    await pools.create(pools.a_pod("waits", resource))
+    await pods.wait_for_pod(pools.api, pools.namespace, "waits", pods.is_unschedulable)
+    freed = units_of(await pools.get("full-3"))
+    await pools.delete("full-3")
+    waits = await pools.running("waits")
+    assert units_of(waits) == freed
+    await check(pools, waits, "main")
+
+
+async def test_a_pod_of_the_same_name_gets_what_it_is_promised_itself(pools: Pools):
+    resource = await pools.make(*range(4))
+    await pools.run(pools.a_pod("first", resource))
+    before = await pools.run(pools.a_pod("again", resource, 2))
+    await pools.delete("again", "first")
+    after = await pools.run(pools.a_pod("again", resource, 3))
+
+    assert before["metadata"]["uid"] != after["metadata"]["uid"]
+    await check(pools, after, "main")
+    await pools.reported(after)
+
+
+async def test_what_ended_is_reported_no_more(pools: Pools, api: "ApiClient", node: "RealNode"):
+    resource = await pools.make(0)
+    pod = await pools.run(pools.a_pod("ends", resource))
+    await pools.reported(pod)
+    await pools.delete("ends")
+
+    async def is_forgotten() -> bool:
+        status = (await api.get(f"{INVENTORIES}/{node.name}"))["status"]
+        return "ends" not in [one["pod"] for one in status.get("allocations") or []]
+
+    await polling.eventually(is_forgotten, what="the ended pod's report is gone")

@@ -1,0 +1,118 @@
+"""A node whose cards are cut: a driver, what the API server shows, who uses the cards, and what is told."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from agent.driver import Driver
+from agent.partitioning import Partitioner
+from agent.problems import Problems
+from agent.surroundings import Surroundings
+from agent.verdicts import HEALTHY, CardHealth
+from api.gpudevice import GPUDevice
+from api.gpupool import AllocationMode, EffectiveAllocation, GPUPool
+from telemetry.reasons import EventReason
+from tests.support import assigning
+from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card
+from tests.support.loop_clock import LoopClock
+
+SEVEN = ["1g.10gb"] * 7
+
+
+def a_mig_card(number: int, **changes: Any) -> Card:
+    return a_card(f"GPU-{number}", profiles=H100_PROFILES, **changes)
+
+
+def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) -> GPUPool:
+    """A pool whose recorded allocation is MIG with the profile, or whole cards without one."""
+    pool = assigning.a_gpupool(name, is_terminating=is_terminating)
+    mode = AllocationMode.MIG if profile else AllocationMode.EXCLUSIVE
+    allocation = EffectiveAllocation(mode=mode, mig_profile=profile)
+    status = msgspec.structs.replace(pool.status, allocation=allocation)
+    return msgspec.structs.replace(pool, status=status)
+
+
+class CuttingNode:
+    """Change what stands in its fields, then `poke`."""
+
+    def __init__(
+        self, *cards: Card, profile: str = "1g.10gb", driver: Driver | None = None
+    ) -> None:
+        self.clock = LoopClock()
+        self.double = DriverDouble(*cards)
+        self.driver: Driver = self.double if driver is None else driver
+        self.devices_by_name: dict[str, GPUDevice] = {}
+        for number, card in enumerate(self.double.cards, start=1):
+            self.add_device(number, uuid=card.uuid)
+        self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
+        self.verdicts: dict[str, CardHealth] = {}
+        self.used: set[str] | None = set()
+        self.told: list[tuple[str, str, str]] = []
+        """Device, reason and note."""
+        self.changes_seen: list[list[str]] = []
+        """At each `after_change`: the layout of the first card."""
+        self.problems = Problems()
+        self.restart()
+
+    def restart(self) -> None:
+        """As after a crash of the agent: nothing is remembered."""
+        self.partitioner = Partitioner(
+            self.driver,
+            Surroundings(
+                wishes=self,
+                health=lambda uuid: self.verdicts.get(uuid, HEALTHY),
+                in_use=lambda: self.used,
+                events=self,
+                problems=self.problems,
+                after_change=self.after_change,
+            ),
+            self.clock,
+        )
+
+    def add_device(self, number: int, **changes: Any) -> GPUDevice:
+        device = assigning.a_card(number, **{"owner": "a", **changes})
+        self.devices_by_name[device.name] = device
+        return device
+
+    @property
+    def card(self) -> Card:
+        return self.double.cards[0]
+
+    @property
+    def steps(self) -> list[str]:
+        return [change.step for change in self.double.changes]
+
+    def reasons(self) -> list[tuple[str, str]]:
+        return [(device, reason) for device, reason, _ in self.told]
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[None]":
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.partitioner.run())
+            yield
+            task.cancel()
+
+    # --- what the partitioner asks and tells -----------------------------------------------------
+
+    def devices(self) -> Iterable[GPUDevice]:
+        return self.devices_by_name.values()
+
+    def pools(self) -> Mapping[str, GPUPool]:
+        return self.pools_by_name
+
+    def after_change(self) -> None:
+        self.changes_seen.append(self.card.layout if self.double.cards else [])
+
+    def tell_device(
+        self,
+        device: GPUDevice,
+        reason: EventReason,
+        note: str,
+        *,
+        type_: Literal["Normal", "Warning"],
+    ) -> None:
+        assert type_ == ("Normal" if reason is EventReason.CARD_PARTITIONED else "Warning")
+        self.told.append((device.name, reason.value, note))

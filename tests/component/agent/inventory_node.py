@@ -1,0 +1,189 @@
+"""A node's cards as an agent sees them: a bus of plain files, a driver in memory, and the whole inventory.
+
+Device files are links to the null device, so that nobody has to be root.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agent.card_files import CardFiles, Places, recall_health
+from agent.card_health import HealthBook
+from agent.degraded import DegradedCondition
+from agent.health import HealthWatch
+from agent.inventory import CardInventory
+from agent.problems import Problems
+from agent.publishing import FeaturePublisher
+from api.names import NodeName
+from api.nodecards import NodeCards
+from api.nodefeature import AGENT_INSTANCES
+from tests.support.agent_api import AgentApi
+from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card
+from tests.support.loop_clock import LoopClock
+
+if TYPE_CHECKING:
+    from agent.driver import Driver
+
+FEATURE = "gpu-control-plane-agent-n1"
+FIRST, SECOND = "0000:17:00.0", "0000:18:00.0"
+
+
+def two_cards() -> tuple[Card, Card]:
+    return (
+        a_card("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
+        a_card("GPU-2", address=SECOND, minor=1, profiles=H100_PROFILES),
+    )
+
+
+class NodeFiles:
+    """What the kernel and the driver's installer leave on a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.places = Places(
+            sysfs=folder / "sys",
+            proc=folder / "proc",
+            dev=folder / "dev",
+            driver_root=folder / "root",
+            run_directory=folder / "run",
+            cdi_directory=folder / "cdi",
+        )
+        self.functions = self.places.sysfs / "bus" / "pci" / "devices"
+        self.cards_path = folder / "run" / "cards.json"
+        self.cdi_path = folder / "cdi" / "gpu.deckhouse.io-gpu.json"
+        for path in (self.places.proc, self.places.dev, self.places.driver_root):
+            path.mkdir(parents=True)
+        libraries = self.places.driver_root / "usr/lib64"
+        libraries.mkdir(parents=True)
+        (libraries / "libcuda.so.1").write_text("a library")
+
+    def add_function(self, address: str, *, driver: str | None = "nvidia") -> None:
+        function = self.functions / address
+        function.mkdir(parents=True)
+        for name, text in {
+            "vendor": "0x10de",
+            "device": "0x2335",
+            "class": "0x030200",
+            "numa_node": "0",
+        }.items():
+            (function / name).write_text(f"{text}\n")
+        if driver is not None:
+            (function / "driver").symlink_to(f"/sys/bus/pci/drivers/{driver}")
+
+    def remove_function(self, address: str) -> None:
+        function = self.functions / address
+        for path in function.iterdir():
+            path.unlink()
+        function.rmdir()
+
+    def make_device(self, name: str) -> None:
+        path = self.places.dev / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to("/dev/null")
+
+    def cards(self) -> NodeCards:
+        return msgspec.json.decode(self.cards_path.read_bytes(), type=NodeCards)
+
+    def cdi(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.json.decode(self.cdi_path.read_bytes())
+        return found
+
+    def versions(self) -> tuple[object, ...]:
+        """Which versions of both files there are."""
+        found = [path.stat() for path in (self.cards_path, self.cdi_path)]
+        return tuple((one.st_ino, one.st_mtime_ns) for one in found)
+
+
+class InventoryNode:
+    """The parts, wired as the agent wires them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *cards: Card,
+        is_on_bus: bool = True,
+        api: Any = None,
+        clock: Any = None,
+        asked: "Callable[[InventoryNode], Driver] | None" = None,
+    ) -> None:
+        """`asked` makes the driver that is asked in the place of the double."""
+        self.files = NodeFiles(folder)
+        self.driver = DriverDouble(*cards)
+        self.asked: Driver = self.driver if asked is None else asked(self)
+        self.api: Any = AgentApi() if api is None else api
+        if api is None:
+            self.api.add_node("n1")
+            self.api.add_inventory("n1")
+        self.clock = LoopClock() if clock is None else clock
+        self.files.make_device("nvidiactl")
+        for card in cards:
+            self.files.make_device(f"nvidia{card.minor}")
+            if is_on_bus:
+                self.files.add_function(card.address)
+        self.begin()
+
+    def begin(self) -> None:
+        """Make the parts anew, as where the process starts again."""
+        self.problems = Problems()
+        self.card_files = CardFiles(self.files.places, self.problems)
+        book = HealthBook()
+        recall_health(self.card_files.remembered(), book, 0.0)
+        self.watch = HealthWatch(self.asked, book, self.clock, on_change=self._on_health_change)
+        rng = random.Random(5)
+        self.publisher = FeaturePublisher(
+            self.api, self.problems, self.clock, node=NodeName("n1"), namespace="gpu", rng=rng
+        )
+        self.condition = DegradedCondition(
+            self.api, self.problems, self.clock, node=NodeName("n1"), rng=rng
+        )
+        self.inventory = CardInventory(
+            self.asked,
+            health=self.watch,
+            files=self.card_files,
+            publisher=self.publisher,
+            problems=self.problems,
+            places=self.files.places,
+        )
+
+    def bound(self) -> frozenset[str]:
+        """What the driver is told of the bus."""
+        return self.inventory.bound()
+
+    def _on_health_change(self) -> None:
+        self.inventory.health_changed()
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[InventoryNode]":
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(running)
+                for running in (
+                    self.inventory.run(),
+                    self.watch.run(),
+                    self.publisher.run(),
+                    self.condition.run(),
+                )
+            ]
+            await asyncio.sleep(0.5)
+            try:
+                yield self
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def published(self) -> Mapping[str, Mapping[str, str]]:
+        """Address -> attributes."""
+        if not self.api.has_feature(FEATURE):
+            return {}
+        elements = self.api.feature(FEATURE)["spec"]["features"]["instances"][AGENT_INSTANCES][
+            "elements"
+        ]
+        return {one["attributes"]["pci.address"]: one["attributes"] for one in elements}
+
+    def condition_shown(self) -> str:
+        (one,) = self.api.objects["gpunodeinventories", "n1"]["status"]["conditions"]
+        return str(one["reason"])

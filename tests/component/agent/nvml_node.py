@@ -1,0 +1,73 @@
+"""A node whose driver is the C library, and our driver of it; the time is the machine's, as threads are."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from agent.driver import DriverCard, DriverEvent
+from agent.errors import DriverUnavailable
+from agent.nvml import NvmlDriver
+from server.clock import SystemClock
+from tests.support.nvml.library import FakeNvml, NoCompiler, NvmlCard
+from tests.support.polling import EVERY_S, LIMIT_S
+
+
+@dataclass
+class NvmlNode:
+    nvml: FakeNvml
+    driver: NvmlDriver
+    bus: set[str] = field(default_factory=set)
+    """What is bound to the driver, as our driver is told."""
+
+    async def card(self, uuid: str) -> DriverCard:
+        look = await self.driver.look()
+        return next(card for card in look.cards if card.uuid == uuid)
+
+    async def event(self) -> DriverEvent:
+        """Return the next event; TimeoutError after ten seconds without one."""
+        for _ in range(10):
+            if found := await self.driver.wait_for_events(1.0):
+                return found[0]
+        raise TimeoutError("no event")
+
+    async def listen(self, *, anew_after: int = 0) -> None:
+        """Return once events are waited for: those that were told before are not heard.
+
+        With `anew_after`, once that happened more often (see `FakeNvml.listened`).
+        """
+        async with asyncio.timeout(LIMIT_S):
+            while not self.nvml.listening() or self.nvml.listened() <= anew_after:
+                assert await self.driver.wait_for_events(EVERY_S) == ()
+
+
+@asynccontextmanager
+async def nvml_node(
+    directory: Path,
+    *cards: NvmlCard,
+    defines: tuple[str, ...] = (),
+    look_s: float = 5.0,
+    retry_s: float = 60.0,
+) -> AsyncIterator[NvmlNode]:
+    try:
+        nvml = FakeNvml(directory, *cards, defines=defines)
+    except NoCompiler as missing:
+        pytest.skip(f"the double of NVML's library cannot be made: {missing}")
+    bus: set[str] = set()
+    driver = NvmlDriver(
+        SystemClock(),
+        library=nvml.library,
+        bus=lambda: frozenset(bus),
+        look_s=look_s,
+        retry_s=retry_s,
+    )
+    try:
+        yield NvmlNode(nvml, driver, bus)
+    finally:
+        nvml.unhang()
+        with contextlib.suppress(DriverUnavailable):
+            await driver.close()

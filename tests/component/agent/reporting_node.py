@@ -1,0 +1,145 @@
+"""A node with a kubelet that answers Get, the agent's watch of its pods, and an API server with its inventory."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from agent.errors import KubeletUnavailable
+from agent.pods import ContainerKind, ContainerRequest, NodePod, NodePods
+from agent.problems import Problems
+from agent.reporting import AllocationReporter
+from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
+from api.names import API_VERSION, NodeName, PodUid
+from api.podresources import ContainerUnits, PodUnits
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.errors import KubeError
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_NODE_INVENTORIES
+from manifests.crds import build_crds
+from simulator.apiserver.server import InMemoryApiServer
+from tests.support.loop_clock import LoopClock
+
+WHOLE = "gpu.deckhouse.io/whole"
+NODE = NodeName("n1")
+
+
+def a_node_pod(
+    name: str = "p", uid: str = "", *, is_ended: bool = False, **containers: int
+) -> NodePod:
+    """A pod whose containers ask for so many units; `init_…` and `side_…` tell a container's kind."""
+    kinds = {"init": ContainerKind.INIT, "side": ContainerKind.SIDECAR}
+    return NodePod(
+        uid=PodUid(uid or f"uid-{name}"),
+        namespace="default",
+        name=name,
+        created="",
+        is_ended=is_ended,
+        containers=tuple(
+            ContainerRequest(one, kinds.get(one[:4], ContainerKind.MAIN), {WHOLE: count})
+            for one, count in (containers or {"main": 1}).items()
+        ),
+        promised=None,
+    )
+
+
+class KubeletDouble:
+    """Answers by name, as PodResources does."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, PodUnits] = {}
+        self.asked: list[tuple[float, str]] = []
+        self.is_away = False
+        self.in_between: Any = None
+        """Called while an answer is on its way."""
+
+    async def get(self, namespace: str, name: str) -> PodUnits | None:
+        assert namespace == "default"
+        self.asked.append((asyncio.get_running_loop().time(), name))
+        await asyncio.sleep(0.001)
+        if self.is_away:
+            raise KubeletUnavailable("no answer")
+        answer = self.answers.get(name)
+        if self.in_between is not None:
+            self.in_between()
+        return answer
+
+    def give(self, pod: str, resource: str = WHOLE, **units: str) -> None:
+        containers = (ContainerUnits(c, {resource: tuple(u.split())}) for c, u in units.items())
+        self.answers[pod] = PodUnits("default", pod, tuple(containers))
+
+    def counts(self) -> Counter[str]:
+        return Counter(name for _, name in self.asked)
+
+
+class ReportingNode:
+    def __init__(self, api: InMemoryApiServer, client: KubeClient) -> None:
+        self.api = api
+        self.client = client
+        self.pods = NodePods()
+        self.kubelet = KubeletDouble()
+        self.problems = Problems()
+        self.synced = asyncio.Event()
+        self.synced.set()
+        self.incarnation = 1
+
+    def a_reporter(self) -> AllocationReporter:
+        return AllocationReporter(
+            self.pods,
+            self.kubelet,
+            self.client,
+            synced=self.synced,
+            clock=LoopClock(),
+            node=NODE,
+            problems=self.problems,
+            incarnation=lambda: self.incarnation,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[AllocationReporter]:
+        reporter = self.a_reporter()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reporter.run())
+            yield reporter
+            task.cancel()
+
+    async def add_inventory(self) -> None:
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "GPUNodeInventory",
+            "metadata": {"name": NODE},
+        }
+        await self.client.create(GPU_NODE_INVENTORIES, body)
+
+    async def entries(self) -> list[ContainerDevices]:
+        shown = await self.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, NODE)
+        return shown.status.allocations or []
+
+    async def said(self) -> dict[str, str]:
+        """What is reported: container of a pod's uid -> its units."""
+        try:
+            return {
+                f"{one.uid}/{one.container}": " ".join(one.units) for one in await self.entries()
+            }
+        except KubeError as error:
+            return {"error": type(error).__name__}
+
+    def writes(self) -> int:
+        """Writes of reports."""
+        return sum("agent-allocations" in one.query for one in self.api.requests.writes())
+
+
+@asynccontextmanager
+async def a_reporting_node(*, has_inventory: bool = True) -> AsyncIterator[ReportingNode]:
+    clock = LoopClock()
+    async with (
+        InMemoryApiServer(clock) as api,
+        KubeClient(configuration_for(api.url), clock) as client,
+    ):
+        for crd in build_crds():
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        node = ReportingNode(api, client)
+        if has_inventory:
+            await node.add_inventory()
+        yield node

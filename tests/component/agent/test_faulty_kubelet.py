@@ -1,0 +1,220 @@
+"""A kubelet that speaks nonsense gets a clear answer at once, and everything goes on."""
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from agent.offers import Unit
+from agent.plugin import DevicePlugin
+from api import deviceplugin as wire
+from api.nodecards import CARDS_FILE
+from api.poolconfig import HandOut
+from server.clock import SystemClock
+from simulator.kubelet_admission import KubeletOfNode, PodRejected
+from telemetry.conditions import AgentDegraded
+from telemetry.metrics import REGISTRY
+from tests.component.agent.node import Agent, slices_of, whole_cards
+from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.polling import until
+
+
+def a_request(*available: str, size: int, must: tuple[str, ...] = ()) -> wire.PreferenceRequest:
+    return wire.PreferenceRequest(available=available, must_include=must, size=size)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        pytest.param(a_request("GPU-0", size=0), (), id="nothing wanted"),
+        pytest.param(a_request("GPU-0", size=-5), (), id="less than nothing"),
+        pytest.param(a_request("GPU-1", "GPU-x", size=1), ("GPU-1",), id="an unknown id"),
+        pytest.param(a_request("GPU-1", "GPU-1", size=1), ("GPU-1",), id="one twice"),
+        pytest.param(
+            a_request("GPU-0", "GPU-1", size=1, must=("GPU-1",)), ("GPU-1",), id="one that must be"
+        ),
+    ],
+)
+async def test_a_preference_that_makes_little_sense_is_answered(
+    agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest, answer: tuple[str, ...]
+):
+    async with agent.running(whole_cards(2)):
+        assert await node.plugins.prefer(RESOURCE, request_) == answer
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(a_request("GPU-0", "GPU-1", size=3), id="more than available"),
+        pytest.param(a_request(size=1), id="of nothing"),
+        pytest.param(a_request("GPU-x", "GPU-y", size=1), id="of what nobody offers"),
+        pytest.param(a_request("GPU-0", "GPU-1", size=2**31 - 1), id="of all the world"),
+    ],
+)
+async def test_a_preference_that_cannot_be_met_is_refused(
+    agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest
+):
+    async with agent.running(whole_cards(2)):
+        with pytest.raises(grpc.aio.AioRpcError, match="wanted, and only") as refused:
+            await node.plugins.prefer(RESOURCE, request_)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize("call", [wire.GET_PREFERRED, wire.ALLOCATE])
+async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: KubeletOfNode, call: str):
+    async with agent.running(whole_cards(2)):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await node.plugins.call(RESOURCE, call, b"\xff\xff\xff")
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused.value.details() == (
+            f"{call}: the request is no message of the device plugin API v1beta1"
+        )
+        for empty in (wire.GET_PREFERRED, wire.ALLOCATE, wire.PRE_START):
+            assert await node.plugins.call(RESOURCE, empty, b"") == b""
+        assert await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)})) == {
+            "main": {"GPU-1"}
+        }
+
+
+async def test_several_containers_at_once_are_refused(agent: Agent, node: KubeletOfNode):
+    content = wire.encode_preference_requests((a_request("GPU-0", size=1),) * 2)
+    async with agent.running(whole_cards(2)):
+        with pytest.raises(grpc.aio.AioRpcError, match="2 containers in one request"):
+            await node.plugins.call(RESOURCE, wire.GET_PREFERRED, content)
+
+
+async def test_a_pod_waits_for_nothing_that_the_containers_start_asks(
+    agent: Agent, node: KubeletOfNode
+):
+    async with agent.running(whole_cards(1)):
+        content = wire.encode_pre_start(("GPU-0",))
+        assert await node.plugins.call(RESOURCE, wire.PRE_START, content) == b""
+
+
+async def test_a_fault_of_ours_is_seen_and_ends_nothing(node: KubeletOfNode, folder: Path):
+    class Broken:
+        holdings = None
+
+        async def answer(self, *_: object) -> None:
+            raise RuntimeError("broken")
+
+    agent = Agent(node, folder, preferences=Broken())
+    task = {"task": "plugin.answer"}
+    before = REGISTRY.get_sample_value("gpu_task_failures_total", task) or 0.0
+    async with agent.running(whole_cards(1)):
+        with pytest.raises(PodRejected, match="a fault of the plugin"):
+            await node.admit(a_bound_pod("p"))
+        assert not agent.served.missing
+    assert REGISTRY.get_sample_value("gpu_task_failures_total", task) == before + 1
+
+
+async def test_a_card_that_the_node_calls_unhealthy_is_shown_so_within_a_second(
+    agent: Agent, node: KubeletOfNode, folder: Path
+):
+    def write(content: str) -> None:
+        (folder / "fresh").write_text(content)
+        (folder / "fresh").rename(folder / CARDS_FILE)
+
+    def healthy() -> list[str]:
+        return [one.id for one in node.plugins.devices[RESOURCE] if one.is_healthy]
+
+    cards = '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "isHealthy": %s}]}'
+    async with agent.running(whole_cards(2)):
+        await until(lambda: healthy() == ["GPU-0", "GPU-1"])
+        write(cards % "false")
+        await until(lambda: healthy() == ["GPU-1"], within_s=1)
+        write("{")
+        await until(lambda: agent.problems.verdict().reason is AgentDegraded.BAD_CONFIG)
+        assert healthy() == ["GPU-1"]
+        write(cards % "true")
+        await until(lambda: healthy() == ["GPU-0", "GPU-1"], within_s=1)
+        assert agent.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        (folder / CARDS_FILE).unlink()
+        write(cards % "false")
+        await until(lambda: healthy() == ["GPU-1"], within_s=1)
+        (folder / CARDS_FILE).unlink()
+        got = await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)}))
+        assert got == {"main": {"GPU-1"}}
+        assert healthy() == ["GPU-1"]
+
+
+async def test_without_their_files_devices_are_not_offered_where_files_are_handed_out(
+    node: KubeletOfNode, folder: Path
+):
+    agent = Agent(node, folder, hand_out=HandOut.DEVICES)
+    async with agent.running(whole_cards(1)):
+        await until(lambda: node.plugins.capacity(RESOURCE) == 1)
+        assert node.plugins.allocatable(RESOURCE) == 0
+        with pytest.raises(grpc.aio.AioRpcError, match=r"there is no cards\.json on this node"):
+            await node.plugins.allocate(RESOURCE, ["GPU-0"])
+        (folder / CARDS_FILE).write_text(
+            '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "nodes": ["/dev/nvidia0"]}],'
+            ' "shared": {"nodes": ["/dev/nvidiactl"],'
+            ' "mounts": [{"hostPath": "/lib/a", "containerPath": "/usr/local/nvidia/lib64/a"}]}}'
+        )
+        await until(lambda: node.plugins.allocatable(RESOURCE) == 1)
+        grant = await node.plugins.allocate(RESOURCE, ["GPU-0"])
+    assert grant.devices == (
+        wire.DeviceSpec("/dev/nvidia0", "/dev/nvidia0", "rw"),
+        wire.DeviceSpec("/dev/nvidiactl", "/dev/nvidiactl", "rw"),
+    )
+    assert grant.mounts == (wire.Mount("/usr/local/nvidia/lib64/a", "/lib/a", read_only=True),)
+    assert grant.environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+async def a_list(listing: Any) -> tuple[wire.OfferedDevice, ...]:
+    devices: tuple[wire.OfferedDevice, ...] = await listing.read()
+    return devices
+
+
+async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
+    """1,024 slices, with kubelet connected: what is sent last is what it has."""
+    plugin = DevicePlugin("r/x", SystemClock())
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((plugin.handlers(),))
+    socket = node.plugins.directory / "x.sock"
+    server.add_insecure_port(f"unix:{socket}")
+    await server.start()
+    well = slices_of(16, 64, "r/x").units
+    sick = (*well[:-1], Unit(id=well[-1].id, card=well[-1].card, is_healthy=False))
+    seen: tuple[wire.OfferedDevice, ...] = ()
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+        listing = channel.unary_stream(
+            f"/{wire.PLUGIN_SERVICE}/{wire.LIST_AND_WATCH}",
+            request_serializer=wire.encode_empty,
+            response_deserializer=wire.decode_devices,
+        )(None)
+        objects = 0
+        for number in range(10_000):
+            plugin.offer(sick if number % 2 else well)
+            if number % 100 == 0:
+                seen = await a_list(listing)
+            if number == 1_000:
+                gc.collect()
+                objects = len(gc.get_objects())
+        while seen[-1].is_healthy:
+            seen = await a_list(listing)
+        gc.collect()
+        assert len(gc.get_objects()) < objects + 2_000
+        assert len(seen) == 1024
+        listing.cancel()
+    await server.stop(0)
+    await until(lambda: plugin.streams == 0)
+
+
+async def test_what_is_open_is_answered_before_a_plugin_stops(agent: Agent, node: KubeletOfNode):
+    """SIGTERM in the middle of an admission."""
+    pod = a_bound_pod("p", promised={"main": ("GPU-1",)})
+    async with asyncio.TaskGroup() as group:
+        async with agent.running(whole_cards(2)):
+            asking = group.create_task(
+                node.plugins.prefer(RESOURCE, a_request("GPU-0", "GPU-1", size=1))
+            )
+            # Nobody is recognised yet, and our watch is waited for.
+            await until(lambda: bool(node.pod_resources.calls))
+        agent.show(pod)
+    assert asking.result()
+    await until(lambda: node.plugins.devices == {})

@@ -1,0 +1,287 @@
+"""From an event of the driver to the verdict that is published, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from agent.card_files import CardFiles, Places
+from agent.card_health import HealthBook
+from agent.cards import Published
+from agent.driver import DriverEvent, DriverLook, EventKind
+from agent.health import HealthWatch
+from agent.inventory import CardInventory
+from agent.problems import Problems
+from agent.verdicts import HEALTHY, HealthState
+from api.nodecards import CARDS_FILE, NodeCards
+from api.nodefeature import AgentCard
+from telemetry.conditions import AgentDegraded
+from tests.support.driver_double import DriverDouble, a_card
+from tests.support.loop_clock import LoopClock
+from tests.support.metric_samples import samples, series
+
+pytestmark = pytest.mark.looptime
+
+
+class Watched:
+    """A driver, the verdicts on its cards, and when they were said to have changed."""
+
+    def __init__(self) -> None:
+        self.clock = LoopClock()
+        self.driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
+        self.told: list[float] = []
+        self.watch = HealthWatch(
+            self.driver, HealthBook(), self.clock, on_change=lambda: self.told.append(self.now)
+        )
+
+    @property
+    def now(self) -> float:
+        return self.clock.monotonic()
+
+    def reasons(self) -> list[str]:
+        return [self.watch.health(uuid).reason for uuid in ("GPU-1", "GPU-2")]
+
+    async def look(self) -> None:
+        self.watch.observe(await self.driver.look())
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    """That has looked once, and waits for events."""
+    watched = Watched()
+    await watched.look()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watched.watch.run())
+        await asyncio.sleep(0)
+        yield watched
+        task.cancel()
+
+
+def counted(kind: EventKind, verdict: str) -> float:
+    return samples()[series("gpu_agent_driver_events_total", kind=kind.value, verdict=verdict)]
+
+
+async def test_an_event_is_told_at_once(watched: Watched):
+    at = watched.now
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(0.001)
+    assert watched.told == [at]
+    assert watched.reasons() == ["Xid79", ""]
+
+
+async def test_events_that_come_together_are_told_once(watched: Watched):
+    watched.driver.emit_xid("GPU-1", 79)
+    watched.driver.emit_xid("GPU-2", 48)
+    watched.driver.emit_double_bit_ecc("GPU-2")
+    await asyncio.sleep(0.001)
+    assert len(watched.told) == 1
+    assert watched.reasons() == ["Xid79", "Xid48"]
+
+
+async def test_what_changes_no_verdict_is_counted_and_not_told(watched: Watched):
+    faults, ignored = counted(EventKind.XID, "fault"), counted(EventKind.XID, "ignored")
+    watched.driver.emit_xid("GPU-1", 31)
+    await asyncio.sleep(1.0)
+    assert watched.told == []
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(1.0)
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(1.0)
+    assert len(watched.told) == 1
+    assert counted(EventKind.XID, "fault") == faults + 2
+    assert counted(EventKind.XID, "ignored") == ignored + 1
+
+
+async def test_what_happened_and_to_which_card_is_logged(watched: Watched):
+    with capture_logs() as logs:
+        watched.driver.emit_xid("GPU-1", 79)
+        await asyncio.sleep(1.0)
+        watched.driver.card("GPU-1").is_lost = True
+        await watched.look()
+        watched.driver.card("GPU-1").reset()
+        await watched.look()
+    told = [line for line in logs if line["event"] == "health of a card changed"]
+    assert [(line["before"], line["after"], line["log_level"]) for line in told] == [
+        ("Healthy", "Xid79", "warning"),
+        ("Xid79", "Lost", "warning"),
+        ("Lost", "Healthy", "info"),
+    ]
+    assert {(line["card"], line["address"]) for line in told} == {("GPU-1", "0000:17:00.0")}
+
+
+async def test_cards_are_counted_by_health(watched: Watched):
+    def cards() -> dict[str, float]:
+        return {
+            state.value: samples()[series("gpu_agent_cards", health=state.value)]
+            for state in HealthState
+        }
+
+    assert cards() == {"Healthy": 2, "Unhealthy": 0, "Lost": 0}
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(0.001)
+    assert cards() == {"Healthy": 1, "Unhealthy": 1, "Lost": 0}
+    watched.driver.card("GPU-2").is_lost = True
+    await watched.look()
+    assert cards() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
+
+
+@pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_NOT_LOADED])
+async def test_events_are_heard_again_after_the_driver_was_away(
+    watched: Watched, reason: AgentDegraded
+):
+    failures = series("gpu_task_failures_total", task="driver.events")
+    before = samples()[failures]
+    with capture_logs() as logs:
+        watched.driver.go_away(reason)
+        await asyncio.sleep(600.0)
+        tries = samples()[failures] - before
+        watched.driver.come_back(is_restarted=False)
+        await asyncio.sleep(6.0)
+    # Asked again within seconds, and said once.
+    assert 100 <= tries <= 3000
+    lines = [line["event"] for line in logs if line["log_level"] in {"warning", "info"}]
+    assert lines == ["no events of the driver", "events of the driver again"]
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(0.001)
+    assert watched.reasons() == ["Xid79", ""]
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (AgentDegraded.DRIVER_HANGS, "Xid79"),
+        (AgentDegraded.DRIVER_FAILS, "Xid79"),
+        (AgentDegraded.DRIVER_MISSING, ""),
+        (AgentDegraded.DRIVER_NOT_LOADED, ""),
+    ],
+)
+async def test_a_driver_that_was_unloaded_begins_anew_and_one_that_hung_does_not(
+    watched: Watched, reason: AgentDegraded, expected: str
+):
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(1.0)
+    watched.driver.go_away(reason)
+    await asyncio.sleep(60.0)
+    # A driver that does not answer says nothing, however long.
+    assert watched.reasons() == ["Xid79", ""]
+    watched.driver.come_back()
+    await watched.look()
+    assert watched.reasons() == [expected, ""]
+
+
+async def test_looks_heal_after_the_quiet_time(watched: Watched):
+    watched.driver.emit_xid("GPU-1", 79)
+    await asyncio.sleep(299.0)
+    await watched.look()
+    assert watched.reasons() == ["Xid79", ""]
+    await asyncio.sleep(2.0)
+    await watched.look()
+    assert watched.watch.health("GPU-1") == HEALTHY
+
+
+async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_hangs(
+    tmp_path: Path,
+):
+    """The whole way: event, verdict, file; a card that falls off its bus often takes NVML with it."""
+    clock, problems = LoopClock(), Problems()
+    driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
+    places = Places(
+        sysfs=tmp_path / "sys",
+        proc=tmp_path / "proc",
+        dev=tmp_path / "dev",
+        driver_root=tmp_path / "root",
+        run_directory=tmp_path / "run",
+        cdi_directory=tmp_path / "cdi",
+    )
+    published: list[Published] = []
+    watch = HealthWatch(
+        driver,
+        HealthBook(),
+        clock,
+        on_change=lambda: inventory.health_changed(),  # noqa: PLW0108  # it is made below
+    )
+    inventory = CardInventory(
+        driver,
+        health=watch,
+        files=CardFiles(places, problems),
+        publisher=Publishing(published),
+        problems=problems,
+        places=places,
+    )
+
+    def unhealthy() -> list[tuple[str, str]]:
+        cards = msgspec.json.decode(
+            (places.run_directory / CARDS_FILE).read_bytes(), type=NodeCards
+        )
+        return [(card.uuid, card.reason) for card in cards.cards if not card.is_healthy]
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(inventory.run()),
+            group.create_task(watch.run()),
+        ]
+        await asyncio.sleep(2.0)
+        assert unhealthy() == []
+        driver.looks_hang_s = 5.0
+        await asyncio.sleep(0.1)
+        driver.emit_xid("GPU-1", 79)
+        await asyncio.sleep(0.01)
+        assert unhealthy() == [("GPU-1", "Xid79")]
+        assert [card[AgentCard.HEALTH] for card in published[-1].cards] == ["Unhealthy", "Healthy"]
+        # And so it stays while the driver says nothing.
+        await asyncio.sleep(3600.0)
+        assert unhealthy() == [("GPU-1", "Xid79")]
+        driver.looks_hang_s = None
+        await asyncio.sleep(15.0)
+        assert unhealthy() == []
+        for task in tasks:
+            task.cancel()
+
+
+class Publishing:
+    """What was published, last one last."""
+
+    def __init__(self, published: list[Published]) -> None:
+        self._published = published
+
+    def publish(self, published: Published) -> None:
+        self._published.append(published)
+
+
+class NothingToWaitOn:
+    """As where there is no card: it returns at once."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def wait_for_events(self, within_s: float) -> Sequence[DriverEvent]:
+        self.asked += 1
+        return ()
+
+    async def look(self) -> DriverLook:
+        raise NotImplementedError
+
+    async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
+        raise NotImplementedError
+
+    async def create_instance(self, uuid: str, profile: str) -> None:
+        raise NotImplementedError
+
+    async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
+        raise NotImplementedError
+
+    async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
+        raise NotImplementedError
+
+
+async def test_a_driver_that_has_nothing_to_wait_on_is_asked_once_a_second():
+    driver = NothingToWaitOn()
+    watch = HealthWatch(driver, HealthBook(), LoopClock(), on_change=lambda: None)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(watch.run())
+        await asyncio.sleep(60.5)
+        task.cancel()
+    assert 50 <= driver.asked <= 70

@@ -1,0 +1,137 @@
+"""The files that the inventory writes: first, whole, only where something changed, and again where they went."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.cards import Published
+from agent.files import replace_file
+from agent.libraries import DriverFiles, find_driver_files
+from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_cards
+from tests.support.agent_api import INVENTORIES
+from tests.support.driver_double import GpuInstance, a_card
+
+pytestmark = pytest.mark.looptime
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> InventoryNode:
+    return InventoryNode(tmp_path, *two_cards())
+
+
+async def test_the_files_come_before_what_is_published(node: InventoryNode):
+    names: list[set[str]] = []
+
+    class Publisher:
+        def publish(self, published: Published) -> None:
+            assert published.cards
+            names.append({one["name"] for one in node.files.cdi()["devices"]})
+            assert len(node.files.cards().cards) == len(published.cards)
+
+    node.inventory._publisher = Publisher()
+    async with node.running():
+        assert names == [{"GPU-1", "GPU-2"}]
+
+
+@pytest.mark.parametrize("what", ["cards", "cdi"])
+async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays(
+    node: InventoryNode, what, monkeypatch
+):
+    is_full = False
+
+    def replace_or_fail(path: Path, content: bytes) -> bool:
+        if is_full and path == broken:
+            raise OSError(28, "No space left on device")
+        return replace_file(path, content)
+
+    monkeypatch.setattr("agent.card_files.replace_file", replace_or_fail)
+    broken = node.files.cards_path if what == "cards" else node.files.cdi_path
+    async with node.running():
+        await asyncio.sleep(3)
+        before = broken.read_bytes()
+        is_full = True
+        node.driver.card("GPU-2").is_mig_enabled = True
+        card = node.driver.card("GPU-2")
+        card.instances = [GpuInstance(1, "1g.10gb", "MIG-1")]
+        await asyncio.sleep(15)
+        assert broken.read_bytes() == before
+        assert node.condition_shown() == "NotPublished"
+        assert str(broken) in node.problems.verdict().text
+        # The rest goes on.
+        assert "MIG-1" in node.published()[SECOND]["mig.instances"]
+        is_full = False
+        await asyncio.sleep(15)
+        assert b"MIG-1" in broken.read_bytes()
+        assert node.condition_shown() == "AsExpected"
+
+
+async def test_a_file_that_somebody_removed_comes_back(node: InventoryNode):
+    async with node.running():
+        node.files.cards_path.unlink()
+        node.files.cdi_path.write_text("{}")
+        await asyncio.sleep(11)
+        assert len(node.files.cards().cards) == 2
+        assert len(node.files.cdi()["devices"]) == 2
+
+
+async def test_a_file_of_cards_that_makes_no_sense_is_replaced(node: InventoryNode):
+    node.files.cards_path.parent.mkdir()
+    node.files.cards_path.write_text('{"version": "v9"}')
+    async with node.running():
+        assert len(node.files.cards().cards) == 2
+
+
+async def test_a_missing_device_file_is_told_and_its_card_is_not_in_the_specification(
+    node: InventoryNode,
+):
+    (node.files.places.dev / "nvidia1").unlink()
+    async with node.running():
+        await asyncio.sleep(3)
+        assert [one["name"] for one in node.files.cdi()["devices"]] == ["GPU-1"]
+        assert node.condition_shown() == "NotPublished"
+        assert "nvidia1 of card GPU-2" in node.problems.verdict().text
+        node.files.make_device("nvidia1")
+        await asyncio.sleep(13)
+        assert len(node.files.cdi()["devices"]) == 2
+        assert node.condition_shown() == "AsExpected"
+
+
+async def test_a_node_without_a_card_any_more_has_no_specification(tmp_path: Path):
+    node = InventoryNode(tmp_path, a_card("GPU-1", address=FIRST))
+    async with node.running():
+        assert node.files.cdi_path.exists()
+        node.files.remove_function(FIRST)
+        node.driver.unplug("GPU-1")
+        await asyncio.sleep(3)
+        assert not node.files.cdi_path.exists()
+        assert node.files.cards().cards == []
+        assert node.published() == {}
+    assert node.api.count("apply", INVENTORIES) <= 1
+
+
+async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(
+    node: InventoryNode, monkeypatch
+):
+    looks = []
+
+    def counted(root: Path) -> DriverFiles:
+        looks.append(root)
+        return find_driver_files(root)
+
+    monkeypatch.setattr("agent.card_files.find_driver_files", counted)
+    async with node.running():
+        await asyncio.sleep(60)
+        assert len(looks) == 1
+        libraries = node.files.places.driver_root / "usr/lib64"
+        (libraries / "libnvidia-ml.so.1").write_text("a library")
+        # The clock of a file system is coarse.
+        os.utime(libraries, ns=(1, 1))
+        await asyncio.sleep(11)
+        assert len(looks) == 2
+        mounts = node.files.cards().shared.mounts
+        assert "libnvidia-ml.so.1" in mounts[-1].container_path
+        assert any(
+            "libnvidia-ml" in str(one) for one in node.files.cdi()["containerEdits"]["mounts"]
+        )

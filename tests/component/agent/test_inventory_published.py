@@ -1,0 +1,264 @@
+"""What the agent publishes, at an API server over HTTP, and what the control plane makes of it."""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.degraded import DegradedCondition
+from agent.publishing import HEARTBEAT_S, FeaturePublisher
+from api.names import NodeName
+from kube.errors import KubeError, NotFound
+from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_FEATURES, NODES
+from simulator.nfd import NAMESPACE, node_feature_crd
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
+from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
+from tests.support.driver_double import H100_PROFILES, GpuInstance, a_card
+
+PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEATURE}"
+
+
+class StockClock:
+    """The time of the control plane's side, which a test moves."""
+
+    def __init__(self, stock: Stocktaking) -> None:
+        self._stock = stock
+
+    def monotonic(self) -> float:
+        return self._stock.time.now().monotonic
+
+    def utc_now(self) -> dt.datetime:
+        return self._stock.time.now().utc
+
+
+class Agent:
+    """One step of each part at a time."""
+
+    def __init__(self, stock: Stocktaking, folder: Path) -> None:
+        cards = (
+            a_card("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
+            a_card("GPU-2", address=SECOND, minor=1),
+        )
+        self.stock = stock
+        self.node = InventoryNode(folder, *cards, api=stock.client)
+        self.restart()
+
+    def restart(self) -> None:
+        node, clock, client = self.node, StockClock(self.stock), self.stock.client
+        node.begin()
+        self.publisher = FeaturePublisher(
+            client, node.problems, clock, node=NodeName("n1"), namespace=NAMESPACE
+        )
+        self.condition = DegradedCondition(client, node.problems, clock, node=NodeName("n1"))
+        node.inventory._publisher = self.publisher
+
+    async def step(self) -> list[str]:
+        """Look, publish; return what was written."""
+        self.stock.api.requests.clear()
+        self.node.inventory.read_bus()
+        await self.node.inventory.look_at_driver()
+        await self.publisher.settle()
+        await self.condition.settle()
+        return [
+            f"{one.method} {one.path.rpartition('/')[2]}"
+            for one in self.stock.api.requests.writes()
+        ]
+
+    def pass_time(self, seconds: float) -> None:
+        self.stock.time.seconds += seconds
+
+
+@pytest.fixture
+async def stock() -> AsyncIterator[Stocktaking]:
+    async with a_stocktaking() as opened:
+        await opened.add_node()
+        yield opened
+
+
+@pytest.fixture
+async def agent(stock: Stocktaking, tmp_path: Path) -> Agent:
+    made = Agent(stock, tmp_path)
+    # The inventory of the node is made of what is published.
+    made.node.inventory.read_bus()
+    await made.node.inventory.look_at_driver()
+    await made.publisher.settle()
+    await stock.settle()
+    return made
+
+
+async def feature(stock: Stocktaking) -> dict[str, Any]:
+    found: dict[str, Any] = await stock.client.get(
+        NODE_FEATURES, dict, FEATURE, namespace=NAMESPACE
+    )
+    return found
+
+
+async def test_the_control_plane_makes_devices_of_it(agent: Agent, stock: Stocktaking):
+    card = (await stock.card("n1-0000-17-00.0")).status
+    assert (card.uuid, card.product) == ("GPU-1", "NVIDIA-H100-80GB-HBM3")
+    assert (card.memory_mib, card.compute_capability, card.pci.device) == (81559, "9.0", "2335")
+    assert card.mig.capable
+    assert not (await stock.card("n1-0000-18-00.0")).status.mig.capable
+    inventory = await stock.inventory()
+    assert inventory.status.driver.version == "570.124.06"
+    assert stock.features.health(NodeName("n1"))["GPU-1"] == ("Healthy", "")
+
+
+async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
+    agent: Agent, stock: Stocktaking
+):
+    await agent.step()
+    assert await agent.step() == []
+    agent.pass_time(HEARTBEAT_S + 1)
+    before = await feature(stock)
+    assert await agent.step() == [f"PATCH {FEATURE}"]
+    after = await feature(stock)
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
+    assert after["spec"] == before["spec"]
+    assert await stock.settle() == 0
+    agent.pass_time(100)
+    await stock.observe()
+    assert await stock.settle() == 0
+
+
+async def test_it_is_owned_by_its_node(agent: Agent, stock: Stocktaking):
+    (owner,) = (await feature(stock))["metadata"]["ownerReferences"]
+    node: dict[str, Any] = await stock.client.get(NODES, dict, "n1")
+    assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
+
+
+async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, stock: Stocktaking):
+    await agent.step()
+    before = await feature(stock)
+    agent.restart()
+    agent.pass_time(5)
+    assert await agent.step() == [f"PATCH {FEATURE}"]
+    assert (await feature(stock))["spec"] == before["spec"]
+    assert await agent.step() == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "cards", "label", "annotations"])
+async def test_what_somebody_did_to_it_is_undone_with_the_heartbeat(
+    agent: Agent, stock: Stocktaking, how
+):
+    await agent.step()
+    want = (await feature(stock))["spec"]
+    name, namespace = FEATURE, NAMESPACE
+    if how == "deleted":
+        await stock.client.delete(NODE_FEATURES, name, namespace=namespace)
+    else:
+        changes: dict[str, dict[str, Any]] = {
+            "cards": {"spec": {"features": {"instances": None}}},
+            "label": {"metadata": {"labels": {"nfd.node.kubernetes.io/node-name": "n2"}}},
+            "annotations": {"metadata": {"annotations": None}},
+        }
+        await stock.client.merge_patch(NODE_FEATURES, changes[how], name=name, namespace=namespace)
+    agent.pass_time(HEARTBEAT_S + 1)
+    assert await agent.step() == [f"PATCH {FEATURE}"] * 2
+    found = await feature(stock)
+    assert found["spec"] == want
+    assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": "n1"}
+    agent.pass_time(HEARTBEAT_S + 1)
+    assert await agent.step() == [f"PATCH {FEATURE}"]
+
+
+async def test_without_a_driver_what_is_known_stays_and_is_stale(agent: Agent, stock: Stocktaking):
+    agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
+    await agent.step()
+    await stock.settle()
+    card = await stock.card("n1-0000-17-00.0")
+    assert (card.status.uuid, card.status.memory_mib) == ("GPU-1", 81559)
+    assert condition(card, "Stale")[0] == "True"
+    assert stock.features.health(NodeName("n1")) == {}
+    agent.node.driver.come_back()
+    await agent.step()
+    await stock.settle()
+    assert condition(await stock.card("n1-0000-17-00.0"), "Stale")[0] == "False"
+
+
+async def test_a_lost_card_stays_a_device_and_is_told_as_lost(agent: Agent, stock: Stocktaking):
+    agent.node.driver.card("GPU-2").is_listed = False
+    await agent.step()
+    await stock.settle()
+    assert (await stock.card("n1-0000-18-00.0")).status.uuid == "GPU-2"
+    assert stock.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
+
+
+async def test_instances_are_seen_once_they_are_complete(agent: Agent, stock: Stocktaking):
+    card = agent.node.driver.card("GPU-1")
+    card.is_mig_enabled = True
+    card.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
+    await agent.step()
+    await stock.settle()
+    mig = (await stock.card("n1-0000-17-00.0")).status.mig
+    assert [one.uuid for one in mig.instances or ()] == ["MIG-1"]
+
+
+async def test_the_condition_stands_beside_those_of_the_control_plane(
+    agent: Agent, stock: Stocktaking
+):
+    agent.node.driver.go_away(AgentDegraded.DRIVER_HANGS, "no answer within 5 s")
+    await agent.step()
+    inventory = await stock.inventory()
+    assert condition(inventory, "AgentDegraded") == ("True", "DriverHangs", "no answer within 5 s")
+    assert condition(inventory, "InventoryIncomplete")[0] == "False"
+    assert await stock.settle() == 0
+    # One that had everything applied by others keeps ours.
+    agent.pass_time(1)
+    await stock.label(nvidia="changed")
+    await stock.settle()
+    assert condition(await stock.inventory(), "AgentDegraded")[1] == "DriverHangs"
+    assert await agent.step() == []
+    agent.node.driver.come_back()
+    await agent.step()
+    assert condition(await stock.inventory(), "AgentDegraded") == ("False", "AsExpected", "")
+
+
+async def test_a_cluster_without_the_kind_is_a_clear_problem(stock: Stocktaking, tmp_path: Path):
+    agent = Agent(stock, tmp_path)
+    await stock.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
+    agent.node.inventory.read_bus()
+    await agent.node.inventory.look_at_driver()
+    with pytest.raises(NotFound) as caught:
+        await agent.publisher.settle()
+    agent.publisher._failed(caught.value)
+    verdict = agent.node.problems.verdict()
+    assert verdict.reason is AgentDegraded.NOT_PUBLISHED
+    assert "is Node Feature Discovery installed" in verdict.text
+    await stock.client.create(CUSTOM_RESOURCE_DEFINITIONS, node_feature_crd())
+    await agent.publisher.settle()
+    assert (await feature(stock))["metadata"]["name"] == FEATURE
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("way", ["fail", "reset_before", "reset_after"])
+async def test_whichever_request_breaks_the_next_try_makes_it_right(
+    stock: Stocktaking, tmp_path: Path, way, nth
+):
+    agent = Agent(stock, tmp_path)
+    faults = stock.api.faults
+    if way == "fail":
+        faults.fail("", "", 500, nth=nth)
+    else:
+        getattr(faults, way)("", "", nth=nth)
+    agent.node.inventory.read_bus()
+    await agent.node.inventory.look_at_driver()
+    for _ in range(3):
+        try:
+            await agent.publisher.settle()
+        except KubeError:
+            continue
+        break
+    faults.clear()
+    agent.pass_time(HEARTBEAT_S + 1)
+    await agent.publisher.settle()
+    found = await feature(stock)
+    assert len(found["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]["elements"]) == 2
+    assert found["metadata"]["ownerReferences"]
+    agent.stock.api.requests.clear()
+    await agent.publisher.settle()
+    assert agent.stock.api.requests.writes() == []

@@ -1,0 +1,153 @@
+"""What NVML tells by itself."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.driver import DriverEvent, EventKind
+from agent.errors import DriverUnavailable
+from agent.nvml_thread import MAX_STUCK
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.nvml_node import NvmlNode, nvml_node
+from tests.support.nvml.library import DOUBLE_BIT_ECC, XID, a_card
+from tests.support.polling import until
+
+FIRST, SECOND, DEAF = a_card(0), a_card(1), a_card(2, events=0)
+POWER_STATE = 4
+
+
+def xid(uuid: str, code: int) -> DriverEvent:
+    return DriverEvent(uuid=uuid, kind=EventKind.XID, code=code)
+
+
+async def test_fault_is_told_at_once_and_once(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        await node.listen()
+        async with asyncio.timeout(5.0), asyncio.TaskGroup() as group:
+            waiting = group.create_task(node.driver.wait_for_events(30.0))
+            await asyncio.sleep(0)
+            node.nvml.emit_xid(SECOND.uuid, 79)
+        assert waiting.result() == (xid(SECOND.uuid, 79),)
+        assert await node.driver.wait_for_events(0.1) == ()
+
+
+async def test_both_kinds_are_told_and_others_are_not(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, a_card(0, events=XID | DOUBLE_BIT_ECC | POWER_STATE)) as node:
+        await node.listen()
+        node.nvml.emit(FIRST.uuid, POWER_STATE, 1)
+        node.nvml.emit(FIRST.uuid, DOUBLE_BIT_ECC, 5)
+        assert await node.event() == DriverEvent(uuid=FIRST.uuid, kind=EventKind.DOUBLE_BIT_ECC)
+        assert await node.driver.wait_for_events(0.1) == ()
+
+
+async def test_events_between_two_waits_are_kept_each_once(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.listen()
+        for _ in range(20):
+            node.nvml.emit_xid(FIRST.uuid, 63)
+        node.nvml.emit_xid(FIRST.uuid, 64)
+        found: list[DriverEvent] = []
+        while xid(FIRST.uuid, 64) not in found:
+            found += await node.driver.wait_for_events(5.0)
+            await asyncio.sleep(0.3)  # Nobody waits meanwhile, and the thread goes on.
+    assert xid(FIRST.uuid, 63) in found
+    assert len(found) < 10
+
+
+async def test_card_that_tells_nothing_silences_nobody(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, DEAF, SECOND) as node:
+        await node.listen()
+        node.nvml.emit_xid(SECOND.uuid, 48)
+        assert await node.event() == xid(SECOND.uuid, 48)
+
+
+async def test_no_card_that_tells_is_no_error(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, DEAF) as node:
+        assert await node.driver.wait_for_events(0.3) == ()
+
+
+async def test_lost_card_silences_nobody(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        await node.listen()
+        before = node.nvml.listened()
+        node.nvml.lose(FIRST.uuid)
+        # The event set of before fails now, and is made anew without that card.
+        await node.listen(anew_after=before)
+        for code in range(100, 103):
+            node.nvml.emit_xid(SECOND.uuid, code)
+            assert await node.event() == xid(SECOND.uuid, code)
+
+
+async def test_xid_of_a_card_that_is_lost_at_once_has_its_name(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.listen()
+        with node.nvml.edit() as lines:
+            lines["card.0.lost"] = "1"
+            lines["event.1"] = f"0 {XID} 79"
+        assert await node.event() == xid(FIRST.uuid, 79)
+
+
+async def test_old_library_without_waiting_tells_why(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, defines=("OLD_DRIVER",)) as node:
+        with pytest.raises(DriverUnavailable, match="Function Not Found") as raised:
+            await node.event()
+        assert raised.value.reason is AgentDegraded.DRIVER_FAILS
+        assert (await node.driver.look()).cards
+
+
+async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        await node.listen()
+        node.nvml.restart_driver()
+        with pytest.raises(DriverUnavailable):
+            await node.event()
+        await node.listen()
+        node.nvml.emit_xid(FIRST.uuid, 95)
+        assert await node.event() == xid(FIRST.uuid, 95)
+
+
+async def test_waiting_that_hangs_is_told_and_looks_go_on(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
+        await node.listen()
+        node.nvml.hang("nvmlEventSetWait_v2")
+        with pytest.raises(DriverUnavailable) as raised:
+            await node.event()
+        assert raised.value.reason is AgentDegraded.DRIVER_HANGS
+        assert (await node.driver.look()).cards
+        node.nvml.emit_xid(FIRST.uuid, 95)
+        node.nvml.unhang()
+        async with asyncio.timeout(5.0):
+            assert await heard(node) == xid(FIRST.uuid, 95)
+
+
+async def heard(node: NvmlNode) -> DriverEvent:
+    """Return the next event, however often the driver is not available before."""
+    while True:
+        try:
+            return await node.event()
+        except DriverUnavailable:
+            await asyncio.sleep(0.01)
+
+
+async def test_few_threads_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
+    before = event_threads()
+    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+        await node.listen()
+        node.nvml.hang("nvmlEventSetWait_v2")
+        over = time.monotonic() + 4.0
+        while time.monotonic() < over:
+            try:
+                assert await node.driver.wait_for_events(0.1) == ()
+            except DriverUnavailable:
+                await asyncio.sleep(0.02)
+        assert len(event_threads() - before) == MAX_STUCK
+        node.nvml.unhang()
+        await until(lambda: len(event_threads() - before) == 1, within_s=5.0)
+
+
+def event_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "driver-events"}

@@ -1,0 +1,280 @@
+"""A driver that is not there, goes, comes again, or does not answer."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.errors import DriverUnavailable
+from agent.nvml import NvmlDriver
+from agent.nvml_thread import MAX_STUCK
+from server.clock import SystemClock
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.nvml_node import NvmlNode, nvml_node
+from tests.support.nvml.library import a_card
+from tests.support.polling import until
+
+FIRST, SECOND = a_card(0), a_card(1)
+
+
+async def unavailable(driver: NvmlDriver) -> DriverUnavailable:
+    with pytest.raises(DriverUnavailable) as raised:
+        await driver.look()
+    return raised.value
+
+
+def call_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "driver-calls"}
+
+
+async def test_node_without_a_library_says_what_to_do(tmp_path: Path) -> None:
+    missing = await unavailable(NvmlDriver(SystemClock(), driver_root=tmp_path))
+    assert missing.reason is AgentDegraded.DRIVER_MISSING
+    assert f"there is no libnvidia-ml.so.1 under {tmp_path}: install" in str(missing)
+
+
+async def test_library_that_is_none_is_named(tmp_path: Path) -> None:
+    nonsense = tmp_path / "libnvidia-ml.so.1"
+    nonsense.write_text("nonsense", encoding="ascii")
+    missing = await unavailable(NvmlDriver(SystemClock(), library=nonsense))
+    assert missing.reason is AgentDegraded.DRIVER_MISSING
+    assert str(nonsense) in str(missing)
+
+
+async def test_events_without_a_library_say_so_too(tmp_path: Path) -> None:
+    with pytest.raises(DriverUnavailable) as raised:
+        await NvmlDriver(SystemClock(), driver_root=tmp_path).wait_for_events(10.0)
+    assert raised.value.reason is AgentDegraded.DRIVER_MISSING
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["usr/lib/x86_64-linux-gnu", "usr/lib64", "run/nvidia/driver/usr/lib/aarch64-linux-gnu"],
+)
+async def test_library_is_found_under_the_drivers_root(tmp_path: Path, folder: str) -> None:
+    async with nvml_node(tmp_path / "made", FIRST) as node:
+        place = tmp_path / "root" / folder
+        place.mkdir(parents=True)
+        versioned = place / "libnvidia-ml.so.570.86.15"
+        versioned.symlink_to(node.nvml.library)
+        (place / "libnvidia-ml.so.1").symlink_to(versioned.name)
+        driver = NvmlDriver(SystemClock(), driver_root=tmp_path / "root")
+        # The link that leaves the root is followed within it, where nothing is.
+        assert (await unavailable(driver)).reason is AgentDegraded.DRIVER_MISSING
+        versioned.unlink()
+        node.nvml.library.rename(versioned)
+        node.nvml.state.rename(place / "nvml.state")
+        assert [card.uuid for card in (await driver.look()).cards] == [FIRST.uuid]
+        await driver.close()
+        (place / "nvml.state").rename(node.nvml.state)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "text"),
+    [
+        pytest.param(9, AgentDegraded.DRIVER_NOT_LOADED, "modprobe nvidia", id="not loaded"),
+        pytest.param(4, AgentDegraded.DRIVER_FAILS, "privileged", id="no permission"),
+        pytest.param(18, AgentDegraded.DRIVER_FAILS, "upgraded", id="another version"),
+        pytest.param(999, AgentDegraded.DRIVER_FAILS, "Unknown", id="nobody knows"),
+    ],
+)
+async def test_driver_that_does_not_begin_says_why(
+    tmp_path: Path, code: int, reason: AgentDegraded, text: str
+) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.unload_driver(code)
+        failed = await unavailable(node.driver)
+        assert failed.reason is reason
+        assert text in str(failed)
+        node.nvml.restart_driver()
+        assert (await node.driver.look()).cards
+
+
+@pytest.mark.parametrize("is_listening", [False, True])
+async def test_driver_that_was_loaded_again_is_seen_at_the_next_look(
+    tmp_path: Path, is_listening: bool
+) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        if is_listening:
+            await node.listen()
+        await node.driver.look()
+        node.nvml.restart_driver("580.1")
+        assert (await node.driver.look()).driver_version == "580.1"
+
+
+async def test_driver_that_went_away_is_missed_and_found_again(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        await node.listen()
+        node.nvml.unload_driver()
+        assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_NOT_LOADED
+        node.nvml.restart_driver()
+        assert (await node.driver.look()).cards
+
+
+async def test_cards_that_answer_nothing_after_a_restart_are_asked_anew(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        # Versions are remembered by the library; only handles are dead.
+        node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999)
+        assert not (await node.driver.look()).cards[0].is_lost
+
+
+async def test_card_that_never_answers_does_not_open_sessions_for_ever(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999, times=-1)
+        assert [card.is_lost for card in (await node.driver.look()).cards] == [True]
+        node.nvml.fail("nvmlInitWithFlags", 9)
+        # One more would fail.
+        for _ in range(3):
+            assert [card.is_lost for card in (await node.driver.look()).cards] == [True]
+
+
+async def test_card_that_is_plugged_in_is_seen(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.listen()
+        await node.driver.look()
+        node.nvml.plug(SECOND)
+        assert len((await node.driver.look()).cards) == 1  # NVML does not see it by itself.
+        node.bus.add("0000:11:00.0")
+        assert len((await node.driver.look()).cards) == 2
+        await node.listen()
+        node.nvml.emit_xid(SECOND.uuid, 79)
+        assert (await node.event()).uuid == SECOND.uuid
+        node.nvml.unplug(FIRST.uuid)
+        node.bus.add("anything")
+        assert [card.uuid for card in (await node.driver.look()).cards] == [SECOND.uuid]
+
+
+async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        await node.driver.look()
+        await node.listen()
+        node.nvml.plug(SECOND)
+        await node.driver.close()
+        assert node.nvml.listening() == 0
+        # NVML finds cards when it is initialised, which it is anew only if nobody had it open.
+        assert len((await node.driver.look()).cards) == 2
+        await node.listen()
+
+
+async def test_call_that_hangs_is_told_in_time_then_at_once_and_heals(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
+        await node.driver.look()
+        node.nvml.hang("nvmlDeviceGetName")
+        started = time.monotonic()
+        assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_HANGS
+        assert time.monotonic() - started < 5.0
+        started = time.monotonic()
+        for _ in range(10):
+            assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_HANGS
+        assert time.monotonic() - started < 1.5  # Ten waits would be three.
+        node.nvml.unhang()
+        async with asyncio.timeout(5.0):
+            await looked(node)
+
+
+async def looked(node: NvmlNode) -> None:
+    while True:
+        try:
+            await node.driver.look()
+        except DriverUnavailable:
+            await asyncio.sleep(0.01)
+        else:
+            return
+
+
+async def test_caller_that_goes_away_leaves_the_next_one_a_sound_thread(tmp_path: Path) -> None:
+    before = call_threads()
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.hang("nvmlDeviceGetName", 0.3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await node.driver.look()
+        one = call_threads() - before
+        assert (await node.driver.look()).cards
+        assert call_threads() - before == one
+
+
+async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None:
+    before = call_threads()
+    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+        node.nvml.hang("nvmlDeviceGetName")
+        over = time.monotonic() + 2.0
+        while time.monotonic() < over:
+            await unavailable(node.driver)
+            await asyncio.sleep(0.02)
+        assert len(call_threads() - before) == MAX_STUCK
+        node.nvml.unhang()
+        async with asyncio.timeout(5.0):
+            await looked(node)
+        # Those that returned late have ended, each with its session.
+        await until(lambda: len(call_threads() - before) == 1, within_s=5.0)
+        node.nvml.restart_driver("600")
+        assert (await node.driver.look()).driver_version == "600"
+
+
+async def test_fresh_thread_answers_while_another_is_stuck(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+        node.nvml.hang("nvmlDeviceGetName", 1.0)
+        await unavailable(node.driver)
+        # The one that is stuck stays so; the order holds for new calls no more.
+        with node.nvml.edit() as lines:
+            lines["hang.nvmlDeviceGetSerial"] = lines.pop("hang.nvmlDeviceGetName")
+        async with asyncio.timeout(5.0):
+            await looked(node)
+
+
+async def test_process_ends_while_calls_hang(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.hang()
+        program = f"""
+import asyncio, pathlib
+from agent.errors import DriverUnavailable
+from agent.nvml import NvmlDriver
+from server.clock import SystemClock
+async def main():
+    driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}), look_s=0.1)
+    try:
+        await driver.look()
+    except DriverUnavailable as hangs:
+        print(hangs.reason.value)
+    print(await driver.wait_for_events(0.2))
+asyncio.run(main())
+"""
+        ended = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    assert (ended.returncode, ended.stdout) == (0, "DriverHangs\n()\n")
+
+
+async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
+    cards = [a_card(number) for number in range(4)]
+    async with nvml_node(tmp_path, *cards) as node:
+        await node.listen()
+        heard: set[int] = set()
+
+        async def hear() -> None:
+            while len(heard) < 100:
+                heard.update(event.code for event in await node.driver.wait_for_events(1.0))
+
+        async def look() -> None:
+            while len(heard) < 100:
+                assert len((await node.driver.look()).cards) == 4
+
+        async with asyncio.timeout(30.0), asyncio.TaskGroup() as group:
+            group.create_task(hear())
+            group.create_task(look())
+            group.create_task(look())
+            for code in range(1000, 1100):
+                await asyncio.to_thread(node.nvml.emit_xid, cards[code % 4].uuid, code)

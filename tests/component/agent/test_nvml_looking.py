@@ -1,0 +1,156 @@
+"""A look through NVML: what it shows of cards, of the cards that it does not reach, and of old drivers."""
+
+from pathlib import Path
+
+from agent.driver import DriverCard, Instance, Link, LinkType, Profile
+from tests.component.agent.nvml_node import nvml_node
+from tests.support.nvml.library import a_card
+
+FIRST, SECOND, THIRD = (a_card(number) for number in range(3))
+
+
+async def test_card_is_told_in_full(tmp_path: Path) -> None:
+    card = a_card(3, address="00000000:3B:00.0", temperature=55, ecc=2, remap_failed=True)
+    async with nvml_node(tmp_path, card) as node:
+        node.nvml.run_process(card.uuid, 100)
+        node.nvml.set(card.uuid, graphics_processes="100,101", mps_processes="102")
+        look = await node.driver.look()
+    assert (look.driver_version, look.cuda_version) == ("570.86.15", "12.8")
+    assert look.cards == (
+        DriverCard(
+            address="0000:3b:00.0",
+            uuid=card.uuid,
+            minor=3,
+            product="NVIDIA H100 80GB HBM3",
+            memory_mib=81559,
+            compute_capability="9.0",
+            power_limit_watts=650,
+            max_power_limit_watts=700,
+            is_mig_capable=True,
+            profiles=(
+                Profile(name="1g.10gb", capacity=7),
+                Profile(name="2g.20gb", capacity=3),
+                Profile(name="3g.40gb", capacity=2),
+                Profile(name="4g.40gb", capacity=1),
+                Profile(name="7g.80gb", capacity=1),
+                Profile(name="1g.10gb+me", capacity=1),
+                Profile(name="1g.20gb", capacity=4),
+            ),
+            processes=3,
+            temperature_celsius=55,
+            shutdown_temperature_celsius=95,
+            uncorrectable_errors=2,
+            is_row_remap_failed=True,
+        ),
+    )
+
+
+async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
+    card = a_card(0, is_mig_enabled=True)
+    async with nvml_node(tmp_path, card) as node:
+        node.nvml.set(
+            card.uuid,
+            **{
+                "gi.1": "2 0",
+                "ci.1.0": "3 MIG-whole",
+                "gi.7": "0 4",
+                "gi.8": "2 5",
+                "ci.8.0": "1 MIG-part",
+                "ci.8.1": "2 MIG-rest",
+                "busy.8": "7,8",
+            },
+        )
+        found = await node.card(card.uuid)
+    assert found.is_mig_enabled
+    assert found.instances == (
+        Instance(gpu_instance=1, profile="3g.40gb", uuid="MIG-whole", compute_instance=0),
+        Instance(gpu_instance=7, profile="1g.10gb"),
+        Instance(gpu_instance=8, profile="1c.3g.40gb", uuid="MIG-part", compute_instance=0),
+    )
+    assert found.processes == 2
+
+
+async def test_mode_that_waits_for_a_reset_is_told(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.set(FIRST.uuid, **{"mig.pending": 1})
+        found = await node.card(FIRST.uuid)
+    assert (found.is_mig_enabled, found.is_mig_pending) == (False, True)
+
+
+async def test_links_are_counted_and_cards_come_by_address(tmp_path: Path) -> None:
+    first = a_card(0, nvlinks=("0000:11:00.0", "inactive", "0000:11:00.0"), topology={1: 50, 2: 30})
+    second = a_card(1, nvlinks=("0000:10:00.0", "0000:10:00.0", "inactive"))
+    third = a_card(2, address="00000000:02:00.0", topology={1: 10})
+    async with nvml_node(tmp_path, first, second, third) as node:
+        cards = (await node.driver.look()).cards
+    assert [card.address for card in cards] == ["0000:02:00.0", "0000:10:00.0", "0000:11:00.0"]
+    assert [card.links for card in cards] == [
+        (Link("0000:10:00.0", LinkType.PHB), Link("0000:11:00.0", LinkType.PIX)),
+        (Link("0000:02:00.0", LinkType.PHB), Link("0000:11:00.0", LinkType.NVLINK, 2)),
+        (Link("0000:02:00.0", LinkType.PIX), Link("0000:10:00.0", LinkType.NVLINK, 2)),
+    ]
+
+
+async def test_cards_at_nvswitches_are_linked(tmp_path: Path) -> None:
+    cards = [a_card(number, nvlinks=("switch",) * 18, topology={0: 50}) for number in range(2)]
+    async with nvml_node(tmp_path, *cards) as node:
+        found = await node.card(cards[1].uuid)
+    assert found.links == (Link("0000:10:00.0", LinkType.NVLINK, 18),)
+
+
+async def test_plain_card_lacks_what_it_lacks(tmp_path: Path) -> None:
+    card = a_card(
+        0,
+        is_mig_capable=False,
+        ecc=None,
+        remap_failed=None,
+        power_watts=None,
+        max_power_watts=None,
+        shutdown_temperature=None,
+        temperature=None,
+    )
+    async with nvml_node(tmp_path, card) as node:
+        node.nvml.set(card.uuid, name=None, memory=None, capability=None, minor=None)
+        found = await node.card(card.uuid)
+    assert found == DriverCard(address="0000:10:00.0", uuid=card.uuid, minor=-1, product="")
+
+
+async def test_old_driver_lacks_functions_and_cards_are_told(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND, defines=("OLD_DRIVER",)) as node:
+        look = await node.driver.look()
+    assert [card.uuid for card in look.cards] == [FIRST.uuid, SECOND.uuid]
+    assert look.cards[0].memory_mib == 81559
+    assert not look.cards[0].is_mig_capable
+
+
+async def test_lost_card_is_known_by_name_and_spoils_nothing(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND, THIRD) as node:
+        before = (await node.driver.look()).cards
+        node.nvml.lose(SECOND.uuid)
+        after = (await node.driver.look()).cards
+        assert after[1] == DriverCard(
+            address="0000:11:00.0", uuid=SECOND.uuid, minor=1, product="", is_lost=True
+        )
+        assert (after[0], after[2]) == (before[0], before[2])
+        node.nvml.find(SECOND.uuid)
+        assert (await node.driver.look()).cards == before
+
+
+async def test_card_that_is_lost_halfway_is_lost(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        node.nvml.fail("nvmlDeviceGetName", 15, skip=1)
+        cards = (await node.driver.look()).cards
+    assert [card.is_lost for card in cards] == [False, True]
+
+
+async def test_card_that_was_lost_before_the_first_look_is_not_guessed(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST, SECOND) as node:
+        node.nvml.lose(FIRST.uuid)
+        assert [card.uuid for card in (await node.driver.look()).cards] == [SECOND.uuid]
+
+
+async def test_one_field_that_nobody_knows_costs_that_field(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, FIRST) as node:
+        node.nvml.fail("nvmlDeviceGetTemperature", 999, times=-1)
+        found = await node.card(FIRST.uuid)
+    assert (found.temperature_celsius, found.memory_mib) == (None, 81559)

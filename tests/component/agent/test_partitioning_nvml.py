@@ -1,0 +1,165 @@
+"""Cutting cards through NVML's own ABI; threads are real, and so is the time."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_pool
+from tests.component.agent.nvml_node import NvmlNode, nvml_node
+from tests.support.nvml.library import a_card
+from tests.support.polling import until
+
+UUID = a_card(0).uuid
+ROOT = Path(__file__).parents[3]
+IN_USE = 19
+"""NVML_ERROR_IN_USE."""
+
+
+@asynccontextmanager
+async def cut_through_nvml(
+    directory: Path, *, profile: str = "1g.10gb", look_s: float = 5.0, **changes: Any
+) -> AsyncIterator[tuple[NvmlNode, CuttingNode]]:
+    async with nvml_node(directory, a_card(0, **changes), look_s=look_s) as nvml:
+        node = CuttingNode(driver=nvml.driver, profile=profile)
+        node.add_device(1, uuid=UUID)
+        yield nvml, node
+
+
+async def test_a_card_is_cut_cut_otherwise_and_whole_again(tmp_path: Path):
+    async with cut_through_nvml(tmp_path) as (nvml, node):
+        for profile, expected in (("1g.10gb", SEVEN), ("3g.40gb", ["3g.40gb"] * 2), ("", [])):
+            node.pools_by_name["a"] = a_pool("a", profile)
+            await node.partitioner.work()
+            assert nvml.nvml.instances(UUID) == expected
+            card = await nvml.card(UUID)
+            assert card.is_mig_enabled == bool(profile)
+            assert all(one.uuid for one in card.instances)
+    assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"] * 3
+
+
+async def test_what_is_right_is_not_touched(tmp_path: Path):
+    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+        nvml.nvml.set(
+            UUID,
+            **{"gi.1": "2 0", "ci.1.0": "3 MIG-other", "gi.7": "0 4", "ci.7.0": "1 MIG-right"},
+        )
+        await node.partitioner.work()
+        card = await nvml.card(UUID)
+    assert [one.profile for one in card.instances] == SEVEN
+    assert ("MIG-right", 7) in {(one.uuid, one.gpu_instance) for one in card.instances}
+
+
+async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: Path):
+    """As an agent leaves it that is killed between the two."""
+    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+        nvml.nvml.set(UUID, **{"gi.7": "0 4"})
+        await node.partitioner.work()
+        card = await nvml.card(UUID)
+    assert [one.profile for one in card.instances] == SEVEN
+    assert 7 in {one.gpu_instance for one in card.instances}
+    assert all(one.uuid for one in card.instances)
+
+
+CUT_IN_A_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from agent.nvml import NvmlDriver
+from server.clock import SystemClock
+from tests.component.agent.cutting_node import CuttingNode
+
+async def main():
+    node = CuttingNode(driver=NvmlDriver(SystemClock(), library=Path(sys.argv[1])))
+    node.add_device(1, uuid=sys.argv[2])
+    await node.partitioner.work()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "nvmlDeviceSetMigMode",
+        "nvmlDeviceCreateGpuInstance",
+        "nvmlGpuInstanceCreateComputeInstance",
+        "nvmlComputeInstanceDestroy",
+        "nvmlGpuInstanceDestroy",
+    ],
+)
+async def test_an_agent_that_is_killed_in_a_call_goes_on_with_the_next_one(
+    tmp_path: Path, function: str
+):
+    is_destroying = function.endswith("Destroy")
+    async with cut_through_nvml(tmp_path, is_mig_enabled=is_destroying) as (nvml, node):
+        if is_destroying:
+            nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
+        nvml.nvml.kill_at(function)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", CUT_IN_A_PROCESS, str(nvml.nvml.library), UUID, cwd=ROOT
+        )
+        assert await process.wait() == -signal.SIGKILL
+        assert nvml.nvml.instances(UUID) != SEVEN
+        await node.partitioner.work()
+        card = await nvml.card(UUID)
+    assert [one.profile for one in card.instances] == SEVEN
+    assert all(one.uuid for one in card.instances)
+
+
+async def test_a_process_on_an_instance_holds_the_card_up(tmp_path: Path):
+    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+        nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
+        nvml.nvml.run_process(UUID, 100, gpu_instance=1)
+        await node.partitioner.work()
+        assert nvml.nvml.instances(UUID) == ["3g.40gb"]
+        nvml.nvml.end_processes(UUID)
+        node.restart()
+        await node.partitioner.work()
+        assert nvml.nvml.instances(UUID) == SEVEN
+
+
+async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
+    """A process that began after everybody looked."""
+    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+        nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
+        nvml.nvml.fail("nvmlComputeInstanceDestroy", IN_USE, times=-1)
+        await node.partitioner.work()
+        assert (await nvml.card(UUID)).instances[0].uuid == "MIG-other"
+        assert node.reasons() == [("n1-1", "GPUPartitioningHeldUp")]
+        assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_HELD_UP
+        nvml.nvml.heal()
+        async with node.running():
+            await until(lambda: nvml.nvml.instances(UUID) == SEVEN)
+
+
+async def test_a_mode_that_takes_a_reset_is_waited_for(tmp_path: Path):
+    async with cut_through_nvml(tmp_path, mig_needs_reset=True) as (nvml, node):
+        await node.partitioner.work()
+        assert (await nvml.card(UUID)).is_mig_pending is True
+        assert "after a reset" in node.told[0][2]
+        nvml.nvml.reset(UUID)
+        node.restart()
+        await node.partitioner.work()
+        assert nvml.nvml.instances(UUID) == SEVEN
+
+
+async def test_a_card_without_mig_says_so(tmp_path: Path):
+    async with cut_through_nvml(tmp_path, is_mig_capable=False) as (_, node):
+        await node.partitioner.work()
+    assert "knows no MIG" in node.told[0][2]
+
+
+async def test_a_driver_that_hangs_and_comes_back_is_gone_on_with(tmp_path: Path):
+    async with cut_through_nvml(tmp_path, look_s=0.2) as (nvml, node):
+        nvml.nvml.hang("nvmlDeviceGetMigMode")
+        async with node.running():
+            await asyncio.sleep(1.0)
+            assert nvml.nvml.instances(UUID) == []
+            nvml.nvml.unhang()
+            await until(lambda: nvml.nvml.instances(UUID) == SEVEN)

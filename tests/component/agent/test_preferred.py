@@ -1,0 +1,280 @@
+"""Which devices pods get, against a double of kubelet that admits them as kubelet does."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from api import deviceplugin as wire
+from api import podresources
+from simulator.kubelet_admission import KubeletOfNode, PodRejected
+from telemetry.conditions import AgentDegraded
+from telemetry.metrics import REGISTRY
+from telemetry.reasons import EventReason
+from tests.component.agent.node import Agent, slices_of, whole_cards
+from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.polling import until
+
+SLICES = "gpu.deckhouse.io/slices"
+
+
+def counted(outcome: str) -> float:
+    labels = {"resource": RESOURCE, "outcome": outcome}
+    return REGISTRY.get_sample_value("gpu_agent_allocations_total", labels) or 0.0
+
+
+async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
+    promises = {f"p{n}": (f"GPU-{9 - n}",) for n in range(10)}
+    pods = [a_bound_pod(name, promised={"main": units}) for name, units in promises.items()]
+    async with agent.running(whole_cards(16)):
+        got = await asyncio.gather(*(agent.admit(pod) for pod in reversed(pods)))
+    assert [one["main"] for one in got] == [set(one) for one in reversed(promises.values())]
+    assert agent.events == []
+
+
+@pytest.mark.parametrize(
+    ("shape", "promised"),
+    [
+        pytest.param(
+            {"main": {"a": 2, "b": 1}},
+            {"a": ("GPU-5", "GPU-3"), "b": ("GPU-4",)},
+            id="two containers",
+        ),
+        pytest.param(
+            {"init": {"i": 1}, "main": {"a": 2}},
+            {"i": ("GPU-5",), "a": ("GPU-5", "GPU-2")},
+            id="an init container that has fewer",
+        ),
+        pytest.param(
+            {"init": {"i": 2}, "main": {"a": 2}},
+            {"i": ("GPU-5", "GPU-2"), "a": ("GPU-5", "GPU-2")},
+            id="an init container that has as many",
+        ),
+        pytest.param(
+            {"init": {"i": 1, "j": 2}, "main": {"a": 3}},
+            {"i": ("GPU-5",), "j": ("GPU-5", "GPU-4"), "a": ("GPU-5", "GPU-4", "GPU-1")},
+            id="two init containers",
+        ),
+        pytest.param(
+            {"sidecars": {"s": 1}, "main": {"a": 1}},
+            {"s": ("GPU-5",), "a": ("GPU-2",)},
+            id="a sidecar",
+        ),
+        pytest.param(
+            {"init": {"i": 1}, "sidecars": {"s": 1}, "main": {"a": 1}},
+            {"i": ("GPU-5",), "s": ("GPU-5",), "a": ("GPU-2",)},
+            id="a sidecar that has an init container's",
+        ),
+    ],
+)
+async def test_every_container_gets_its_own(
+    agent: Agent, shape: Mapping[str, Any], promised: dict[str, tuple[str, ...]]
+):
+    async with agent.running(whole_cards(6)):
+        got = await agent.admit(a_bound_pod("p", promised=promised, **shape))
+    assert got == {name: set(units) for name, units in promised.items()}
+
+
+async def test_containers_that_need_fewer_have_some_of_their_init_containers(agent: Agent):
+    promised = {"i": ("GPU-5", "GPU-2", "GPU-1"), "a": ("GPU-5", "GPU-2")}
+    pod = a_bound_pod("p", init={"i": 3}, main={"a": 2}, promised=promised)
+    async with agent.running(whole_cards(6)):
+        got = await agent.admit(pod)
+        assert got["i"] == set(promised["i"])
+        assert got["a"] < got["i"]
+        holders = {agent.holdings.holder(unit, RESOURCE, None) for unit in got["i"]}
+        assert {holder and holder.ref for holder in holders} == {"default/p"}
+        # What is left of the init container's stays the pod's, though kubelet lists it nowhere.
+        other = await agent.admit(a_bound_pod("q", promised={"main": ("GPU-1",)}))
+        assert other["main"].isdisjoint(got["i"])
+
+
+async def test_slices_are_given_as_promised(agent: Agent):
+    promised = {"main": ("GPU-s1::1", "GPU-s0::3")}
+    pod = a_bound_pod("p", main={"main": 2}, promised=promised, resource=SLICES)
+    async with agent.running(whole_cards(2), slices_of(2, 4, SLICES)):
+        assert await agent.admit(pod) == {"main": set(promised["main"])}
+
+
+async def test_a_watch_that_is_late_is_waited_for(agent: Agent):
+    async with agent.running(whole_cards(8)):
+        pod = a_bound_pod("p", promised={"main": ("GPU-6",)})
+        assert await agent.admit(pod, lag_s=0.1) == {"main": {"GPU-6"}}
+
+
+async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Agent):
+    promised = tuple(f"GPU-{n}" for n in range(7))
+    waiting = a_bound_pod("waiting", main={"main": 7}, promised={"main": promised})
+    before = counted("unrecognised")
+    async with agent.running(whole_cards(8)):
+        agent.show(waiting)
+        got = await agent.kubelet.admit(a_bound_pod("unseen"))
+        assert got["main"].units == {RESOURCE: {"GPU-7"}}
+        assert max(agent.kubelet.waits) < 1.0
+        assert counted("unrecognised") == before + 1
+        assert (await agent.admit(waiting))["main"] == set(promised)
+
+
+async def test_a_pod_that_was_bound_around_us_gets_what_nobody_was_promised(agent: Agent):
+    before = counted("unpromised")
+    async with agent.running(whole_cards(3)):
+        agent.show(a_bound_pod("waiting", main={"main": 2}, promised={"main": ("GPU-0", "GPU-1")}))
+        assert await agent.admit(a_bound_pod("around")) == {"main": {"GPU-2"}}
+    assert counted("unpromised") == before + 1
+
+
+async def test_a_pod_of_the_same_name_gets_its_own_promise(agent: Agent):
+    """A StatefulSet's pod is deleted and made again; the watch is late with both."""
+    first = a_bound_pod("web-0", uid="first", promised={"main": ("GPU-1",)})
+    second = a_bound_pod("web-0", uid="second", promised={"main": ("GPU-2",)})
+    async with agent.running(whole_cards(4)):
+        assert await agent.admit(first) == {"main": {"GPU-1"}}
+        agent.kubelet.end("first")
+        asyncio.get_running_loop().call_later(0.1, agent.forget, first)
+        assert await agent.admit(second, lag_s=0.1) == {"main": {"GPU-2"}}
+
+
+async def test_it_may_have_the_very_device_that_its_predecessor_had(agent: Agent):
+    first = a_bound_pod(
+        "web-0", uid="first", init={"i": 1}, promised={"i": ("GPU-1",), "main": ("GPU-1",)}
+    )
+    second = a_bound_pod(
+        "web-0", uid="second", init={"i": 1}, promised={"i": ("GPU-1",), "main": ("GPU-1",)}
+    )
+    async with agent.running(whole_cards(4)):
+        await agent.admit(first)
+        agent.end(first)
+        assert await agent.admit(second) == {"i": {"GPU-1"}, "main": {"GPU-1"}}
+    assert agent.events == []
+
+
+async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
+    """An init container's devices are listed nowhere, and the name is listed on."""
+    pods = [
+        a_bound_pod(
+            "web-0", uid=unit, init={"i": 2}, promised={"i": (unit, other), "main": (unit,)}
+        )
+        for unit, other in (("GPU-0", "GPU-1"), ("GPU-2", "GPU-3"))
+    ]
+    async with agent.running(whole_cards(4)):
+        for pod in pods:
+            got = await agent.admit(pod)
+            assert got["i"] == {pod.metadata.uid, f"GPU-{int(pod.metadata.uid[-1]) + 1}"}
+            if pod is pods[0]:
+                agent.end(pod)
+        for unit in ("GPU-0", "GPU-1"):
+            got = await agent.admit(a_bound_pod(f"next-{unit}", promised={"main": (unit,)}))
+            assert got == {"main": {unit}}
+
+
+async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
+    before = counted("substituted")
+    async with agent.running(whole_cards(4)):
+        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
+        got = await agent.admit(
+            a_bound_pod("late", main={"main": 2}, promised={"main": ("GPU-1", "GPU-3")})
+        )
+    assert got["main"] >= {"GPU-3"}
+    assert "GPU-1" not in got["main"]
+    ((name, reason, note),) = agent.events
+    assert (name, reason) == ("late", EventReason.DEVICES_SUBSTITUTED)
+    assert note == "container main gets GPU-0 in place of GPU-1: GPU-1 is held by default/holder"
+    assert counted("substituted") == before + 1
+
+
+async def test_what_others_were_promised_is_the_last_to_be_taken(agent: Agent):
+    async with agent.running(whole_cards(3)):
+        agent.show(a_bound_pod("waiting", promised={"main": ("GPU-0",)}))
+        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-2",)}))
+        got = await agent.admit(a_bound_pod("late", promised={"main": ("GPU-2",)}))
+        assert got == {"main": {"GPU-1"}}
+        got = await agent.admit(a_bound_pod("later", promised={"main": ("GPU-2",)}))
+        assert got == {"main": {"GPU-0"}}
+
+
+async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
+    agent: Agent, node: KubeletOfNode
+):
+    """Somebody else lists, a pod has just ended, and kubelet forgets what it is giving out."""
+    ended = a_bound_pod("ended", promised={"main": ("GPU-0",)})
+    first = a_bound_pod("first", promised={"main": ("GPU-1",)})
+    async with agent.running(whole_cards(3)):
+        await agent.admit(ended)
+        allocate = node.plugins.allocate
+
+        async def while_somebody_lists(resource: str, ids: list[str]) -> wire.ContainerGrant:
+            grant = await allocate(resource, ids)
+            agent.end(ended)
+            node.list_pods()
+            return grant
+
+        node.plugins.allocate = while_somebody_lists  # type: ignore[method-assign,assignment]
+        await agent.admit(first)
+        node.plugins.allocate = allocate  # type: ignore[method-assign]
+        late = a_bound_pod("late", main={"main": 2}, promised={"main": ("GPU-1", "GPU-2")})
+        assert await agent.admit(late) == {"main": {"GPU-0", "GPU-2"}}
+        # kubelet believes that there is one more: nothing is left that is nobody's.
+        node._in_use[RESOURCE].discard("GPU-1")
+        with pytest.raises(PodRejected, match="GPU-1 is held by default/first"):
+            await agent.admit(a_bound_pod("last", promised={"main": ("GPU-1",)}))
+    assert agent.events[-1][:2] == ("last", EventReason.DEVICES_REFUSED)
+    assert node.lists_during_allocate == 1
+
+
+async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
+    agent: Agent, node: KubeletOfNode
+):
+    async with agent.running(whole_cards(2)):
+        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
+        await agent.admit(a_bound_pod("other", promised={"main": ("GPU-0",)}))
+        with pytest.raises(Exception, match="GPU-1 is held by default/holder"):
+            await node.plugins.allocate(RESOURCE, ["GPU-1"])
+
+
+async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
+    agent: Agent, node: KubeletOfNode
+):
+    async with agent.running(whole_cards(4)):
+        node.pod_resources.is_silent = True
+        for name, unit in (("p", "GPU-3"), ("q", "GPU-1")):
+            pod = a_bound_pod(name, promised={"main": (unit,)})
+            assert await agent.admit(pod) == {"main": {unit}}
+        assert agent.problems.verdict().reason is AgentDegraded.KUBELET_SILENT
+        await agent.admit(a_bound_pod("around"))
+        assert max(node.waits) < 1.0
+        node.pod_resources.is_silent = False
+        await agent.admit(a_bound_pod("last", promised={"main": ("GPU-0",)}))
+        assert agent.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+
+
+async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
+    agent: Agent, node: KubeletOfNode
+):
+    async with agent.running(whole_cards(8)):
+        await agent.admit(a_bound_pod("before", promised={"main": ("GPU-7",)}))
+        pods = [a_bound_pod(f"p{n}", promised={"main": (f"GPU-{n}",)}) for n in range(4)]
+        for pod in pods:
+            agent.show(pod)
+        await node.restart()
+        await until(lambda: not agent.served.missing)
+        for pod in reversed(pods):
+            got = await node.admit(pod)
+            assert got["main"].units[RESOURCE] == {f"GPU-{pod.metadata.name[1:]}"}
+        assert node.pod_resources.calls.count(podresources.LIST) == 5
+    assert agent.events == []
+
+
+async def test_a_restarted_agent_knows_what_is_held(node: KubeletOfNode, agent: Agent, folder):
+    async with agent.running(whole_cards(3)):
+        holder = a_bound_pod("holder", promised={"main": ("GPU-1",)})
+        await agent.admit(holder)
+    other = Agent(node, folder)
+    async with other.running(whole_cards(3)):
+        other.show(holder)
+        await until(lambda: node.plugins.capacity(RESOURCE) == 3)
+        with contextlib.suppress(KeyError):
+            node._in_use[RESOURCE].discard("GPU-1")
+        got = await other.admit(a_bound_pod("late", promised={"main": ("GPU-1",)}))
+        assert got["main"].isdisjoint({"GPU-1"})

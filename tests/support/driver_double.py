@@ -1,0 +1,382 @@
+"""A double of the driver (`agent.driver.Driver`) in memory, on the event loop: cards that a test changes.
+
+    driver = DriverDouble(a_card("GPU-1", profiles=H100_PROFILES), a_card("GPU-2"))
+    driver.emit_xid("GPU-1", 79)            # told to who waits, at once
+    driver.card("GPU-2").is_lost = True     # shown by the next look
+    driver.go_away(AgentDegraded.DRIVER_HANGS)
+    driver.come_back()                      # as after a restart: volatile counters begin anew
+    driver.fail_at(3, crash())              # the third change from now on raises, before it is done
+
+It refuses what NVML refuses: destroying an instance that is in use, switching the mode while something
+runs or instances are there, making what has no room. Changes are counted one primitive at a time (making an
+instance is two: `create_gpu_instance` and `create_compute_instance`), and told in `changes`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agent.driver import (
+    DriverCard,
+    DriverEvent,
+    DriverLook,
+    EventKind,
+    Instance,
+    Link,
+    Profile,
+)
+from agent.errors import AgentError, DriverUnavailable, PartitioningRefused
+from telemetry.conditions import AgentDegraded
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Form:
+    """A profile, and what an instance of it takes of a card's 7 compute and 8 memory slices."""
+
+    name: str
+    compute: int
+    memory: int
+
+    @property
+    def capacity(self) -> int:
+        return min(COMPUTE_SLICES // self.compute, MEMORY_SLICES // self.memory)
+
+
+COMPUTE_SLICES = 7
+MEMORY_SLICES = 8
+H100_PROFILES = (
+    Form("1g.10gb", 1, 1),
+    Form("1g.20gb", 1, 2),
+    Form("2g.20gb", 2, 2),
+    Form("3g.40gb", 3, 4),
+    Form("4g.40gb", 4, 4),
+    Form("7g.80gb", 7, 8),
+)
+
+
+@dataclass
+class GpuInstance:
+    id: int
+    profile: str
+    uuid: str = ""
+    """Empty while it has no compute instance."""
+    processes: int = 0
+
+
+@dataclass
+class Card:
+    """A card as the double keeps it: change any field, the next look shows it."""
+
+    uuid: str
+    address: str = ""
+    minor: int = 0
+    product: str = "NVIDIA H100 80GB HBM3"
+    memory_mib: int | None = 81559
+    compute_capability: str | None = "9.0"
+    power_limit_watts: int | None = 700
+    max_power_limit_watts: int | None = 700
+    links: tuple[Link, ...] = ()
+    profiles: tuple[Form, ...] = ()
+    """None of them: the card knows no MIG."""
+    is_mig_enabled: bool = False
+    is_mig_pending: bool | None = None
+    needs_reset: bool = False
+    """A new mode waits for a reset."""
+    instances: list[GpuInstance] = field(default_factory=list)
+    processes: int = 0
+    """On the whole card; those of instances are theirs."""
+    temperature_celsius: int | None = 40
+    shutdown_temperature_celsius: int | None = 92
+    uncorrectable_errors: int | None = 0
+    is_row_remap_failed: bool = False
+    is_lost: bool = False
+    is_listed: bool = True
+    """False: the driver does not know it any more."""
+
+    @property
+    def layout(self) -> list[str]:
+        """The profiles of complete instances, sorted."""
+        return sorted(one.profile for one in self.instances if one.uuid)
+
+    def instance(self, number: int) -> GpuInstance:
+        return next(one for one in self.instances if one.id == number)
+
+    def reset(self) -> None:
+        """What `nvidia-smi --gpu-reset` does."""
+        if self.is_mig_pending is not None:
+            self.is_mig_enabled, self.is_mig_pending = self.is_mig_pending, None
+        self.instances.clear()
+        self.uncorrectable_errors = None if self.uncorrectable_errors is None else 0
+        self.is_lost = False
+
+    def shown(self) -> DriverCard:
+        if self.is_lost:
+            return DriverCard(
+                address=self.address, uuid=self.uuid, minor=self.minor, product="", is_lost=True
+            )
+        return DriverCard(
+            address=self.address,
+            uuid=self.uuid,
+            minor=self.minor,
+            product=self.product,
+            memory_mib=self.memory_mib,
+            compute_capability=self.compute_capability,
+            power_limit_watts=self.power_limit_watts,
+            max_power_limit_watts=self.max_power_limit_watts,
+            links=self.links,
+            is_mig_capable=bool(self.profiles),
+            is_mig_enabled=self.is_mig_enabled,
+            is_mig_pending=self.is_mig_pending,
+            profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in self.profiles),
+            instances=tuple(
+                Instance(
+                    gpu_instance=one.id,
+                    profile=one.profile,
+                    uuid=one.uuid,
+                    compute_instance=0 if one.uuid else None,
+                )
+                for one in sorted(self.instances, key=lambda one: one.id)
+            ),
+            processes=self.processes + sum(one.processes for one in self.instances),
+            temperature_celsius=self.temperature_celsius,
+            shutdown_temperature_celsius=self.shutdown_temperature_celsius,
+            uncorrectable_errors=self.uncorrectable_errors,
+            is_row_remap_failed=self.is_row_remap_failed,
+        )
+
+
+def a_card(uuid: str = "GPU-1", **changes: object) -> Card:
+    """A healthy H100 without MIG; `profiles=H100_PROFILES` makes it capable."""
+    return Card(uuid, **changes)  # type: ignore[arg-type]  # the dataclass says what there is
+
+
+class Crash(BaseException):
+    """The process dies here: nothing catches it but the test."""
+
+
+def crash() -> Crash:
+    return Crash("the agent was killed")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A primitive that was done to a card."""
+
+    step: str
+    """enable_mig, disable_mig, create_gpu_instance, create_compute_instance, destroy_gpu_instance."""
+    uuid: str
+    detail: str = ""
+    """The profile of an instance."""
+
+
+class DriverDouble:
+    """See the module's text."""
+
+    def __init__(
+        self, *cards: Card, driver_version: str = "570.124.06", cuda_version: str = "12.8"
+    ):
+        self.driver_version = driver_version
+        self.cuda_version = cuda_version
+        self.cards: list[Card] = []
+        for card in cards:
+            self.plug(card)
+        self.changes: list[Change] = []
+        self.looks = 0
+        self.before_change: Callable[[Change], None] = lambda _: None
+        """Called right before each primitive, as for what happens between a check and a step."""
+        self.looks_hang_s: float | None = None
+        """A look fails after so long, as with a card that fell off; events are told nevertheless."""
+        self._unavailable: DriverUnavailable | None = None
+        self._answer_after_s = 0.0
+        self._events: list[DriverEvent] = []
+        self._told = asyncio.Event()
+        self._serial = 0
+        self._failures: dict[int, BaseException] = {}
+        self._attempts = 0
+
+    # --- what a test does ------------------------------------------------------------------------
+
+    def plug(self, card: Card) -> None:
+        """Add a card; one without an address gets the next free one, and its minor."""
+        if not card.address:
+            card.minor = card.minor or len(self.cards)
+            card.address = f"0000:{0x17 + card.minor:02x}:00.0"
+        self.cards.append(card)
+
+    def unplug(self, uuid: str) -> None:
+        self.cards.remove(self.card(uuid))
+
+    def card(self, uuid: str) -> Card:
+        return next(card for card in self.cards if card.uuid == uuid)
+
+    def emit(self, event: DriverEvent) -> None:
+        self._events.append(event)
+        self._told.set()
+
+    def emit_xid(self, uuid: str, code: int) -> None:
+        """`uuid` may be empty: the driver does not say which card."""
+        self.emit(DriverEvent(uuid=uuid, kind=EventKind.XID, code=code))
+
+    def emit_double_bit_ecc(self, uuid: str) -> None:
+        self.emit(DriverEvent(uuid=uuid, kind=EventKind.DOUBLE_BIT_ECC))
+
+    def go_away(
+        self,
+        reason: AgentDegraded = AgentDegraded.DRIVER_HANGS,
+        text: str = "",
+        after_s: float = 0.0,
+    ) -> None:
+        """From now on every call raises DriverUnavailable, after so many seconds (a hang's time-out)."""
+        self._unavailable = DriverUnavailable(reason, text or f"the driver is away: {reason.value}")
+        self._answer_after_s = after_s
+        self._told.set()
+
+    def come_back(self, *, is_restarted: bool = True) -> None:
+        """Answer again; a driver that was loaded anew counts from 0, and has lost no card."""
+        self._unavailable = None
+        self._answer_after_s = 0.0
+        if is_restarted:
+            for card in self.cards:
+                card.uncorrectable_errors = None if card.uncorrectable_errors is None else 0
+                card.is_lost = False
+
+    def fail_at(self, number: int, error: BaseException) -> None:
+        """Raise at the number-th primitive from now on (1 is the next), before it is done."""
+        self._failures[self._attempts + number] = error
+
+    # --- what the agent asks ---------------------------------------------------------------------
+
+    async def look(self) -> DriverLook:
+        await self._answer()
+        if self.looks_hang_s is not None:
+            await asyncio.sleep(self.looks_hang_s)
+            raise DriverUnavailable(AgentDegraded.DRIVER_HANGS, "the look did not return in time")
+        self.looks += 1
+        return DriverLook(
+            driver_version=self.driver_version,
+            cuda_version=self.cuda_version,
+            cards=tuple(
+                sorted(
+                    (card.shown() for card in self.cards if card.is_listed),
+                    key=lambda card: card.address,
+                )
+            ),
+        )
+
+    async def wait_for_events(self, within_s: float) -> Sequence[DriverEvent]:
+        await self._answer()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._told.wait()
+        except TimeoutError:
+            return ()
+        self._told.clear()
+        await self._answer()
+        events, self._events = self._events, []
+        return events
+
+    async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
+        card = await self._reached(uuid)
+        if not card.profiles:
+            raise PartitioningRefused(f"{uuid}: Not Supported")
+        if card.processes or any(one.processes for one in card.instances):
+            raise PartitioningRefused(f"{uuid}: In use by another client")
+        if not is_enabled and card.instances:
+            raise PartitioningRefused(f"{uuid}: In use by another client: it has GPU instances")
+        self._change(Change("enable_mig" if is_enabled else "disable_mig", uuid))
+        if card.is_mig_enabled == is_enabled:
+            card.is_mig_pending = None
+            return True
+        if card.needs_reset:
+            card.is_mig_pending = is_enabled
+            return False
+        card.is_mig_enabled = is_enabled
+        return True
+
+    async def create_instance(self, uuid: str, profile: str) -> None:
+        card = await self._reached(uuid)
+        if not card.is_mig_enabled:
+            raise PartitioningRefused(f"{uuid}: MIG is not enabled")
+        form = next((one for one in card.profiles if one.name == profile), None)
+        if form is None:
+            raise PartitioningRefused(f"{uuid}: no profile {profile}")
+        taken = [one for at in card.instances for one in card.profiles if one.name == at.profile]
+        if (
+            sum(one.compute for one in taken) + form.compute > COMPUTE_SLICES
+            or sum(one.memory for one in taken) + form.memory > MEMORY_SLICES
+        ):
+            raise PartitioningRefused(f"{uuid}: Insufficient Resources for {profile}")
+        self._change(Change("create_gpu_instance", uuid, profile))
+        used = {one.id for one in card.instances}
+        number = next(free for free in range(1, 99) if free not in used)
+        card.instances.append(GpuInstance(number, profile))
+        self._complete(card, number)
+
+    async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
+        card = await self._reached(uuid)
+        if not any(one.id == gpu_instance for one in card.instances):
+            raise PartitioningRefused(f"{uuid}: no GPU instance {gpu_instance}")
+        self._complete(card, gpu_instance)
+
+    async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
+        card = await self._reached(uuid)
+        one = next((one for one in card.instances if one.id == gpu_instance), None)
+        if one is None:
+            raise PartitioningRefused(f"{uuid}: no GPU instance {gpu_instance}")
+        # The hook may start something on it: NVML looks when it is asked to destroy, not before.
+        self._change(
+            Change("destroy_gpu_instance", uuid, one.profile), in_use=lambda: one.processes
+        )
+        card.instances.remove(one)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _complete(self, card: Card, number: int) -> None:
+        one = card.instance(number)
+        if one.uuid:
+            raise PartitioningRefused(f"{card.uuid}: GPU instance {number} is complete")
+        self._change(Change("create_compute_instance", card.uuid, one.profile))
+        self._serial += 1
+        one.uuid = f"MIG-{card.uuid.removeprefix('GPU-')}-{number}-{self._serial}"
+
+    async def _answer(self) -> None:
+        if self._unavailable is not None:
+            await asyncio.sleep(self._answer_after_s)
+        if self._unavailable is not None:
+            raise self._unavailable
+
+    async def _reached(self, uuid: str) -> Card:
+        await self._answer()
+        card = next((one for one in self.cards if one.uuid == uuid and one.is_listed), None)
+        if card is None or card.is_lost:
+            raise PartitioningRefused(f"{uuid}: GPU is lost")
+        return card
+
+    def _change(self, change: Change, *, in_use: Callable[[], int] = lambda: 0) -> None:
+        self._attempts += 1
+        error = self._failures.pop(self._attempts, None)
+        if error is not None:
+            raise error
+        self.before_change(change)
+        if in_use():
+            raise PartitioningRefused(f"{change.uuid}: In use by another client")
+        self.changes.append(change)
+
+
+def refused(text: str = "Unknown Error") -> AgentError:
+    """What the driver says no with, for `fail_at`."""
+    return PartitioningRefused(text)
+
+
+def at_once(coroutine: Coroutine[object, object, T]) -> T:
+    """Run what never waits to its end, without a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise AssertionError("it waits")

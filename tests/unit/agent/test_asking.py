@@ -1,0 +1,198 @@
+"""Which pod and which container kubelet asks for, from what it lists and how much it wants."""
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from agent.asking import Asking, How, Question, Unrecognised, guess, recognise, wait_for_asking
+from agent.pods import NodePods, node_pod
+from api.core import Pod
+from api.deviceplugin import PreferenceRequest
+from api.names import PodUid
+from api.podresources import ContainerUnits, PodUnits
+from tests.support.bound_pods import RESOURCE, a_bound_pod
+
+ALL = tuple(f"GPU-{n}" for n in range(8))
+
+
+def pods_of(*pods: Pod) -> NodePods:
+    known = NodePods()
+    known.replace_all([found for pod in pods if (found := node_pod(pod)) is not None])
+    return known
+
+
+def a_question(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):
+    return Question(RESOURCE, PreferenceRequest(available=available, must_include=must, size=size))
+
+
+def listed(name: str = "p", **containers: tuple[str, ...]) -> PodUnits:
+    return PodUnits(
+        "default",
+        name,
+        tuple(
+            ContainerUnits(container, {RESOURCE: units} if units else {})
+            for container, units in containers.items()
+        ),
+    )
+
+
+def nobody_served(_uid: PodUid, _container: str, _resource: str) -> bool:
+    return False
+
+
+def all_served(_uid: PodUid, _container: str, _resource: str) -> bool:
+    return True
+
+
+def who(found: Asking | Unrecognised) -> tuple[str, str]:
+    assert isinstance(found, Asking), found
+    return found.pod.name, found.container.name
+
+
+def asked(*listing: PodUnits, pods: NodePods, question: Question) -> Asking | Unrecognised:
+    return recognise(listing, pods, question, is_served=nobody_served)
+
+
+def test_the_pod_that_has_nothing_yet_asks():
+    pods = pods_of(a_bound_pod("served"), a_bound_pod("p"), a_bound_pod("waits"))
+    listing = (listed("served", main=("GPU-1",)), listed("cpu", main=()), listed("p", main=()))
+    assert who(asked(*listing, pods=pods, question=a_question())) == ("p", "main")
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "size", "must", "container"),
+    [
+        pytest.param({"main": {"a": 1, "b": 1}}, {"a": ("x",), "b": ()}, 1, (), "b", id="second"),
+        pytest.param({"main": {"a": 1, "b": 2}}, {"a": (), "b": ()}, 1, (), "a", id="first"),
+        pytest.param({"init": {"i": 1}, "main": {"a": 1}}, {"a": ()}, 1, (), "i", id="init"),
+        pytest.param(
+            {"init": {"i": 1}, "main": {"a": 2}}, {"a": ()}, 2, ("x",), "a", id="after init"
+        ),
+        pytest.param(
+            {"init": {"i": 1, "j": 3}, "main": {"a": 3, "b": 1}},
+            {"a": (), "b": ()},
+            3,
+            ("x",),
+            "j",
+            id="second init",
+        ),
+        pytest.param(
+            {"init": {"i": 2}, "sidecars": {"s": 2}, "main": {"a": 2}},
+            {"s": (), "a": ()},
+            2,
+            (),
+            "i",
+            id="an init container before a sidecar of the same size",
+        ),
+        pytest.param(
+            {"init": {"i": 2}, "sidecars": {"s": 2}, "main": {"a": 2}},
+            {"s": ("x", "y"), "a": ()},
+            2,
+            (),
+            "a",
+            id="a main container behind a sidecar that has the init container's",
+        ),
+        pytest.param(
+            {"init": {"i": 1}, "main": {"a": 3}},
+            {"a": ()},
+            3,
+            ("x", "y"),
+            "a",
+            id="more than the init container's is aligned",
+        ),
+    ],
+)
+def test_the_container_is_told_by_what_kubelet_asks(shape, given, size, must, container):
+    pods = pods_of(a_bound_pod("p", **shape))
+    assert who(asked(listed("p", **given), pods=pods, question=a_question(size, must))) == (
+        "p",
+        container,
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "given", "size"),
+    [
+        pytest.param(a_bound_pod("p"), {"main": ("x",)}, 1, id="it has its own"),
+        pytest.param(a_bound_pod("p"), {"main": ()}, 2, id="another count"),
+        pytest.param(a_bound_pod("p", resource="r/other"), {"main": ()}, 1, id="another resource"),
+        pytest.param(a_bound_pod("p", phase="Failed"), {"main": ()}, 1, id="it has ended"),
+        pytest.param(a_bound_pod("q"), {"main": ()}, 1, id="the watch does not show it"),
+        pytest.param(
+            a_bound_pod("p", main={"a": 1, "b": 2}),
+            {"a": (), "b": ()},
+            2,
+            id="a container before it has nothing yet",
+        ),
+    ],
+)
+def test_who_does_not_ask(pod: Pod, given: dict[str, tuple[str, ...]], size: int):
+    found = asked(listed("p", **given), pods=pods_of(pod), question=a_question(size))
+    assert isinstance(found, Unrecognised)
+    assert found.at_worst is None
+
+
+def test_one_that_was_served_is_somebody_else_of_the_same_name_or_was_forgotten():
+    pods = pods_of(a_bound_pod("p"))
+    found = recognise([listed("p", main=())], pods, a_question(), is_served=all_served)
+    assert isinstance(found, Unrecognised)
+    assert found.at_worst is not None
+    assert found.at_worst.how is How.SERVED_BEFORE
+
+
+def test_of_several_the_one_whose_promise_is_free_asks():
+    """Pods that run though kubelet lost its checkpoint have nothing by its books."""
+    runs = a_bound_pod("runs", promised={"main": ("GPU-9",)})
+    asks = a_bound_pod("asks", promised={"main": ("GPU-1",)})
+    listing = (listed("runs", main=()), listed("asks", main=()))
+    assert who(asked(*listing, pods=pods_of(runs, asks), question=a_question())) == ("asks", "main")
+    twins = pods_of(a_bound_pod("runs"), a_bound_pod("asks"))
+    assert isinstance(asked(*listing, pods=twins, question=a_question()), Unrecognised)
+
+
+def test_without_a_list_the_first_whose_promise_is_free_is_taken_for_it():
+    pods = pods_of(
+        a_bound_pod("ended", phase="Succeeded", promised={"main": ("GPU-3",)}),
+        a_bound_pod("unpromised"),
+        a_bound_pod("in-use", promised={"main": ("GPU-9",)}),
+        a_bound_pod("larger", main={"main": 2}, promised={"main": ("GPU-1", "GPU-2")}),
+        a_bound_pod("first", promised={"main": ("GPU-1",)}),
+        a_bound_pod("second", promised={"main": ("GPU-2",)}),
+    )
+    found = guess(pods, a_question(), is_served=nobody_served)
+    assert who(found) == ("first", "main")
+    assert isinstance(found, Asking)
+    assert found.how is How.PROMISED
+    assert isinstance(guess(pods, a_question(), is_served=all_served), Unrecognised)
+    assert isinstance(
+        guess(pods, a_question(must=("GPU-7",)), is_served=nobody_served), Unrecognised
+    )
+
+
+def test_without_a_list_the_init_containers_units_tell_who_comes_after_it():
+    pod = a_bound_pod(
+        "p", init={"i": 1}, main={"a": 2}, promised={"i": ("GPU-1",), "a": ("GPU-1", "GPU-2")}
+    )
+    found = guess(pods_of(pod), a_question(2, ("GPU-1",)), is_served=nobody_served)
+    assert who(found) == ("p", "a")
+
+
+async def test_the_watch_is_waited_for_and_no_longer_than_allowed():
+    pods = NodePods()
+    judge = partial(recognise, [listed("p", main=())], pods, a_question(), is_served=nobody_served)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    assert isinstance(await wait_for_asking(pods, judge, 0.05), Unrecognised)
+    assert loop.time() - started < 0.2
+    pod = node_pod(a_bound_pod("p"))
+    assert pod is not None
+    loop.call_later(0.01, pods.upsert, pod)
+    assert who(await wait_for_asking(pods, judge, 5.0)) == ("p", "main")
+    assert loop.time() - started < 1.0
+
+
+async def test_who_was_served_is_taken_at_worst():
+    pods = pods_of(a_bound_pod("p"))
+    judge = partial(recognise, [listed("p", main=())], pods, a_question(), is_served=all_served)
+    assert who(await wait_for_asking(pods, judge, 0.01)) == ("p", "main")

@@ -1,0 +1,152 @@
+"""Whatever a node shows is read back by the control plane as the same facts."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.cards import (
+    NodeSight,
+    cards_of,
+    published_of,
+)
+from agent.driver import DriverCard, Instance, Link, LinkType, Profile
+from agent.pci import PciCard
+from agent.verdicts import HEALTHY, LOST, xid
+from inventory.sources import CardFacts
+from inventory.values import Partition, PeerLink
+from tests.support.seen_cards import look, read_back
+
+addresses = st.builds(
+    "{:04x}:{:02x}:{:02x}.0".format,
+    st.integers(0, 0xFFFF),
+    st.integers(0, 255),
+    st.integers(0, 31),
+)
+uuids = st.uuids().map("GPU-{}".format)
+profiles = st.sampled_from(["1g.10gb", "1g.10gb+me", "1c.2g.20gb", "7g.80gb", "1g.20gb+gfx"])
+whole_numbers = st.none() | st.integers(0, 2000)
+links = st.lists(
+    st.builds(Link, addresses, st.sampled_from(LinkType), st.integers(1, 64)),
+    max_size=4,
+    unique_by=lambda one: (one.peer, one.type),
+).map(tuple)
+driver_cards = st.builds(
+    DriverCard,
+    address=addresses,
+    uuid=uuids,
+    minor=st.integers(0, 63),
+    product=st.sampled_from(["NVIDIA H200", "NVIDIA A100-SXM4-80GB", "Tesla T4 (é)"]),
+    memory_mib=st.none() | st.integers(1, 2**24),
+    compute_capability=st.none() | st.sampled_from(["7.5", "9.0", "12.0"]),
+    power_limit_watts=whole_numbers,
+    max_power_limit_watts=whole_numbers,
+    links=links,
+    is_mig_capable=st.booleans(),
+    is_mig_enabled=st.booleans(),
+    profiles=st.lists(st.builds(Profile, name=profiles, capacity=st.just(1))).map(tuple),
+    instances=st.lists(
+        st.builds(
+            Instance,
+            gpu_instance=st.integers(0, 13),
+            profile=profiles,
+            uuid=st.just("") | st.uuids().map("MIG-{}".format),
+        ),
+        max_size=3,
+        unique_by=lambda one: one.uuid,
+    ).map(tuple),
+    is_lost=st.booleans(),
+)
+pci_cards = st.builds(
+    PciCard,
+    address=addresses,
+    vendor=st.just("10de"),
+    device=st.sampled_from(["2335", "20b2"]),
+    class_=st.sampled_from(["0300", "0302"]),
+    numa_node=st.integers(-1, 15),
+    driver=st.sampled_from([None, "nvidia", "vfio-pci"]),
+)
+
+
+def unique(cards: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(cards, max_size=4, unique_by=lambda one: one.address).map(tuple)
+
+
+@st.composite
+def sights(draw):
+    bus = draw(st.none() | unique(pci_cards))
+    seen = draw(unique(driver_cards))
+    if bus and draw(st.booleans()):
+        # Most cards are on both.
+        seen = tuple(
+            replace(one, address=other.address) for one, other in zip(seen, bus, strict=False)
+        )
+    known = draw(st.dictionaries(addresses, uuids, max_size=2))
+    if bus and draw(st.booleans()):
+        known[bus[-1].address] = draw(uuids)
+    return NodeSight(bus=bus, look=draw(st.sampled_from([None, look(*seen)])), known=known)
+
+
+@settings(max_examples=300, deadline=None)
+@given(sights(), st.sampled_from([HEALTHY, LOST, xid(79)]))
+def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
+    cards = cards_of(sight, lambda _: verdict)
+    if cards is None:
+        return
+    published = published_of(cards, sight.look)
+    assert published.unsayable == ()
+    told = read_back(published)
+    assert not told.report.bad
+    assert told.agent.is_complete
+    assert [one.address for one in told.agent.cards] == [one.address for one in cards]
+    for card, facts in zip(cards, told.agent.cards, strict=True):
+        assert facts == expected_facts(card)
+        if card.uuid and card.health is not None:
+            health = card.health
+            assert told.report.health[card.uuid] == (health.state.value, health.reason)
+        if card.health is None or not card.uuid:
+            assert card.uuid not in told.report.health
+    assert published_of(cards, sight.look) == published
+
+
+def expected_facts(card) -> CardFacts:
+    """The facts by the words of `api.nodefeature`, without the agent's code."""
+    facts = CardFacts(address=card.address, uuid=card.uuid or None)
+    if card.pci is not None:
+        facts = replace(
+            facts,
+            vendor=card.pci.vendor,
+            device=card.pci.device,
+            class_=card.pci.class_,
+            numa_node=card.pci.numa_node,
+        )
+    one = card.said
+    if one is None or one.is_lost:
+        return facts
+    facts = replace(
+        facts,
+        product=one.product,
+        memory_mib=one.memory_mib,
+        compute_capability=one.compute_capability,
+        links=tuple(
+            sorted(
+                (PeerLink(link.peer, link.type.value, link.count) for link in one.links),
+                key=lambda link: (link.peer, link.type),
+            )
+        ),
+        mig_capable=one.is_mig_capable,
+    )
+    if not one.is_mig_capable:
+        return facts
+    return replace(
+        facts,
+        mig_mode="Enabled" if one.is_mig_enabled else "Disabled",
+        mig_profiles=tuple(sorted({profile.name for profile in one.profiles})) or None,
+        mig_instances=tuple(
+            sorted(
+                (Partition(i.profile, i.uuid) for i in one.instances if i.uuid),
+                key=lambda part: (part.profile, part.uuid),
+            )
+        ),
+    )

@@ -1,0 +1,182 @@
+"""Which units a container is given: its own, or the best in their place, and never another's."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.choosing import Choice, Pool, Promised, Refused, Substituted, Unpromised, choose
+from agent.offers import Unit
+from api.deviceplugin import PreferenceRequest
+
+WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
+SLICES = {
+    f"GPU-{card}::{n}": Unit(id=f"GPU-{card}::{n}", card=f"GPU-{card}")
+    for card in range(3)
+    for n in range(3)
+}
+
+
+def choice(
+    size: int,
+    promised: tuple[str, ...] | None = None,
+    *,
+    units: dict[str, Unit] = WHOLE,
+    available: tuple[str, ...] | None = None,
+    must: tuple[str, ...] = (),
+    held: tuple[str, ...] = (),
+    reserved: tuple[str, ...] = (),
+) -> Choice:
+    pool = Pool(
+        resource="r/x",
+        units=units,
+        held_by=lambda unit: "ns/holder" if unit in held else None,
+        reserved=reserved,
+    )
+    request = PreferenceRequest(
+        available=tuple(units) if available is None else available, must_include=must, size=size
+    )
+    return choose(request, pool, promised)
+
+
+def test_the_promise_is_kept():
+    assert choice(2, ("GPU-3", "GPU-1")) == Promised(("GPU-3", "GPU-1"))
+
+
+def test_what_an_init_container_has_is_part_of_it():
+    assert choice(2, ("GPU-3", "GPU-1"), must=("GPU-1",)) == Promised(("GPU-1", "GPU-3"))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        pytest.param({"held": ("GPU-2",)}, "GPU-2 is held by ns/holder", id="held"),
+        pytest.param({"available": ("GPU-0", "GPU-1", "GPU-3")}, "GPU-2 is in use", id="in use"),
+        pytest.param(
+            {
+                "units": {
+                    **WHOLE,
+                    "GPU-2": Unit(id="GPU-2", card="GPU-2", is_healthy=False, numa_node=1),
+                }
+            },
+            "GPU-2 is unhealthy",
+            id="unhealthy",
+        ),
+        pytest.param(
+            {"units": {k: v for k, v in WHOLE.items() if k in {"GPU-0", "GPU-3"}}},
+            "GPU-2 is not there any more",
+            id="gone",
+        ),
+    ],
+)
+def test_what_is_missing_is_substituted_and_said(more, why):
+    found = choice(1, ("GPU-2",), **more)
+    assert isinstance(found, Substituted)
+    assert (found.missing, found.why) == (("GPU-2",), why)
+    assert found.units == found.given
+
+
+def test_a_substitute_is_near_what_is_missing():
+    found = choice(1, ("GPU-2",), held=("GPU-2",))
+    assert isinstance(found, Substituted)
+    assert found.units == ("GPU-3",)
+
+
+def test_what_others_were_promised_is_taken_last():
+    found = choice(1, ("GPU-2",), held=("GPU-2",), reserved=("GPU-3",))
+    assert isinstance(found, Substituted)
+    assert found.units == ("GPU-0",)
+    everything = ("GPU-0", "GPU-1", "GPU-3")
+    found = choice(1, ("GPU-2",), held=("GPU-2",), reserved=everything)
+    assert isinstance(found, Substituted)
+    assert choice(2, None, reserved=("GPU-0", "GPU-1")) == Unpromised(("GPU-2", "GPU-3"))
+
+
+def test_too_little_is_refused_and_the_holder_named():
+    found = choice(2, ("GPU-0", "GPU-1"), held=("GPU-1",), available=("GPU-0", "GPU-1"))
+    assert found == Refused(
+        "r/x: 2 wanted, and only 1 of 4 can be given without sharing them: GPU-1 is held by ns/holder"
+    )
+
+
+def test_what_must_be_given_and_is_anothers_is_refused():
+    assert choice(2, None, must=("GPU-1",), held=("GPU-1",)) == Refused(
+        "r/x: GPU-1 is held by ns/holder"
+    )
+
+
+@pytest.mark.parametrize(
+    ("promised", "held", "expected"),
+    [
+        pytest.param(
+            ("GPU-0::0", "GPU-1::0"),
+            ("GPU-0::0",),
+            {"GPU-0::1", "GPU-1::0"},
+            id="another of the same card",
+        ),
+        pytest.param(
+            ("GPU-0::0", "GPU-1::0"),
+            ("GPU-0::0", "GPU-0::1", "GPU-0::2"),
+            {"GPU-2::0", "GPU-1::0"},
+            id="of a third card rather than of its own second",
+        ),
+        pytest.param(
+            ("GPU-0::0", "GPU-0::1", "GPU-2::0"),
+            ("GPU-0::0", "GPU-0::1", "GPU-0::2"),
+            {"GPU-1::0", "GPU-1::1", "GPU-2::0"},
+            id="two of one card move together",
+        ),
+        pytest.param(
+            ("GPU-0::0", "GPU-0::1"),
+            ("GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::0", "GPU-1::1"),
+            {"GPU-2::0", "GPU-2::1"},
+            id="to where there is room for both",
+        ),
+    ],
+)
+def test_slices_keep_their_shape(promised, held, expected):
+    found = choice(len(promised), promised, units=SLICES, held=held)
+    assert isinstance(found, Substituted)
+    assert set(found.units) == expected
+
+
+def test_without_a_promise_slices_are_of_different_cards():
+    found = choice(3, None, units=SLICES, held=("GPU-1::0",))
+    assert isinstance(found, Unpromised)
+    assert {unit.partition("::")[0] for unit in found.units} == {"GPU-0", "GPU-1", "GPU-2"}
+
+
+some = st.sets(st.sampled_from([*WHOLE, "GPU-x"]))
+
+
+@given(
+    size=st.integers(1, 5),
+    promised=st.none() | st.lists(st.sampled_from([*WHOLE, "GPU-x"]), max_size=4).map(tuple),
+    available=some,
+    held=some,
+    reserved=some,
+)
+def test_whatever_comes_nothing_is_shared(size, promised, available, held, reserved):
+    def ask() -> Choice:
+        return choice(
+            size,
+            promised,
+            available=tuple(sorted(available)),
+            held=tuple(held),
+            reserved=tuple(reserved),
+        )
+
+    found = ask()
+    free = (available & WHOLE.keys()) - held
+    if isinstance(found, Refused):
+        assert len(free) < size
+        return
+    assert len(set(found.units)) == len(found.units) == size
+    assert set(found.units) <= free
+    own = set(promised or ()) & free
+    if len(own) <= size:
+        assert own <= set(found.units)
+    unpromised = free - own - reserved
+    if not set(found.units) & reserved - own:
+        return
+    assert unpromised <= set(found.units)
+    assert ask() == found

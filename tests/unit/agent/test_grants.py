@@ -1,0 +1,158 @@
+"""What a container gets, in each way of handing out; and what the file of cards says of units."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.errors import BadConfig
+from agent.grants import GrantTerms, NotKnown, grant_of, with_files
+from agent.nodefile import KnownCards, NodeFile
+from agent.offers import Unit, as_seen
+from api.deviceplugin import ContainerGrant, DeviceSpec, Mount
+from api.nodecards import (
+    CARDS_FILE,
+    NodeCard,
+    NodeCards,
+    NodeInstance,
+    NodeMount,
+    SharedParts,
+)
+from api.poolconfig import HandOut
+
+CONTENT = NodeCards(
+    version="v1",
+    cards=[
+        NodeCard(uuid="GPU-1", address="a", nodes=["/dev/nvidia0"]),
+        NodeCard(
+            uuid="GPU-2",
+            address="b",
+            nodes=["/dev/nvidia1"],
+            instances=[
+                NodeInstance(uuid="MIG-1", profile="1g.10gb", nodes=["/dev/nvidia-caps/cap1"]),
+                NodeInstance(uuid="MIG-2", profile="1g.10gb", nodes=["/dev/nvidia-caps/cap2"]),
+            ],
+        ),
+        NodeCard(uuid="GPU-3", address="c", is_healthy=False, reason="Xid79"),
+    ],
+    shared=SharedParts(
+        nodes=["/dev/nvidiactl"], mounts=[NodeMount(host_path="/lib/a", container_path="/nv/a")]
+    ),
+)
+CARDS = KnownCards(CONTENT)
+SLICED = (Unit(id="GPU-1::1", card="GPU-1"), Unit(id="GPU-1::0", card="GPU-1"))
+INSTANCES = (Unit(id="MIG-2", card="GPU-2"), Unit(id="MIG-1", card="GPU-2"))
+
+
+def terms(hand_out: HandOut) -> GrantTerms:
+    return GrantTerms(pool="small", hand_out=hand_out)
+
+
+def test_slices_of_a_card_are_one_cdi_device_and_the_container_sees_what_it_got():
+    assert grant_of(SLICED, terms(HandOut.CDI), None) == ContainerGrant(
+        environment={
+            "GPU_POOL": "small",
+            "GPU_UNITS": "GPU-1::0,GPU-1::1",
+            "NVIDIA_VISIBLE_DEVICES": "void",
+        },
+        cdi_devices=("gpu.deckhouse.io/gpu=GPU-1",),
+    )
+
+
+def test_nvidias_runtime_is_told_by_the_environment():
+    grant = grant_of(INSTANCES, terms(HandOut.ENVIRONMENT), None)
+    assert grant == ContainerGrant(
+        environment={
+            "GPU_POOL": "small",
+            "GPU_UNITS": "MIG-1,MIG-2",
+            "NVIDIA_VISIBLE_DEVICES": "MIG-1,MIG-2",
+        }
+    )
+
+
+def test_any_runtime_is_told_by_files_each_once():
+    grant = grant_of(INSTANCES, terms(HandOut.DEVICES), CARDS)
+    assert isinstance(grant, ContainerGrant)
+    assert grant.devices == tuple(
+        DeviceSpec(path, path)
+        for path in (
+            "/dev/nvidia1",
+            "/dev/nvidia-caps/cap1",
+            "/dev/nvidia-caps/cap2",
+            "/dev/nvidiactl",
+        )
+    )
+    assert grant.mounts == (Mount("/nv/a", "/lib/a", read_only=True),)
+    assert grant.cdi_devices == ()
+
+
+@pytest.mark.parametrize(
+    ("units", "cards", "complaint"),
+    [
+        pytest.param(SLICED, None, "there is no cards.json on this node", id="no file"),
+        pytest.param(
+            (Unit(id="GPU-9", card="GPU-9"),), CARDS, "no device files of GPU-9", id="no card"
+        ),
+        pytest.param(
+            (Unit(id="GPU-3", card="GPU-3"),), CARDS, "no device files of GPU-3", id="no nodes"
+        ),
+    ],
+)
+def test_without_files_nothing_is_handed_out_and_nothing_offered(units, cards, complaint):
+    grant = grant_of(units, terms(HandOut.DEVICES), cards)
+    assert isinstance(grant, NotKnown)
+    assert complaint in grant.text
+    assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), cards))
+    assert with_files(units, terms(HandOut.CDI), cards) == units
+
+
+@pytest.mark.parametrize(
+    ("unit", "is_healthy"),
+    [
+        pytest.param(Unit(id="GPU-1", card="GPU-1"), True, id="well"),
+        pytest.param(Unit(id="GPU-3", card="GPU-3"), False, id="unhealthy"),
+        pytest.param(Unit(id="GPU-3::1", card="GPU-3"), False, id="a slice of an unhealthy one"),
+        pytest.param(Unit(id="GPU-9", card="GPU-9"), True, id="not in the file"),
+        pytest.param(Unit(id="MIG-1", card="GPU-2"), True, id="an instance"),
+        pytest.param(Unit(id="MIG-9", card="GPU-2"), False, id="an instance that is gone"),
+        pytest.param(
+            Unit(id="MIG-9", card="GPU-1"), True, id="an instance of a card that lists none"
+        ),
+        pytest.param(Unit(id="GPU-1", card="GPU-1", is_healthy=False), False, id="withheld"),
+    ],
+)
+def test_units_are_as_healthy_as_their_card(unit: Unit, is_healthy: bool):
+    (seen,) = as_seen((unit,), CARDS)
+    assert seen.is_healthy is is_healthy
+
+
+def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_path: Path):
+    assert not NodeFile(tmp_path).look()
+    assert NodeFile(tmp_path).cards is None
+    file = NodeFile(tmp_path)
+    path = tmp_path / CARDS_FILE
+    path.write_bytes(msgspec.json.encode(CONTENT))
+    assert file.look()
+    known = file.cards
+    assert known is not None
+    assert known.shared == CONTENT.shared
+    assert not file.look()
+    for garbage in (
+        b"",
+        b"[]",
+        b'{"version": "v2"}',
+        b'{"version": "v1", "cards": [{"uuid": ""}]}',
+    ):
+        fresh = tmp_path / "fresh"
+        fresh.write_bytes(garbage)
+        fresh.rename(path)
+        with pytest.raises(BadConfig, match=r"cards\.json is not a list of the node's cards"):
+            file.look()
+        assert not file.look()
+        assert file.cards is known
+    path.unlink()
+    assert not file.look()
+    assert file.cards is known
+    path.mkdir()
+    with pytest.raises(BadConfig, match="cannot be read"):
+        file.look()

@@ -1,0 +1,261 @@
+"""The next step towards how a card is wanted, and how it is wanted."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.driver import DriverCard, Instance, Profile
+from agent.mig import (
+    WHOLE,
+    Complete,
+    Create,
+    Destroy,
+    DisableMode,
+    Done,
+    EnableMode,
+    HeldUp,
+    HoldUp,
+    LeaveAlone,
+    Step,
+    Wanted,
+    next_step,
+    wanted_of,
+)
+from agent.verdicts import HEALTHY, xid
+from api.gpudevice import GPUDevice
+from api.gpupool import AllocationMode, EffectiveAllocation, GPUPool
+from tests.support.assigning import a_card as a_device
+from tests.support.assigning import a_gpupool
+
+CUT = Wanted("1g.10gb")
+PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
+
+
+def an_instance(number: int, profile: str = "1g.10gb", *, is_complete: bool = True) -> Instance:
+    return Instance(
+        gpu_instance=number,
+        profile=profile,
+        uuid=f"MIG-{number}" if is_complete else "",
+        compute_instance=0 if is_complete else None,
+    )
+
+
+def a_card(*instances: Instance, **changes: Any) -> DriverCard:
+    """Of which MIG can be asked; with instances it is on."""
+    return DriverCard(
+        **{
+            "address": "0000:17:00.0",
+            "uuid": "GPU-1",
+            "minor": 0,
+            "product": "NVIDIA H100",
+            "is_mig_capable": True,
+            "is_mig_enabled": bool(instances),
+            "profiles": PROFILES,
+            "instances": instances,
+            **changes,
+        }
+    )
+
+
+def step_of(card: DriverCard, wanted: Wanted, **changes: Any) -> Step:
+    return next_step(card, wanted, **{"health": HEALTHY, "in_use": (), **changes})
+
+
+def held_up_by(step: Step) -> HoldUp:
+    assert isinstance(step, HeldUp), step
+    assert step.text
+    return step.reason
+
+
+ON = {"is_mig_enabled": True}
+SEVEN = tuple(an_instance(number) for number in range(7))
+
+
+@pytest.mark.parametrize(
+    ("card", "wanted", "expected"),
+    [
+        pytest.param(a_card(), CUT, EnableMode(), id="off"),
+        pytest.param(a_card(**ON), CUT, Create("1g.10gb"), id="on and empty"),
+        pytest.param(a_card(*SEVEN[:6]), CUT, Create("1g.10gb"), id="one missing"),
+        pytest.param(a_card(*SEVEN), CUT, Done(), id="as wanted"),
+        pytest.param(
+            a_card(an_instance(3), an_instance(4, "3g.40gb")),
+            CUT,
+            Destroy(4, "3g.40gb"),
+            id="another profile",
+        ),
+        pytest.param(
+            a_card(an_instance(1, is_complete=False), an_instance(2, "3g.40gb", is_complete=False)),
+            CUT,
+            Destroy(2, "3g.40gb"),
+            id="room first",
+        ),
+        pytest.param(
+            a_card(*SEVEN[:6], an_instance(6, is_complete=False)),
+            CUT,
+            Complete(6, "1g.10gb"),
+            id="crashed between the two steps",
+        ),
+        pytest.param(a_card(is_mig_capable=False, profiles=()), WHOLE, Done(), id="no MIG"),
+        pytest.param(a_card(), WHOLE, Done(), id="whole"),
+        pytest.param(a_card(**ON), WHOLE, DisableMode(), id="on, to be whole"),
+        pytest.param(a_card(*SEVEN[5:]), WHOLE, Destroy(5, "1g.10gb"), id="cut, to be whole"),
+        pytest.param(
+            a_card(an_instance(1, is_complete=False)),
+            WHOLE,
+            Destroy(1, "1g.10gb"),
+            id="unfinished, to be whole",
+        ),
+        pytest.param(
+            a_card(is_mig_pending=True), WHOLE, DisableMode(), id="taken back before the reset"
+        ),
+        pytest.param(
+            a_card(*SEVEN, is_mig_pending=False), CUT, EnableMode(), id="kept beyond the reset"
+        ),
+        pytest.param(
+            a_card(profiles=()), CUT, EnableMode(), id="profiles may be known once it is on"
+        ),
+    ],
+)
+def test_the_next_step(card: DriverCard, wanted: Wanted, expected: Step):
+    assert step_of(card, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("card", "wanted", "expected"),
+    [
+        pytest.param(
+            a_card(is_mig_capable=False, profiles=()), CUT, HoldUp.NOT_SUPPORTED, id="no MIG"
+        ),
+        pytest.param(a_card(), Wanted("9g.9gb"), HoldUp.NO_SUCH_PROFILE, id="no such profile"),
+        pytest.param(
+            a_card(profiles=(), **ON), CUT, HoldUp.NO_SUCH_PROFILE, id="no profile, and it is on"
+        ),
+        pytest.param(
+            a_card(profiles=(Profile(name="1g.10gb", capacity=0),)),
+            CUT,
+            HoldUp.NO_SUCH_PROFILE,
+            id="none fits",
+        ),
+        pytest.param(a_card(is_mig_pending=True), CUT, HoldUp.RESET_NEEDED, id="on after a reset"),
+        pytest.param(
+            a_card(is_mig_pending=False, **ON), WHOLE, HoldUp.RESET_NEEDED, id="off after a reset"
+        ),
+        pytest.param(a_card(is_lost=True, is_mig_capable=False), CUT, HoldUp.LOST, id="lost"),
+        pytest.param(a_card(is_lost=True, **ON), WHOLE, HoldUp.LOST, id="lost, to be whole"),
+    ],
+)
+def test_what_cannot_be_is_held_up(card: DriverCard, wanted: Wanted, expected: HoldUp):
+    assert held_up_by(step_of(card, wanted)) is expected
+
+
+NEEDS_A_STEP = [
+    pytest.param(a_card(), CUT, id="enable"),
+    pytest.param(a_card(**ON), WHOLE, id="disable"),
+    pytest.param(a_card(*SEVEN[:2]), CUT, id="create"),
+    pytest.param(a_card(an_instance(1), an_instance(2, is_complete=False)), CUT, id="complete"),
+    pytest.param(a_card(an_instance(1), an_instance(2, "3g.40gb")), CUT, id="destroy another"),
+    pytest.param(a_card(an_instance(1)), WHOLE, id="destroy all"),
+]
+
+
+@pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
+def test_no_step_is_taken_while_somebody_uses_the_card(card: DriverCard, wanted: Wanted):
+    uses: list[tuple[dict[str, Any], HoldUp]] = [
+        ({"in_use": {"GPU-1"}}, HoldUp.IN_USE),
+        ({"in_use": {"GPU-1::3"}}, HoldUp.IN_USE),
+        ({"in_use": None}, HoldUp.USE_UNKNOWN),
+        ({"health": xid(79)}, HoldUp.UNHEALTHY),
+    ]
+    uses += [({"in_use": {one.uuid}}, HoldUp.IN_USE) for one in card.instances if one.uuid]
+    for given, expected in uses:
+        assert held_up_by(step_of(card, wanted, **given)) is expected, given
+    assert held_up_by(step_of(replace(card, processes=1), wanted)) is HoldUp.RUNNING
+
+
+@pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
+def test_who_uses_another_card_is_not_in_the_way(card: DriverCard, wanted: Wanted):
+    step = step_of(card, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
+    assert not isinstance(step, HeldUp | Done)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"in_use": {"GPU-1", "MIG-3"}}, {"in_use": None}, {"health": xid(79)}],
+    ids=["in use", "unknown use", "unhealthy"],
+)
+def test_a_card_that_is_as_wanted_needs_nobodys_leave(given: dict[str, Any]):
+    assert step_of(a_card(*SEVEN, processes=4), CUT, **given) == Done()
+    assert step_of(a_card(processes=4), WHOLE, **given) == Done()
+
+
+def test_what_is_said_names_who_and_what_to_do():
+    def text(step: Step) -> str:
+        assert isinstance(step, HeldUp)
+        return step.text
+
+    assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_card(is_mig_pending=True), CUT))
+    assert "MIG-2, MIG-3" in text(step_of(a_card(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
+    assert "1g.10gb, 3g.40gb" in text(step_of(a_card(), Wanted("9g.9gb")))
+    assert "Xid79" in text(step_of(a_card(), CUT, health=xid(79)))
+
+
+# --- how a card is wanted --------------------------------------------------------------------------
+
+
+def recorded(pool: GPUPool, mode: AllocationMode, profile: str = "") -> GPUPool:
+    allocation = EffectiveAllocation(mode=mode, mig_profile=profile)
+    return msgspec.structs.replace(
+        pool, status=msgspec.structs.replace(pool.status, allocation=allocation)
+    )
+
+
+MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb"}}
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        pytest.param(
+            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), Wanted("3g.40gb"), id="MIG"
+        ),
+        pytest.param(recorded(a_gpupool(), AllocationMode.EXCLUSIVE), WHOLE, id="exclusive"),
+        pytest.param(recorded(a_gpupool(), AllocationMode.TIME_SLICE), WHOLE, id="slices"),
+        pytest.param(
+            recorded(a_gpupool(**MIG_SPEC), AllocationMode.EXCLUSIVE),
+            WHOLE,
+            id="in maintenance it is as it was",
+        ),
+    ],
+)
+def test_a_card_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: Wanted):
+    assert wanted_of(a_device(owner="a"), {"a": pool}) == expected
+
+
+MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
+
+
+@pytest.mark.parametrize(
+    ("device", "pools"),
+    [
+        pytest.param(a_device(), {"a": MIG_POOL}, id="in no pool"),
+        pytest.param(a_device(annotated="a"), {"a": MIG_POOL}, id="asked for only"),
+        pytest.param(a_device(owner="a", draining=True), {"a": MIG_POOL}, id="leaving"),
+        pytest.param(a_device(owner="a", is_ignored=True), {"a": MIG_POOL}, id="ignored"),
+        pytest.param(a_device(owner="a", managed=False), {"a": MIG_POOL}, id="unmanaged"),
+        pytest.param(a_device(owner="a", uuid=""), {"a": MIG_POOL}, id="no UUID"),
+        pytest.param(a_device(owner="a"), {"b": MIG_POOL}, id="its pool is gone"),
+        pytest.param(
+            a_device(owner="a"),
+            {"a": recorded(a_gpupool(is_terminating=True), AllocationMode.MIG, "1g.10gb")},
+            id="its pool is going",
+        ),
+        pytest.param(a_device(owner="a"), {"a": a_gpupool(**MIG_SPEC)}, id="nothing recorded"),
+    ],
+)
+def test_a_card_of_nobody_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
+    wanted = wanted_of(device, pools)
+    assert isinstance(wanted, LeaveAlone)
+    assert wanted.text

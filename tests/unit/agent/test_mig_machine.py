@@ -1,0 +1,206 @@
+"""Cutting a card from any state, with crashes at any step: it ends as wanted, and harms nobody on the way."""
+
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent.driver import DriverCard
+from agent.mig import (
+    WHOLE,
+    Complete,
+    Create,
+    Destroy,
+    DisableMode,
+    Done,
+    EnableMode,
+    HeldUp,
+    HoldUp,
+    Step,
+    Wanted,
+    next_step,
+)
+from agent.verdicts import HEALTHY
+from tests.support.driver_double import (
+    H100_PROFILES,
+    MEMORY_SLICES,
+    Card,
+    Crash,
+    DriverDouble,
+    GpuInstance,
+    a_card,
+    at_once,
+    crash,
+)
+
+UUID = "GPU-1"
+CAPACITY = {form.name: form.capacity for form in H100_PROFILES}
+NAMES = sorted(CAPACITY)
+MOST_STEPS = 2 * MEMORY_SLICES + 3
+
+
+def take(driver: DriverDouble, step: Step) -> None:
+    match step:
+        case EnableMode():
+            at_once(driver.set_mig(UUID, is_enabled=True))
+        case DisableMode():
+            at_once(driver.set_mig(UUID, is_enabled=False))
+        case Destroy():
+            at_once(driver.destroy_instance(UUID, step.gpu_instance))
+        case Complete():
+            at_once(driver.complete_instance(UUID, step.gpu_instance))
+        case Create():
+            at_once(driver.create_instance(UUID, step.profile))
+        case _:
+            raise AssertionError(f"no step: {step}")
+
+
+def bring_on(driver: DriverDouble, wanted: Wanted, in_use: Callable[[], set[str]]) -> Done | HeldUp:
+    """What the shell does with one card: a fresh look before every step."""
+    for _ in range(MOST_STEPS):
+        (card,) = at_once(driver.look()).cards
+        step = next_step(card, wanted, health=HEALTHY, in_use=in_use())
+        if isinstance(step, Done | HeldUp):
+            return step
+        take(driver, step)
+    raise AssertionError(f"no end after {MOST_STEPS} steps: {driver.changes[-MOST_STEPS:]}")
+
+
+class Cutting(RuleBasedStateMachine):
+    """One card, those who use it, and those who cut it by hand."""
+
+    @initialize(needs_reset=st.booleans())
+    def begin(self, needs_reset: bool) -> None:
+        self.driver = DriverDouble(a_card(UUID, profiles=H100_PROFILES, needs_reset=needs_reset))
+        self.card = self.driver.cards[0]
+        self.wanted = WHOLE
+        self.in_use: set[str] = set()
+
+    # --- the world -------------------------------------------------------------------------------
+
+    @rule(profile=st.sampled_from(["", *NAMES]))
+    def the_pool_changes(self, profile: str) -> None:
+        self.wanted = Wanted(profile)
+
+    @rule()
+    def the_card_is_reset(self) -> None:
+        self.card.reset()
+        self.card.processes = 0
+        self.in_use.clear()
+
+    @rule(mode=st.booleans(), pending=st.sampled_from([None, True, False]))
+    def somebody_sets_the_mode(self, mode: bool, pending: bool | None) -> None:
+        if self.card.instances or self.is_used:
+            return
+        self.card.is_mig_enabled = mode
+        self.card.is_mig_pending = None if pending == mode else pending
+
+    @precondition(lambda self: self.card.is_mig_enabled)
+    @rule(profile=st.sampled_from(NAMES), is_complete=st.booleans())
+    def somebody_makes_an_instance(self, profile: str, is_complete: bool) -> None:
+        taken = sum(MEMORY_SLICES // CAPACITY[one.profile] for one in self.card.instances)
+        if taken + MEMORY_SLICES // CAPACITY[profile] > MEMORY_SLICES:
+            return
+        number = max([one.id for one in self.card.instances], default=20) + 1
+        uuid = f"MIG-by-hand-{number}" if is_complete else ""
+        self.card.instances.append(GpuInstance(number, profile, uuid))
+
+    @rule(pick=st.integers(0, 9))
+    def a_pod_comes(self, pick: int) -> None:
+        units = [UUID, *(one.uuid for one in self.card.instances if one.uuid)]
+        self.in_use.add(units[pick % len(units)])
+
+    @rule(pick=st.integers(0, 9))
+    def a_process_starts(self, pick: int) -> None:
+        places: list[Card | GpuInstance] = [self.card, *self.card.instances]
+        places[pick % len(places)].processes += 1
+
+    @rule()
+    def all_users_go(self) -> None:
+        self.in_use.clear()
+        self.card.processes = 0
+        for one in self.card.instances:
+            one.processes = 0
+
+    # --- what is to be shown ---------------------------------------------------------------------
+
+    @property
+    def is_used(self) -> bool:
+        own = {UUID, *(one.uuid for one in self.card.instances)}
+        running = self.card.processes + sum(one.processes for one in self.card.instances)
+        return bool(own & self.in_use) or running > 0
+
+    @property
+    def seen(self) -> DriverCard:
+        return self.card.shown()
+
+    @rule(crash_at=st.none() | st.integers(1, 12))
+    def it_is_cut(self, crash_at: int | None) -> None:
+        was_used, before = self.is_used, self.seen
+        right = {
+            one.uuid for one in before.instances if one.uuid and one.profile == self.wanted.profile
+        }
+        done = len(self.driver.changes)
+        if crash_at is not None:
+            self.driver.fail_at(crash_at, crash())
+        try:
+            end = bring_on(self.driver, self.wanted, lambda: self.in_use)
+        except Crash:
+            end = None
+        self.driver._failures.clear()
+
+        if was_used:
+            assert self.seen == before, "a card that is in use was touched"
+            assert len(self.driver.changes) == done
+        if self.wanted.profile:
+            assert right <= {one.uuid for one in self.card.instances}, "a right instance is gone"
+        if end is None:
+            assert not was_used
+        elif isinstance(end, Done):
+            self.as_wanted()
+        else:
+            assert was_used or end.reason is HoldUp.RESET_NEEDED, end
+
+    def as_wanted(self) -> None:
+        name = self.wanted.profile
+        assert self.seen.is_mig_enabled == bool(name)
+        assert self.seen.is_mig_pending is None
+        assert self.card.layout == ([name] * CAPACITY[name] if name else [])
+        assert len(self.card.instances) == len(self.card.layout)
+        # And nothing more is done.
+        done = len(self.driver.changes)
+        assert bring_on(self.driver, self.wanted, lambda: self.in_use) == Done()
+        assert len(self.driver.changes) == done
+
+    @invariant()
+    def crashes_are_overcome(self) -> None:
+        """From here, once nobody uses the card and resets are granted, it ends as wanted."""
+        if not hasattr(self, "card") or self.is_used:
+            return
+        copy = DriverDouble(
+            a_card(
+                UUID,
+                profiles=H100_PROFILES,
+                needs_reset=self.card.needs_reset,
+                is_mig_enabled=self.card.is_mig_enabled,
+                is_mig_pending=self.card.is_mig_pending,
+                instances=[
+                    GpuInstance(one.id, one.profile, one.uuid) for one in self.card.instances
+                ],
+            )
+        )
+        for _ in range(2):
+            end = bring_on(copy, self.wanted, set)
+            if end == Done():
+                break
+            assert isinstance(end, HeldUp)
+            assert end.reason is HoldUp.RESET_NEEDED
+            copy.cards[0].reset()
+        assert bring_on(copy, self.wanted, set) == Done()
+        name = self.wanted.profile
+        assert copy.cards[0].layout == ([name] * CAPACITY[name] if name else [])
+
+
+Cutting.TestCase.settings = settings(stateful_step_count=30)
+TestCutting = Cutting.TestCase

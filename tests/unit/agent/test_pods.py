@@ -1,0 +1,61 @@
+"""The node's pods: what is kept of them, and in which order."""
+
+from agent.pods import ContainerKind, NodePod, NodePods, node_pod
+from api.core import Pod
+from tests.support.bound_pods import RESOURCE, a_bound_pod
+
+
+def kept(pod: Pod) -> NodePod:
+    found = node_pod(pod)
+    assert found is not None
+    return found
+
+
+def test_containers_that_ask_are_kept_in_kubelets_order():
+    pod = kept(
+        a_bound_pod(
+            "p",
+            init={"i": 1, "none": 0},
+            sidecars={"s": 2},
+            main={"a": 0, "b": 3},
+            promised={"b": ("GPU-1",)},
+        )
+    )
+    asking = [(one.name, one.kind, one.counts[RESOURCE]) for one in pod.asks_for(RESOURCE)]
+    assert asking == [
+        ("i", ContainerKind.INIT, 1),
+        ("s", ContainerKind.SIDECAR, 2),
+        ("b", ContainerKind.MAIN, 3),
+    ]
+    assert pod.promised == {"b": ("GPU-1",)}
+    assert pod.asks_for("r/other") == ()
+
+
+def test_a_pod_that_asks_for_nothing_is_not_kept():
+    assert node_pod(a_bound_pod("p", main={"a": 0})) is None
+
+
+def test_pods_stay_in_the_order_of_their_bindings_whatever_changes():
+    pods = NodePods()
+    first, second = kept(a_bound_pod("z")), kept(a_bound_pod("a"))
+    before = pods.changed
+    for pod in (first, second, kept(a_bound_pod("z", phase="Running"))):
+        pods.upsert(pod)
+    assert before.is_set()
+    assert [pod.name for pod in pods.all()] == ["z", "a"]
+    pods.replace_all([second])
+    assert [pod.name for pod in pods.all()] == ["a"]
+    assert pods.find("default", "z") is None
+
+
+def test_of_one_name_the_one_that_has_not_ended_is_found():
+    pods = NodePods()
+    pods.upsert(kept(a_bound_pod("p", uid="1", phase="Failed")))
+    assert pods.find("default", "p") is None
+    pods.upsert(kept(a_bound_pod("p", uid="2")))
+    found = pods.find("default", "p")
+    assert found is not None
+    assert found.uid == "2"
+    unmoved = pods.changed
+    pods.discard(kept(a_bound_pod("q")))
+    assert not unmoved.is_set()

@@ -1,0 +1,137 @@
+"""The node agent's DaemonSet: when there is one, what it does, what it sees of its node."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.features import feature_name
+from agent.settings import AgentSettings, Role
+from api.names import NodeName
+from api.poolconfig import HandOut
+from manifests import constants, node_agent
+from manifests.agent_policy import build_agent_policy
+from manifests.node_agent import build_node_agent
+from manifests.pool_workloads import (
+    NodeAgentSettings,
+    PluginKind,
+    PluginMode,
+    WorkloadSettings,
+)
+from server.agent_command import add_arguments, settings_of
+from tests.unit.manifests.pool_objects import a_pool, objects_of
+
+FOUND = frozenset({Role.INVENTORY, Role.HEALTH, Role.MIG})
+
+
+def settings(**more: Any) -> WorkloadSettings:
+    return WorkloadSettings(image="plugin:1", **more)
+
+
+def pod_of(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = (one for one in objects if one["kind"] == "DaemonSet")
+    spec: dict[str, Any] = found["spec"]["template"]["spec"]
+    return spec
+
+
+def understood(pod: dict[str, Any]) -> AgentSettings:
+    """What the command makes of the container's arguments."""
+    (container,) = pod["containers"]
+    assert (container["command"], container["args"][0]) == (["gpu-control-plane"], "agent")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return settings_of(parser.parse_args(container["args"][1:]))
+
+
+@pytest.mark.parametrize(
+    ("mode", "roles"),
+    [
+        (PluginMode.PER_POOL, FOUND),
+        (PluginMode.NONE, FOUND),
+        (PluginMode.PER_NODE, FOUND | {Role.DEVICE_PLUGIN}),
+    ],
+)
+def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[Role]):
+    told = understood(pod_of(build_node_agent(settings(mode=mode, namespace="gpus"))))
+    assert (told.roles, told.namespace, told.config) == (roles, "gpus", None)
+
+
+def test_roles_are_called_as_the_agent_calls_them():
+    assert {*node_agent.ROLES, node_agent.PLUGIN_ROLE} == {role.value for role in Role}
+
+
+def test_a_pools_plugin_does_nothing_else():
+    told = understood(pod_of(objects_of(a_pool())))
+    assert told.roles == {Role.DEVICE_PLUGIN}
+    assert told.config == Path("/etc/gpu-control-plane/pool/config.json")
+
+
+@pytest.mark.parametrize("hand_out", list(HandOut))
+def test_all_agents_hand_out_the_same_way(hand_out: HandOut):
+    given = settings(hand_out=hand_out, cdi_kind="example.com/gpu")
+    for pod in (pod_of(objects_of(a_pool(), settings=given)), pod_of(build_node_agent(given))):
+        told = understood(pod)
+        assert (told.hand_out, told.cdi_kind) == (hand_out, "example.com/gpu")
+
+
+def test_the_policy_knows_under_which_name_an_agent_publishes():
+    policy, _ = build_agent_policy()
+    assert feature_name(NodeName("n1")) == f"{constants.AGENT_FEATURE_PREFIX}n1"
+    assert constants.AGENT_FEATURE_PREFIX in policy["spec"]["validations"][1]["expression"]
+
+
+def test_directories_are_mounted_where_the_agent_looks_for_them():
+    pod = pod_of(build_node_agent(settings(mode=PluginMode.PER_NODE)))
+    told = understood(pod)
+    (container,) = pod["containers"]
+    hosts = {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
+    mounts = {one["mountPath"]: hosts[one["name"]] for one in container["volumeMounts"]}
+    assert mounts == {
+        str(told.plugins_directory): "/var/lib/kubelet/device-plugins",
+        str(told.pod_resources_directory): "/var/lib/kubelet/pod-resources",
+        str(told.run_directory): "/run/gpu-control-plane",
+        str(told.cdi_directory): "/var/run/cdi",
+        str(told.dev_root): "/dev",
+        str(told.driver_root): "/",
+    }
+
+
+def test_of_the_nodes_root_it_reads_what_is_mounted_later_too():
+    (container,) = pod_of(build_node_agent(settings()))["containers"]
+    (root,) = (one for one in container["volumeMounts"] if one["name"] == "host")
+    assert (root["readOnly"], root["mountPropagation"]) == (True, "HostToContainer")
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_probes_ask_the_port_that_the_agent_opens():
+    for pod in (pod_of(build_node_agent(settings())), pod_of(objects_of(a_pool()))):
+        (container,) = pod["containers"]
+        assert [one["containerPort"] for one in container["ports"]] == [understood(pod).port]
+
+
+def test_a_node_is_looked_at_whatever_taints_it_has():
+    pod = pod_of(build_node_agent(settings(node_selector={"b": "2", "a": "1"})))
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert list(pod["nodeSelector"].items()) == [("a", "1"), ("b", "2")]
+    assert pod["serviceAccountName"] == constants.NODE_AGENT
+
+
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        pytest.param({}, "plugin:1", id="our plugin's"),
+        pytest.param({"agent": NodeAgentSettings(image="own:2")}, "own:2", id="its own"),
+        pytest.param({"plugin": PluginKind.NVIDIA}, "gpu-control-plane", id="beside NVIDIA's"),
+    ],
+)
+def test_its_image_is_always_ours(given: dict[str, Any], image: str):
+    (container,) = pod_of(build_node_agent(settings(**given)))["containers"]
+    assert container["image"] == image
+
+
+def test_it_can_be_left_out_unless_it_serves_pools():
+    without = NodeAgentSettings(is_enabled=False)
+    assert build_node_agent(settings(agent=without)) == []
+    with pytest.raises(ValueError, match="enable it, or set mode to PerPool"):
+        settings(agent=without, mode=PluginMode.PER_NODE)

@@ -1,0 +1,193 @@
+"""What a bound pod has, by its annotation and by what its node reports."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.gpunodeinventory import ContainerDevices
+from api.names import NodeName, UnitId
+from pool.model import Role
+from pool.truth import Truth, as_promised, as_reported
+from tests.support.books import N1, a_bound_pod
+from tests.support.builders import a_demand
+
+if TYPE_CHECKING:
+    from pool.model import PodFacts
+    from pool.truth import PodReport
+
+MAIN, INIT, SIDECAR = Role.MAIN, Role.INIT, Role.SIDECAR
+WHOLE = "gpu.deckhouse.io/whole"
+
+
+def devices(**units: str) -> Any:
+    return {name: tuple(map(UnitId, some.split())) for name, some in units.items()}
+
+
+def a_pod(promised: Any, *roles_and_units: tuple[Role, int], **changes: Any) -> "PodFacts":
+    demand = a_demand(
+        *(units for _, units in roles_and_units), roles=tuple(role for role, _ in roles_and_units)
+    )
+    return a_bound_pod("p", devices=promised, demand=demand, **changes)
+
+
+def a_report(resource: str = WHOLE, **units: str) -> "PodReport":
+    return tuple(
+        ContainerDevices(
+            namespace="default", pod="p", container=name, resource=resource, units=some.split()
+        )
+        for name, some in units.items()
+    )
+
+
+def everywhere(_unit: UnitId) -> bool:
+    return True
+
+
+def truth(
+    pod: "PodFacts", report: "PodReport", is_here: Callable[[UnitId], bool] = everywhere
+) -> Truth:
+    return as_reported(pod, N1, report, is_here=is_here)
+
+
+@pytest.mark.parametrize(
+    ("promised", "roles", "reported", "has", "unpromised"),
+    [
+        pytest.param({"c0": "X"}, [(MAIN, 1)], {"c0": "X"}, "X", "", id="as promised"),
+        pytest.param({"c0": "X"}, [(MAIN, 1)], {"c0": "Y"}, "Y", "Y", id="another one"),
+        pytest.param(
+            {"c0": "X1", "c1": "X2"},
+            [(MAIN, 1), (MAIN, 1)],
+            {"c0": "X2", "c1": "X1"},
+            "X1 X2",
+            "",
+            id="its containers have each other's",
+        ),
+        pytest.param(
+            {"c0": "X1", "c1": "X2"},
+            [(MAIN, 1), (MAIN, 1)],
+            {"c0": "Y"},
+            "Y X2",
+            "Y",
+            id="one container is not reported yet: it has what it was promised",
+        ),
+        pytest.param(
+            {"c0": "X1", "c1": "X2"},
+            [(MAIN, 1), (MAIN, 1)],
+            {"c0": "X2"},
+            "X1 X2",
+            "",
+            id="one has what the other was promised, and that is not reported yet",
+        ),
+        pytest.param(
+            {"c0": "X1", "c1": "X1 X2"},
+            [(INIT, 1), (MAIN, 2)],
+            {"c1": "Y1 Y2"},
+            "Y1 Y2",
+            "Y1 Y2",
+            id="an init container that asks for less is within what the others have",
+        ),
+        pytest.param(
+            {"c0": "X1 X2 X3", "c1": "X1 X2"},
+            [(INIT, 3), (MAIN, 2)],
+            {"c1": "X2 X3"},
+            "X1 X2 X3",
+            "",
+            id="an init container that asks for more keeps the rest",
+        ),
+        pytest.param(
+            {"c0": "S", "c1": "X1 X2 X3", "c2": "X1 X2"},
+            [(SIDECAR, 1), (INIT, 3), (MAIN, 2)],
+            {"c0": "S", "c2": "X1 X3"},
+            "S X1 X2 X3",
+            "",
+            id="beside a sidecar",
+        ),
+        pytest.param(
+            {"c0": "X1 X2 X3", "c1": "X1 X2"},
+            [(INIT, 3), (MAIN, 2)],
+            {"c1": "Y1 Y2"},
+            "Y1 Y2 X1",
+            "Y1 Y2",
+            id="what an init container keeps is a guess of the right size where kubelet took others",
+        ),
+        pytest.param(
+            {"c0": "X"}, [(MAIN, 1)], {"c0": "X Y"}, "X Y", "Y", id="more than it asks for"
+        ),
+        pytest.param({"c0": "X"}, [(MAIN, 1)], {}, "X", "", id="nothing"),
+        pytest.param({"c0": "X"}, [(MAIN, 1)], {"c0": ""}, "X", "", id="a container without units"),
+        pytest.param(
+            {"c0": "X"}, [(MAIN, 1)], {"other": "Y"}, "Y", "Y", id="a container nobody knows of"
+        ),
+    ],
+)
+def test_a_pod_has_what_is_reported_and_of_what_was_promised_as_much_as_it_lacks(
+    promised: dict[str, str],
+    roles: list[tuple[Role, int]],
+    reported: dict[str, str],
+    has: str,
+    unpromised: str,
+) -> None:
+    found = truth(a_pod(devices(**promised), *roles), a_report(**reported))
+    assert (set(found.units), found.missing) == (set(has.split()), {})
+    assert len(found.units) == len(set(found.units))
+    assert (set(found.unpromised), found.foreign) == (set(unpromised.split()), ())
+
+
+def test_a_unit_of_no_card_of_the_node_is_ignored_and_said() -> None:
+    pod = a_pod(devices(c0="X1 X2"), (MAIN, 2))
+    found = truth(pod, a_report(c0="Y Z"), is_here=lambda unit: unit == "Y")
+    assert (set(found.units), found.unpromised, found.foreign) == ({"X1", "Y"}, ("Y",), ("Z",))
+
+
+def test_a_report_of_foreign_units_only_leaves_the_promise() -> None:
+    pod = a_pod(devices(c0="X1 X2 X3"), (MAIN, 2))
+    found = truth(pod, a_report(c0="Z"), is_here=lambda unit: unit != "Z")
+    assert (found.units, found.unpromised) == (("X1", "X2", "X3"), ())
+    assert found.foreign == ("Z",)
+
+
+def test_a_unit_of_another_resource_is_none_of_the_pods() -> None:
+    found = truth(a_pod(devices(c0="X"), (MAIN, 1)), a_report("nvidia.com/gpu", c0="Y"))
+    assert (found.units, found.unpromised, found.foreign) == (("X",), (), ())
+
+
+@pytest.mark.parametrize("promised", [None, {}])
+def test_a_pod_bound_without_a_word_is_accounted_for_by_its_node(promised: Any) -> None:
+    pod = a_pod(promised, (MAIN, 2))
+    assert truth(pod, a_report(c0="Y")) == Truth((UnitId("Y"),), {(WHOLE, N1): 1})
+    assert truth(pod, a_report(c0="Y Z")) == Truth((UnitId("Y"), UnitId("Z")), {})
+
+
+def test_a_pod_of_several_pools_is_accounted_for_by_each() -> None:
+    pod = a_bound_pod("p", devices=None, astray=(("gpu.deckhouse.io/other", 2), (WHOLE, 1)))
+    report = (*a_report(c0="W"), *a_report("gpu.deckhouse.io/other", c1="V"))
+    found = truth(pod, report)
+    assert (set(found.units), found.missing) == ({"W", "V"}, {("gpu.deckhouse.io/other", N1): 1})
+    assert found.unpromised == ()
+
+
+UNITS = st.lists(st.sampled_from(["X1", "X2", "X3", "Y1", "Y2"]), unique=True, max_size=3)
+
+
+@given(st.tuples(UNITS, UNITS, UNITS), st.tuples(UNITS, UNITS), st.integers(1, 3))
+def test_whatever_is_reported_is_had_and_nothing_is_had_that_nobody_spoke_of(
+    promised: tuple[list[str], ...], reported: tuple[list[str], ...], init: int
+) -> None:
+    names = dict(zip(("c0", "c1", "c2"), map(" ".join, promised), strict=True))
+    pod = a_pod(devices(**names), (INIT, init), (MAIN, 1), (MAIN, 1))
+    said = {f"c{number}": " ".join(some) for number, some in enumerate(reported, 1)}
+    found = truth(pod, a_report(**said))
+    given_, spoken = {unit for some in reported for unit in some}, {u for s in promised for u in s}
+    assert given_ <= set(found.units) <= given_ | spoken
+    assert set(found.unpromised) == (given_ - spoken if spoken else set())
+    have = len(found.units) + sum(found.missing.values())
+    assert have == max(pod.demand.units, len(given_)) or not given_
+
+
+def test_without_a_report_a_pod_has_what_it_was_bound_with() -> None:
+    pod = a_pod(devices(c0="X1", c1="X1 X2"), (INIT, 1), (MAIN, 3))
+    assert as_promised(pod, N1) == Truth((UnitId("X1"), UnitId("X2")), {(WHOLE, N1): 1})
+    assert as_promised(pod, NodeName("n2")).missing == {(WHOLE, "n2"): 1}

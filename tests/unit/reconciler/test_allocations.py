@@ -1,0 +1,198 @@
+"""Inventories on their way into the store and the books, and what is said of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from api.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
+from api.meta import ObjectMeta
+from api.names import PoolName, UnitId
+from pool.books import Books
+from pool.truth import Discrepancy
+from reconciler.allocations import InventoryFeed, Mismatches
+from reconciler.pods import PodFeed
+from tests.support.books import a_bound_pod, cards, some_books, uid_of
+from tests.support.builders import at
+
+X, Y = "GPU-n1-0", "GPU-n1-1"
+
+
+def an_inventory(name: str = "n1", version: int = 1, *, managed: bool = True, **units: str) -> Any:
+    """What a node says: each pod's units."""
+    entries = [
+        ContainerDevices(
+            namespace="default",
+            pod=pod,
+            container="c0",
+            resource="gpu.deckhouse.io/whole",
+            units=some.split(),
+            uid=uid_of(pod),
+        )
+        for pod, some in units.items()
+    ]
+    return GPUNodeInventory(
+        metadata=ObjectMeta(name=name, resource_version=str(version)),
+        status=GPUNodeInventoryStatus(managed=managed, allocations=entries or None),
+    )
+
+
+class Told:
+    """Whoever is told of bound pods."""
+
+    def __init__(self) -> None:
+        self.doubles: list[tuple[str, str, list[UnitId]]] = []
+        self.mismatches: list[Discrepancy] = []
+
+    def warn_unaccounted(self, pod: Any, resource: str, units: int) -> None:
+        raise AssertionError(f"{pod}, {resource}, {units}")
+
+    def warn_double(self, pod: Any, other: Any, units: Any) -> None:
+        self.doubles.append((pod.name, other.name, sorted(units)))
+
+    def warn_mismatch(self, found: Discrepancy) -> None:
+        self.mismatches.append(found)
+
+
+class World:
+    def __init__(self, count: int = 3) -> None:
+        self.told = Told()
+        self.books = some_books(devices=[*cards(count), *cards(1, "n2")])
+        self.books._discrepancies._on_found = Mismatches(self.told)
+        self.feed = InventoryFeed(self.books, self.told)
+        self.pods = PodFeed(self.books, lambda: at(0), self.told)
+        self.heard: list[str] = []
+        self.feed.store.listeners._callbacks.append(self.heard.append)
+
+    def used(self) -> set[str]:
+        return used(self.books)
+
+
+def used(books: Books) -> set[str]:
+    return {entry.facts.uuid for entry in books.index.devices() if entry.observed}
+
+
+def test_what_an_inventory_reports_is_in_the_books() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    world.feed.upsert(an_inventory(p=Y))
+    assert world.used() == {Y}
+    world.feed.upsert(an_inventory(version=2, p=X))
+    assert world.used() == {X}
+
+
+@pytest.mark.parametrize("how", ["discard", "relist"])
+def test_an_inventory_that_is_gone_reports_nothing(how: str) -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    world.feed.upsert(an_inventory(p=Y))
+    if how == "discard":
+        world.feed.discard(an_inventory())
+    else:
+        world.feed.replace_all([an_inventory("n2")])
+    assert world.used() == {X}
+    assert "n1" not in world.feed.store.by_name
+
+
+def test_a_full_list_is_taken_over_in_steps_with_its_reports() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    items = [an_inventory(f"m{number}") for number in range(2000)]
+    steps = list(world.feed.replacing([*items, an_inventory(p=Y)]))
+    assert len(steps) > 5
+    assert (world.used(), len(world.feed.store.by_name)) == ({Y}, 2001)
+
+
+def test_who_follows_inventories_is_not_told_of_reports_alone() -> None:
+    world = World()
+    world.feed.upsert(an_inventory())
+    world.heard.clear()
+    world.feed.upsert(an_inventory(version=2, p=Y))
+    assert world.heard == []
+    assert world.feed.store.by_name["n1"] == an_inventory(version=2, p=Y)
+    world.feed.upsert(an_inventory(version=3, p=X, managed=False))
+    assert world.heard == ["n1"]
+    world.feed.upsert(an_inventory(version=4, p=X, managed=False))
+    assert world.heard == ["n1", "n1"]
+    world.feed.upsert(an_inventory(version=4, p=X, managed=False))
+    assert world.heard == ["n1", "n1"]
+
+
+def test_entries_without_a_uid_are_nobodys() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    inventory = an_inventory(p=Y)
+    (entry,) = inventory.status.allocations
+    nameless = [msgspec.structs.replace(entry, uid="")]
+    status = msgspec.structs.replace(inventory.status, allocations=nameless)
+    world.feed.upsert(msgspec.structs.replace(inventory, status=status))
+    assert world.used() == {X}
+
+
+def test_a_report_of_a_pod_on_another_node_is_ignored_and_logged() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    with capture_logs() as logs:
+        world.feed.upsert(an_inventory("n2", p="GPU-n2-0"))
+        world.feed.upsert(an_inventory("n2", 2, p="GPU-n2-0"))
+        world.feed.upsert(an_inventory("n2", 3))
+    assert world.used() == {X}
+    assert [(line["pod"], line["node"], line["reported_by"]) for line in logs] == [
+        ("default/p", "n1", "n2")
+    ]
+
+
+def test_units_of_no_card_of_the_node_are_logged() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    with capture_logs() as logs:
+        world.feed.upsert(an_inventory(p="GPU-n2-0"))
+    assert [(line["log_level"], line["units"]) for line in logs] == [("warning", ("GPU-n2-0",))]
+    assert world.told.mismatches == []
+
+
+@pytest.mark.parametrize("first", ["pod", "report"])
+def test_a_pod_with_other_units_is_told_of_whichever_came_first(first: str) -> None:
+    world = World()
+    if first == "report":
+        world.feed.upsert(an_inventory(p=Y))
+    world.pods.upsert(a_bound_pod("p", X))
+    world.feed.upsert(an_inventory(version=2, p=Y))
+    (found,) = world.told.mismatches
+    assert (found.pod.name, found.pool, found.unpromised) == ("p", PoolName("whole"), (Y,))
+
+
+def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
+    """kubelet gives a unit once: the pod that was promised it gets something else."""
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    world.feed.upsert(an_inventory(p=Y))
+    world.pods.upsert(a_bound_pod("q", Y))
+    assert world.books.index.held_twice() != {}
+    assert world.books.shared_units() == {}
+    world.pods.upsert(a_bound_pod("r", Y))
+    assert world.told.doubles == []
+    world.pods.discard(a_bound_pod("r", Y))
+    world.feed.upsert(an_inventory(version=2, p=Y, q=X))
+    assert world.books.index.held_twice() == {}
+    assert world.told.doubles == []
+
+
+def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None:
+    world = World()
+    for name, unit in (("p", X), ("q", Y)):
+        world.pods.upsert(a_bound_pod(name, unit))
+    world.feed.upsert(an_inventory(p=X))
+    world.feed.upsert(an_inventory(version=2, p=X, q=X))
+    assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
+    world.pods.upsert(a_bound_pod("promised", X))
+    assert world.books.shared_units() == {X: {uid_of("p"), uid_of("q")}}
+    assert len(world.told.doubles) == 2
+
+
+def test_two_promises_of_one_unit_are_told_of_as_ever() -> None:
+    world = World()
+    world.pods.upsert(a_bound_pod("p", X))
+    world.pods.upsert(a_bound_pod("q", X))
+    assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
