@@ -11,6 +11,7 @@ import uvloop
 
 from tests.bench import (
     bench_admission,
+    bench_agent,
     bench_binding,
     bench_churn,
     bench_extender,
@@ -40,6 +41,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "churn": bench_churn.measure,
     "inventory": bench_inventory.measure,
     "pool_reconcile": bench_pools.measure,
+    "agent": bench_agent.measure,
 }
 _SHOWN = (
     "p50_ms",

@@ -52,6 +52,14 @@ class Sizes:
     pool_nodes: int
     """Twice as many as pools, so that each has a node."""
     card_changes: int
+    agent_cards: int
+    agent_slices: int
+    agent_starts: int
+    agent_pods: int
+    agent_calls: int
+    agent_idle_s: float
+    agent_restarts: int
+    agent_changes: int
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -99,6 +107,14 @@ FULL = Sizes(
     pool_counts=(1, 50, 500),
     pool_nodes=1_000,
     card_changes=10,
+    agent_cards=16,
+    agent_slices=64,
+    agent_starts=5,
+    agent_pods=300,
+    agent_calls=2_000,
+    agent_idle_s=30.0,
+    agent_restarts=20,
+    agent_changes=2_000,
 )
 
 QUICK = Sizes(
@@ -128,4 +144,12 @@ QUICK = Sizes(
     pool_counts=(3,),
     pool_nodes=6,
     card_changes=1,
+    agent_cards=8,
+    agent_slices=4,
+    agent_starts=1,
+    agent_pods=4,
+    agent_calls=5,
+    agent_idle_s=1.0,
+    agent_restarts=1,
+    agent_changes=4,
 )

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,16 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeCards]":
 
 
 @pytest.fixture(scope="package")
+def shared_root(node: "RealNode") -> "Iterator[None]":
+    """The root is a shared mount, as systemd makes it: the node agent follows mounts of the node."""
+    was_shared = _is_root_shared()
+    subprocess.run([node.busybox, "mount", "--make-rshared", "/"], check=True)
+    yield
+    if not was_shared:
+        subprocess.run([node.busybox, "mount", "--make-rprivate", "/"], check=True)
+
+
+@pytest.fixture(scope="package")
 def reachable_api_server(control_plane: "ControlPlane", node: "RealNode") -> "Iterator[None]":
     """Pods reach the API server by its Service's address."""
     proxy = service_proxy.ServiceProxy(control_plane.run, node.busybox, control_plane.port)
@@ -63,6 +74,7 @@ def installed_as_pods(  # all that has to be there before
     node: "RealNode",
     cards: NodeCards,
     reachable_api_server: None,
+    shared_root: None,
     progress: "Callable[[str], None]",
 ) -> "Iterator[GpuSystem]":
     """The server with its default settings but for the image."""
@@ -102,3 +114,9 @@ async def pools(
     made = Pools(api, namespace, node, cards)
     yield made
     await made.clear()
+
+
+def _is_root_shared() -> bool:
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
+    (root,) = [line for line in mounts if line.split()[4] == "/"]
+    return "shared:" in root

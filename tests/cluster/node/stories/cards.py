@@ -10,19 +10,18 @@ from tests.support.nvml.library import a_card as nvml_card
 if TYPE_CHECKING:
     from tests.cluster.node.environment.real_node import RealNode
 
-COUNT = 8
+COUNT = 12
 DRIVER_ROOT = Path("/run/nvidia/driver")
 """Where NVIDIA's driver container mounts its root; containers get the libraries from there."""
 _OURS = ".of-gpu-node-tests"
 SHARED = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 _INSTANCES = 8
-"""GPU instances of a card whose capabilities are there from the start, on the first cards."""
-_WITH_CAPABILITIES = 2
+"""GPU instances of a card whose capabilities are there from the start."""
 
 
 @final
 class NodeCards:
-    """Eight cards: a sysfs and a procfs in `directory`, the driver where a driver container has it."""
+    """Cards: a sysfs and a procfs in `directory`, the driver where a driver container has it."""
 
     def __init__(self, directory: Path, count: int = COUNT) -> None:
         self.cards = [nvml_card(number) for number in range(count)]
@@ -49,12 +48,12 @@ class NodeCards:
         shutil.rmtree(DRIVER_ROOT)
 
     async def make_devices(self, node: "RealNode") -> None:
-        """Make the device files that a driver makes, with the capabilities of two cards."""
+        """Make the device files that a driver makes, with the capabilities of MIG."""
         for card in self.cards:
             await node.make_device(f"nvidia{card.minor}")
         for name in SHARED:
             await node.make_device(name)
-        for card in self.cards[:_WITH_CAPABILITIES]:
+        for card in self.cards:
             for instance in range(_INSTANCES):
                 for part, path in enumerate((f"gi{instance}", f"gi{instance}/ci0")):
                     number = 1 + part + 2 * (instance + _INSTANCES * card.minor)

@@ -1,4 +1,4 @@
-"""Our whole system on the node of real containers: server, stock scheduler, agent, eight cards."""
+"""Our whole system on the node of real containers: server, stock scheduler, agent, twelve cards."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.environment import client
 from tests.cluster.node.stories.agents import Agent
 from tests.cluster.node.stories.cards import NodeCards
 from tests.cluster.node.stories.pools import Pools
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.environment.real_node import RealNode
+
+
+WHOLE = range(8)
+SLICED = (8, 9)
+"""Numbers of cards; those after them are for tests that want pools of their own."""
 
 
 @pytest.fixture(scope="package")
@@ -63,11 +69,46 @@ async def agent(running_agent: Agent, installed_here: GpuSystem) -> Agent:
     return running_agent
 
 
+@pytest.fixture(scope="package")
+def kept_pools(
+    control_plane: "ControlPlane", node: "RealNode", running_agent: Agent, cards: NodeCards
+) -> dict[str, str]:
+    """The pools that most tests share: name -> resource."""
+
+    async def make() -> dict[str, str]:
+        async with client.open_client(control_plane.kubeconfig()) as api:
+            made = Pools(api, "default", node, cards)
+            slices = {"mode": "TimeSlice", "slicesPerDevice": 8}
+            return {
+                "whole": await made.make(*WHOLE),
+                "sliced": await made.make(*SLICED, units=8 * len(SLICED), allocation=slices),
+            }
+
+    return asyncio.run(make())
+
+
 @pytest.fixture
-async def pools(
-    api: "ApiClient", namespace: str, node: "RealNode", agent: Agent, cards: NodeCards
+async def pools(  # noqa: PLR0917  # what must be there before
+    api: "ApiClient",
+    namespace: str,
+    node: "RealNode",
+    agent: Agent,
+    cards: NodeCards,
+    kept_pools: dict[str, str],
 ) -> "AsyncIterator[Pools]":
-    """Pools on the node's cards; deleted afterwards with their pods."""
+    """Pools on the node's cards; those that the test makes are deleted afterwards, with all its pods."""
     made = Pools(api, namespace, node, cards)
     yield made
     await made.clear()
+
+
+@pytest.fixture
+def whole(kept_pools: dict[str, str]) -> str:
+    """The resource of a pool of eight whole cards."""
+    return kept_pools["whole"]
+
+
+@pytest.fixture
+def sliced(kept_pools: dict[str, str]) -> str:
+    """The resource of a pool of two cards of eight slices each."""
+    return kept_pools["sliced"]

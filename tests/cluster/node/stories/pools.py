@@ -178,12 +178,13 @@ class Pools:
         """Delete the namespace's pods and these pools, and wait until their cards are free."""
         found = (await self.api.get(pods.collection(self.namespace)))["items"]
         await self.delete(*(one["metadata"]["name"] for one in found))
-        for name in self._made:
+        made, self._made = self._made, []
+        for name in made:
             await self.api.delete(f"{POOLS}/{name}")
 
         async def are_gone() -> bool:
             left = [one["metadata"]["name"] for one in (await self.api.get(POOLS))["items"]]
-            assert not set(left) & set(self._made), f"pools left: {left}"
+            assert not set(left) & set(made), f"pools left: {left}"
             return True
 
         await polling.eventually(are_gone, what="pools gone", within=_WITHIN_S)

@@ -23,28 +23,26 @@ def restarts(pod: "JsonObject") -> int:
     return int(status["restartCount"])
 
 
-async def bound(pools: Pools, *names: str) -> list["JsonObject"]:
+async def bound(pools: Pools, resource: str, *names: str) -> list["JsonObject"]:
     """Create pods of one card each, and wait until they are bound."""
-    resource = pools.resources[-1]
     await pools.create(*(pools.a_pod(name, resource) for name in names))
     return [
         await pods.wait_for_pod(pools.api, pools.namespace, name, pods.is_bound) for name in names
     ]
 
 
-async def test_the_agent_is_killed_under_running_pods(pools: Pools, agent: "Agent"):
-    resource = await pools.make(*range(4))
-    before = await pools.run(pools.a_pod("before", resource, 2))
+async def test_the_agent_is_killed_under_running_pods(pools: Pools, whole: str, agent: "Agent"):
+    before = await pools.run(pools.a_pod("before", whole, 2))
     agent.kill9()
 
     async def knows() -> bool:
         status = (await pools.api.get(f"{nodes.NODES}/{pools.node.name}"))["status"]
-        return str(status["allocatable"][resource]) == "0"
+        return str(status["allocatable"][whole]) == "0"
 
     await polling.eventually(knows, what="kubelet has noticed")
     await agent.start()
-    await pools.offers(resource, 4)
-    after = await pools.run(pools.a_pod("after", resource, 2))
+    await pools.offers(whole, 8)
+    after = await pools.run(pools.a_pod("after", whole, 2))
 
     assert not set(units_of(before)) & set(units_of(after))
     await check(pools, before, "main")
@@ -53,15 +51,14 @@ async def test_the_agent_is_killed_under_running_pods(pools: Pools, agent: "Agen
     await pools.reported(after)
 
 
-async def test_kubelet_restarts_while_pods_wait_for_it(pools: Pools, agent: "Agent"):
+async def test_kubelet_restarts_while_pods_wait_for_it(pools: Pools, whole: str, agent: "Agent"):
     """Waiting pods come in another order than they were bound, and each gets its own."""
-    await pools.make(*range(8))
-    (runs,) = await bound(pools, "runs")
+    (runs,) = await bound(pools, whole, "runs")
     await pools.running("runs")
     await pools.node.kubelet.stop()
     waiting = [f"waits-{number}" for number in range(6)]
     for name in reversed(waiting):
-        await bound(pools, name)
+        await bound(pools, whole, name)
     await pools.node.kubelet.start()
 
     for name in waiting:
@@ -70,26 +67,24 @@ async def test_kubelet_restarts_while_pods_wait_for_it(pools: Pools, agent: "Age
     assert restarts(await pools.get("runs")) == 0
 
 
-async def test_kubelet_is_killed_and_comes_back(pools: Pools, agent: "Agent"):
-    resource = await pools.make(*range(4))
-    before = await pools.run(pools.a_pod("before", resource, 2))
+async def test_kubelet_is_killed_and_comes_back(pools: Pools, whole: str, agent: "Agent"):
+    before = await pools.run(pools.a_pod("before", whole, 2))
     pools.node.kubelet.kill9()
     await pools.node.kubelet.start()
     await pools.node.wait_ready()
-    await pools.offers(resource, 4)
-    after = await pools.run(pools.a_pod("after", resource, 2))
+    await pools.offers(whole, 8)
+    after = await pools.run(pools.a_pod("after", whole, 2))
 
     assert not set(units_of(before)) & set(units_of(after))
     await check(pools, before, "main")
     await check(pools, after, "main")
 
 
-async def test_containerd_restarts_under_running_pods(pools: Pools):
-    resource = await pools.make(*range(4))
-    before = await pools.run(pools.a_pod("before", resource, 2))
+async def test_containerd_restarts_under_running_pods(pools: Pools, whole: str):
+    before = await pools.run(pools.a_pod("before", whole, 2))
     await pools.node.containerd.restart()
     await pools.node.wait_ready()
-    after = await pools.run(pools.a_pod("after", resource, 2))
+    after = await pools.run(pools.a_pod("after", whole, 2))
 
     await check(pools, before, "main")
     await check(pools, after, "main")
@@ -97,7 +92,7 @@ async def test_containerd_restarts_under_running_pods(pools: Pools):
 
 
 async def test_a_card_fails_under_a_pod(pools: Pools, cards: "NodeCards"):
-    resource = await pools.make(0, 1)
+    resource = await pools.make(10, 11)
     pod = await pools.run(pools.a_pod("victim", resource))
     (unit,) = units_of(pod)
     cards.driver.emit_xid(unit, 79)
@@ -120,28 +115,28 @@ async def test_a_card_fails_under_a_pod(pools: Pools, cards: "NodeCards"):
 
 
 async def test_a_card_falls_off_the_bus_and_comes_back(pools: Pools, cards: "NodeCards"):
-    resource = await pools.make(2, 3)
-    card = cards.cards[3]
+    resource = await pools.make(10, 11)
+    card = cards.cards[11]
     cards.driver.lose(card.uuid)
     await pools.offers_of(resource, 1)
     cards.driver.find(card.uuid)
     await pools.offers_of(resource, 2)
 
 
-async def test_a_driver_that_hangs_stops_nobody(pools: Pools, cards: "NodeCards"):
-    resource = await pools.make(*range(4))
+async def test_a_driver_that_hangs_stops_nobody(pools: Pools, whole: str, cards: "NodeCards"):
     cards.driver.hang()
     try:
         await pools.degraded("DriverHangs")
-        await check(pools, await pools.run(pools.a_pod("meanwhile", resource, 2)), "main")
+        await check(pools, await pools.run(pools.a_pod("meanwhile", whole, 2)), "main")
     finally:
         cards.driver.unhang()
     await pools.degraded("AsExpected")
 
 
-async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(pools: Pools):
-    resource = await pools.make(*range(4))
-    pod = pools.a_pod("hungry", resource, 2, restartPolicy="Always")
+async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(
+    pools: Pools, whole: str
+):
+    pod = pools.a_pod("hungry", whole, 2, restartPolicy="Always")
     (container,) = pod["spec"]["containers"]
     container["resources"]["limits"]["memory"] = "64Mi"
     # The first life fills its memory, the second one stays.
@@ -161,15 +156,14 @@ async def test_a_pod_is_killed_for_memory_and_runs_again_on_the_same_devices(poo
     await check(pools, await pools.get("hungry"), "main")
 
 
-async def test_a_node_is_drained(pools: Pools, kubectl: "Kubectl", node: "RealNode"):
-    resource = await pools.make(*range(4))
-    await pools.run(pools.a_pod("leaves", resource, 2))
+async def test_a_node_is_drained(pools: Pools, whole: str, kubectl: "Kubectl", node: "RealNode"):
+    await pools.run(pools.a_pod("leaves", whole, 2))
     try:
         await kubectl(
             "drain", node.name, "--force", "--delete-emptydir-data", "--ignore-daemonsets"
         )
         await pods.wait_for_pod_gone(pools.api, pools.namespace, "leaves")
-        await pools.create(pools.a_pod("waits", resource, 2))
+        await pools.create(pools.a_pod("waits", whole, 2))
         await pods.wait_for_pod(pools.api, pools.namespace, "waits", pods.is_unschedulable)
     finally:
         await kubectl("uncordon", node.name)
@@ -177,13 +171,12 @@ async def test_a_node_is_drained(pools: Pools, kubectl: "Kubectl", node: "RealNo
 
 
 async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
-    pools: Pools, control_plane: "ControlPlane"
+    pools: Pools, whole: str, control_plane: "ControlPlane"
 ):
     """The same card is promised twice, by somebody who has the server's own rights."""
-    resource = await pools.make(*range(4))
-    holds = await pools.run(pools.a_pod("holds", resource))
+    holds = await pools.run(pools.a_pod("holds", whole))
     (held,) = units_of(holds)
-    await _bind_by_hand(pools, control_plane, "late", resource, held)
+    await _bind_by_hand(pools, control_plane, "late", whole, held)
     late = await pools.running("late")
 
     seen = await pools.seen("late")
@@ -192,8 +185,8 @@ async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
     assert units_of(late) == [held], "the annotation stays as it was"
     assert held in await pools.told("GPUDevicesSubstituted", "late")
     await pools.told("GPUAllocationMismatch", "late")
-    # What it really has is given to nobody else: the two that are left are.
-    others = await pools.run(pools.a_pod("others", resource, 2))
+    # What it really has is given to nobody else: all that is left is.
+    others = await pools.run(pools.a_pod("others", whole, 6))
     assert not set(units_of(others)) & {held, *seen.units}
     await check(pools, others, "main")
 
@@ -201,13 +194,13 @@ async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
 async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     pools: Pools, control_plane: "ControlPlane"
 ):
-    resource = await pools.make(0, 1)
+    resource = await pools.make(10, 11)
     holds = await pools.run(pools.a_pod("holds", resource))
     (held,) = units_of(holds)
-    other = next(card.uuid for card in pools.cards.cards[:2] if card.uuid != held)
+    other = next(card.uuid for card in pools.cards.cards[10:] if card.uuid != held)
     # The other card is promised to a pod that kubelet has not seen yet; then one too many comes.
     await pools.node.kubelet.stop()
-    await bound(pools, "first")
+    await bound(pools, resource, "first")
     await _bind_by_hand(pools, control_plane, "one-too-many", resource, other)
     await pools.node.kubelet.start()
     phases: dict[str, str] = {}

@@ -16,10 +16,10 @@ MIG = {"mode": "MIG", "migProfile": PROFILE}
 
 
 async def test_a_pool_of_instances(pools: Pools, cards: "NodeCards"):
-    beside = await pools.make(1)
+    beside = await pools.make(11)
     keeps = await pools.run(pools.a_pod("keeps", beside))
-    resource = await pools.make(0, units=2, allocation=MIG)
-    assert cards.driver.instances(cards.uuids[0]) == [PROFILE] * 2
+    resource = await pools.make(10, units=2, allocation=MIG)
+    assert cards.driver.instances(cards.uuids[10]) == [PROFILE] * 2
     pod = await pools.run(pools.a_pod("instance", resource))
     other = await pools.run(pools.a_pod("another", resource))
 
@@ -28,19 +28,19 @@ async def test_a_pool_of_instances(pools: Pools, cards: "NodeCards"):
     assert seen.units == units_of(pod)
     assert seen.units[0].startswith("MIG-")
     # The card's own file, and the capabilities of this instance only.
-    assert "nvidia0" in seen.files
+    assert "nvidia10" in seen.files
     assert len(seen.files) == 3
-    assert set(seen.files) & set(its.files) == {"nvidia0"}
-    given = {file for one in (seen, its) for file in one.files} - {"nvidia0"}
-    all_of_card = {name for one in range(8) for name in cards.capabilities(cards.cards[0], one)}
+    assert set(seen.files) & set(its.files) == {"nvidia10"}
+    given = {file for one in (seen, its) for file in one.files} - {"nvidia10"}
+    all_of_card = {name for one in range(8) for name in cards.capabilities(cards.cards[10], one)}
     assert given < all_of_card
     await pools.reported(pod)
     await check(pools, keeps, "main")
-    await pools.told("GPUPartitioned", (await pools.device(0))["metadata"]["name"])
+    await pools.told("GPUPartitioned", (await pools.device(10))["metadata"]["name"])
 
 
 async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, cards: "NodeCards"):
-    resource = await pools.make(0)
+    resource = await pools.make(10)
     await pools.run(pools.a_pod("holds", resource))
     name = resource.removeprefix(PREFIX)
     await pools.api.patch(f"{POOLS}/{name}", {"spec": {"allocation": MIG}})
@@ -51,7 +51,7 @@ async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, ca
         return bool(found.get("Maintenance", {}).get("status") == "True")
 
     await polling.eventually(waits, what="maintenance")
-    assert cards.driver.instances(cards.uuids[0]) == []
+    assert cards.driver.instances(cards.uuids[10]) == []
     assert (await pools.get("holds"))["status"]["phase"] == "Running"
     await pools.delete("holds")
     await pools.offers(resource, 2)
@@ -64,18 +64,18 @@ async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, ca
         f"{POOLS}/{name}", {"spec": {"allocation": {"mode": "Exclusive", "migProfile": None}}}
     )
     await pools.offers(resource, 1)
-    assert cards.driver.instances(cards.uuids[0]) == []
+    assert cards.driver.instances(cards.uuids[10]) == []
     await check(pools, await pools.run(pools.a_pod("whole", resource)), "main")
 
 
 async def test_a_card_with_a_process_is_left_alone_until_it_ends(pools: Pools, cards: "NodeCards"):
     """Somebody runs a program beside Kubernetes: NVML knows, nobody else does."""
-    card = cards.uuids[0]
+    card = cards.uuids[10]
     cards.driver.run_process(card, 4242)
     try:
         async with asyncio.TaskGroup() as group:
-            made = group.create_task(pools.make(0, units=2, allocation=MIG))
-            device = (await pools.device(0))["metadata"]["name"]
+            made = group.create_task(pools.make(10, units=2, allocation=MIG))
+            device = (await pools.device(10))["metadata"]["name"]
             assert "process" in await pools.told("GPUPartitioningHeldUp", device)
             assert cards.driver.instances(card) == []
             cards.driver.end_processes(card)

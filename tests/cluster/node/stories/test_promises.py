@@ -36,31 +36,28 @@ def a_container(name: str, resource: str, units: int) -> "JsonObject":
     }
 
 
-async def test_one_card(pools: Pools):
-    resource = await pools.make(0, 1, 2)
-    pod = await pools.run(pools.a_pod("one", resource))
+async def test_one_card(pools: Pools, whole: str):
+    pod = await pools.run(pools.a_pod("one", whole))
 
     assert pod["spec"]["nodeName"] == pools.node.name
     assert len(units_of(pod)) == 1
     await check(pools, pod, "main")
-    assert (await pools.seen("one")).pool == resource.removeprefix(PREFIX)
+    assert (await pools.seen("one")).pool == whole.removeprefix(PREFIX)
     await pools.reported(pod)
 
 
-async def test_two_of_eight_cards(pools: Pools):
-    resource = await pools.make(*range(8))
-    first = await pools.run(pools.a_pod("first", resource, 2))
-    second = await pools.run(pools.a_pod("second", resource, 2))
+async def test_two_of_eight_cards(pools: Pools, whole: str):
+    first = await pools.run(pools.a_pod("first", whole, 2))
+    second = await pools.run(pools.a_pod("second", whole, 2))
 
     assert not set(units_of(first)) & set(units_of(second))
     await check(pools, first, "main")
     await check(pools, second, "main")
 
 
-async def test_a_container_without_the_resource_has_no_card(pools: Pools):
-    resource = await pools.make(0, 1)
-    pod = pools.a_pod("pair", resource)
-    pod["spec"]["containers"].append(a_container("beside", resource, 0))
+async def test_a_container_without_the_resource_has_no_card(pools: Pools, whole: str):
+    pod = pools.a_pod("pair", whole)
+    pod["spec"]["containers"].append(a_container("beside", whole, 0))
     del pod["spec"]["containers"][1]["resources"]
     await pools.run(pod)
 
@@ -68,9 +65,8 @@ async def test_a_container_without_the_resource_has_no_card(pools: Pools):
     assert len((await pools.seen("pair")).files) == 1
 
 
-async def test_libraries_of_the_driver_are_there_and_cannot_be_changed(pools: Pools):
-    resource = await pools.make(0)
-    await pools.run(pools.a_pod("one", resource))
+async def test_libraries_of_the_driver_are_there_and_cannot_be_changed(pools: Pools, whole: str):
+    await pools.run(pools.a_pod("one", whole))
     shown = (
         "cat /usr/local/nvidia/lib64/libcuda.so.1; echo x > /usr/local/nvidia/lib64/libcuda.so.1"
     )
@@ -80,11 +76,9 @@ async def test_libraries_of_the_driver_are_there_and_cannot_be_changed(pools: Po
     assert said.endswith("refused\n")
 
 
-async def test_time_slices(pools: Pools):
-    slices = {"mode": "TimeSlice", "slicesPerDevice": 4}
-    resource = await pools.make(0, 1, units=8, allocation=slices)
-    pod = await pools.run(pools.a_pod("slice", resource))
-    both = await pools.run(pools.a_pod("slices", resource, 2))
+async def test_time_slices(pools: Pools, sliced: str):
+    pod = await pools.run(pools.a_pod("slice", sliced))
+    both = await pools.run(pools.a_pod("slices", sliced, 2))
 
     assert all("::" in unit for unit in (*units_of(pod), *units_of(both)))
     await check(pools, pod, "main")
@@ -92,10 +86,9 @@ async def test_time_slices(pools: Pools):
     await pools.reported(both)
 
 
-async def test_two_containers_of_one_pod(pools: Pools):
-    resource = await pools.make(*range(4))
-    pod = pools.a_pod("two", resource, 1)
-    pod["spec"]["containers"].append(a_container("second", resource, 2))
+async def test_two_containers_of_one_pod(pools: Pools, whole: str):
+    pod = pools.a_pod("two", whole, 1)
+    pod["spec"]["containers"].append(a_container("second", whole, 2))
     pod = await pools.run(pod)
 
     promised = devices_of(pod)
@@ -104,10 +97,9 @@ async def test_two_containers_of_one_pod(pools: Pools):
     await pools.reported(pod)
 
 
-async def test_a_sidecar_keeps_its_own(pools: Pools):
-    resource = await pools.make(*range(3))
-    sidecar = a_container("beside", resource, 1) | {"restartPolicy": "Always"}
-    pod = await pools.run(pools.a_pod("with-sidecar", resource, 2, initContainers=[sidecar]))
+async def test_a_sidecar_keeps_its_own(pools: Pools, whole: str):
+    sidecar = a_container("beside", whole, 1) | {"restartPolicy": "Always"}
+    pod = await pools.run(pools.a_pod("with-sidecar", whole, 2, initContainers=[sidecar]))
 
     promised = devices_of(pod)
     assert not set(promised["main"]) & set(promised["beside"])
@@ -117,11 +109,10 @@ async def test_a_sidecar_keeps_its_own(pools: Pools):
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 2), (3, 1)])
 async def test_an_init_container_leaves_its_devices_to_the_next(
-    pools: Pools, before: int, after: int
+    pools: Pools, whole: str, before: int, after: int
 ):
-    resource = await pools.make(*range(4))
-    init = a_container("init", resource, before) | {"command": ["sh", "-c", "echo $GPU_UNITS"]}
-    pod = await pools.run(pools.a_pod("steps", resource, after, initContainers=[init]))
+    init = a_container("init", whole, before) | {"command": ["sh", "-c", "echo $GPU_UNITS"]}
+    pod = await pools.run(pools.a_pod("steps", whole, after, initContainers=[init]))
 
     promised = devices_of(pod)
     said = await pools.node.logs(pools.namespace, "steps", container="init")
@@ -131,18 +122,16 @@ async def test_an_init_container_leaves_its_devices_to_the_next(
     # Where the init container has as many or more, kubelet picks among its devices by itself.
     assert set(seen.units) <= set(promised["init"]) | set(promised["main"])
     # What it has no more after its init container is still its pod's, and nobody else's.
-    others = await pools.run(pools.a_pod("others", resource, 4 - max(before, after)))
+    others = await pools.run(pools.a_pod("others", whole, 8 - max(before, after)))
     assert not set(units_of(others)) & {*promised["init"], *promised["main"]}
     await check(pools, others, "main")
 
 
-async def test_ten_pods_bound_in_one_burst(pools: Pools):
-    slices = {"mode": "TimeSlice", "slicesPerDevice": 2}
-    resource = await pools.make(*range(8), units=16, allocation=slices)
+async def test_ten_pods_bound_in_one_burst(pools: Pools, sliced: str):
     names = [f"burst-{number}" for number in range(10)]
     async with asyncio.TaskGroup() as group:
         for name in names:
-            group.create_task(pools.create(pools.a_pod(name, resource)))
+            group.create_task(pools.create(pools.a_pod(name, sliced)))
     found = [await pools.running(name) for name in names]
 
     units = [unit for pod in found for unit in units_of(pod)]
@@ -152,17 +141,16 @@ async def test_ten_pods_bound_in_one_burst(pools: Pools):
         await pools.reported(pod)
 
 
-async def test_a_node_full_of_pods_of_whole_cards(pools: Pools):
-    resource = await pools.make(*range(8))
+async def test_a_node_full_of_pods_of_whole_cards(pools: Pools, whole: str):
     names = [f"full-{number}" for number in range(8)]
     async with asyncio.TaskGroup() as group:
         for name in names:
-            group.create_task(pools.create(pools.a_pod(name, resource)))
+            group.create_task(pools.create(pools.a_pod(name, whole)))
     for name in names:
         await check(pools, await pools.running(name), "main")
 
     # One more waits, and gets the card of the one that ends.
-    await pools.create(pools.a_pod("waits", resource))
+    await pools.create(pools.a_pod("waits", whole))
     await pods.wait_for_pod(pools.api, pools.namespace, "waits", pods.is_unschedulable)
     freed = units_of(await pools.get("full-3"))
     await pools.delete("full-3")
@@ -171,21 +159,21 @@ async def test_a_node_full_of_pods_of_whole_cards(pools: Pools):
     await check(pools, waits, "main")
 
 
-async def test_a_pod_of_the_same_name_gets_what_it_is_promised_itself(pools: Pools):
-    resource = await pools.make(*range(4))
-    await pools.run(pools.a_pod("first", resource))
-    before = await pools.run(pools.a_pod("again", resource, 2))
+async def test_a_pod_of_the_same_name_gets_what_it_is_promised_itself(pools: Pools, whole: str):
+    await pools.run(pools.a_pod("first", whole))
+    before = await pools.run(pools.a_pod("again", whole, 2))
     await pools.delete("again", "first")
-    after = await pools.run(pools.a_pod("again", resource, 3))
+    after = await pools.run(pools.a_pod("again", whole, 3))
 
     assert before["metadata"]["uid"] != after["metadata"]["uid"]
     await check(pools, after, "main")
     await pools.reported(after)
 
 
-async def test_what_ended_is_reported_no_more(pools: Pools, api: "ApiClient", node: "RealNode"):
-    resource = await pools.make(0)
-    pod = await pools.run(pools.a_pod("ends", resource))
+async def test_what_ended_is_reported_no_more(
+    pools: Pools, whole: str, api: "ApiClient", node: "RealNode"
+):
+    pod = await pools.run(pools.a_pod("ends", whole))
     await pools.reported(pod)
     await pools.delete("ends")
 

@@ -1,0 +1,120 @@
+"""What kubelet does with a plugin for one pod, timed: GetPreferredAllocation, then Allocate.
+
+Over one kept connection, as kubelet has it; `simulator.kubelet_plugins` opens one for each call.
+"""
+
+import contextlib
+import random
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
+
+import grpc
+
+from api import deviceplugin as wire
+from api.podresources import ContainerUnits, PodUnits
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+NAMESPACE = "default"
+CONTAINER = "main"
+
+
+class Times(NamedTuple):
+    """Of one container, in seconds."""
+
+    prefer_s: float
+    allocate_s: float
+
+
+@final
+class Books:
+    """kubelet's own: pods that are admitted or being admitted, and their units."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self.given: dict[str, tuple[str, ...]] = {}
+        """Pod's name -> its units; none while it is being admitted."""
+
+    def list_pods(self) -> list[PodUnits]:
+        return [self._shown(name) for name in self.given]
+
+    def find_pod(self, namespace: str, name: str) -> PodUnits | None:
+        return self._shown(name) if namespace == NAMESPACE and name in self.given else None
+
+    def allocatable(self) -> "Mapping[str, Sequence[str]]":
+        return {}
+
+    def in_use(self) -> set[str]:
+        return {unit for units in self.given.values() for unit in units}
+
+    def _shown(self, name: str) -> PodUnits:
+        units = self.given[name]
+        held = {self._resource: units} if units else {}
+        return PodUnits(NAMESPACE, name, (ContainerUnits(CONTAINER, held),))
+
+
+@final
+class Asking:
+    """A connection to the plugin; an async context manager."""
+
+    def __init__(self, socket: "Path", books: Books, chance: random.Random) -> None:
+        self._channel = grpc.aio.insecure_channel(f"unix://{socket}")
+        self._books = books
+        self._chance = chance
+
+    async def __aenter__(self) -> Self:
+        await self._channel.channel_ready()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def admit(self, name: str, promised: "Sequence[str]", healthy: "Sequence[str]") -> Times:
+        """Admit a pod of one container, and check that it gets exactly what it was promised."""
+        in_use = self._books.in_use()
+        available = [unit for unit in healthy if unit not in in_use]
+        # kubelet's set has no order.
+        self._chance.shuffle(available)
+        request = wire.PreferenceRequest(available=tuple(available), size=len(promised))
+        content = wire.encode_preference_requests((request,))
+        self._books.given[name] = ()
+        began = time.perf_counter()
+        answer = await self._call(wire.GET_PREFERRED, content)
+        prefer_s = time.perf_counter() - began
+        (units,) = wire.decode_preferences(answer)
+        assert set(units) == set(promised), f"{name} was promised {promised}, preferred is {units}"
+        allocate_s = await self.allocate(units)
+        self._books.given[name] = tuple(sorted(units))
+        return Times(prefer_s, allocate_s)
+
+    async def allocate(self, ids: "Sequence[str]") -> float:
+        """Have units handed out, and check that it is these; return the seconds."""
+        content = wire.encode_allocation((tuple(ids),))
+        began = time.perf_counter()
+        answer = await self._call(wire.ALLOCATE, content)
+        took_s = time.perf_counter() - began
+        (grant,) = wire.decode_grants(answer)
+        assert grant.environment["GPU_UNITS"] == ",".join(sorted(ids)), grant
+        cards = {unit.partition("::")[0] for unit in ids}
+        assert {one.partition("=")[2] for one in grant.cdi_devices} == cards, grant
+        return took_s
+
+    async def ask_options(self) -> float:
+        """Have the plugin say what it can do: what a call costs that needs nothing; the seconds."""
+        began = time.perf_counter()
+        await self._call(wire.GET_OPTIONS, b"")
+        return time.perf_counter() - began
+
+    async def refuses(self, ids: "Sequence[str]") -> None:
+        """Check that units which a live pod has are refused."""
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await self._call(wire.ALLOCATE, wire.encode_allocation((tuple(ids),)))
+            raise AssertionError(f"{ids} were given out twice")
+
+    async def _call(self, call: str, content: bytes) -> bytes:
+        calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._channel.unary_unary(
+            f"/{wire.PLUGIN_SERVICE}/{call}"
+        )
+        return bytes(await calling(content, timeout=10.0))
