@@ -17,6 +17,7 @@ from agent.cdi import build_specification, file_name
 from agent.device_files import find_files
 from agent.files import read_bytes, remove_file, replace_file
 from agent.libraries import DriverFiles, find_driver_files, state_of
+from agent.settings import CDI_KIND
 from api.nodecards import CARDS_FILE, RUN_DIRECTORY, NodeCards
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
@@ -49,7 +50,7 @@ class Places:
     """The node's root, or that of NVIDIA's driver container under it."""
     run_directory: Path = Path(RUN_DIRECTORY)
     cdi_directory: Path = Path("/var/run/cdi")
-    cdi_kind: str = "gpu.deckhouse.io/gpu"
+    cdi_kind: str = CDI_KIND
 
 
 @final

@@ -13,6 +13,7 @@ from api.nodefeature import (
     NodeFeature,
 )
 from kube.resources import NODE_FEATURES, NODES
+from manifests.constants import AGENT_FEATURE_PREFIX
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -26,7 +27,7 @@ _FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 def feature_name(node: "NodeName") -> str:
     """Return the name of a node's NodeFeature."""
-    return f"gpu-control-plane-agent-{node}"
+    return f"{AGENT_FEATURE_PREFIX}{node}"
 
 
 def feature_body(

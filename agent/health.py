@@ -96,8 +96,6 @@ class HealthWatch:
                 TASK_FAILURES.labels(TASK).inc()
                 self.unavailable(error)
                 self._complain(error)
-                # The thread of events may be the first to see that the driver went away.
-                self._on_change()
                 await asyncio.sleep(self._backoff.fail())
                 continue
             self._recovered()
@@ -149,6 +147,8 @@ class HealthWatch:
         if text != self._complaint:
             self._complaint = text
             _log.warning("no events of the driver", reason=error.reason.value, error=text)
+            # Whoever waits for events may be the first to see that the driver went away.
+            self._on_change()
 
     def _recovered(self) -> None:
         self._backoff.succeed()

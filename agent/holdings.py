@@ -6,9 +6,10 @@ known from our own grants, as long as their pod is listed.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from api.names import UnitId
+from api.poolconfig import SLICE_SEPARATOR
 from pool.units import part_of
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from agent.pods import NodePod, NodePods
     from api.names import PodUid
     from api.podresources import PodUnits
-
-_SLICE: Final = "::"
 
 
 @final
@@ -153,5 +152,5 @@ def _units_of(listed: "PodUnits") -> "Iterator[tuple[str, str, tuple[str, ...]]]
 
 def _is_one(hold: _Hold, unit: str, resource: str) -> bool:
     """Say whether two units of one card are one thing to the card's users."""
-    are_slices = _SLICE in hold.unit and _SLICE in unit
+    are_slices = SLICE_SEPARATOR in hold.unit and SLICE_SEPARATOR in unit
     return hold.unit == unit or not are_slices or hold.resource != resource

@@ -14,7 +14,7 @@ being reset may fail to be read for a moment, and a card that is not published a
 never had a card of ours, where the driver shows some, is one that this process cannot see.
 
 Nothing here blocks for longer than reading small files of the kernel and writing two to a file system in
-memory; putting together is `agent.cards`'.
+memory, or, where the driver's own files changed, listing its directories; putting together is `agent.cards`'.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ class SessionStale(DriverUnavailable):
     """Whatever was opened has to be closed and opened again: the driver, or the set of cards, is another."""
 
 
-class CardLost(Exception):  # noqa: N818  # as above
+class CardLost(Exception):  # noqa: N818  # it is named for what happened
     """The driver does not reach a card any more."""
 
 

@@ -1,7 +1,7 @@
 """A session with NVML, and a look at all cards: blocking code for a thread that may hang.
 
-Forms of GPU instance, which a card keeps while the driver is loaded, are asked once a session. NVML finds cards when it is initialised and not later: a
-session is stale when the bus has other cards than at its start.
+Forms of GPU instance, which a card keeps while the driver is loaded, are asked once a session. NVML finds
+cards when it is initialised and not later: a session is stale when the bus has other cards than at its start.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What kubelet and Prometheus ask the plugin's pod: alive, ready, metrics. Nothing here is secret."""
+"""What kubelet and Prometheus ask an agent's pod: alive, ready, metrics. Nothing here is secret."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,7 +21,7 @@ class Health(Protocol):
 
     @property
     def missing(self) -> "Sequence[str]":
-        """Return what is missing before it is ready."""
+        """Return what is missing before it is ready, in words; nothing where it is."""
 
 
 def build_probes(health: Health) -> web.Application:

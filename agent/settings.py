@@ -19,7 +19,8 @@ class Role(Enum):
     INVENTORY = "inventory"
     """Finds the node's cards, publishes them, and reports what containers really got."""
     HEALTH = "health"
-    """Watches for faults of the cards; with inventory."""
+    """Waits for what the driver tells of faults, so that they count at once; with inventory, whose looks
+    show what lasts (a lost card, heat, counters of errors) without it, too."""
     MIG = "mig"
     """Cuts cards into MIG instances as their pools want them; with inventory."""
     DEVICE_PLUGIN = "device-plugin"

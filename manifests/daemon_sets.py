@@ -34,8 +34,12 @@ def build_daemon_set(
     labels: dict[str, str],
     spec: Json,
     annotations: "Mapping[str, str] | None" = None,
+    overlaps: bool = False,
 ) -> Json:
-    """Return a DaemonSet; the annotations are its pods'."""
+    """Return a DaemonSet; the annotations are its pods'.
+
+    Where a new pod `overlaps` the one that it replaces, it is ready before that one goes.
+    """
     metadata: Json = {"labels": labels}
     if annotations:
         metadata["annotations"] = dict(annotations)
@@ -45,10 +49,12 @@ def build_daemon_set(
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "spec": {
             "selector": {"matchLabels": dict(labels)},
-            # A surge would have two servers of one resource: when the old one stops, kubelet drops the new.
             "updateStrategy": {
                 "type": "RollingUpdate",
-                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"},
+                "rollingUpdate": {
+                    "maxSurge": "10%" if overlaps else 0,
+                    "maxUnavailable": 0 if overlaps else "10%",
+                },
             },
             "template": {"metadata": metadata, "spec": spec},
         },

@@ -298,7 +298,14 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
         **build_pod_spec(container, volumes),
     }
     body = build_daemon_set(
-        name, settings.namespace, labels=labels, spec=spec, annotations=annotations
+        name,
+        settings.namespace,
+        labels=labels,
+        spec=spec,
+        annotations=annotations,
+        # Of two servers of one resource kubelet drops the newer as the older ends; ours registers again
+        # within a fifth of a second, where a start from nothing would take seconds, in which bound pods fail.
+        overlaps=settings.plugin is PluginKind.OWN,
     )
     return body | {"metadata": _metadata(pool, name, settings)}
 

@@ -6,7 +6,7 @@ pools of one node.
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from telemetry.metrics import REGISTRY
+from telemetry.metrics import REGISTRY, REQUEST_BUCKETS
 
 CARDS = Gauge(
     "gpu_agent_cards",
@@ -18,7 +18,7 @@ DRIVER_CALL_DURATION = Histogram(
     "gpu_agent_driver_call_seconds",
     "Time of one call of the driver, by what was asked and outcome (ok, failed, hung).",
     ["call", "outcome"],
-    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0),
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 DRIVER_EVENTS = Counter(
@@ -64,13 +64,13 @@ ANSWER_DURATION = Histogram(
     "gpu_agent_answer_seconds",
     "Time of our answers to kubelet, by call.",
     ["call"],
-    buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0),
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 KUBELET_CALL_DURATION = Histogram(
     "gpu_agent_kubelet_call_seconds",
     "Time of one call of kubelet's PodResources, by call and outcome (ok, limited, failed).",
     ["call", "outcome"],
-    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )

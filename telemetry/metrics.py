@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REGISTRY = CollectorRegistry()
 
-_REQUEST_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+REQUEST_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Half a millisecond is a filter of 1,000 names; five seconds is kube-scheduler's httpTimeout."""
 
 # --- pools and devices -------------------------------------------------------------------------
@@ -182,14 +182,14 @@ ADMISSION_DURATION = Histogram(
     "gpu_admission_duration_seconds",
     "Time to answer an AdmissionReview.",
     ["webhook", "outcome"],
-    buckets=_REQUEST_BUCKETS,
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 EXTENDER_DURATION = Histogram(
     "gpu_extender_duration_seconds",
     "Time to answer kube-scheduler.",
     ["verb", "outcome"],
-    buckets=_REQUEST_BUCKETS,
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 REFUSALS = Counter(
@@ -206,7 +206,7 @@ API_REQUEST_DURATION = Histogram(
     "Time of one request to the API server, by HTTP method, resource and status code "
     "(code is the exception's name where there was no answer).",
     ["method", "resource", "code"],
-    buckets=_REQUEST_BUCKETS,
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 INFORMER_SYNCED = Gauge(
@@ -261,7 +261,7 @@ RECONCILE_DURATION = Histogram(
     "gpu_reconcile_duration_seconds",
     "Time of one reconcile.",
     ["controller"],
-    buckets=_REQUEST_BUCKETS,
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 CONNECTIONS_DROPPED = Counter(
@@ -274,7 +274,7 @@ CONNECTIONS_DROPPED = Counter(
 EVENT_LOOP_LAG = Histogram(
     "gpu_event_loop_lag_seconds",
     "How late the event loop came to what was due, looked at ten times a second.",
-    buckets=_REQUEST_BUCKETS,
+    buckets=REQUEST_BUCKETS,
     registry=REGISTRY,
 )
 LEADING = Gauge("gpu_leading", "1 while this replica holds the Lease.", registry=REGISTRY)

@@ -140,7 +140,8 @@ def test_metrics_are_declared_in_their_one_home_only():
 def test_every_metric_is_used():
     declared = {
         target.id
-        for node in tree_of(ROOT / "telemetry/metrics.py").body
+        for home in ("telemetry/metrics.py", "telemetry/agent_metrics.py")
+        for node in tree_of(ROOT / home).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         for target in node.targets
         if isinstance(target, ast.Name)
@@ -149,7 +150,8 @@ def test_every_metric_is_used():
         alias.name
         for path in SOURCES
         for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.ImportFrom) and node.module == "telemetry.metrics"
+        if isinstance(node, ast.ImportFrom)
+        and node.module in {"telemetry.metrics", "telemetry.agent_metrics"}
         for alias in node.names
     }
     assert "POOL_CAPACITY_USED" in declared

@@ -5,11 +5,12 @@ import re
 
 from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
-from telemetry import metrics
+from telemetry import agent_metrics, metrics
 
 METRICS = {
     name: metric
-    for name, metric in vars(metrics).items()
+    for home in (metrics, agent_metrics)
+    for name, metric in vars(home).items()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
 FAMILIES = [family for metric in METRICS.values() for family in metric.describe()]

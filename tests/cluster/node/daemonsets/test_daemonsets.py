@@ -1,5 +1,7 @@
 """The agents as they are installed: pods of our DaemonSets find cards, offer them, and outlive their own upgrade."""
 
+import asyncio
+import itertools
 from typing import TYPE_CHECKING
 
 from tests.cluster.environment import pods, polling
@@ -43,6 +45,22 @@ async def ready(pools: Pools, name: str, instance: str = "", *, other_than: str 
     return str(await polling.eventually(is_ready, what=f"{name} {instance} ready", within=90))
 
 
+async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:
+    """Run one short pod after the other; each must end well."""
+    for number in itertools.count():
+        if over.is_set() and number > 2:
+            return
+        name = f"short-{number}"
+        await pools.create(pools.a_pod(name, resource, command=["sh", "-c", "test -n $GPU_UNITS"]))
+
+        async def has_ended(name: str = name) -> bool:
+            status = (await pools.get(name))["status"]
+            assert status["phase"] != "Failed", f"{name}: {status}"
+            return bool(status["phase"] == "Succeeded")
+
+        await polling.eventually(has_ended, what=f"{name} has ended", within=60, every=0.05)
+
+
 async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_card_to_its_last_pod(
     pools: Pools, kubectl: "Kubectl"
 ):
@@ -61,12 +79,16 @@ async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_card_to_its_la
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert "privileged" not in container["securityContext"]
 
-    # An upgrade of both, under a pod that runs.
+    # An upgrade of both, under a pod that runs, and while others come and go.
     for daemon_set in ("gpu-node-agent", f"gpu-device-plugin-{name}"):
         await kubectl("-n", NAMESPACE, "rollout", "restart", f"daemonset/{daemon_set}")
-    await ready(pools, "gpu-node-agent", other_than=agent)
-    await ready(pools, "gpu-device-plugin", name, other_than=plugin)
-    await pools.offers_of(resource, 4)
+    async with asyncio.TaskGroup() as group:
+        over = asyncio.Event()
+        group.create_task(keep_coming(pools, resource, over))
+        await ready(pools, "gpu-node-agent", other_than=agent)
+        await ready(pools, "gpu-device-plugin", name, other_than=plugin)
+        await pools.offers_of(resource, 4)
+        over.set()
     second = await pools.run(pools.a_pod("second", resource, 2))
 
     assert not set(units_of(first)) & set(units_of(second))

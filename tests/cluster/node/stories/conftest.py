@@ -88,7 +88,7 @@ def kept_pools(
 
 
 @pytest.fixture
-async def pools(  # noqa: PLR0917  # what must be there before
+async def pools(  # what must be there before
     api: "ApiClient",
     namespace: str,
     node: "RealNode",

@@ -92,9 +92,17 @@ class Pools:
 
         await polling.eventually(does, what=f"{units} of {resource}", within=_WITHIN_S, every=0.1)
 
-    def a_pod(self, name: str, resource: str, units: int = 1, **spec: Any) -> "JsonObject":
+    def a_pod(
+        self,
+        name: str,
+        resource: str,
+        units: int = 1,
+        *,
+        command: "Sequence[str]" = ("sleep", "100000"),
+        **spec: Any,
+    ) -> "JsonObject":
         """Return a pod that asks for units and is left to the scheduler."""
-        return self.node.a_pod(name, limits={resource: units}, nodeName=None, **spec)
+        return self.node.a_pod(name, command, limits={resource: units}, nodeName=None, **spec)
 
     async def create(self, *made: "JsonObject") -> None:
         for pod in made:
