@@ -9,9 +9,7 @@ import structlog
 from aiohttp import web
 
 from agent.errors import UnusableAgent
-from agent.inventory_role import InventoryRole
 from agent.objects import NodeObjects
-from agent.plugin_role import PluginRole
 from agent.podresources import PodResources
 from agent.pods import NodePod, NodePods, node_pod
 from agent.probes import build_probes
@@ -30,6 +28,8 @@ from kube.watching import Informer, Selection
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from agent.inventory_role import InventoryRole
+    from agent.plugin_role import PluginRole
     from api.clock import Clock
     from kube.connection import Connection
 
@@ -81,10 +81,15 @@ class Agent:
         if Role.MIG in roles or serves_all:
             self._objects = NodeObjects(around.client, around.clock, node=settings.node)
         self._plugin: PluginRole | None = None
+        # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
         if Role.DEVICE_PLUGIN in roles:
+            from agent.plugin_role import PluginRole  # noqa: PLC0415
+
             self._plugin = PluginRole(around, self._objects)
         self._inventory: InventoryRole | None = None
         if Role.INVENTORY in roles:
+            from agent.inventory_role import InventoryRole  # noqa: PLC0415
+
             self._inventory = InventoryRole(around, self._objects)
 
     @property
@@ -123,10 +128,16 @@ class Agent:
                     group.create_task(task, name=name)
         except* _Stopped:
             _log.info("stopped")
-        finally:
-            await self._around.kubelet.close()
-            if self._inventory is not None:
-                await self._inventory.close()
+
+    async def close(self) -> None:
+        """Let go of kubelet and the driver; to be called after `run` has ended, from another task.
+
+        A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait
+        that runs out then ends as a cancellation.
+        """
+        await self._around.kubelet.close()
+        if self._inventory is not None:
+            await self._inventory.close()
 
 
 async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
@@ -146,6 +157,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
             KubeClient(connection, clock, user_agent="gpu-node-agent")
         )
         agent = Agent(Surroundings(settings, client, clock))
+        stack.push_async_callback(agent.close)
         runner = web.AppRunner(build_probes(agent), access_log=None)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
@@ -153,7 +165,8 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         _log.info(
             "started", node=settings.node, roles=sorted(role.value for role in settings.roles)
         )
-        await agent.run()
+        # In a task of its own, see `close`.
+        await asyncio.gather(agent.run())
 
 
 async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":

@@ -155,20 +155,31 @@ class GpuSystem:
             kubeconfig.write_text(text, encoding="utf-8")
         return server_process.ServerProcess(
             control_plane.run,
-            settings={
-                "listen": {"host": "127.0.0.1", "port": port},
-                "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
-                "drain_s": drain_s,
-                "observe_within_s": OBSERVE_WITHIN_S,
-                "leadership": leadership or _PATIENT_LEASE,
-                "bootstrap": {"period_s": SAMPLE_EVERY_S},
-                "health": {"period_s": SAMPLE_EVERY_S},
-                **self._settings,
-            },
+            settings=self._settings_of(port, drain_s=drain_s, leadership=leadership),
             kubeconfig=kubeconfig,
             port=port,
             name=name,
         )
+
+    def _settings_of(
+        self, port: int, *, drain_s: float = 0.5, leadership: "Mapping[str, float] | None" = None
+    ) -> dict[str, Any]:
+        return {
+            "listen": {"host": "127.0.0.1", "port": port},
+            "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
+            "drain_s": drain_s,
+            "observe_within_s": OBSERVE_WITHIN_S,
+            "leadership": leadership or _PATIENT_LEASE,
+            "bootstrap": {"period_s": SAMPLE_EVERY_S},
+            "health": {"period_s": SAMPLE_EVERY_S},
+            **self._settings,
+        }
+
+    async def reconfigure(self, **sections: Any) -> None:
+        """Restart the server with other settings than it has."""
+        self._settings |= sections
+        self.server.configure(self._settings_of(self._port))
+        await self.server.restart()
 
     async def crash_server(self) -> None:
         """Kill the server, and its Lease with it, which would run out after its duration."""

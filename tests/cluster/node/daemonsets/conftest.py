@@ -68,6 +68,17 @@ def reachable_api_server(control_plane: "ControlPlane", node: "RealNode") -> "It
 
 
 @pytest.fixture(scope="package")
+def built_image(progress: "Callable[[str], None]") -> tuple[Path, str]:
+    """The tar of our image, and its name."""
+    return image.build(progress)
+
+
+@pytest.fixture
+def image_name(built_image: tuple[Path, str]) -> str:
+    return built_image[1]
+
+
+@pytest.fixture(scope="package")
 def installed_as_pods(  # all that has to be there before
     control_plane: "ControlPlane",
     kubectl: "Kubectl",
@@ -75,10 +86,10 @@ def installed_as_pods(  # all that has to be there before
     cards: NodeCards,
     reachable_api_server: None,
     shared_root: None,
-    progress: "Callable[[str], None]",
+    built_image: tuple[Path, str],
 ) -> "Iterator[GpuSystem]":
     """The server with its default settings but for the image."""
-    tar, name = image.build(progress)
+    tar, name = built_image
     # Of the DaemonSets' own pods.
     scheduler = components.KubeScheduler(
         control_plane, configuration=STOCK, name="daemonsets-scheduler"

@@ -4,6 +4,8 @@ import asyncio
 import itertools
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.cluster.environment import pods, polling
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.node.stories.test_promises import check
@@ -13,6 +15,8 @@ from tests.cluster.system.objects import PREFIX, units_of
 if TYPE_CHECKING:
     from tests.cluster.environment.client import JsonObject
     from tests.cluster.environment.kubectl import Kubectl
+    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.system.installation import GpuSystem
 
 OURS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
@@ -113,6 +117,28 @@ async def test_a_plugin_that_is_killed_is_started_again_and_no_pod_is_lost(pools
     assert units_of(first) != units_of(second)
     await check(pools, first, "main")
     await check(pools, second, "main")
+
+
+@pytest.mark.parametrize("way", ["Devices", "Environment"])
+async def test_other_ways_to_hand_out(
+    pools: Pools, cards: "NodeCards", installed_as_pods: "GpuSystem", image_name: str, way: str
+):
+    await installed_as_pods.reconfigure(device_plugin={"image": image_name, "hand_out": way})
+    resource = await pools.make(0, 1, 2)
+    pod = await pools.run(pools.a_pod("two", resource, 2))
+    seen = await pools.seen("two")
+
+    assert seen.units == sorted(units_of(pod))
+    if way == "Devices":
+        assert seen.files == pools.files_of(units_of(pod))
+        assert seen.visible == "void"
+        library = "/usr/local/nvidia/lib64/libcuda.so.1"
+        said = await pools.node.exec(pools.namespace, "two", ["cat", library])
+        assert said == "a library of the driver"
+    else:
+        # NVIDIA's container runtime would do the rest, and is not here.
+        assert seen.files == []
+        assert sorted(seen.visible.split(",")) == sorted(units_of(pod))
 
 
 async def test_a_pool_that_goes_takes_its_plugin_with_it(pools: Pools):
