@@ -1,21 +1,18 @@
 """The pool's file: read whole, and read again when it changed.
 
 A ConfigMap is mounted as links into a directory that is swapped at once, so the file that a path leads to
-is complete, and its inode tells one version from the next; a look each second needs no inotify.
+is complete, and its identity tells one version from the next; a look each second needs no inotify.
 """
 
-import contextlib
 import gzip
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import msgspec
 
 from agent.errors import BadConfig
+from agent.files import file_identity
 from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
-
-if TYPE_CHECKING:
-    import os
 
 MAX_BYTES = 64 * 1024 * 1024
 """Unpacked; a million cards."""
@@ -66,12 +63,5 @@ class ConfigFile:
         return read_config(self.path)
 
     def _identity(self) -> tuple[object, ...]:
-        found: list[object] = []
-        for path in (self.path, self.path.with_name(PACKED_CONFIG_KEY)):
-            status: os.stat_result | None = None
-            with contextlib.suppress(OSError):
-                status = path.stat()
-            found.append(
-                None if status is None else (status.st_ino, status.st_mtime_ns, status.st_size)
-            )
-        return tuple(found)
+        packed = self.path.with_name(PACKED_CONFIG_KEY)
+        return (file_identity(self.path), file_identity(packed))

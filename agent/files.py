@@ -1,8 +1,8 @@
-"""Files that others follow: replaced at once, and only where something changed.
+"""Files that others follow, and how a follower tells one version, or one process's socket, from the next.
 
-A reader sees the old content or the new, never a part; its inode tells one version from the next. Temporary
-files begin with a dot and do not end in `.json`, so that nobody who scans the directory takes one for a
-specification.
+They are replaced at once, and only where something changed: a reader sees the old content or the new, never a
+part, and another identity with it (`file_identity`). Temporary files begin with a dot and do not end in
+`.json`, so that nobody who scans the directory takes one for a specification.
 """
 
 import contextlib
@@ -13,6 +13,20 @@ from typing import Final
 
 FILE_MODE: Final = 0o644
 DIRECTORY_MODE: Final = 0o755
+
+FileIdentity = tuple[int, int, int]
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """Return what tells a file or socket from another of its name; inodes are used again, times are not.
+
+    None where there is none, or where it cannot be looked at. Links are followed.
+    """
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino, status.st_ctime_ns)
 
 
 def read_bytes(path: Path) -> bytes | None:

@@ -2,9 +2,13 @@
 
 from typing import TYPE_CHECKING, Any, final
 
+import structlog
+
 from agent.card_files import CardFiles, Places, recall_health
 from agent.card_health import HealthBook
 from agent.degraded import DegradedCondition
+from agent.errors import DriverUnavailable
+from agent.files import file_identity
 from agent.health import HealthWatch
 from agent.inventory import CardInventory
 from agent.nvml import NvmlDriver
@@ -13,16 +17,18 @@ from agent.pci import read_cards
 from agent.publishing import FeaturePublisher
 from agent.reporting import AllocationReporter
 from agent.settings import CDI_KIND, Role
-from agent.sockets import socket_identity
 from agent.surroundings import Surroundings as Cutting
 from api.names import RESOURCE_PREFIX
 from api.podresources import SOCKET
+from kube.errors import cut
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from agent.objects import NodeObjects
     from agent.running import Surroundings
+
+_log = structlog.get_logger()
 
 
 @final
@@ -82,7 +88,7 @@ class InventoryRole:
             node=around.node,
             problems=around.problems,
             is_pools=self._is_pools,
-            incarnation=lambda: socket_identity(settings.pod_resources_directory / SOCKET),
+            incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
         )
         self._partitioner: Partitioner | None = None
         if Role.MIG in settings.roles and objects is not None:
@@ -117,8 +123,11 @@ class InventoryRole:
         return tasks
 
     async def close(self) -> None:
-        """Let go of the driver."""
-        await self._driver.close()
+        """Let go of the driver; one that hangs is let go of by the end of the process."""
+        try:
+            await self._driver.close()
+        except DriverUnavailable as error:
+            _log.warning("driver not closed", error=cut(str(error)))
 
     def _health_changed(self) -> None:
         self._cards.health_changed()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 import msgspec
 
 from agent.errors import BadConfig
-from agent.sockets import socket_identity
+from agent.files import file_identity
 from api.nodecards import CARDS_FILE, NodeCards
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class NodeFile:
         Raises:
             BadConfig: it cannot be used; the same one is not tried again.
         """
-        identity = socket_identity(self.path)
+        identity = file_identity(self.path)
         if identity is None or identity == self._seen:
             return False
         self._seen = identity

@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from agent.errors import KubeletUnavailable
-from agent.sockets import SocketIdentity, socket_identity
+from agent.files import FileIdentity, file_identity
 from api import podresources as wire
 from kube.errors import cut
 from telemetry.agent_metrics import KUBELET_CALL_DURATION
@@ -46,7 +46,7 @@ _PASSING: Final = frozenset({grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode
 class _Connection:
     """A channel to one incarnation of kubelet, and how many calls are under way on it."""
 
-    def __init__(self, target: str, identity: SocketIdentity) -> None:
+    def __init__(self, target: str, identity: FileIdentity) -> None:
         self.channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self.identity = identity
         self.calls = 0
@@ -143,7 +143,7 @@ class PodResources:
                 await connection.channel.close()
 
     async def _connected(self) -> _Connection:
-        identity = socket_identity(self._socket)
+        identity = file_identity(self._socket)
         if identity is None:
             raise _TryAgain("there is no socket")
         before = self._connection

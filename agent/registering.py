@@ -18,7 +18,7 @@ import grpc
 import structlog
 
 from agent.errors import NotRegistered
-from agent.sockets import SocketIdentity, socket_identity
+from agent.files import FileIdentity, file_identity
 from api import deviceplugin as wire
 from kube.errors import cut
 from telemetry.agent_metrics import PLUGIN_REGISTERED
@@ -64,11 +64,11 @@ class ServedPlugin:
         self._clock = clock
         self._problems = problems
         self._server: grpc.aio.Server | None = None
-        self._served_as: SocketIdentity | None = None
-        self._registered_with: SocketIdentity | None = None
+        self._served_as: FileIdentity | None = None
+        self._registered_with: FileIdentity | None = None
         self._registered_at = 0.0
         self._streams_before = 0
-        self._refused_by: SocketIdentity | None = None
+        self._refused_by: FileIdentity | None = None
         self._retry_at = 0.0
         self._retry_s = FIRST_RETRY_S
 
@@ -77,7 +77,7 @@ class ServedPlugin:
         """Say whether the present kubelet knows the plugin."""
         return (
             self._registered_with is not None
-            and self._registered_with == socket_identity(self._kubelet)
+            and self._registered_with == file_identity(self._kubelet)
             and self.plugin.streams > 0
         )
 
@@ -86,7 +86,7 @@ class ServedPlugin:
 
         What does not work is told and tried again, more and more seldom until kubelet is another.
         """
-        kubelet = socket_identity(self._kubelet)
+        kubelet = file_identity(self._kubelet)
         now = self._clock.monotonic()
         if self._is_resting(kubelet, now):
             return
@@ -107,14 +107,14 @@ class ServedPlugin:
         else:
             self._problems.clear(self._source)
 
-    async def _tend(self, kubelet: SocketIdentity | None, now: float) -> str:
+    async def _tend(self, kubelet: FileIdentity | None, now: float) -> str:
         """Return what is wrong and will be right without another attempt, nothing where nothing is.
 
         Raises:
             NotRegistered: kubelet refused.
             OSError, RuntimeError: the socket cannot be had.
         """
-        found = socket_identity(self._socket)
+        found = file_identity(self._socket)
         if self._server is None or found is None:
             await self._serve()
         elif found != self._served_as:
@@ -140,10 +140,10 @@ class ServedPlugin:
     def _source(self) -> str:
         return f"plugin {self.plugin.resource}"
 
-    def _is_resting(self, kubelet: SocketIdentity | None, now: float) -> bool:
+    def _is_resting(self, kubelet: FileIdentity | None, now: float) -> bool:
         return self._retry_at > now and kubelet == self._refused_by
 
-    def _is_known_to(self, kubelet: SocketIdentity, now: float) -> bool:
+    def _is_known_to(self, kubelet: FileIdentity, now: float) -> bool:
         if kubelet != self._registered_with:
             return False
         if self.plugin.streams > 0:
@@ -169,9 +169,9 @@ class ServedPlugin:
         server.add_insecure_port(f"unix://{self._socket}")
         await server.start()
         self._server = server
-        self._served_as = socket_identity(self._socket)
+        self._served_as = file_identity(self._socket)
 
-    async def _register(self, kubelet: SocketIdentity) -> None:
+    async def _register(self, kubelet: FileIdentity) -> None:
         """Register with the kubelet whose socket was seen; give up once the socket is another's."""
         request = wire.Registration(endpoint=self.endpoint, resource=self.plugin.resource)
         self._streams_before = self.plugin.streams_opened
@@ -194,18 +194,18 @@ class ServedPlugin:
         _log.info("registered", resource=self.plugin.resource, endpoint=self.endpoint)
 
     async def _while_it_is(
-        self, kubelet: SocketIdentity, call: "grpc.aio.UnaryUnaryCall[Any, Any]"
+        self, kubelet: FileIdentity, call: "grpc.aio.UnaryUnaryCall[Any, Any]"
     ) -> None:
         ended = asyncio.Event()
         call.add_done_callback(lambda _: ended.set())
         while not ended.is_set():
-            if socket_identity(self._kubelet) != kubelet:
+            if file_identity(self._kubelet) != kubelet:
                 call.cancel()
                 raise NotRegistered("kubelet restarts")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK_EVERY_S)
 
-    def _note_trouble(self, kubelet: SocketIdentity | None, now: float, text: str) -> None:
+    def _note_trouble(self, kubelet: FileIdentity | None, now: float, text: str) -> None:
         if self._refused_by != kubelet:
             self._retry_s = FIRST_RETRY_S
         self._refused_by = kubelet

@@ -126,7 +126,7 @@ class AllocationReporter:
             node: whose inventory is written.
             problems: told where kubelet or the API server does not do its part.
             is_pools: says whether a resource is a pool's.
-            incarnation: returns another value for another kubelet, as `agent.sockets.socket_identity` does.
+            incarnation: returns another value for another kubelet, as `agent.files.file_identity` does.
             rng: the source of chance of retries.
         """
         self._pods = pods

@@ -125,7 +125,7 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 for name, task in tasks.items():
-                    group.create_task(task, name=name)
+                    group.create_task(_forever(name, task), name=name)
         except* _Stopped:
             _log.info("stopped")
 
@@ -177,6 +177,18 @@ async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
 
     kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
     return await load_configuration(clock, kubeconfig=kubeconfig)
+
+
+async def _forever(name: str, work: "Coroutine[Any, Any, object]") -> None:
+    """Await a task that must not end; log why it did, since the process ends by it."""
+    try:
+        await work
+        raise AssertionError("it returned, which it must not")
+    except _Stopped:
+        raise
+    except Exception:
+        _log.exception("task failed", task=name)
+        raise
 
 
 async def _until_told() -> NoReturn:

@@ -68,6 +68,13 @@ SECTIONS = {
         "again, then one card that changes at a time. Once with a DaemonSet for each pool, once with one for "
         "all (docs/design/0006-one-daemonset-or-many.md).",
     ),
+    "agent": Section(
+        "The agent of a node",
+        "The real process, beside kubelet's double, an API server over TLS and a driver without a card, each "
+        "in another process: one agent with all roles, and a pool's device plugin alone. It runs as in its "
+        "image: compiled modules, no package of developers, a pod's service account. RSS is all that a lone "
+        "agent costs its node: anonymous pages, and those of files that nobody else has read.",
+    ),
     "cluster": Section(
         "On a real control plane",
         "`make bench-cluster`: an unmodified kube-apiserver, etcd and kube-scheduler; the same pods with no "

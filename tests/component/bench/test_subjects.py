@@ -20,6 +20,7 @@ FIGURES = {
     "churn": ("growth_mib", "left_over"),
     "inventory": ("cpu_s", "writes", "ratio"),
     "pool_reconcile": ("cpu_s", "writes"),
+    "agent": ("p50_ms", "p99_ms", "rss_mib", "growth_mib", "cpu_s"),
 }
 EXACT = {"binding": {"writes_per_pod": 1, "reads_per_pod": 0}, "churn": {"left_over": 0}}
 """Figures that do not depend on the machine."""

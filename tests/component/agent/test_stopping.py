@@ -1,0 +1,72 @@
+"""The agent with all roles, as a process, ends in good order when it is told to."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.running import Agent, Surroundings
+from agent.settings import AgentSettings, Role
+from kube.client import KubeClient
+from server.cli import OK
+from simulator.kubelet_admission import KubeletOfNode
+from tests.component.agent.test_command import a_process
+from tests.support.loop_clock import LoopClock
+from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
+from tests.support.polling import LIMIT_S, until
+from tests.support.running_server import a_cluster
+
+
+@pytest.mark.parametrize(
+    "hangs", [pytest.param(False, id="well"), pytest.param(True, id="the driver hangs")]
+)
+async def test_it_ends_when_it_is_told_to(
+    node: KubeletOfNode, folder: Path, unused_tcp_port: int, hangs: bool
+):
+    libraries = folder / "root" / "usr" / "lib64"
+    libraries.mkdir(parents=True)
+    try:
+        driver = FakeNvml(libraries, a_card(0))
+    except NoCompiler as missing:
+        pytest.skip(str(missing))
+    async with (
+        a_cluster(folder) as cluster,
+        a_process(
+            node="n1",
+            roles="inventory,health,mig,device-plugin",
+            plugins_directory=node.plugins.directory,
+            pod_resources_directory=node.pod_resources.directory,
+            run_directory=folder / "run",
+            cdi_directory=folder / "cdi",
+            driver_root=folder / "root",
+            dev_root=folder / "dev",
+            sysfs=folder / "sys",
+            procfs=folder / "proc",
+            kubeconfig=cluster.kubeconfig(),
+            host="127.0.0.1",
+            port=unused_tcp_port,
+        ) as process,
+    ):
+        await until((folder / "run" / "cards.json").exists)
+        if hangs:
+            driver.hang()
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(LIMIT_S):
+            _, error = await process.communicate()
+    assert process.returncode == OK, error.decode()
+    assert b"Traceback" not in error
+
+
+async def test_a_task_that_fails_is_named_and_ends_the_agent(folder: Path):
+    settings = AgentSettings(
+        node="n1", roles=frozenset({Role.DEVICE_PLUGIN}), namespace="ours", config=folder / "none"
+    )
+    clock = LoopClock()
+    # Nothing can be asked of this client.
+    agent = Agent(Surroundings(settings, cast("KubeClient", None), clock))
+    with capture_logs() as logs, pytest.raises(ExceptionGroup):
+        await agent.run()
+    assert [line["task"] for line in logs if line["event"] == "task failed"] == ["pods"]
