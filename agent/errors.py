@@ -9,10 +9,7 @@ AgentError
 └── UnusableAgent         the API server is needed, and there is no usable way to it
 """
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from telemetry.conditions import AgentDegraded
+from telemetry.conditions import AgentDegraded
 
 
 class AgentError(Exception):
@@ -37,6 +34,11 @@ class DriverUnavailable(AgentError):  # noqa: N818  # as above
     def __init__(self, reason: "AgentDegraded", text: str) -> None:
         super().__init__(text)
         self.reason = reason
+
+    @property
+    def is_absent(self) -> bool:
+        """Say whether there is no driver at all: what answers after this is another one."""
+        return self.reason in {AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED}
 
 
 class PartitioningRefused(AgentError):  # noqa: N818  # as above

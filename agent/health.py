@@ -19,7 +19,6 @@ from agent.verdicts import HealthState
 from kube.backoff import Backoff
 from kube.errors import cut
 from telemetry.agent_metrics import CARDS, DRIVER_EVENTS
-from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ WAIT_S: Final = 30.0
 PROBE_S: Final = 1.0
 """The first time that the driver answers again: that it does is seen when this time is over."""
 TASK: Final = "driver.events"
-_UNLOADED: Final = frozenset({AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED})
-"""After these another driver answers than before."""
 _BASE_S: Final = 0.25
 _CAP_S: Final = 5.0
 _AT_ONCE_S: Final = 0.01
@@ -82,7 +79,7 @@ class HealthWatch:
 
     def unavailable(self, error: DriverUnavailable) -> None:
         """Take in that the driver did not answer: the verdicts stay as they are."""
-        if error.reason in _UNLOADED:
+        if error.is_absent:
             self._book.restarted(self._clock.monotonic())
 
     async def run(self) -> NoReturn:

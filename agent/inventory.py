@@ -28,7 +28,6 @@ from agent.cards import NVIDIA_DRIVER, NodeSight, cards_of, known_after, publish
 from agent.errors import DriverUnavailable
 from agent.pci import read_cards
 from kube.errors import cut
-from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ RETRY_EVERY_S: Final = 2.0
 """While the driver does not answer; one that is missing costs a few calls of the kernel."""
 PAUSE_S: Final = 0.2
 """Between two looks at least, whoever pokes."""
-_UNLOADED: Final = frozenset({AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED})
 
 _log = structlog.get_logger()
 
@@ -237,7 +235,7 @@ class CardInventory:
         self._is_answering = False
         self._health.unavailable(error)
         self._problems.set(SOURCE, error.reason, cut(str(error)))
-        if error.reason in _UNLOADED:
+        if error.is_absent:
             self._look = None
         bus = self._seen_bus
         if self._look is not None and bus is not None:

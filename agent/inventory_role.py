@@ -17,7 +17,7 @@ from agent.pci import read_cards
 from agent.publishing import FeaturePublisher
 from agent.reporting import AllocationReporter
 from agent.settings import CDI_KIND, Role
-from agent.surroundings import Surroundings as Cutting
+from agent.surroundings import Surroundings
 from api.names import RESOURCE_PREFIX
 from api.podresources import SOCKET
 from kube.errors import cut
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from agent.objects import NodeObjects
-    from agent.running import Surroundings
+    from agent.shared import Shared
 
 _log = structlog.get_logger()
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger()
 class InventoryRole:
     """Finds cards, watches them, cuts them, and tells what containers got."""
 
-    def __init__(self, around: "Surroundings", objects: "NodeObjects | None") -> None:
+    def __init__(self, around: "Shared", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where cards are cut too."""
         settings = around.settings
         self._around = around
@@ -94,7 +94,7 @@ class InventoryRole:
         if Role.MIG in settings.roles and objects is not None:
             self._partitioner = Partitioner(
                 self._driver,
-                Cutting(
+                Surroundings(
                     wishes=objects,
                     health=self._health.health,
                     in_use=self._units_in_use,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from agent.objects import NodeObjects
-    from agent.running import Surroundings
+    from agent.shared import Shared
 
 PODS_WITHIN_S: Final = 10.0
 """An API server that is away must not keep pods from their devices: kubelet's word has to do then."""
@@ -25,7 +25,7 @@ PODS_WITHIN_S: Final = 10.0
 class PluginRole:
     """Serves the pool of a file, or all pools of the node."""
 
-    def __init__(self, around: "Surroundings", objects: "NodeObjects | None") -> None:
+    def __init__(self, around: "Shared", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where no file says what to serve."""
         settings = around.settings
         self._pods_synced = around.pod_informer.synced

@@ -10,20 +10,12 @@ from aiohttp import web
 
 from agent.errors import UnusableAgent
 from agent.objects import NodeObjects
-from agent.podresources import PodResources
-from agent.pods import NodePod, NodePods, node_pod
 from agent.probes import build_probes
-from agent.problems import Problems
 from agent.settings import AgentSettings, Role
-from agent.telling import NodeEvents
-from api.core import Pod
-from api.names import NodeName
+from agent.shared import Shared
 from kube.client import KubeClient
 from kube.connection import BadConfiguration
-from kube.events import EventRecorder
-from kube.resources import PODS
 from kube.service_account import is_in_pod, load_service_account
-from kube.watching import Informer, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -33,7 +25,6 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from kube.connection import Connection
 
-REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
@@ -44,35 +35,10 @@ class _Stopped(Exception):  # noqa: N818  # it is named for what happened
 
 
 @final
-class Surroundings:
-    """What the roles of one process share."""
-
-    def __init__(self, settings: AgentSettings, client: KubeClient, clock: "Clock") -> None:
-        self.settings = settings
-        self.client = client
-        self.clock = clock
-        self.node = NodeName(settings.node)
-        self.problems = Problems()
-        self.pods = NodePods()
-        on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
-        self.pod_informer: Informer[NodePod] = Informer(
-            client, PODS, Pod, sink=self.pods, clock=clock, project=node_pod, selection=on_node
-        )
-        self.kubelet = PodResources(settings.pod_resources_directory, clock)
-        self.recorder = EventRecorder(
-            client,
-            clock,
-            reporting_controller=REPORTING_CONTROLLER,
-            reporting_instance=settings.node,
-        )
-        self.events = NodeEvents(self.recorder)
-
-
-@final
 class Agent:
     """The roles of one process."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: Shared) -> None:
         settings = around.settings
         roles = settings.roles
         serves_all = Role.DEVICE_PLUGIN in roles and settings.config is None
@@ -83,14 +49,14 @@ class Agent:
         self._plugin: PluginRole | None = None
         # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
         if Role.DEVICE_PLUGIN in roles:
-            from agent.plugin_role import PluginRole  # noqa: PLC0415
+            from agent import plugin_role  # noqa: PLC0415
 
-            self._plugin = PluginRole(around, self._objects)
+            self._plugin = plugin_role.PluginRole(around, self._objects)
         self._inventory: InventoryRole | None = None
         if Role.INVENTORY in roles:
-            from agent.inventory_role import InventoryRole  # noqa: PLC0415
+            from agent import inventory_role  # noqa: PLC0415
 
-            self._inventory = InventoryRole(around, self._objects)
+            self._inventory = inventory_role.InventoryRole(around, self._objects)
 
     @property
     def is_alive(self) -> bool:
@@ -156,7 +122,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         client = await stack.enter_async_context(
             KubeClient(connection, clock, user_agent="gpu-node-agent")
         )
-        agent = Agent(Surroundings(settings, client, clock))
+        agent = Agent(Shared(settings, client, clock))
         stack.push_async_callback(agent.close)
         runner = web.AppRunner(build_probes(agent), access_log=None)
         stack.push_async_callback(runner.cleanup)
@@ -183,12 +149,13 @@ async def _forever(name: str, work: "Coroutine[Any, Any, object]") -> None:
     """Await a task that must not end; log why it did, since the process ends by it."""
     try:
         await work
-        raise AssertionError("it returned, which it must not")
     except _Stopped:
         raise
     except Exception:
         _log.exception("task failed", task=name)
         raise
+    _log.error("task returned, which it must not", task=name)
+    raise AssertionError(f"task {name} returned")
 
 
 async def _until_told() -> NoReturn:

@@ -3,14 +3,14 @@
 import asyncio
 import signal
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from structlog.testing import capture_logs
 
-from agent.running import Agent, Surroundings
+from agent.running import Agent
 from agent.settings import AgentSettings, Role
-from kube.client import KubeClient
+from agent.shared import Shared
 from server.cli import OK
 from simulator.kubelet_admission import KubeletOfNode
 from tests.component.agent.test_command import a_process
@@ -18,6 +18,9 @@ from tests.support.loop_clock import LoopClock
 from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
 from tests.support.polling import LIMIT_S, until
 from tests.support.running_server import a_cluster
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ async def test_a_task_that_fails_is_named_and_ends_the_agent(folder: Path):
     )
     clock = LoopClock()
     # Nothing can be asked of this client.
-    agent = Agent(Surroundings(settings, cast("KubeClient", None), clock))
+    agent = Agent(Shared(settings, cast("KubeClient", None), clock))
     with capture_logs() as logs, pytest.raises(ExceptionGroup):
         await agent.run()
     assert [line["task"] for line in logs if line["event"] == "task failed"] == ["pods"]
