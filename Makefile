@@ -74,7 +74,7 @@ demo: install ## the main job on an embedded in-memory cluster, narrated
 	@$(BIN)/gpu-control-plane demo
 
 .PHONY: cluster-test
-cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go)
+cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
 	$(BIN)/pytest tests/cluster --with-cluster
 

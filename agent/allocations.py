@@ -26,26 +26,26 @@ MAX_BYTES: Final = 900_000
 """Of the list as JSON: etcd takes 1.5 MB for an object, and this one has other fields."""
 
 
-def awaited(pod: "NodePod", is_pools: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
+def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
     """Return (container, resource) of what kubelet will show for the pod."""
     return frozenset(
         (container.name, resource)
         for container in pod.containers
         if container.kind is not ContainerKind.INIT
         for resource, count in container.counts.items()
-        if count and is_pools(resource)
+        if count and is_of_a_pool(resource)
     )
 
 
 def entries_of(
-    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_pools: "Callable[[str], bool]"
+    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
 ) -> "Entries":
     """Return what is known of a pod, given kubelet's answer and what was known before.
 
     What an answer leaves out stays as it was known: a container has its devices as long as its pod runs,
     and a kubelet that lost its checkpoint has only forgotten them.
     """
-    wanted = awaited(pod, is_pools)
+    wanted = awaited(pod, is_of_a_pool)
     found = {(one.container, one.resource): one for one in known}
     for container in answer.containers:
         for resource, units in container.units.items():
@@ -61,9 +61,11 @@ def entries_of(
     return in_order(found.values())
 
 
-def is_complete(pod: "NodePod", entries: "Entries", *, is_pools: "Callable[[str], bool]") -> bool:
+def is_complete(
+    pod: "NodePod", entries: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
+) -> bool:
     """Say whether each container of the pod that is listed and asks for something shows units."""
-    return awaited(pod, is_pools) <= {(one.container, one.resource) for one in entries}
+    return awaited(pod, is_of_a_pool) <= {(one.container, one.resource) for one in entries}
 
 
 def in_order(entries: "Iterable[ContainerDevices]") -> "Entries":

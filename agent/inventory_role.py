@@ -87,7 +87,7 @@ class InventoryRole:
             clock=around.clock,
             node=around.node,
             problems=around.problems,
-            is_pools=self._is_pools,
+            is_of_a_pool=self._is_of_a_pool,
             incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
         )
         self._partitioner: Partitioner | None = None
@@ -132,10 +132,10 @@ class InventoryRole:
     def _health_changed(self) -> None:
         self._cards.health_changed()
 
-    def _is_pools(self, resource: str) -> bool:
+    def _is_of_a_pool(self, resource: str) -> bool:
         if resource.startswith(RESOURCE_PREFIX):
             return True
-        return self._objects is not None and self._objects.is_pools(resource)
+        return self._objects is not None and self._objects.is_of_a_pool(resource)
 
     def _units_in_use(self) -> "Collection[str] | None":
         """Return what live pods were promised or given; None while that is not known."""

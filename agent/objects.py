@@ -54,7 +54,7 @@ class NodeObjects:
         """Return all pools by name; none before both lists were read."""
         return self._pools.items if self.is_synced else {}
 
-    def is_pools(self, resource: str) -> bool:
+    def is_of_a_pool(self, resource: str) -> bool:
         """Say whether a resource is a pool's."""
         return any(pool.resource_name == resource for pool in self._pools.items.values())
 

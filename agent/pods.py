@@ -49,7 +49,6 @@ class NodePod:
     uid: PodUid
     namespace: str
     name: str
-    created: str
     is_ended: bool
     """No container of it will run again."""
     containers: tuple[ContainerRequest, ...]
@@ -85,7 +84,6 @@ def node_pod(pod: "Pod") -> NodePod | None:
         uid=PodUid(metadata.uid),
         namespace=metadata.namespace,
         name=metadata.name,
-        created=metadata.creation_timestamp or "",
         is_ended=pod.is_terminal,
         containers=containers,
         promised=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),

@@ -1,15 +1,30 @@
-"""What kubelet and Prometheus ask an agent's pod: alive, ready, metrics. Nothing here is secret."""
+"""What kubelet and Prometheus ask the agent's pod: alive, ready, metrics. Nothing here is secret.
 
-from typing import TYPE_CHECKING, Protocol
+HTTP/1.1 as far as these two need it: GET, one request a connection. A whole web server is 2 MiB on every node.
+"""
 
-from aiohttp import web
+import asyncio
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from manifests.constants import LIVENESS_PATH, METRICS_PATH, READINESS_PATH
-from telemetry.metrics import REGISTRY
+from telemetry.metrics import REGISTRY, TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
+
+WITHIN_S: Final = 5.0
+"""A connection lasts no longer; kubelet gives up then, too."""
+MAX_HEAD_BYTES: Final = 16 * 1024
+TASK: Final = "probes"
+_END: Final = b"\r\n\r\n"
+_TEXT: Final = "text/plain; charset=utf-8"
+
+_log = structlog.get_logger()
 
 
 class Health(Protocol):
@@ -21,26 +36,119 @@ class Health(Protocol):
 
     @property
     def missing(self) -> "Sequence[str]":
-        """Return what is missing before it is ready, in words; nothing where it is."""
+        """Return what is missing before it is ready."""
 
 
-def build_probes(health: Health) -> web.Application:
-    """Return the application."""
+class Answer(NamedTuple):
+    """A response."""
 
-    async def live(_request: web.Request) -> web.Response:
-        return web.Response(status=200 if health.is_alive else 503)
+    status: HTTPStatus
+    content: bytes = b""
+    content_type: str = _TEXT
 
-    async def ready(_request: web.Request) -> web.Response:
-        missing = health.missing
-        text = "\n".join(missing) or "ready"
-        return web.Response(status=503 if missing else 200, text=text + "\n")
+    def encoded(self) -> bytes:
+        """Return its bytes."""
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
+            f"Content-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(self.content)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        return head.encode("ascii") + self.content
 
-    async def metrics(_request: web.Request) -> web.Response:
-        content = generate_latest(REGISTRY)
-        return web.Response(body=content, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    app = web.Application()
-    app.router.add_get(LIVENESS_PATH, live)
-    app.router.add_get(READINESS_PATH, ready)
-    app.router.add_get(METRICS_PATH, metrics)
-    return app
+def answer_to(head: bytes, health: Health) -> Answer:
+    """Return the answer to a request; only its first line matters."""
+    words = head.partition(b"\r\n")[0].split(b" ")
+    if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
+        return Answer(HTTPStatus.BAD_REQUEST)
+    method, target, _ = words
+    if method != b"GET":
+        return Answer(HTTPStatus.METHOD_NOT_ALLOWED)
+    match target.partition(b"?")[0].decode("latin-1"):
+        case path if path == LIVENESS_PATH:
+            return Answer(HTTPStatus.OK if health.is_alive else HTTPStatus.SERVICE_UNAVAILABLE)
+        case path if path == READINESS_PATH:
+            missing = health.missing
+            text = "\n".join(missing) or "ready"
+            status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
+            return Answer(status, f"{text}\n".encode())
+        case path if path == METRICS_PATH:
+            return Answer(HTTPStatus.OK, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+    return Answer(HTTPStatus.NOT_FOUND)
+
+
+@asynccontextmanager
+async def serving_probes(
+    health: Health, host: str, port: int, *, within_s: float = WITHIN_S
+) -> "AsyncIterator[None]":
+    """Answer inside; connections that are open at the end are closed.
+
+    Raises:
+        OSError: the port cannot be opened.
+    """
+    loop = asyncio.get_running_loop()
+    TASK_FAILURES.labels(TASK)
+    open_: set[_Connection] = set()
+    server = await loop.create_server(lambda: _Connection(health, open_, within_s), host, port)
+    try:
+        yield
+    finally:
+        server.close()
+        for connection in tuple(open_):
+            connection.abort()
+        # The loop tells each of its end in its next turn.
+        await asyncio.sleep(0)
+
+
+@final
+class _Connection(asyncio.Protocol):
+    """One request, one answer; everything is done within the calls of the transport."""
+
+    def __init__(self, health: Health, open_: "set[_Connection]", within_s: float) -> None:
+        self._health = health
+        self._within_s = within_s
+        self._open = open_
+        self._head = b""
+        self._is_answered = False
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._open.add(self)
+        self._deadline = asyncio.get_running_loop().call_later(self._within_s, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_answered:
+            return
+        self._head += data
+        if len(self._head) > MAX_HEAD_BYTES:
+            self._answer(Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+        elif _END in self._head:
+            self._answer(self._found())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def abort(self) -> None:
+        """Close the connection without an answer."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _found(self) -> Answer:
+        try:
+            return answer_to(self._head, self._health)
+        except Exception as error:  # noqa: BLE001  # the boundary of a request
+            TASK_FAILURES.labels(TASK).inc()
+            _log.error("probe not answered", exc_info=error)
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+    def _answer(self, answer: Answer) -> None:
+        self._is_answered = True
+        if self._transport is not None:
+            self._transport.write(answer.encoded())
+            self._transport.close()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from agent.allocations import Entries
     from agent.pods import NodePod, NodePods
+    from agent.problems import Problems
     from api.clock import Clock
     from api.gpunodeinventory import ContainerDevices
     from api.names import NodeName
@@ -87,16 +88,6 @@ class Inventories(Protocol):
         """Apply on the server's side, with force."""
 
 
-class Problems(Protocol):
-    """Takes what is wrong; `agent.problems.Problems`."""
-
-    def set(self, source: str, reason: AgentDegraded, text: str) -> None:
-        """Note what is wrong now."""
-
-    def clear(self, source: str) -> None:
-        """Note that nothing is wrong any more."""
-
-
 @final
 class AllocationReporter:
     """Asks kubelet and writes what it says."""
@@ -110,8 +101,10 @@ class AllocationReporter:
         synced: asyncio.Event,
         clock: "Clock",
         node: "NodeName",
-        problems: Problems,
-        is_pools: "Callable[[str], bool]" = lambda resource: resource.startswith(RESOURCE_PREFIX),
+        problems: "Problems",
+        is_of_a_pool: "Callable[[str], bool]" = lambda resource: resource.startswith(
+            RESOURCE_PREFIX
+        ),
         incarnation: "Callable[[], object]" = lambda: None,
         rng: "random.Random | None" = None,
     ) -> None:
@@ -125,7 +118,7 @@ class AllocationReporter:
             clock: for pauses.
             node: whose inventory is written.
             problems: told where kubelet or the API server does not do its part.
-            is_pools: says whether a resource is a pool's.
+            is_of_a_pool: says whether a resource is a pool's.
             incarnation: returns another value for another kubelet, as `agent.files.file_identity` does.
             rng: the source of chance of retries.
         """
@@ -136,7 +129,7 @@ class AllocationReporter:
         self._clock = clock
         self._node = node
         self._problems = problems
-        self._is_pools = is_pools
+        self._is_of_a_pool = is_of_a_pool
         self._incarnation = incarnation
         self._inquiry = Inquiry()
         self._known: dict[PodUid, Entries] = {}
@@ -205,7 +198,7 @@ class AllocationReporter:
         return {
             pod.uid: pod
             for pod in self._pods.all()
-            if not pod.is_ended and any(map(self._is_pools, _resources(pod)))
+            if not pod.is_ended and any(map(self._is_of_a_pool, _resources(pod)))
         }
 
     def _follow_pods(self) -> None:
@@ -240,7 +233,7 @@ class AllocationReporter:
         known = self._known.get(uid, ())
         entries = known
         if answer is not None:
-            entries = entries_of(pod, answer, known, is_pools=self._is_pools)
+            entries = entries_of(pod, answer, known, is_of_a_pool=self._is_of_a_pool)
         if entries != known and self._is_to_be_confirmed(pod, entries):
             self._inquiry.confirm(uid, now, CONFIRM_S)
             return
@@ -251,7 +244,7 @@ class AllocationReporter:
             self._known[uid] = entries
             self._changed.set()
             _log.info("allocated", pod=pod.ref, uid=uid, units=[one.units for one in entries])
-        if is_complete(pod, entries, is_pools=self._is_pools):
+        if is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
             self._inquiry.settle(uid, now)
         else:
             self._inquiry.retry(uid, now)

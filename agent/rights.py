@@ -16,7 +16,7 @@ _OF_BOTH: Final = (
 )
 RBAC: Final = (
     Rule(group=GROUP, resources=("gpudevices", "gpupools"), verbs=("list", "watch")),
-    Rule(group=GROUP, resources=("gpunodeinventories",), verbs=("get", "list", "watch")),
+    Rule(group=GROUP, resources=("gpunodeinventories",), verbs=("get",)),
     Rule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),
     # Its Node owns what it publishes, so that one goes with the other.
     Rule(resources=("nodes",), verbs=("get",)),

@@ -6,11 +6,10 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 import structlog
-from aiohttp import web
 
 from agent.errors import UnusableAgent
 from agent.objects import NodeObjects
-from agent.probes import build_probes
+from agent.probes import serving_probes
 from agent.settings import AgentSettings, Role
 from agent.shared import Shared
 from kube.client import KubeClient
@@ -124,10 +123,7 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         )
         agent = Agent(Shared(settings, client, clock))
         stack.push_async_callback(agent.close)
-        runner = web.AppRunner(build_probes(agent), access_log=None)
-        stack.push_async_callback(runner.cleanup)
-        await runner.setup()
-        await web.TCPSite(runner, settings.host, settings.port).start()
+        await stack.enter_async_context(serving_probes(agent, settings.host, settings.port))
         _log.info(
             "started", node=settings.node, roles=sorted(role.value for role in settings.roles)
         )

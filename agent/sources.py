@@ -12,7 +12,6 @@ import structlog
 from agent.errors import BadConfig
 from agent.offers import Offer, Unit, offer_of
 from agent.problems import Problems
-from kube.errors import cut
 from pool.facts import device_facts, pool_facts
 from pool.units import layout_of
 from telemetry.conditions import AgentDegraded
@@ -63,7 +62,6 @@ class FileSource:
             config = self._file.read_if_changed()
         except BadConfig as error:
             TASK_FAILURES.labels("pool.config").inc()
-            _log.error("list of cards not used", error=cut(str(error)))
             self._problems.set(CONFIG_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
             return
         if config is not None:

@@ -1,7 +1,7 @@
 """A ValidatingAdmissionPolicy that holds our agents to the node that each of them runs on.
 
 All node agents have one service account, whose rights RBAC cannot divide by node. The token of a pod names
-the pod's node, since the API server puts it there when kubelet asks for the token (Kubernetes 1.33; before
+the pod's node, since the API server puts it there when kubelet asks for the token (Kubernetes 1.30; before
 that behind a gate). So an agent writes of the node in its token, and whoever took a token off one node
 cannot speak for others: neither hide their cards nor make up cards or what pods hold.
 

@@ -62,7 +62,8 @@ def why_not() -> str:
 
 async def seconds_to_start(pairs: int) -> tuple[list[float], list[float]]:
     """Return how long pods with a slice took, and pods without devices, in turn."""
-    with_devices, without = [], []
+    with_devices: list[float] = []
+    without: list[float] = []
     async with _a_bench() as bench:
         for number in range(pairs + 1):
             # Who begins is another each time; the first pair warms up.
@@ -79,7 +80,11 @@ class _Bench:
     """The node with our agent on it, and pods that are bound to it."""
 
     def __init__(
-        self, api: client.ApiClient, node: real_node.RealNode, ctl: kubectl.Kubectl, cards: NodeCards
+        self,
+        api: client.ApiClient,
+        node: real_node.RealNode,
+        ctl: kubectl.Kubectl,
+        cards: NodeCards,
     ) -> None:
         self._api = api
         self._node = node
@@ -95,10 +100,7 @@ class _Bench:
         await self._api.create("/api/v1/namespaces", ours)
         for crd in (*build_crds(), node_feature_crd()):
             await self._api.create(_CRDS, crd)
-        for kind in ("gpupools", "gpudevices", "gpunodeinventories"):
-            await polling.eventually(
-                lambda kind=kind: self._is_served(kind), what=f"{kind} are served", within=30
-            )
+        await polling.eventually(self._are_served, what="our kinds are served", within=30)
         allocation = {"mode": "TimeSlice", "slicesPerDevice": SLICES}
         await self._create("gpupools", "GPUPool", POOL, spec={"allocation": allocation})
         await self._create("gpunodeinventories", "GPUNodeInventory", self._node.name)
@@ -120,16 +122,17 @@ class _Bench:
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": meta, **more}
         await self._api.create(f"{_API}/{plural}", body)
 
-    async def _is_served(self, plural: str) -> bool:
+    async def _are_served(self) -> bool:
         with contextlib.suppress(client.ApiRefused):
-            await self._api.get(f"{_API}/{plural}")
+            for plural in ("gpupools", "gpudevices", "gpunodeinventories"):
+                await self._api.get(f"{_API}/{plural}")
             return True
         return False
 
     async def is_offered(self) -> bool:
         """Say whether kubelet has all slices."""
         status = (await self._api.get(f"{nodes.NODES}/{self._node.name}"))["status"]
-        return status["allocatable"].get(RESOURCE) == str(CARDS * SLICES)
+        return bool(status["allocatable"].get(RESOURCE) == str(CARDS * SLICES))
 
     async def start_pod(self, number: int, *, has_device: bool) -> float:
         """Bind a pod and return the seconds until its container's first line."""

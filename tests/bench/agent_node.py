@@ -213,7 +213,7 @@ def running_agent(node: Node, roles: str) -> "Iterator[AgentProcess]":
 async def a_node(*, cards: int, slices: int) -> "AsyncIterator[tuple[Node, KubeClient]]":
     """Open a node without an agent, and a client of its API server."""
     # A socket's path may have 107 characters.
-    with tempfile.TemporaryDirectory(prefix="gpu", dir="/tmp") as name:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="gpu", dir="/tmp") as name:
         folder = Path(name)
         make_certificates(folder)
         (folder / "token").write_text("bench", encoding="ascii")

@@ -19,14 +19,12 @@ def main() -> None:
     folder = Path(sys.argv.pop(1))
 
     from agent import running  # noqa: PLC0415  # after `rich` is out of the way
-    from kube.service_account import (  # noqa: PLC0415
-        ServiceAccountFiles,
-        load_service_account,
-    )
+    from kube import service_account  # noqa: PLC0415
     from server.__main__ import main as run  # noqa: PLC0415
 
-    files = ServiceAccountFiles(token=folder / "token", ca_file=folder / "ca.crt")
-    running.load_service_account = partial(load_service_account, files=files)
+    files = service_account.ServiceAccountFiles(token=folder / "token", ca_file=folder / "ca.crt")
+    load = partial(service_account.load_service_account, files=files)
+    vars(running)["load_service_account"] = load
     run()
 
 

@@ -54,7 +54,11 @@ class Form:
 
     @property
     def text(self) -> str:
-        cut = f"{self.cards} × {self.slices} slices" if self.slices > 1 else f"{self.cards} cards"
+        cut = (
+            f"{self.cards} cards in {self.slices} slices each"
+            if self.slices > 1
+            else f"{self.cards} cards"
+        )
         return f"{'all roles' if self.roles == ALL_ROLES else self.roles}, {cut}"
 
 
@@ -122,6 +126,7 @@ async def _admissions(
     chance = random.Random(SEED)
     times: list[Times] = []
     alive: deque[str] = deque()
+    units: list[str] = []
     socket = node.kubelet.directory / node.kubelet.registrations[-1].endpoint
     most_units = min(UNITS, node.units // UNITS)
     most_alive = min(ALIVE, node.units // most_units - 1)

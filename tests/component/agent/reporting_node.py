@@ -34,7 +34,6 @@ def a_node_pod(
         uid=PodUid(uid or f"uid-{name}"),
         namespace="default",
         name=name,
-        created="",
         is_ended=is_ended,
         containers=tuple(
             ContainerRequest(one, kinds.get(one[:4], ContainerKind.MAIN), {WHOLE: count})

@@ -1,0 +1,141 @@
+"""The probes' own HTTP: what kubelet and Prometheus ask, and what else may come."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+
+from agent.probes import MAX_HEAD_BYTES, TASK, serving_probes
+from tests.support.metric_samples import Counted
+
+
+@dataclass
+class Health:
+    is_alive: bool = True
+    missing: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health()
+
+
+@pytest.fixture
+async def port(health: Health, unused_tcp_port: int) -> AsyncIterator[int]:
+    async with serving_probes(health, "127.0.0.1", unused_tcp_port):
+        yield unused_tcp_port
+
+
+async def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
+    url = f"http://127.0.0.1:{port}{path}"
+    async with aiohttp.ClientSession() as session, session.request(method, url) as answer:
+        return answer.status, await answer.text()
+
+
+async def say(port: int, *parts: bytes) -> bytes:
+    """Send the parts apart from each other, and return all that comes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        return await reader.read()
+    finally:
+        await close(writer)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_ready_says_what_is_missing(port: int, health: Health):
+    assert await ask(port, "/readyz") == (200, "ready\n")
+    health.missing = ["this", "that"]
+    assert await ask(port, "/readyz") == (503, "this\nthat\n")
+
+
+async def test_alive_until_it_is_not(port: int, health: Health):
+    assert await ask(port, "/livez") == (200, "")
+    health.is_alive = False
+    assert await ask(port, "/livez") == (503, "")
+
+
+async def test_metrics_are_what_prometheus_reads(port: int):
+    url = f"http://127.0.0.1:{port}/metrics?name=any"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert answer.content_type == "text/plain"
+        assert "# TYPE gpu_agent_plugin_registered gauge" in await answer.text()
+
+
+async def test_one_client_asks_again_and_again(port: int):
+    async with aiohttp.ClientSession() as session:
+        for _ in range(3):
+            async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
+                assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        pytest.param("/", "GET", 404, id="no such path"),
+        pytest.param("/livez/", "GET", 404, id="not quite the path"),
+        pytest.param("/livez", "POST", 405, id="a write"),
+    ],
+)
+async def test_anything_else_is_refused(port: int, path: str, method: str, status: int):
+    assert (await ask(port, path, method))[0] == status
+
+
+async def test_a_request_may_come_in_pieces(port: int):
+    answer = await say(port, b"GET /li", b"vez HTTP/1.1\r\nHost: n1\r", b"\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [b"\x16\x03\x01\r\n\r\n", b"\r\n\r\n", b"GET /livez\r\n\r\n", b"GET \xff HTTP/2\r\n\r\n"],
+)
+async def test_nonsense_is_told_so(port: int, nonsense: bytes):
+    assert (await say(port, nonsense)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_an_endless_request_is_cut(port: int):
+    assert (await say(port, b"x" * (MAX_HEAD_BYTES + 1))).startswith(b"HTTP/1.1 431 ")
+
+
+async def test_who_says_nothing_is_not_waited_for(health: Health, unused_tcp_port: int):
+    async with serving_probes(health, "127.0.0.1", unused_tcp_port, within_s=0.05):
+        with contextlib.suppress(ConnectionResetError):
+            assert await say(unused_tcp_port, b"GET /livez") == b""
+
+
+async def test_a_fault_of_ours_is_counted_and_answered(unused_tcp_port: int):
+    class Broken:
+        is_alive = True
+
+        @property
+        def missing(self) -> list[str]:
+            raise LookupError("broken")
+
+    counted = Counted()
+    async with serving_probes(Broken(), "127.0.0.1", unused_tcp_port):
+        assert (await ask(unused_tcp_port, "/readyz"))[0] == 500
+        assert (await ask(unused_tcp_port, "/livez"))[0] == 200
+    assert counted.growth("gpu_task_failures_total") == {(TASK,): 1}
+
+
+async def test_nobody_answers_after_the_end(health: Health, unused_tcp_port: int):
+    async with serving_probes(health, "127.0.0.1", unused_tcp_port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
+        assert (await ask(unused_tcp_port, "/livez"))[0] == 200
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    await close(writer)
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await ask(unused_tcp_port, "/livez")
