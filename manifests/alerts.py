@@ -146,6 +146,20 @@ ALERTS: Final = (
         "node {{ $labels.node }} has GPUs and no driver",
     ),
     Alert(
+        "GPUPluginNotRegistered",
+        Severity.WARNING,
+        "gpu_agent_plugin_registered == 0",
+        "5m",
+        "a kubelet does not know the device plugin of {{ $labels.resource }}",
+    ),
+    Alert(
+        "GPUAllocationMismatch",
+        Severity.WARNING,
+        "max by (pool) (increase(gpu_allocation_mismatches_total[1h])) > 0",
+        "0m",
+        "pods of pool {{ $labels.pool }} got other devices than they were bound with",
+    ),
+    Alert(
         "GPUNodeWithoutPool",
         Severity.WARNING,
         "(gpu_bootstrap_ready == 1 and on (node) gpu_inventory_devices_total > 0)"

@@ -115,6 +115,26 @@ CASES = [
         harmless={'gpu_device_faulted_total{reason="ECCError"}': "0x60"},
         text="devices are faulted (XIDError) and get no new pods",
     ),
+    Case(
+        "GPUPluginNotRegistered",
+        {'gpu_agent_plugin_registered{instance="n1:8081",resource="gpu.deckhouse.io/a"}': "0x60"},
+        silent_at="4m",
+        raised_at="5m",
+        labels={"instance": "n1:8081", "resource": "gpu.deckhouse.io/a"},
+        harmless={
+            'gpu_agent_plugin_registered{instance="n2:8081",resource="gpu.deckhouse.io/a"}': "1x60"
+        },
+        text="a kubelet does not know the device plugin of gpu.deckhouse.io/a",
+    ),
+    Case(
+        "GPUAllocationMismatch",
+        {'gpu_allocation_mismatches_total{pool="a"}': "0x9 1x60"},
+        silent_at="8m",
+        raised_at="12m",
+        labels={"pool": "a"},
+        harmless={'gpu_allocation_mismatches_total{pool="b"}': "3x60"},
+        text="pods of pool a got other devices than they were bound with",
+    ),
 ]
 
 

@@ -8,14 +8,15 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from manifests.alerts import ALERTS, Alert, build_alert_rules
 from pool.reservation import End, ReservationPhase
-from telemetry import metrics
+from telemetry import agent_metrics, metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
 
 PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
 
 METRICS = {
     metric._name: metric
-    for metric in vars(metrics).values()
+    for home in (metrics, agent_metrics)
+    for metric in vars(home).values()
     if isinstance(metric, Counter | Gauge | Histogram)
 }
 VALUES = {
