@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 
 from agent.card_files import CardFiles, Places, recall_health
-from agent.card_health import HealthBook
+from agent.card_health import HealthBook, HealthTerms
 from agent.degraded import DegradedCondition
 from agent.errors import DriverUnavailable
 from agent.files import file_identity
@@ -14,11 +14,13 @@ from agent.inventory import CardInventory
 from agent.nvml import NvmlDriver
 from agent.partitioning import Partitioner
 from agent.pci import read_cards
+from agent.plugin_problems import PluginProblems
 from agent.publishing import FeaturePublisher
 from agent.reporting import AllocationReporter
 from agent.settings import CDI_KIND, Role
 from agent.surroundings import Surroundings
 from api.names import RESOURCE_PREFIX
+from api.pluginproblems import PROBLEMS_DIRECTORY
 from api.podresources import SOCKET
 from kube.errors import cut
 
@@ -58,7 +60,9 @@ class InventoryRole:
             ),
         )
         files = CardFiles(places, around.problems)
-        book = HealthBook()
+        ignored = settings.ignored_xids
+        terms = HealthTerms() if ignored is None else HealthTerms(ignored_xids=ignored)
+        book = HealthBook(terms)
         recall_health(files.remembered(), book, around.clock.monotonic())
         self._health = HealthWatch(self._driver, book, around.clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
@@ -90,6 +94,9 @@ class InventoryRole:
             is_of_a_pool=self._is_of_a_pool,
             incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
         )
+        self._of_plugins = PluginProblems(
+            settings.run_directory / PROBLEMS_DIRECTORY, around.problems, around.clock
+        )
         self._partitioner: Partitioner | None = None
         if Role.MIG in settings.roles and objects is not None:
             self._partitioner = Partitioner(
@@ -115,6 +122,7 @@ class InventoryRole:
             "features": self._publisher.run(),
             "condition": self._condition.run(),
             "allocations": self._reporter.run(),
+            "plugin.problems": self._of_plugins.run(),
         }
         if Role.HEALTH in self._around.settings.roles:
             tasks["health"] = self._health.run()

@@ -8,8 +8,11 @@ from agent.config import ConfigFile
 from agent.holdings import Holdings
 from agent.nodefile import NodeFile
 from agent.preferring import Preferences
+from agent.problem_file import ProblemsFile
 from agent.serving import ServedPools
+from agent.settings import Role
 from agent.sources import ClusterSource, FileSource
+from api.pluginproblems import PROBLEMS_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -54,6 +57,11 @@ class PluginRole:
             self._source = ClusterSource(objects, self._served)
         else:
             raise ValueError("neither a list of cards, nor the objects of all pools")
+        self._problems_file: ProblemsFile | None = None
+        # An agent that has the node's condition needs no file to tell itself.
+        if settings.pool and Role.INVENTORY not in settings.roles:
+            directory = settings.run_directory / PROBLEMS_DIRECTORY
+            self._problems_file = ProblemsFile(directory, around.problems, pool=settings.pool)
 
     @property
     def is_alive(self) -> bool:
@@ -67,7 +75,13 @@ class PluginRole:
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
-        return {"plugin.source": self._follow(), "plugins": self._served.run()}
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            "plugin.source": self._follow(),
+            "plugins": self._served.run(),
+        }
+        if self._problems_file is not None:
+            tasks["plugin.problems"] = self._problems_file.run()
+        return tasks
 
     async def _follow(self) -> None:
         """Offer nothing before the node's pods are known: kubelet may be waiting with some of them."""

@@ -1,11 +1,13 @@
 """What the agent's command line says."""
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import final
 
 from api.nodecards import RUN_DIRECTORY
+from api.pluginproblems import POOL_PATTERN
 from api.poolconfig import PLUGINS_DIRECTORY, HandOut
 
 PROBES_PORT = 8081
@@ -38,6 +40,11 @@ class AgentSettings:
     """Where the NodeFeature is."""
     config: Path | None = None
     """The list of one pool; None serves all pools of the node, as the API server has them."""
+    pool: str = ""
+    """Which pool that is, known before the list makes sense: under this name the node's agent is told of the
+    plugin's problems. Empty: it is not told."""
+    ignored_xids: frozenset[int] | None = None
+    """Xids that are an application's fault; None is `inventory.health.IGNORED_XIDS`, which plugins do not load."""
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
     plugins_directory: Path = Path(PLUGINS_DIRECTORY)
@@ -69,3 +76,9 @@ class AgentSettings:
             raise ValueError(f"{names} works with what inventory finds: add the role inventory")
         if self.config is not None and Role.DEVICE_PLUGIN not in self.roles:
             raise ValueError("--config is for the role device-plugin")
+        if self.pool and self.config is None:
+            raise ValueError("--pool names the pool whose list --config is: add --config")
+        if self.pool and not re.match(POOL_PATTERN, self.pool):
+            raise ValueError(f"--pool: {self.pool!r} is no name of a pool")
+        if self.ignored_xids is not None and Role.INVENTORY not in self.roles:
+            raise ValueError("--ignored-xids is for the role inventory, which judges cards")

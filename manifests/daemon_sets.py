@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from api.nodecards import RUN_DIRECTORY
+from api.pluginproblems import PROBLEMS_DIRECTORY
 from api.poolconfig import PLUGINS_DIRECTORY
 from manifests import constants
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 POD_RESOURCES_DIRECTORY: Final = "/var/lib/kubelet/pod-resources"
+_PROBLEMS_PATH: Final = f"{RUN_DIRECTORY}/{PROBLEMS_DIRECTORY}"
 
 
 def labels_of(name: str, instance: str = "") -> dict[str, str]:
@@ -144,6 +146,19 @@ def run_mount() -> Json:
 def run_volume() -> Json:
     """Return its volume."""
     return host_directory("run", RUN_DIRECTORY, "DirectoryOrCreate")
+
+
+def problems_mount() -> Json:
+    """Return the mount of where plugins tell their problems (`api.pluginproblems`).
+
+    It lies below the run directory, which a plugin may read only: the volume makes the place of the mount.
+    """
+    return {"name": "problems", "mountPath": _PROBLEMS_PATH}
+
+
+def problems_volume() -> Json:
+    """Return its volume."""
+    return host_directory("problems", _PROBLEMS_PATH, "DirectoryOrCreate")
 
 
 def host_directory(name: str, path: str, kind: str = "Directory") -> Json:

@@ -54,6 +54,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
             "--roles",
             ",".join([*ROLES, PLUGIN_ROLE] if serves else ROLES),
             *settings.hand_out_arguments(),
+            *_xid_arguments(settings.agent.ignored_xids),
             "--driver-root",
             HOST_ROOT,
         ],
@@ -93,3 +94,8 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
     labels = labels_of(constants.NODE_AGENT)
     body = build_daemon_set(constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec)
     return [signed(body)]
+
+
+def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:
+    """Return how the agent is told; in one word, since no Xid at all is a list, too."""
+    return [] if ignored is None else [f"--ignored-xids={','.join(map(str, sorted(ignored)))}"]

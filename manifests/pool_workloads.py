@@ -42,6 +42,8 @@ from manifests.daemon_sets import (
     plugins_volume,
     pod_resources_mount,
     pod_resources_volume,
+    problems_mount,
+    problems_volume,
     run_mount,
     run_volume,
 )
@@ -95,6 +97,8 @@ class NodeAgentSettings:
     """Without it somebody else tells of cards, and no card is cut."""
     image: str = ""
     """Empty: that of the device plugin, if it is ours."""
+    ignored_xids: frozenset[int] | None = None
+    """Xids that say nothing of a card; None leaves them to the agent's own list."""
 
 
 @final
@@ -280,9 +284,9 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
         content = msgspec.json.encode(config)
         annotations = {CONFIG_HASH_ANNOTATION: hashlib.sha256(content).hexdigest()}
     else:
-        container = _own_container(settings, mounts)
+        container = _own_container(pool.name, settings, mounts)
         account = {"serviceAccountName": constants.DEVICE_PLUGIN}
-        volumes += [pod_resources_volume(), run_volume()]
+        volumes += [pod_resources_volume(), run_volume(), problems_volume()]
     on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
     spec: Json = {
         **account,
@@ -310,7 +314,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
     return body | {"metadata": _metadata(pool, name, settings)}
 
 
-def _own_container(settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json:
+def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json:
     """Return our own plugin: it opens no device, and has nothing of root but the files that are root's."""
     return build_agent_container(
         constants.DEVICE_PLUGIN,
@@ -320,9 +324,16 @@ def _own_container(settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json
             "device-plugin",
             "--config",
             f"{CONFIG_DIRECTORY}/{CONFIG_KEY}",
+            "--pool",
+            pool,
             *settings.hand_out_arguments(),
         ],
-        mounts=[*mounts, pod_resources_mount(), run_mount() | {"readOnly": True}],
+        mounts=[
+            *mounts,
+            pod_resources_mount(),
+            run_mount() | {"readOnly": True},
+            problems_mount(),
+        ],
         security={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     )
 

@@ -40,6 +40,13 @@ def add_arguments(agent: argparse.ArgumentParser) -> None:
         help="how containers come to their devices (CDI)",
     )
     agent.add_argument("--cdi-kind", metavar="KIND", help=f"of CDI names ({_default('cdi_kind')})")
+    agent.add_argument("--pool", help="whose list of cards --config is, to tell of problems")
+    agent.add_argument(
+        "--ignored-xids",
+        type=_xids,
+        metavar="CODE,…",
+        help="Xids that say nothing of a card, in place of the usual ones; nothing: all count",
+    )
     for name, text in (
         ("config", "list of one pool's cards; without it all pools of the node are served"),
         ("plugins-directory", "kubelet's directory of device plugins"),
@@ -116,6 +123,13 @@ def _roles(text: str) -> frozenset[Role]:
         return frozenset(Role(part.strip()) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {_ROLES}") from None
+
+
+def _xids(text: str) -> frozenset[int]:
+    try:
+        return frozenset(int(part) for part in text.split(",")) if text.strip() else frozenset()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: Xids are numbers, such as 13,31") from None
 
 
 def _default(name: str) -> object:

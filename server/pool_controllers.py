@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import DeviceName, NodeName, PoolName
+from inventory.health import IGNORED_XIDS
 from manifests.pool_workloads import NodeAgentSettings, WorkloadSettings
 from reconciler.announcing import Announcer
 from reconciler.device_state import DeviceStatus
@@ -18,6 +19,7 @@ from reconciler.runtime import STATUS_SHARE, Controller
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from server.settings import Settings
     from server.stock import Stock
     from server.term import Term
 
@@ -25,10 +27,28 @@ DEVICE_WORKERS: Final = 4
 """Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
 
 
+def workload_settings(settings: "Settings") -> WorkloadSettings:
+    """Return what pools run; the usual Xids are not named, so that nodes of an older form stay as they are."""
+    plugin, ignored = settings.device_plugin, frozenset(settings.health.ignored_xids)
+    return WorkloadSettings(
+        image=plugin.image,
+        namespace=settings.namespace,
+        mode=plugin.mode,
+        plugin=plugin.plugin,
+        hand_out=plugin.hand_out,
+        cdi_kind=plugin.cdi_kind,
+        node_selector=plugin.node_selector,
+        agent=NodeAgentSettings(
+            is_enabled=settings.node_agent.enabled,
+            image=settings.node_agent.image,
+            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+        ),
+    )
+
+
 def add_workloads(term: "Term") -> None:
     """Add `pool.workloads` and `node.exports`; where we run no plugins, they delete earlier ones."""
     around, stock = term.around, term.around.stock
-    settings, agent = around.settings.device_plugin, around.settings.node_agent
     exported = ExportedCards(stock.devices, stock.catalog)
     workloads = PoolWorkloads(
         around.client,
@@ -36,16 +56,7 @@ def add_workloads(term: "Term") -> None:
         exported,
         config_maps=stock.config_maps,
         daemon_sets=stock.daemon_sets,
-        settings=WorkloadSettings(
-            image=settings.image,
-            namespace=around.settings.namespace,
-            mode=settings.mode,
-            plugin=settings.plugin,
-            hand_out=settings.hand_out,
-            cdi_kind=settings.cdi_kind,
-            node_selector=settings.node_selector,
-            agent=NodeAgentSettings(is_enabled=agent.enabled, image=agent.image),
-        ),
+        settings=workload_settings(around.settings),
         announcer=Announcer(around.recorder, SERVE_ACTION),
         now=around.clock.instant,
     )
