@@ -105,6 +105,20 @@ async def test_the_command_serves_the_file_until_it_is_told_to_stop(
         pytest.param(
             ["--node", "n1", "--roles", "device-plugin", "--hand-out", "Magic"], id="unknown way"
         ),
+        pytest.param(
+            ["--node", "n1", "--roles", "inventory", "--ignored-xids", "13;31"], id="no Xids"
+        ),
+        pytest.param(
+            ["--node", "n1", "--roles", "device-plugin", "--ignored-xids", "13"],
+            id="Xids for nobody",
+        ),
+        pytest.param(
+            ["--node", "n1", "--roles", "device-plugin", "--pool", "p"], id="a pool without a list"
+        ),
+        pytest.param(
+            ["--node", "n1", "--roles", "device-plugin", "--config", "f", "--pool", "../p"],
+            id="a pool of no name",
+        ),
     ],
 )
 def test_a_command_line_that_makes_no_sense_is_refused(

@@ -9,7 +9,9 @@ import pytest
 from agent.features import feature_name
 from agent.settings import AgentSettings, Role
 from api.names import NodeName
+from api.pluginproblems import PROBLEMS_DIRECTORY
 from api.poolconfig import HandOut
+from inventory.health import IGNORED_XIDS
 from manifests import constants, node_agent
 from manifests.agent_policy import build_agent_policy
 from manifests.node_agent import build_node_agent
@@ -20,6 +22,8 @@ from manifests.pool_workloads import (
     WorkloadSettings,
 )
 from server.agent_command import add_arguments, settings_of
+from server.pool_controllers import workload_settings
+from server.settings import Settings
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 
 FOUND = frozenset({Role.INVENTORY, Role.HEALTH, Role.MIG})
@@ -73,6 +77,38 @@ def test_all_agents_hand_out_the_same_way(hand_out: HandOut):
     for pod in (pod_of(objects_of(a_pool(), settings=given)), pod_of(build_node_agent(given))):
         told = understood(pod)
         assert (told.hand_out, told.cdi_kind) == (hand_out, "example.com/gpu")
+
+
+def test_a_plugin_tells_its_problems_where_the_node_agent_looks_for_them():
+    plugin = pod_of(objects_of(a_pool("training")))
+    assert understood(plugin).pool == "training"
+    (volume,) = (one for one in plugin["volumes"] if one["name"] == "problems")
+    (mount,) = (one for one in plugin["containers"][0]["volumeMounts"] if one["name"] == "problems")
+    agent = understood(pod_of(build_node_agent(settings())))
+    directory = str(agent.run_directory / PROBLEMS_DIRECTORY)
+    # The agent has the run directory as the node has it.
+    assert volume["hostPath"] == {"path": directory, "type": "DirectoryOrCreate"}
+    assert mount == {"name": "problems", "mountPath": directory}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        pytest.param({}, None, id="the usual ones"),
+        pytest.param(
+            {"health": {"ignored_xids": sorted(IGNORED_XIDS)[::-1]}}, None, id="in any order"
+        ),
+        pytest.param({"health": {"ignored_xids": [31, 13]}}, frozenset({13, 31}), id="others"),
+        pytest.param({"health": {"ignored_xids": []}}, frozenset(), id="none"),
+    ],
+)
+def test_the_servers_ignored_xids_reach_the_agent(
+    given: dict[str, Any], told: frozenset[int] | None
+):
+    pod = pod_of(build_node_agent(workload_settings(Settings(**given))))
+    assert understood(pod).ignored_xids == told
+    arguments = [one for one in pod["containers"][0]["args"] if "xids" in one]
+    assert len(arguments) == (told is not None)
 
 
 def test_the_policy_knows_under_which_name_an_agent_publishes():

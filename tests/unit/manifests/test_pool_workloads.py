@@ -153,8 +153,9 @@ def test_a_plugin_has_no_more_of_its_host_than_it_needs():
         "device-plugins": "/var/lib/kubelet/device-plugins",
         "pod-resources": "/var/lib/kubelet/pod-resources",
         "run": "/run/gpu-control-plane",
+        "problems": "/run/gpu-control-plane/plugins",
     }
-    assert writable == {"device-plugins"}
+    assert writable == {"device-plugins", "problems"}
 
 
 def test_a_list_that_is_too_long_for_a_config_map_is_packed():

@@ -1,0 +1,97 @@
+"""A pool's plugin and the agent of its node as two processes: the node's condition says what the plugin finds."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from api.gpunodeinventory import GPUNodeInventory
+from api.names import API_VERSION
+from kube.resources import GPU_NODE_INVENTORIES
+from server.cli import OK
+from simulator.kubelet_admission import KubeletOfNode
+from tests.component.agent.node import RESOURCE, MountedConfig
+from tests.component.agent.test_command import a_process
+from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
+from tests.support.polling import LIMIT_S, until, until_async
+from tests.support.running_server import Cluster, a_cluster, free_port
+
+
+async def condition(cluster: Cluster) -> tuple[str, str]:
+    """Reason and message of AgentDegraded."""
+    shown = await cluster.client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, "n1")
+    for one in shown.status.conditions or ():
+        if one.type == "AgentDegraded":
+            return one.reason, one.message
+    return "", ""
+
+
+async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_mended(
+    node: KubeletOfNode, folder: Path
+):
+    libraries = folder / "root" / "usr" / "lib64"
+    libraries.mkdir(parents=True)
+    try:
+        FakeNvml(libraries, a_card(0))
+    except NoCompiler as missing:
+        pytest.skip(str(missing))
+    mounted = MountedConfig(folder / "pool")
+    mounted.put(b"rubbish")
+    told = folder / "run" / "plugins"
+    async with a_cluster(folder) as cluster:
+        await cluster.install()
+        await cluster.client.create(
+            GPU_NODE_INVENTORIES,
+            {"apiVersion": API_VERSION, "kind": "GPUNodeInventory", "metadata": {"name": "n1"}},
+        )
+        common = {
+            "node": "n1",
+            "plugins_directory": node.plugins.directory,
+            "pod_resources_directory": node.pod_resources.directory,
+            "run_directory": folder / "run",
+            "kubeconfig": cluster.kubeconfig(),
+            "host": "127.0.0.1",
+        }
+        async with (
+            a_process(
+                roles="inventory,health",
+                ignored_xids="13,31",
+                cdi_directory=folder / "cdi",
+                driver_root=folder / "root",
+                dev_root=folder / "dev",
+                sysfs=folder / "sys",
+                procfs=folder / "proc",
+                port=free_port(),
+                **common,
+            ),
+            a_process(
+                roles="device-plugin",
+                config=mounted.path,
+                pool="whole",
+                port=free_port(),
+                **common,
+            ) as plugin,
+        ):
+
+            async def is_told() -> bool:
+                reason, message = await condition(cluster)
+                return reason == "BadConfig" and "plugin of pool whole: " in message
+
+            async def is_over() -> bool:
+                return "pool whole" not in (await condition(cluster))[1]
+
+            await until_async(is_told)
+            mounted.put_cards("GPU-1")
+            await until(lambda: node.plugins.capacity(RESOURCE) == 1)
+            await until_async(is_over)
+            assert list(told.iterdir()) == []
+
+            mounted.put(b"rubbish again")
+            await until_async(is_told)
+            plugin.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(LIMIT_S):
+                _, error = await plugin.communicate()
+            assert plugin.returncode == OK, error.decode()
+            assert list(told.iterdir()) == []
+            await until_async(is_over)
