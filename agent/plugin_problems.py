@@ -170,10 +170,12 @@ def _read(path: "Path") -> tuple[str, Problem]:
     """
     # Neither a link to another file nor a pipe without a writer, whatever took the file's place just now.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise BadConfig("it is no file of a plugin")
-        content = file.read(MAX_BYTES + 1)
+        content = os.read(descriptor, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > MAX_BYTES:
         raise BadConfig(f"it is larger than {MAX_BYTES} bytes")
     try:

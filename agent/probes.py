@@ -6,7 +6,7 @@ HTTP/1.1 as far as these two need it: GET, one request a connection. A whole web
 import asyncio
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast, final
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -115,8 +115,8 @@ class _Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have its methods, and are none of asyncio's classes.
+        self._transport = cast("asyncio.Transport", transport)
         self._open.add(self)
         self._deadline = asyncio.get_running_loop().call_later(self._within_s, self.abort)
 

@@ -7,6 +7,7 @@ kubelet sees a fault's units and no others as unhealthy.
 import asyncio
 import random
 import statistics
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import msgspec
 
 from api.deviceplugin import encode_devices
 from kube.resources import PODS
+from tests.bench import agent_containers
 from tests.bench.agent_footprint import cpu_s, footprint
 from tests.bench.agent_kubelet import CONTAINER, NAMESPACE, Asking, Times
 from tests.bench.agent_node import ALL_ROLES, PLUGIN, RESOURCE, a_node, running_agent
@@ -42,6 +44,8 @@ SETTLED_S = 5.0
 PROBES = {"/readyz": 5.0, "/livez": 20.0, "/metrics": 15.0}
 """How often kubelet and Prometheus ask."""
 XID = 79
+ADDED_MS = 50
+"""To the start of a pod, by its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,40 @@ class Form:
 
 async def measure(sizes: "Sizes") -> list[Result]:
     """Measure one agent with all roles and a pool's plugin, with many units and with few."""
-    results = []
+    results = await _containers(sizes)
     for roles in (ALL_ROLES, PLUGIN):
         for slices in (sizes.agent_slices, 1):
             with quiet():
                 results += await _of(Form(sizes.agent_cards, slices, roles), sizes)
     return results
+
+
+async def _containers(sizes: "Sizes") -> list[Result]:
+    """From a binding to a running container; nothing where there can be no real kubelet."""
+    if not sizes.agent_container_pairs:
+        return []
+    why_not = agent_containers.why_not()
+    if why_not:
+        sys.stdout.write(f"  left out, from a binding to a container: {why_not}\n")
+        return []
+    ours, others = await agent_containers.seconds_to_start(sizes.agent_container_pairs)
+    p50_ms, p99_ms = in_ms(ours)
+    base_ms = statistics.median(others) * 1e3
+    return [
+        Result(
+            subject=SUBJECT,
+            case=(
+                "a pod's binding until its container's first line, real kubelet and containerd, beside"
+                f" pods without devices: {p50_ms - base_ms:+.0f} ms"
+            ),
+            samples=len(ours),
+            p50_ms=p50_ms,
+            p99_ms=p99_ms,
+            base_p50_ms=base_ms,
+            ratio=p50_ms / base_ms,
+            aims=(at_most("p50_ms", round(base_ms + ADDED_MS)),),
+        )
+    ]
 
 
 async def _of(form: Form, sizes: "Sizes") -> list[Result]:

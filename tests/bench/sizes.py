@@ -60,6 +60,8 @@ class Sizes:
     agent_idle_s: float
     agent_restarts: int
     agent_changes: int
+    agent_container_pairs: int
+    """Pods on a real kubelet, where there can be one; none leaves it alone."""
     trace: Path | None = None
     """A folder with `openb_pod_list_default.csv`; without one, a day is made up by seed."""
 
@@ -110,11 +112,12 @@ FULL = Sizes(
     agent_cards=16,
     agent_slices=64,
     agent_starts=5,
-    agent_pods=300,
+    agent_pods=200,
     agent_calls=2_000,
     agent_idle_s=30.0,
     agent_restarts=20,
     agent_changes=2_000,
+    agent_container_pairs=20,
 )
 
 QUICK = Sizes(
@@ -152,4 +155,5 @@ QUICK = Sizes(
     agent_idle_s=1.0,
     agent_restarts=1,
     agent_changes=4,
+    agent_container_pairs=0,
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from agent.probes import MAX_HEAD_BYTES, TASK, serving_probes
+from agent.probes import MAX_HEAD_BYTES, TASK, WITHIN_S, serving_probes
 from tests.support.metric_samples import Counted
 
 
@@ -43,7 +43,8 @@ async def say(port: int, *parts: bytes) -> bytes:
             writer.write(part)
             await writer.drain()
             await asyncio.sleep(0)
-        return await reader.read()
+        async with asyncio.timeout(WITHIN_S / 2):
+            return await reader.read()
     finally:
         await close(writer)
 
@@ -135,7 +136,8 @@ async def test_nobody_answers_after_the_end(health: Health, unused_tcp_port: int
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
         assert (await ask(unused_tcp_port, "/livez"))[0] == 200
     with contextlib.suppress(ConnectionResetError):
-        assert await reader.read() == b""
+        async with asyncio.timeout(WITHIN_S / 2):
+            assert await reader.read() == b""
     await close(writer)
     with pytest.raises(aiohttp.ClientConnectionError):
         await ask(unused_tcp_port, "/livez")

@@ -1,0 +1,45 @@
+"""Which Xids are an application's fault is a setting of the agent."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.driver import DriverEvent, EventKind
+from agent.inventory_role import InventoryRole
+from agent.settings import AgentSettings, Role
+from agent.shared import Shared
+from tests.support.loop_clock import LoopClock
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+
+
+@pytest.mark.parametrize(
+    ("ignored", "verdicts"),
+    [
+        pytest.param(None, {13: "ignored", 79: "fault"}, id="the usual ones"),
+        pytest.param(frozenset({79}), {13: "fault", 79: "ignored"}, id="others"),
+        pytest.param(frozenset[int](), {13: "fault", 79: "fault"}, id="none"),
+    ],
+)
+async def test_the_agent_judges_by_the_xids_that_it_is_told(
+    tmp_path: Path, ignored: frozenset[int] | None, verdicts: dict[int, str]
+):
+    settings = AgentSettings(
+        node="n1",
+        roles=frozenset({Role.INVENTORY, Role.HEALTH}),
+        namespace="ours",
+        ignored_xids=ignored,
+        run_directory=tmp_path,
+        sysfs=tmp_path,
+    )
+    # Nothing is asked of this client.
+    role = InventoryRole(Shared(settings, cast("KubeClient", None), LoopClock()), None)
+    with capture_logs() as logs:
+        role._health.take(
+            [DriverEvent(uuid="GPU-1", kind=EventKind.XID, code=code) for code in verdicts]
+        )
+    told = {line["code"]: line["verdict"] for line in logs if line["event"] == "driver event"}
+    assert told == verdicts
