@@ -27,8 +27,9 @@ class NodeCards:
         self.cards = [nvml_card(number) for number in range(count)]
         self.sysfs = directory / "sys"
         self.procfs = directory / "proc"
+        self._files: list[Path] = []
         for card in self.cards:
-            self.plug(card)
+            self._plug(card)
         if DRIVER_ROOT.exists() and not (DRIVER_ROOT / _OURS).exists():
             raise AssertionError(f"this machine has a driver container: {DRIVER_ROOT} is not ours")
         shutil.rmtree(DRIVER_ROOT, ignore_errors=True)
@@ -44,20 +45,20 @@ class NodeCards:
         return [card.uuid for card in self.cards]
 
     def remove(self) -> None:
-        """Take the driver off the machine."""
+        """Take the driver off the machine, and the device files that it made."""
         shutil.rmtree(DRIVER_ROOT)
+        for file in self._files:
+            file.unlink()
 
     async def make_devices(self, node: "RealNode") -> None:
         """Make the device files that a driver makes, with the capabilities of MIG."""
-        for card in self.cards:
-            await node.make_device(f"nvidia{card.minor}")
-        for name in SHARED:
-            await node.make_device(name)
+        for name in (*(f"nvidia{card.minor}" for card in self.cards), *SHARED):
+            self._files.append(await node.make_device(name))
         for card in self.cards:
             for instance in range(_INSTANCES):
                 for part, path in enumerate((f"gi{instance}", f"gi{instance}/ci0")):
                     number = 1 + part + 2 * (instance + _INSTANCES * card.minor)
-                    await node.make_device(f"nvidia-caps/nvidia-cap{number}")
+                    self._files.append(await node.make_device(f"nvidia-caps/nvidia-cap{number}"))
                     directory = self._capabilities(card) / path
                     directory.mkdir(parents=True)
                     (directory / "access").write_text(f"DeviceFileMinor: {number}\n", "ascii")
@@ -71,20 +72,12 @@ class NodeCards:
     def _capabilities(self, card: NvmlCard) -> Path:
         return self.procfs / "driver/nvidia/capabilities" / f"gpu{card.minor}" / "mig"
 
-    def plug(self, card: NvmlCard) -> None:
-        """Put the card onto the bus."""
+    def _plug(self, card: NvmlCard) -> None:
         function = self.sysfs / "bus" / "pci" / "devices" / _address(card)
         function.mkdir(parents=True)
         facts = {"vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": "0"}
         for name, text in facts.items():
             (function / name).write_text(text + "\n", encoding="ascii")
-
-    def unplug(self, card: NvmlCard) -> None:
-        """Take the card off the bus."""
-        function = self.sysfs / "bus" / "pci" / "devices" / _address(card)
-        for file in function.iterdir():
-            file.unlink()
-        function.rmdir()
 
 
 def _address(card: NvmlCard) -> str:
