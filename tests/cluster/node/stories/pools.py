@@ -101,7 +101,12 @@ class Pools:
         command: "Sequence[str]" = ("sleep", "100000"),
         **spec: Any,
     ) -> "JsonObject":
-        """Return a pod that asks for units and is left to the scheduler."""
+        """Return a pod that asks for units and is left to the scheduler.
+
+        It has no token: a pod that is deleted while a kubelet that has just started still mounts one may
+        stay for ever (seen with 1.36: the mount is tried again and again, and the namespace is ending).
+        """
+        spec.setdefault("automountServiceAccountToken", False)
         return self.node.a_pod(name, command, limits={resource: units}, nodeName=None, **spec)
 
     async def create(self, *made: "JsonObject") -> None:
@@ -123,7 +128,7 @@ class Pools:
         for name in names:
             await self.api.delete(f"{pods.collection(self.namespace)}/{name}")
         for name in names:
-            await pods.wait_for_pod_gone(self.api, self.namespace, name)
+            await pods.wait_for_pod_gone(self.api, self.namespace, name, within=_WITHIN_S)
 
     async def seen(self, pod: str, container: str = "main") -> Seen:
         """Return what a running container has."""
