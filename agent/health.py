@@ -8,7 +8,7 @@ which often hangs just when a card falls off its bus. Judging is `agent.card_hea
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
@@ -22,10 +22,10 @@ from telemetry.agent_metrics import CARDS, DRIVER_EVENTS
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from agent.card_health import HealthChange
-    from agent.driver import Driver, DriverEvent, DriverLook
+    from agent.driver import DriverEvent, DriverLook
     from agent.verdicts import CardHealth
     from api.clock import Clock
 
@@ -41,12 +41,23 @@ _PAUSE_S: Final = 1.0
 _log = structlog.get_logger()
 
 
+class Events(Protocol):
+    """Whose events are waited for; any `agent.driver.Driver`."""
+
+    async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
+        """Return what happened, as soon as something does; nothing once the time is over.
+
+        Raises:
+            DriverUnavailable: the driver cannot be asked.
+        """
+
+
 @final
 class HealthWatch:
     """The verdicts, kept up to date; each method but `run` is one step."""
 
     def __init__(
-        self, driver: "Driver", book: HealthBook, clock: "Clock", *, on_change: "Callable[[], None]"
+        self, driver: Events, book: HealthBook, clock: "Clock", *, on_change: "Callable[[], None]"
     ) -> None:
         """Take the parts.
 

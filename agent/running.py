@@ -15,6 +15,7 @@ from agent.shared import Shared
 from kube.client import KubeClient
 from kube.connection import BadConfiguration
 from kube.service_account import is_in_pod, load_service_account
+from telemetry.tasks import Stopped, forever
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = structlog.get_logger()
-
-
-class _Stopped(Exception):  # noqa: N818  # it is named for what happened
-    """The process was asked to stop."""
 
 
 @final
@@ -77,7 +74,6 @@ class Agent:
             ExceptionGroup: a task failed, which none may.
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
-            "shutdown": _until_told(),
             "pods": self._around.pod_informer.run(),
             "events": self._around.recorder.run(),
         }
@@ -90,8 +86,9 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 for name, task in tasks.items():
-                    group.create_task(_forever(name, task), name=name)
-        except* _Stopped:
+                    group.create_task(forever(name, task), name=name)
+                group.create_task(_until_told(), name="shutdown")
+        except* Stopped:
             _log.info("stopped")
 
     async def close(self) -> None:
@@ -141,19 +138,6 @@ async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
     return await load_configuration(clock, kubeconfig=kubeconfig)
 
 
-async def _forever(name: str, work: "Coroutine[Any, Any, object]") -> None:
-    """Await a task that must not end; log why it did, since the process ends by it."""
-    try:
-        await work
-    except _Stopped:
-        raise
-    except Exception:
-        _log.exception("task failed", task=name)
-        raise
-    _log.error("task returned, which it must not", task=name)
-    raise AssertionError(f"task {name} returned")
-
-
 async def _until_told() -> NoReturn:
     asked = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -164,4 +148,4 @@ async def _until_told() -> NoReturn:
     finally:
         for number in _STOPPING:
             loop.remove_signal_handler(number)
-    raise _Stopped
+    raise Stopped

@@ -51,9 +51,9 @@ from server.sealing import Seal
 from server.serving import Certificates
 from server.stock import Stock
 from server.stopping import drain
-from server.tasks import Stopped, forever
 from server.term import Surroundings
 from telemetry.reasons import REPORTING_CONTROLLER
+from telemetry.tasks import Stopped, forever
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from agent.card_files import CardFiles, Places
 from agent.card_health import HealthBook
 from agent.cards import Published
-from agent.driver import DriverEvent, DriverLook, EventKind
+from agent.driver import DriverEvent, EventKind
 from agent.health import HealthWatch
 from agent.inventory import CardInventory
 from agent.problems import Problems
@@ -260,21 +260,6 @@ class NothingToWaitOn:
     async def wait_for_events(self, within_s: float) -> Sequence[DriverEvent]:
         self.asked += 1
         return ()
-
-    async def look(self) -> DriverLook:
-        raise NotImplementedError
-
-    async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
-        raise NotImplementedError
-
-    async def create_instance(self, uuid: str, profile: str) -> None:
-        raise NotImplementedError
-
-    async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
-        raise NotImplementedError
-
-    async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
-        raise NotImplementedError
 
 
 async def test_a_driver_that_has_nothing_to_wait_on_is_asked_once_a_second():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from server.tasks import TaskEnded, forever
+from telemetry.tasks import TaskEnded, forever
 
 
 async def returns() -> None:
