@@ -11,7 +11,6 @@ ONLY ?=
 VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
-UV_VERSION := 0.13.8
 INSTALLED := $(VENV)/.installed
 PACKAGES := admission agent api certs inventory kube manifests pool reconciler scheduler server simulator telemetry
 SOURCES := $(PACKAGES) image tests
@@ -23,11 +22,12 @@ export UV_NO_PROGRESS := 1
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | awk -F ':.*?## ' '{printf "  %-18s %s\n", $$1, $$2}'
 
-$(UV):
+$(UV): requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed; set PYTHON=...") if sys.version_info < (3, 11) else None'
-	@echo "installing uv $(UV_VERSION) into $(BUILD)/uv"
+	@echo "installing uv into $(BUILD)/uv"
 	@$(PYTHON) -m venv $(BUILD)/uv
-	@$(BUILD)/uv/bin/pip install --quiet uv==$(UV_VERSION)
+	@$(BUILD)/uv/bin/pip install --quiet --require-hashes --only-binary :all: -r requirements-uv.lock
+	@touch $@
 
 $(INSTALLED): requirements.lock pyproject.toml | $(UV)
 	@echo "installing the locked environment into $(VENV)"
