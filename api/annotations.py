@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from api.faults import UNDECODABLE
 from api.meta import Model
 from api.names import UnitId
 
@@ -49,7 +50,7 @@ def decode_reservation(text: str | None) -> ReservationNote | None:
         return None
     try:
         note = _note_decoder.decode(text)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     if note.expires_at is not None and note.expires_at.tzinfo is None:
         return None
@@ -67,5 +68,5 @@ def decode_devices(text: str | None) -> Devices | None:
         return None
     try:
         return _devices_decoder.decode(text)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None

@@ -69,16 +69,6 @@ class Taint(Model, frozen=True):
     value: str = ""
     effect: str = ""
 
-    def is_tolerated_by(self, toleration: Toleration) -> bool:
-        """Say whether the toleration covers this taint, by Kubernetes' rules."""
-        if toleration.effect and toleration.effect != self.effect:
-            return False
-        if toleration.key and toleration.key != self.key:
-            return False
-        if toleration.operator == "Exists":
-            return True
-        return bool(toleration.key) and toleration.value == self.value
-
 
 class NodeTaint(Taint, frozen=True):
     """A taint as a node has it: with everything, so that a list of taints can be written back."""
@@ -92,12 +82,17 @@ class SchedulingGate(Model, frozen=True):
     name: str = ""
 
 
-class PodSpec(Model, frozen=True):
+class PodContainers(Model, frozen=True):
+    """The part of a pod's spec that says what it asks for."""
+
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+
+
+class PodSpec(PodContainers, frozen=True):
     """The part of a pod's spec that decides about devices and nodes."""
 
     node_name: str = ""
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
     scheduler_name: str = ""
     service_account_name: str = ""
     priority: int | None = None
@@ -108,11 +103,25 @@ class PodSpec(Model, frozen=True):
     scheduling_gates: list[SchedulingGate] | None = None
 
 
+class ContainerState(Model, frozen=True):
+    """Whether a container runs."""
+
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(Model, frozen=True):
+    """The part of a container's status that says whether it runs."""
+
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(Model, frozen=True):
     """The part of a pod's status that decides whether it holds devices."""
 
     phase: str = ""
     nominated_node_name: str = ""
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
 
 
 class Pod(Model, frozen=True):
@@ -124,8 +133,22 @@ class Pod(Model, frozen=True):
 
     @property
     def is_terminal(self) -> bool:
-        """Say whether no container of it will run again, so that its devices are free."""
+        """Say whether its phase is one of those after which no container runs again."""
         return self.status.phase in {"Succeeded", "Failed"}
+
+    @property
+    def has_ended(self) -> bool:
+        """Say whether its devices are free: by its phase, and no container is shown running.
+
+        kubelet writes a terminal phase once all containers have stopped. A user with the right to
+        `pods/status` writes it when he likes, and the containers run on.
+        """
+        status = self.status
+        return self.is_terminal and not any(
+            one.state.running is not None
+            for statuses in (status.container_statuses, status.init_container_statuses)
+            for one in statuses or ()
+        )
 
 
 class NodeSpec(Model, frozen=True):

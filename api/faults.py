@@ -1,6 +1,13 @@
-"""A fault of an object: what is wrong, and where."""
+"""A fault of an object: what is wrong, and where; and how bytes that are no object show."""
 
 from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What msgspec raises for JSON that is not the type. The last is for JSON nested without measure,
+also in fields that the type does not have."""
 
 
 @dataclass(frozen=True, slots=True)

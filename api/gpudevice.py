@@ -7,7 +7,14 @@ import msgspec
 from msgspec import Meta
 
 from api.meta import Condition, Model, ObjectMeta
-from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, DeviceName, NodeName
+from api.names import (
+    ASSIGNMENT_ANNOTATION,
+    IGNORE_LABEL,
+    MAX_MIG_INSTANCES,
+    MAX_NUMA_NODE,
+    DeviceName,
+    NodeName,
+)
 
 
 class DeviceState(Enum):
@@ -44,7 +51,7 @@ class MIG(Model, frozen=True):
     capable: bool = False
     mode: str = ""
     profiles: list[str] | None = None
-    instances: list[MIGInstance] | None = None
+    instances: Annotated[list[MIGInstance], Meta(max_length=MAX_MIG_INSTANCES)] | None = None
 
 
 class Link(Model, frozen=True):
@@ -85,7 +92,7 @@ class GPUDeviceStatus(Model, frozen=True):
     memory_mib: Annotated[int, Meta(ge=0)] = msgspec.field(default=0, name="memoryMiB")
     compute_capability: str = ""
     pci: PCI = PCI()
-    numa_node: int | None = None
+    numa_node: Annotated[int, Meta(ge=0, le=MAX_NUMA_NODE)] | None = None
     links: list[Link] | None = None
     mig: MIG = MIG()
     managed: bool = True

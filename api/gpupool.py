@@ -8,7 +8,12 @@ from msgspec import Meta
 
 from api.core import Taint
 from api.meta import Condition, LabelSelector, Model, ObjectMeta
-from api.names import MAX_RESOURCE_NAME_LENGTH, RESOURCE_PREFIX, PoolName
+from api.names import (
+    MAX_RESOURCE_NAME_LENGTH,
+    MAX_SLICES_PER_DEVICE,
+    RESOURCE_PREFIX,
+    PoolName,
+)
 from api.quantity import DURATION_PATTERN, parse_duration_s
 
 MIG_PROFILE_PATTERN: Final = "^[0-9]+g\\.[0-9]+gb([+-][a-z.]+)?$"
@@ -108,7 +113,7 @@ class Allocation(Model, frozen=True):
     mode: AllocationMode = AllocationMode.EXCLUSIVE
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
     """Mode MIG only, and required there: the profile of the instances, such as 1g.10gb."""
-    slices_per_device: Annotated[int, Meta(ge=2, le=64)] | None = None
+    slices_per_device: Annotated[int, Meta(ge=2, le=MAX_SLICES_PER_DEVICE)] | None = None
     """Mode TimeSlice only, and required there: how many pods take turns on a card."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """At most so many cards of a node are in the pool, those that it has first, then by PCI address; when it
@@ -160,9 +165,10 @@ class Scheduling(Model, frozen=True):
     strategy: Strategy | None = None
     """Left out: LeastFragmentation for whole cards and MIG, BinPack for time slices."""
     topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
-    """Spread only: the node label over whose values pods are spread. Where every node of the pool has it,
-    a pod that would go to the fuller side waits; while some lack it, spreading is a preference, so that
-    their cards are not idle; where none has it, pods spread over nodes only, and admission warns."""
+    """Spread only: the node label over whose values pods are spread. Where every node of the pool has it, and
+    pods can go to each of its values, a pod that would go to the fuller side waits; while a node lacks it, or
+    all nodes of a value are cordoned, not ready or without healthy units, spreading is a preference, so that no
+    cards are idle; where none has it, pods spread over nodes only, and admission warns."""
     taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
     """Taints of the pool's nodes; its pods tolerate exactly these."""
 
@@ -223,7 +229,7 @@ class EffectiveAllocation(Model, frozen=True):
 
     mode: AllocationMode
     mig_profile: str = ""
-    slices_per_device: int = 1
+    slices_per_device: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
 
 
 class GPUPoolStatus(Model, frozen=True):

@@ -4,13 +4,15 @@ Models are msgspec structs (docs/design/0001-models.md): frozen, keyword-only, K
 on the wire, unknown fields ignored, defaults left out when encoded.
 """
 
+import functools
+import re
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 class Model(
@@ -90,27 +92,72 @@ class SelectorRequirement(Model, frozen=True):
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
         """Say whether the labels satisfy this, by Kubernetes' rules (an absent key is NotIn)."""
-        value = labels.get(self.key)
+        return self.test()(labels.get(self.key))
+
+    def test(self) -> "Callable[[str | None], bool]":
+        """Return what says whether a value of the key, or its absence, satisfies this.
+
+        For many values; all that depends on the expression alone is computed here.
+        """
         values = self.values or ()
         match self.operator:
             case SelectorOperator.IN:
-                return value is not None and value in values
+                return frozenset(values).__contains__
             case SelectorOperator.NOT_IN:
-                return value is None or value not in values
+                return _not_in(frozenset(values))
             case SelectorOperator.EXISTS:
-                return value is not None
+                return _is_there
             case SelectorOperator.DOES_NOT_EXIST:
-                return value is None
+                return _is_absent
             case SelectorOperator.GT | SelectorOperator.LT:
-                return _compares(value, values, self.operator)
+                return _comparison(values, self.operator)
 
 
-def _compares(value: str | None, values: "Sequence[str]", operator: SelectorOperator) -> bool:
-    try:
-        left, right = int(value or ""), int(values[0])
-    except (ValueError, IndexError):
-        return False
-    return left > right if operator is SelectorOperator.GT else left < right
+def _is_there(value: str | None) -> bool:
+    return value is not None
+
+
+def _is_absent(value: str | None) -> bool:
+    return value is None
+
+
+def _never(_value: str | None) -> bool:
+    return False
+
+
+def _not_in(values: frozenset[str]) -> "Callable[[str | None], bool]":
+    return lambda value: value not in values
+
+
+def _comparison(
+    values: "Sequence[str]", operator: SelectorOperator
+) -> "Callable[[str | None], bool]":
+    """Compare as Kubernetes does, where what is no int64 is neither greater nor less."""
+    bound = _int64(values[0]) if len(values) == 1 else None
+    if bound is None:
+        return _never
+    if operator is SelectorOperator.GT:
+        return lambda value: (number := _number(value)) is not None and number > bound
+    return lambda value: (number := _number(value)) is not None and number < bound
+
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_MOST_DIGITS: Final = 19
+
+
+def _int64(text: str | None) -> int | None:
+    """Return the number as Go's ParseInt reads it, or None where it is none or does not fit."""
+    if text is None or _INTEGER.fullmatch(text) is None:
+        return None
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > _MOST_DIGITS:
+        return None
+    number = int(digits or "0") * (-1 if text[0] == "-" else 1)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+_number = functools.lru_cache(maxsize=4096)(_int64)
+"""Of a label's value, which is short, and the same on many nodes and for many expressions."""
 
 
 class LabelSelector(Model, frozen=True):
@@ -125,3 +172,14 @@ class LabelSelector(Model, frozen=True):
         return all(labels.get(key) == value for key, value in wanted.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions or ()
         )
+
+
+def compared(version: str, other: str) -> int | None:
+    """Return less than 0, 0 or more than 0 as a resourceVersion is older, the same or newer.
+
+    Of one resource they can be compared as numbers, by the API's contract since Kubernetes 1.35 (KEP-5504),
+    and were so before. None for what is no number and not the same.
+    """
+    if version.isdecimal() and other.isdecimal():
+        return int(version) - int(other)
+    return 0 if version == other else None

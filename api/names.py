@@ -25,6 +25,15 @@ MAX_RESOURCE_NAME_LENGTH: Final = 63
 """kubelet and the NVIDIA device plugin take resource names up to 63 characters."""
 MAX_POOL_NAME_LENGTH: Final = MAX_RESOURCE_NAME_LENGTH - len(RESOURCE_PREFIX)
 
+MAX_SLICES_PER_DEVICE: Final = 64
+MAX_UUID_LENGTH: Final = 63
+"""Of a card or a MIG instance; NVIDIA's have 40."""
+UUID_PATTERN: Final = f"[A-Za-z0-9][A-Za-z0-9-]{{2,{MAX_UUID_LENGTH - 1}}}"
+"""Of a card or a MIG instance; `::` cannot be in one, since it parts off a slice."""
+MAX_MIG_INSTANCES: Final = 64
+"""Of a card; NVIDIA's have seven at most, each of which may be cut into seven compute instances."""
+MAX_NUMA_NODE: Final = 1024
+
 POOL_LABEL: Final = f"{GROUP}/pool"
 """On pods: the pool that the pod asks for."""
 POOL_NODE_LABEL_PREFIX: Final = f"pool.{GROUP}/"
@@ -35,6 +44,8 @@ IGNORE_LABEL: Final = f"{GROUP}/ignore"
 DEVICE_NODE_LABEL: Final = f"{GROUP}/node"
 """On a GPUDevice that the inventory made: a digest of its node's name, since a node's name may be longer
 than a label's value. A device without it was made by hand, and the inventory leaves it alone."""
+DEVICE_NODE_ANNOTATION: Final = f"{GROUP}/node"
+"""On a GPUDevice that the inventory made: its node's name, for as long as its status does not say it."""
 DEVICE_LABEL_PREFIX: Final = f"{GROUP}/device."
 """A pool's autoApproveSelector sees a device's observed facts as labels with this prefix
 (`inventory.eligibility.labels_of`)."""
@@ -58,6 +69,11 @@ WOKEN_ANNOTATION: Final = f"{GROUP}/woken"
 LEADER_ANNOTATION: Final = f"{GROUP}/leader"
 """On bound pods: `<holder>/<number>` of the GPUControlPlaneTerm under which the pod was bound.
 A ValidatingAdmissionPolicy refuses bindings of any other than the present term."""
+FENCED_LABEL: Final = f"{GROUP}/fenced"
+"""On our Bindings that name a term: the fence looks at those alone, so that a term which is missing
+concerns no Binding of anybody else. The API server copies it to the pod, where it means nothing."""
+FENCED: Final = "true"
+"""Its value."""
 ENGINE_ANNOTATIONS: Final = (
     RESERVATION_ANNOTATION,
     DEVICES_ANNOTATION,
@@ -71,6 +87,7 @@ RESERVED_POOL_NAMES: Final = frozenset(
         "assignment",
         "devices",
         "enabled",
+        "fenced",
         "gpu",
         "ignore",
         "leader",

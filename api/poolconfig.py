@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from api.meta import Model
-from api.names import UnitId
+from api.names import MAX_SLICES_PER_DEVICE, MAX_UUID_LENGTH, UnitId
 
 CONFIG_KEY: Final = "config.json"
 """The key of the ConfigMap, and the name of the file."""
@@ -42,7 +42,7 @@ class HandOut(Enum):
 class ConfiguredCard(Model, frozen=True):
     """A card of the pool."""
 
-    uuid: Annotated[str, Meta(min_length=1, max_length=63)]
+    uuid: Annotated[str, Meta(min_length=1, max_length=MAX_UUID_LENGTH)]
     instances: list[str] | None = None
     """UUIDs of the MIG instances that are the card's units; None where the card itself is cut."""
     numa_node: int | None = None
@@ -58,7 +58,7 @@ class PoolConfig(Model, frozen=True):
     pool: Annotated[str, Meta(min_length=1)]
     resource: Annotated[str, Meta(min_length=1, max_length=63)]
     """What kubelet advertises the units as."""
-    slices: Annotated[int, Meta(ge=1, le=64)] = 1
+    slices: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
     """Units of a card that has no list of instances."""
     nodes: dict[str, list[ConfiguredCard]] = msgspec.field(default_factory=dict)
 

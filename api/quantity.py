@@ -24,6 +24,8 @@ _QUANTITY = re.compile(r"^([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([kMGTPE]|[KMGTPE]i|
 DURATION_PATTERN: Final = "^([0-9]+(h|m|s))+$"
 _MAX_COUNT: Final = 2**63 - 1
 """Kubernetes caps quantities here; beyond, `1e999999` would cost seconds to turn into a number."""
+_LONGEST: Final = 64
+"""Characters of a quantity. Kubernetes writes them canonically: 2^63 in thousandths takes 23."""
 _DURATION_PART = re.compile(r"([0-9]+)(h|m|s)")
 _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
@@ -46,7 +48,7 @@ def parse_count(text: str | int) -> int:
 
 
 def _parse_decimal(text: str) -> Decimal:
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.match(text) if len(text) <= _LONGEST else None
     if match is None:
         raise ValueError(f'"{text}" is not a quantity')
     number, suffix = match.group(1), match.group(2) or ""

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from api.core import Taint
 from api.gpucontrolplaneterm import GPUControlPlaneTermSpec
-from api.gpudevice import Link, MIGInstance
+from api.gpudevice import GPUDeviceStatus, Link, MIGInstance
 from api.gpunodeinventory import (
     MAX_ALLOCATIONS,
     ContainerDevices,
@@ -39,6 +39,7 @@ from api.names import (
     POOL_NAME_PATTERN,
     RESERVED_POOL_NAMES,
     RESOURCE_PREFIX,
+    UUID_PATTERN,
 )
 
 LABEL_KEY_PATTERN: Final = (
@@ -237,10 +238,12 @@ REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {Taint: ("key", "effect")}
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (Condition, "last_transition_time"): {"format": "date-time"},
     (DeviceSelector, "exclude"): {"minProperties": 1},
+    (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
     (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
     (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
     (LabelSelector, "match_expressions"): {"maxItems": 32},
     (LabelSelector, "match_labels"): {"maxProperties": 64},
+    (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},
     (Scheduling, "topology_key"): {"pattern": LABEL_KEY_PATTERN},
     (SelectorRequirement, "key"): {
         "minLength": 1,

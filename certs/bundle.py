@@ -97,6 +97,14 @@ class Bundle:
             CLIENT_KEY: self.client.key_pem,
         }
 
+    def as_client_secret(self) -> dict[str, bytes]:
+        """Return what kube-scheduler mounts: its own pair, and whom to trust; no key of ours."""
+        return {
+            CA_CERTIFICATE: self.trust_pem,
+            CLIENT_CERTIFICATE: self.client.certificate_pem,
+            CLIENT_KEY: self.client.key_pem,
+        }
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """Certificates that somebody else makes and mounts: tls.crt, tls.key and ca.crt in a directory.
 
-As cert-manager does; its ca-injector then writes caBundle, and kube-scheduler's client certificate
-must be by a CA in ca.crt too. The key must be ECDSA P-256 (`privateKey: {algorithm: ECDSA,
-size: 256}` of a Certificate; cert-manager's default is RSA).
-If that CA signs for others as well, the CN is what tells kube-scheduler from them.
+As cert-manager does; its ca-injector then writes caBundle. The key must be ECDSA P-256 (`privateKey:
+{algorithm: ECDSA, size: 256}` of a Certificate; cert-manager's default is RSA). Whatever else the issuer
+signs makes nobody kube-scheduler: whose certificates are good is said by files of their own
+(`certs.client_files`).
 
 The files are compared by content: kubelet swaps a symlink of the directory, and a watch on it, or
 times of change, would miss or repeat things.

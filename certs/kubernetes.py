@@ -1,6 +1,6 @@
-"""Rotation's port on the API server: one Secret, and caBundle in webhook configurations.
+"""Rotation's port on the API server: our Secrets, and caBundle in webhook configurations.
 
-Needs get, create and patch of the Secret, and get and patch of the configurations.
+Needs get, create and patch of the Secrets, and get and patch of the configurations.
 Only the fields in question are written: labels, foreign keys of the Secret and other fields of a
 webhook stay as they are. Of a failed write of the Secret only status, reason and fields are told,
 since nobody knows what some admission plugin puts into its message.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.meta import ObjectMeta
+from certs.bundle import SERVING_CERTIFICATE, SERVING_KEY
 from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
 from certs.rotating import StoredSecret
 from kube.errors import ApiError, Conflict, KubeError, NotFound, cut
@@ -41,11 +42,17 @@ RBAC: Final = tuple(
         ("validatingwebhookconfigurations", VALIDATING_CONFIGURATION),
     )
 )
-NAMESPACED_RBAC: Final = (Rule(resources=("secrets",), verbs=("create", "get", "patch")),)
-"""Of the Secret in our own namespace; a create cannot be limited to a name."""
-
 SECRET_TYPE: Final = "kubernetes.io/tls"  # noqa: S105  # the name of a type
-"""Demands tls.crt and tls.key, and allows more."""
+"""Demands two keys, and allows more."""
+_DEMANDED: Final = {SERVING_CERTIFICATE, SERVING_KEY}
+
+
+def namespaced_rbac(*secrets: str) -> tuple[Rule, ...]:
+    """Return the rights on these Secrets of our namespace; a create cannot be limited to a name."""
+    return (
+        Rule(resources=("secrets",), verbs=("create",)),
+        Rule(resources=("secrets",), verbs=("get", "patch"), names=secrets),
+    )
 
 
 class _Secret(msgspec.Struct, frozen=True):
@@ -147,7 +154,7 @@ class KubernetesCertificates:
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
             "metadata": {"namespace": namespace, "name": name},
-            "type": SECRET_TYPE,
+            "type": SECRET_TYPE if data.keys() >= _DEMANDED else "Opaque",
             "data": data,
         }
         await self._client.create(SECRETS, body)

@@ -82,7 +82,7 @@ class CertificateStore(Protocol):
 
 @final
 class CertificateRotation:
-    """Keeps one Secret, the webhook configurations and one `ServingContext` in step."""
+    """Keeps our Secret, its client's, the webhook configurations and one `ServingContext` in step."""
 
     def __init__(  # noqa: PLR0913  # the parts that it keeps in step, all by keyword
         self,
@@ -93,6 +93,7 @@ class CertificateRotation:
         namespace: str,
         secret_name: str,
         wanted: "Requirements",
+        client_secret_name: str = "",
         interval_s: float = CHECK_INTERVAL_S,
         backoff: Backoff | None = None,
     ) -> None:
@@ -105,6 +106,8 @@ class CertificateRotation:
             namespace: of the Secret.
             secret_name: of the Secret.
             wanted: names and lifetimes.
+            client_secret_name: of a second Secret, for kube-scheduler to mount: a copy of what it needs,
+                and no key of ours. Empty: there is none.
             interval_s: between two passes, unless one failed.
             backoff: delays after failures; up to a minute by default.
         """
@@ -116,6 +119,7 @@ class CertificateRotation:
         self._namespace = namespace
         self._name = secret_name
         self._wanted = wanted
+        self._client_name = client_secret_name
         self._interval_s = interval_s
         self._backoff = backoff or Backoff(base_s=1.0, cap_s=60.0)
         self._poked = asyncio.Event()
@@ -141,7 +145,8 @@ class CertificateRotation:
 
         Raises:
             StoreUnavailable: the Secret could not be read or written; what is served stays.
-            SecretConflict: other replicas were faster several times in a row; what is served stays.
+            SecretConflict: other replicas were faster several times in a row; what is served stays. Or
+                one was faster with the client's Secret, which the next pass looks at again.
             InjectionFailed: the Secret is good, but some caBundle is not.
             UnusableBundle: what the Secret holds cannot be served; what is served stays.
         """
@@ -151,9 +156,11 @@ class CertificateRotation:
         except InjectionFailed:
             if not self._must_hold_back(bundle):
                 self._serving.load(bundle.to_serve)
+            await self._copy_for_client(bundle)
             raise
         self._serving.load(bundle.to_serve)
         self.ready.set()
+        await self._copy_for_client(bundle)
 
     async def _attempt(self) -> float:
         try:
@@ -193,6 +200,18 @@ class CertificateRotation:
             return renewed
         raise SecretConflict(
             f"Secret {self._namespace}/{self._name} changed under us {_MAX_RACES} times in a row"
+        )
+
+    async def _copy_for_client(self, bundle: Bundle) -> None:
+        if not self._client_name:
+            return
+        wanted = bundle.as_client_secret()
+        stored = await self._store.read_secret(self._namespace, self._client_name)
+        if stored is not None and wanted.items() <= stored.data.items():
+            return
+        version = stored.resource_version if stored else None
+        await self._store.write_secret(
+            self._namespace, self._client_name, wanted, resource_version=version
         )
 
     def _must_hold_back(self, bundle: Bundle) -> bool:

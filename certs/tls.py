@@ -4,11 +4,11 @@
 never removes one, and a key of another kind does not replace the first. So the context that the
 server listens with holds nothing; at each handshake it hands over to a complete one (the
 mechanism of SNI, which OpenSSL runs with or without a name), and a reload swaps that one whole.
-Connections that are open keep theirs.
+Connections that are open keep theirs; who their peers are is asked anew at every call.
 
-Client certificates are optional: the API server calls webhooks without one, and the extender's
-paths demand one by `peer_common_name`. One by a CA that we don't trust, or made for another
-purpose, ends the handshake.
+Client certificates are optional: probes come without one, and the paths that demand one look at
+its name (`peer_common_name`) and its issuer (`certs.clients`). One by a CA that we don't trust, or
+made for another purpose, ends the handshake.
 """
 
 import os
@@ -16,11 +16,12 @@ import ssl
 import sys
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from certs.decoding import Certificate, DecodedPair, Fault, decode_certificates, decode_pair
+from certs.clients import ClientAuthorities, ClientTrust, decode_authorities
+from certs.decoding import Certificate, DecodedPair, Fault, decode_pair
 from certs.errors import Step, UnusableBundle
 from telemetry.metrics import CERTIFICATE_NOT_AFTER
 
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
     from certs.bundle import KeyPair, ServingBundle
 
+_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: authenticated encryption only, which every client of a Kubernetes has. TLS 1.3 has no other."""
+
 _log = structlog.get_logger()
 
 
@@ -40,6 +44,11 @@ class ServingContext:
 
     def __init__(self) -> None:
         """Hold nothing yet: handshakes are refused until the first `load`."""
+        self.scheduler: Final = ClientAuthorities()
+        """Those of kube-scheduler's certificate."""
+        self.api_server: Final = ClientAuthorities()
+        """Those of the certificate that API servers call webhooks with."""
+        self._clients = ClientTrust()
         self._loaded: ServingBundle | None = None
         self._current: ssl.SSLContext | None = None
         self._not_after: dt.datetime | None = None
@@ -71,12 +80,43 @@ class ServingContext:
         """
         if bundle == self._loaded:
             return False
+        pair, own = self._switch(bundle, self._clients)
+        self._loaded = bundle
+        self._not_after = pair.certificate.not_after
+        authority = _issuer(pair.chain[-1], own)
+        CERTIFICATE_NOT_AFTER.labels("leaf").set(self._not_after.timestamp())
+        CERTIFICATE_NOT_AFTER.labels("ca").set(authority.not_after.timestamp())
+        _log.info(
+            "serving certificate loaded",
+            serial=f"{pair.certificate.parsed.serial_number:x}",
+            not_after=self._not_after.isoformat(),
+            trusted_cas=len(own),
+        )
+        return True
+
+    def trust(self, clients: ClientTrust) -> None:
+        """Judge clients by these CAs from now on, those that are connected too.
+
+        Raises:
+            UnusableBundle: OpenSSL refuses them; counted, and those before stay.
+        """
+        if clients == self._clients:
+            return
+        if self._loaded is not None:
+            self._switch(self._loaded, clients)
+        self._clients = clients
+
+    def _switch(
+        self, bundle: "ServingBundle", clients: ClientTrust
+    ) -> tuple[DecodedPair, tuple[Certificate, ...]]:
+        """Hand over to a context of these; return the pair, and its CAs."""
         try:
             pair = _usable(bundle.pair, "tls.crt and tls.key")
-            trusted = _trusted(bundle.trust_pem)
+            own = decode_authorities(bundle.trust_pem, "ca.crt")
+            scheduler = own if clients.scheduler is None else clients.scheduler
             context = _server_context()
             _present(context, pair)
-            _trust(context, trusted)
+            _trust(context, (*scheduler, *clients.api_server))
         except UnusableBundle:
             Step.RELOAD.count_failure()
             raise
@@ -84,18 +124,9 @@ class ServingContext:
             Step.RELOAD.count_failure()
             raise UnusableBundle(f"OpenSSL refuses the certificates: {error}") from error
         self._current = context
-        self._loaded = bundle
-        self._not_after = pair.certificate.not_after
-        authority = _issuer(pair.chain[-1], trusted)
-        CERTIFICATE_NOT_AFTER.labels("leaf").set(self._not_after.timestamp())
-        CERTIFICATE_NOT_AFTER.labels("ca").set(authority.not_after.timestamp())
-        _log.info(
-            "serving certificate loaded",
-            serial=f"{pair.certificate.parsed.serial_number:x}",
-            not_after=self._not_after.isoformat(),
-            trusted_cas=len(trusted),
-        )
-        return True
+        self.scheduler.replace(scheduler)
+        self.api_server.replace(clients.api_server)
+        return pair, own
 
     def _hand_over(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
@@ -116,7 +147,7 @@ def client_context(trust_pem: bytes, pair: "KeyPair | None" = None) -> ssl.SSLCo
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if pair is not None:
         _present(context, _usable(pair, "the client's certificate"))
-    _trust(context, _trusted(trust_pem))
+    _trust(context, decode_authorities(trust_pem, "ca.crt"))
     return context
 
 
@@ -137,6 +168,7 @@ def peer_common_name(transport: "asyncio.BaseTransport | None") -> str | None:
 def _server_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS)
     context.verify_mode = ssl.CERT_OPTIONAL
     # A resumed session would go on with a client certificate whose CA is trusted no longer.
     context.options |= ssl.OP_NO_TICKET
@@ -151,18 +183,13 @@ def _usable(pair: "KeyPair", what: str) -> DecodedPair:
     return decoded
 
 
-def _trusted(pem: bytes) -> tuple[Certificate, ...]:
-    trusted = decode_certificates(pem)
-    if isinstance(trusted, Fault):
-        raise UnusableBundle(f"ca.crt: {trusted.detail} ({trusted.flaw.value})")
-    return trusted
-
-
 def _issuer(last: Certificate, trusted: tuple[Certificate, ...]) -> Certificate:
     return next((authority for authority in trusted if last.is_issued_by(authority)), trusted[0])
 
 
 def _trust(context: ssl.SSLContext, trusted: tuple[Certificate, ...]) -> None:
+    if not trusted:  # OpenSSL takes none for a mistake
+        return
     context.load_verify_locations(cadata=b"".join(ca.pem for ca in trusted).decode("ascii"))
     # As Go does it: who is in ca.crt is trusted, an intermediate too.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

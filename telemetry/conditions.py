@@ -172,6 +172,7 @@ class InventoryIncomplete(Enum):
     """Reasons of the condition InventoryIncomplete; the first that applies, in this order."""
 
     COMPLETE = "Complete"
+    CLAIMED = "UUIDsClaimed"
     SOURCE = "SourceMissing"
     ADDRESSES = "AddressesMissing"
     CARDS = "CardsMissing"
@@ -230,4 +231,6 @@ class AgentDegraded(Enum):
     NOT_PUBLISHED = "NotPublished"
     """NodeFeature, the CDI specification or the file of cards cannot be written."""
     PARTITIONING_HELD_UP = "PartitioningHeldUp"
+    PROCESSES_LEFT = "ProcessesLeft"
+    """A pod is gone, and its processes keep its devices."""
     AS_EXPECTED = "AsExpected"

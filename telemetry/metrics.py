@@ -66,11 +66,14 @@ RESERVATIONS_ENDED = Counter(
     registry=REGISTRY,
 )
 PODS_WAITING = Gauge(
-    "gpu_pods_waiting", "Pending pods of the pool that hold nothing.", ["pool"], registry=REGISTRY
+    "gpu_pods_waiting",
+    "Pending pods of the pool that hold nothing and are not gated.",
+    ["pool"],
+    registry=REGISTRY,
 )
 PODS_LONGEST_WAIT = Gauge(
     "gpu_pods_longest_wait_seconds",
-    "Age of the oldest pending pod of the pool that holds nothing; 0 without one.",
+    "Age of the oldest pending pod of the pool that holds nothing and is not gated; 0 without one.",
     ["pool"],
     registry=REGISTRY,
 )
@@ -267,7 +270,7 @@ RECONCILE_DURATION = Histogram(
 CONNECTIONS_DROPPED = Counter(
     "gpu_connections_dropped_total",
     "Connections to our port that we closed: a handshake that did not succeed, a head that did not"
-    " come in time, no place left (handshake, head, limit).",
+    " come in time, no place left, no file left to open (handshake, head, limit, files).",
     ["cause"],
     registry=REGISTRY,
 )

@@ -7,10 +7,12 @@ object and what to do.
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
+from pool.demand import Measure
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
     from api.names import PoolName
+    from pool.demand import TooLarge
     from pool.refusal import NodeRefusal
 
 REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/control-plane"
@@ -81,6 +83,8 @@ class RefusalReason(Enum):
     MALFORMED_REQUEST = "MalformedRequest"
     BAD_QUANTITY = "BadQuantity"
     MIXED_POOLS = "MixedPoolRequest"
+    TOO_LARGE = "TooLarge"
+    """More than one decision may cost, whoever asks."""
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_TERMINATING = "PoolTerminating"
     POOL_IN_MAINTENANCE = "PoolInMaintenance"
@@ -123,6 +127,21 @@ def node_refusal_text(refusal: "NodeRefusal", pool: "PoolName") -> str:
             )
         case NodeReason.POOL_ENDING:
             return f"GPU pool {pool}: being deleted"
+
+
+def too_large_text(found: "TooLarge") -> str:
+    """Say of what there is too much in a pod, how much, and how much is possible."""
+    match found.measure:
+        case Measure.CONTAINERS:
+            return (
+                f"spec.containers and spec.initContainers have {found.found} containers, at most"
+                f" {found.bound} are possible"
+            )
+        case Measure.LISTED_UNITS:  # pragma: no branch  # mypy proves that no case is missing
+            return (
+                f"the containers ask for {found.found} units in sum, at most {found.bound} are possible:"
+                " let fewer init containers ask for them"
+            )
 
 
 def _taken(refusal: "NodeRefusal") -> str:
