@@ -69,8 +69,8 @@ class NodeView:
     """Of the Node; None while it is not known."""
     unready: str = ""
     """Why the node is not ready for pooling; empty where it is, or nobody judges that."""
-    ambiguous: "AbstractSet[DeviceName]" = frozenset()
-    """Devices whose UUID another device claims, too."""
+    duplicates: "AbstractSet[DeviceName]" = frozenset()
+    """Devices that show a UUID of another one."""
     users: "Mapping[DeviceName, AbstractSet[str]]" = field(default_factory=dict)
     """Device -> resources of the pods and reservations that have a unit of it."""
 
@@ -269,9 +269,9 @@ class _Deciding:
 
     def _not_yet(self, device: "GPUDevice", target: "GPUPool | None") -> "Iterator[Obstacle]":
         """Yield what a free device has to wait for."""
-        if device.name in self._view.ambiguous:
+        if device.name in self._view.duplicates:
             text = (
-                "another device claims its UUID: delete the GPUDevice of the two whose card is not"
+                "another device had its UUID first: delete the GPUDevice of the two whose card is not"
                 " there, or correct what reports it"
             )
             yield Obstacle(Reason.AMBIGUOUS_UUID, text)

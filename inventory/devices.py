@@ -3,9 +3,13 @@
 A device goes only when a fresh source that lists all cards of the node does not list its card, or lists
 another one in its place. Devices without the inventory's label were made by hand: they are left alone, and
 their cards with them.
+
+A UUID stays with the device that showed it first: a node that tells of one that another device shows gets
+nothing of it, or every node could take all others' cards out of their pools. A card that was moved gets its
+device once that of its old place is gone.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import final
@@ -26,6 +30,7 @@ class Gone(Enum):
 
     PULLED = "the card is not there any more"
     SWAPPED = "another card sits in its place"
+    CLAIMED = "another device had its UUID first"
 
 
 @final
@@ -49,6 +54,17 @@ class WantedDevice:
 
 
 @final
+@dataclass(frozen=True, slots=True, order=True)
+class Refused:
+    """A UUID that a node tells of, and another device shows."""
+
+    address: str
+    """Of the node's card."""
+    uuid: str
+    owner: DeviceName
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
     """What is to be done about the devices of a node."""
@@ -56,6 +72,7 @@ class DevicePlan:
     delete: tuple[tuple[GPUDevice, Gone], ...] = ()
     create: tuple[WantedDevice, ...] = ()
     keep: tuple[tuple[GPUDevice, WantedDevice], ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 def is_ours(device: GPUDevice) -> bool:
@@ -68,10 +85,32 @@ def addresses_of(devices: Sequence[GPUDevice]) -> frozenset[str]:
     return frozenset(one.status.pci.address for one in devices if is_ours(one)) - {""}
 
 
+def uuids_of(devices: Sequence[GPUDevice], sighting: Sighting) -> frozenset[str]:
+    """Return the UUIDs of cards and MIG instances that a node shows, or that its sources tell of."""
+    facts = [one.facts for statements in sighting.said.values() for one in statements]
+    told = (one.uuid or "" for one in facts)
+    instances = (each.uuid for one in facts for each in one.mig_instances or ())
+    shown = (uuid for one in devices for uuid in _uuids(one.status))
+    return frozenset({*told, *instances, *shown}) - {""}
+
+
 def plan_devices(
-    node: NodeName, devices: Sequence[GPUDevice], sighting: Sighting, *, is_managed: bool
+    node: NodeName,
+    devices: Sequence[GPUDevice],
+    sighting: Sighting,
+    *,
+    is_managed: bool,
+    claimants: Mapping[str, Sequence[DeviceName]] | None = None,
 ) -> DevicePlan:
-    """Return what makes the node's devices those that its sources tell of."""
+    """Return what makes the node's devices those that its sources tell of.
+
+    Args:
+        node: its name.
+        devices: what it has.
+        sighting: what its sources tell.
+        is_managed: whether its devices may be in pools.
+        claimants: the devices of all nodes that show each of `uuids_of`, the one that has it first.
+    """
     by_hand = [one for one in devices if not is_ours(one)]
     ours = {one.name: one for one in devices if is_ours(one)}
     addresses = {
@@ -79,37 +118,104 @@ def plan_devices(
         for address in sighting.said
         if not _is_taken(node, address, by_hand, uuid=present_uuid(sighting.said[address]))
     }
-    delete: list[tuple[GPUDevice, Gone]] = []
+    leaving: dict[DeviceName, Gone] = {}
+    for name, device in ours.items():
+        why = _why_gone(device, addresses.get(name), sighting)
+        if why is not None:
+            leaving[name] = why
+    uuids = _Uuids(claimants or {}, leaving)
+    for name, device in ours.items():
+        is_listed = addresses.get(name) in sighting.listed
+        if name not in leaving and uuids.is_spare(device, is_listed=is_listed):
+            leaving[name] = Gone.CLAIMED
     create: list[WantedDevice] = []
     keep: list[tuple[GPUDevice, WantedDevice]] = []
-    for name in sorted({*addresses, *ours}):
-        device, address = ours.get(name), addresses.get(name)
+    for name, address in sorted(addresses.items()):
         is_listed = address in sighting.listed
-        if device is not None and not is_listed and sighting.is_whole:
-            delete.append((device, Gone.PULLED))
+        kept = ours.get(name) if name not in leaving else None
+        if kept is None and not is_listed:
             continue
-        if address is None or (device is None and not is_listed):
-            continue
-        if device is not None and _is_swapped(device, address, sighting):
-            delete.append((device, Gone.SWAPPED))
-            device = None
+        known = kept.status if kept is not None else GPUDeviceStatus()
         settled = settle(
-            device.status if device is not None else GPUDeviceStatus(),
+            known,
             sighting.said[address],
             node=node,
             address=address,
             withheld=sighting.withheld,
         )
+        status = uuids.without_others(name, settled.status, known=known)
         wanted = WantedDevice(
             name=name,
-            status=msgspec.structs.replace(settled.status, managed=is_managed),
+            status=msgspec.structs.replace(status, managed=is_managed),
             staleness=_staleness(settled.untold, is_listed=is_listed),
         )
-        if device is None:
+        if kept is not None:
+            keep.append((kept, wanted))
+        elif status.uuid == settled.status.uuid:
             create.append(wanted)
-        else:
-            keep.append((device, wanted))
-    return DevicePlan(delete=tuple(delete), create=tuple(create), keep=tuple(keep))
+    return DevicePlan(
+        delete=tuple((ours[name], why) for name, why in sorted(leaving.items())),
+        create=tuple(create),
+        keep=tuple(keep),
+        refused=tuple(sorted(uuids.refused)),
+    )
+
+
+@final
+class _Uuids:
+    """Tells which UUIDs devices of the node may show, and notes those that they may not."""
+
+    def __init__(
+        self,
+        claimants: Mapping[str, Sequence[DeviceName]],
+        leaving: Collection[DeviceName],
+    ) -> None:
+        self._claimants = claimants
+        self._leaving = leaving
+        self._planned: dict[str, DeviceName] = {}
+        self.refused: set[Refused] = set()
+
+    def is_spare(self, device: GPUDevice, *, is_listed: bool) -> bool:
+        """Say whether a device goes that shows another one's UUID; one in a pool stays while it is told of."""
+        is_kept = is_listed and device.status.pool_ref is not None
+        return not is_kept and self._owner(device.status.uuid) not in {None, device.name}
+
+    def without_others(
+        self, name: DeviceName, status: GPUDeviceStatus, *, known: GPUDeviceStatus
+    ) -> GPUDeviceStatus:
+        """Return the status without UUIDs of other devices; a card's own UUID that is known stays."""
+        taken = set()
+        for uuid in _uuids(status):
+            owner = self._owner(uuid) or self._planned.setdefault(uuid, name)
+            if owner != name and uuid != known.uuid:
+                taken.add(uuid)
+                self.refused.add(Refused(status.pci.address, uuid, owner))
+        if not taken:
+            return status
+        instances = [one for one in status.mig.instances or () if one.uuid not in taken]
+        return msgspec.structs.replace(
+            status,
+            uuid="" if status.uuid in taken else status.uuid,
+            mig=msgspec.structs.replace(status.mig, instances=instances or None),
+        )
+
+    def _owner(self, uuid: str) -> DeviceName | None:
+        """Return the device that has a UUID now; None where it is free."""
+        claiming = self._claimants.get(uuid, ())
+        return next((one for one in claiming if one not in self._leaving), None)
+
+
+def _uuids(status: GPUDeviceStatus) -> Iterator[str]:
+    yield from filter(None, (status.uuid, *(one.uuid for one in status.mig.instances or ())))
+
+
+def _why_gone(device: GPUDevice, address: str | None, sighting: Sighting) -> Gone | None:
+    """Return why the card of a device is not where it was; None where it may be."""
+    if address not in sighting.listed and sighting.is_whole:
+        return Gone.PULLED
+    if address is not None and _is_swapped(device, address, sighting):
+        return Gone.SWAPPED
+    return None
 
 
 def _is_taken(node: NodeName, address: str, by_hand: Sequence[GPUDevice], *, uuid: str) -> bool:

@@ -10,10 +10,12 @@ from api.gpudevice import GPUDevice, GPUDeviceStatus
 from api.gpunodeinventory import DriverVersions
 from api.names import MANAGED_LABEL
 from api.text import listed as listing
-from inventory.devices import DevicePlan, is_ours
+from inventory.devices import DevicePlan, Refused, is_ours
 from inventory.merging import Sighting
 
 DEFAULT_FRESH_FOR: Final = dt.timedelta(minutes=2)
+DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
+"""Longer than the 40 s after which kube-controller-manager deletes the pods of a Node that is gone."""
 
 
 @final
@@ -27,11 +29,15 @@ class InventoryTerms:
     """Whether a node without the label is managed."""
     fresh_for: dt.timedelta = DEFAULT_FRESH_FOR
     """How old the heartbeat of a node agent may be."""
+    gone_for: dt.timedelta = DEFAULT_GONE_FOR
+    """How long a Node must be gone before its devices are deleted."""
 
 
 class Lacking(Enum):
     """What an inventory lacks to be complete; the first that applies, in this order."""
 
+    CLAIMED = "claimed"
+    """A card tells a UUID that another device has."""
     SOURCE = "source"
     """NFD finds cards, and nobody tells which."""
     ADDRESSES = "addresses"
@@ -57,12 +63,21 @@ def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
     return terms.is_managed_by_default if value is None else value.lower() != "false"
 
 
-def lack_of(sighting: Sighting, devices: Sequence[GPUDeviceStatus]) -> Lack | None:
+def lack_of(
+    sighting: Sighting, devices: Sequence[GPUDeviceStatus], refused: Sequence[Refused] = ()
+) -> Lack | None:
     """Return what the inventory of a node lacks; None where it is complete.
 
     A device is made once its PCI address is known, and not before: the number that a label gives a card
     moves when another card is pulled, so that it tells nobody who the card is.
     """
+    if refused:
+        claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in refused)
+        message = (
+            f"UUIDs of other devices are told, and not believed: {claims};"
+            " if a card was moved here, delete the device of its old place"
+        )
+        return Lack(what=Lacking.CLAIMED, message=message)
     count = len(devices)
     expected = max(sighting.expected or 0, len(sighting.slots))
     cure = "the node agent, or another source of NodeFeatures with PCI addresses, must run there"

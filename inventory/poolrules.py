@@ -161,7 +161,7 @@ def _named(text: str | None, path: str) -> "Iterator[Fault]":
 def _key_fault(key: str) -> str | None:
     prefix, slash, name = key.rpartition("/")
     is_short = len(name) <= _MAX_NAME_PART_LENGTH and len(prefix) <= _MAX_KEY_PREFIX_LENGTH
-    if _LABEL_KEY.fullmatch(key) and is_short and (prefix or not slash):
+    if is_short and _LABEL_KEY.fullmatch(key) and (prefix or not slash):
         return None
     return f'"{cut(key)}" is no label key such as example.com/name'
 

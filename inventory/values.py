@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from api.faults import UNDECODABLE
+from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
 from inventory.identity import canonical_address
 
 MAX_MEMORY_MIB: Final = 2**24
@@ -32,7 +34,7 @@ _MIB: Final = {
 }
 """NVIDIA's tools write MB and GB where they mean binary ones; a bare number is MiB."""
 _MEMORY: Final = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([A-Za-z]{0,5})", re.ASCII)
-_UUID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,127}", re.ASCII)
+_UUID: Final = re.compile(UUID_PATTERN, re.ASCII)
 _HEX: Final = re.compile(r"(?:0x)?([0-9a-f]{1,4})", re.ASCII | re.IGNORECASE)
 _CLASS: Final = re.compile(r"(?:0x)?([0-9a-f]{4})(?:[0-9a-f]{2})?", re.ASCII | re.IGNORECASE)
 _CAPABILITY: Final = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
@@ -108,7 +110,8 @@ def count(text: str) -> int | None:
 
 def numa_node(text: str) -> int | None:
     """Return a NUMA node; -1 is none."""
-    return -1 if text == "-1" else count(text)
+    found = -1 if text == "-1" else count(text)
+    return found if found is None or found <= MAX_NUMA_NODE else None
 
 
 def flag(text: str) -> bool | None:
@@ -147,7 +150,7 @@ def links(text: str) -> tuple[PeerLink, ...] | None:
     """Return the connections of a card, in order of peer and type."""
     try:
         said = _links.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None
     found = {}
     for one in said:
@@ -162,7 +165,7 @@ def partitions(text: str) -> tuple[Partition, ...] | None:
     """Return the MIG instances of a card, in order of profile and UUID."""
     try:
         said = _partitions.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None
     found = {}
     for one in said:
@@ -170,4 +173,6 @@ def partitions(text: str) -> tuple[Partition, ...] | None:
         if kind is None or uuid(one.uuid) is None:
             return None
         found[one.uuid] = Partition(kind, one.uuid)
+    if len(found) > MAX_MIG_INSTANCES:
+        return None
     return tuple(sorted(found.values(), key=lambda one: (one.profile, one.uuid)))

@@ -11,18 +11,27 @@ import msgspec
 from msgspec.structs import replace
 
 from api.names import PodUid, ReservationId
+from pool.admission_planner import AdmissionPlanner, Exhausted
 from pool.errors import InvariantViolated
-from pool.holdings import conflicts, free_units_without, recoverable_units
+from pool.holdings import (
+    conflicts,
+    conflicts_with_stored_pods,
+    free_units_without,
+    recoverable_units,
+    unconfirmed_rivals,
+    units_within_reach,
+)
 from pool.index import DeviceIndex
 from pool.ledger import ReservationLedger
-from pool.model import Capacity, PodPhase
+from pool.model import PodPhase
+from pool.newcomer import ANYBODY, Newcomer
 from pool.nodeview import refusal_of
 from pool.observed import ObservedPods
-from pool.placement import Placed, Refused, is_intact, may_go_to, plan_devices
+from pool.placement import Placed, Refused, is_intact, plan_devices
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservation import End, Ended, Reservation, ReservationPhase
 from pool.restoring import restored_hold
-from pool.truth import Discrepancies, NodeReports, as_promised, as_reported
+from pool.truth import Discrepancies, NodeReports, as_promised, as_reported, reported_units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,16 +43,6 @@ if TYPE_CHECKING:
 OBSERVE_WITHIN_S: Final = 5.0
 """How long after admission the watch may take to show the pod; the API server stores it within
 milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Exhausted:
-    """No node can take the pod now."""
-
-    wanted: int
-    capacity: Capacity
-    largest_node: int
-    """Units of the pool's largest node, taken or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +87,24 @@ class Books:
         self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._pods = ObservedPods()
+        self._admission = AdmissionPlanner(self.index, self.ledger, self._pods)
         self._reports = NodeReports()
         self._discrepancies = Discrepancies(on_discrepancy)
+        self._left: dict[PodUid, PodFacts] = {}
+        # Pods that are gone without having ended, and that their node reports still.
 
     # --- admission -----------------------------------------------------------------------------
 
     def plan_hold(
-        self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints"
+        self,
+        pool: "PoolFacts",
+        demand: "Demand",
+        constraints: "Constraints",
+        *,
+        newcomer: Newcomer = ANYBODY,
     ) -> Placed | Exhausted:
-        """Choose a node and units for a pod that is not scheduled yet."""
-        state = self.index.state(pool.name)
-
-        def accepts(node: "NodeName") -> bool:
-            facts = self.index.node(node)
-            if facts is None or not may_go_to(facts, constraints):
-                return False
-            claimed = self._nominated_units(pool.resource, node)
-            if not claimed:
-                return True
-            summary = state.node(node)
-            return summary is not None and summary.available - claimed >= demand.units
-
-        node = state.best_node(demand.units, accepts)
-        if node is None:
-            return Exhausted(demand.units, state.capacity(), state.largest_node())
-        devices = plan_devices(self.index.devices_on(pool.name, node), demand, pool.strategy)
-        if devices is None:
-            raise InvariantViolated(f"node {node} has free units that cannot be given out")
-        return Placed(pool.name, node, devices)
+        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
 
     def hold(self, applicant: Applicant, placed: Placed | None, now: "Instant") -> Reservation:
         """Take the planned units for a pod; without a plan, note only that it was admitted."""
@@ -132,9 +121,9 @@ class Books:
             expires_at=now.monotonic + applicant.pool.ttl_s,
             observe_by=now.monotonic + self._observe_within_s,
         )
-        self._assert_free(reservation)
-        self.ledger.add(reservation)
-        self.index.set_assumed(reservation.id, reservation.units)
+        if conflicts(reservation, self.index):
+            raise _not_free(reservation)
+        self._add(reservation)
         return reservation
 
     def tie(self, id_: ReservationId, uid: PodUid, *, name: str, now: "Instant") -> bool:
@@ -172,12 +161,14 @@ class Books:
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
         """Take over a pod that names a pool; return the reservations that this ends.
 
-        A pod never goes back from bound to pending or from ended to bound, so an older event that
-        comes late changes nothing.
+        A pod never goes back to pending, so that an older event that comes late changes nothing.
         """
         before = self._pods.get(facts.uid)
         if not self._pods.take_in(facts):
             return []
+        if before is None:
+            self._admission.note_appearance(facts)
+            self._forget_left(facts.uid)
         ended: list[Ended]
         match facts.phase:
             case PodPhase.PENDING:
@@ -189,16 +180,26 @@ class Books:
         return [one for one in ended if one.reservation.holds_units]
 
     def discard_pod(self, uid: PodUid) -> list[Ended]:
-        """Forget a pod that is gone; return the reservations that this ends."""
+        """Forget a pod that is gone; return the reservations that this ends.
+
+        kubelet shows a pod as ended before it deletes it. One that goes without that was deleted by force,
+        and its processes may run on: it has what its node reports of it until the node does no more.
+        """
         facts = self._pods.discard(uid)
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
+        if facts is not None and facts.phase is PodPhase.BOUND and self.is_reported(facts):
+            self._left[uid] = facts
+            self._account_left(facts)
         return [one for one in ended if one.reservation.holds_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
-        """End the holds whose time is over."""
+        """End the holds whose time is over; devices that were new may be so no longer."""
+        self.index.let_devices_settle(now.monotonic)
         ended: list[Ended] = []
         for reservation, end in self.ledger.due(now.monotonic):
             one = self._end(reservation, end)
+            if end is End.NOT_OBSERVED:
+                self._admission.note_absence(reservation, now)
             if reservation.holds_units:
                 ended.append(one)
         return ended
@@ -213,9 +214,14 @@ class Books:
         Those that are bound to another node are among them, and nothing that is said of them counts.
         What a pod really has is in use from here on, and what it was promised and did not get is free.
         A hold or a commitment that has such a unit loses it, as to any bound pod: its pod is planned anew.
-        A report may come before its pod is known as bound, or after its end; it counts in between.
+        A report may come before its pod is known as bound, or after its end; it counts in between. Of a
+        pod that was deleted without having ended it counts as long as the node repeats it.
         """
         changed = self._reports.replace(node, reports)
+        for uid in changed:
+            left = self._left.get(uid)
+            if left is not None and left.node == node:
+                self._account_left(left)
         found = [facts for uid in changed if (facts := self._bound(uid)) is not None]
         for facts in found:
             if facts.node == node:
@@ -234,7 +240,7 @@ class Books:
         """
         found: dict[UnitId, frozenset[PodUid]] = {}
         for unit, owners in self.index.held_twice().items():
-            pods = [facts for uid in owners if (facts := self._pods.get(uid)) is not None]
+            pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
             reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
             if not reported or len(reported) > 1:
                 found[unit] = reported or owners
@@ -253,7 +259,11 @@ class Books:
         if summary is None:
             return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
         reservation = self.ledger.of_pod(uid) if uid is not None else None
-        if reservation is not None and reservation.node == node:
+        if (
+            reservation is not None
+            and reservation.node == node
+            and reservation.phase.is_confirmed  # as long as it is not, its units count as free
+        ):
             mine = recoverable_units(reservation, pool.name, self.index)
             summary = summary.without_hold(mine)
         return refusal_of(summary, demand.units)
@@ -296,6 +306,11 @@ class Books:
             return Placed(pool.name, node, reservation.devices)
         devices = plan_devices(entries, demand, pool.strategy, own=own)
         if devices is None:
+            within_reach = units_within_reach(
+                entries, demand.units, own=reservation, index=self.index, ledger=self.ledger
+            )
+            devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
+        if devices is None:
             raise InvariantViolated(f"node {node} has free units that cannot be given out")
         return Placed(pool.name, node, devices)
 
@@ -308,7 +323,8 @@ class Books:
         to its pod yet.
 
         Raises:
-            InvariantViolated: the pod is bound or committed already, or a unit is somebody else's.
+            InvariantViolated: the pod is bound or committed already, or a unit is another stored pod's.
+                What a pod has that nobody has seen is taken over.
         """
         existing = self.ledger.of_pod(uid) or self._untied(applicant.id)
         facts = self._pods.get(uid)
@@ -330,12 +346,12 @@ class Books:
             expires_at=existing.expires_at if existing else now.monotonic,
             observe_by=now.monotonic + self._observe_within_s,
         )
-        self._assert_free(reservation)
+        self._take_over(reservation, now)
         if existing is None:
-            self.ledger.add(reservation)
+            self._add(reservation)
         else:
             self.ledger.move(reservation)
-        self.index.set_assumed(reservation.id, reservation.units)
+            self._claim(reservation)
         if facts is not None:
             self._pods.pending.stop_waiting(facts)
         return reservation
@@ -366,7 +382,7 @@ class Books:
         reservation = self.ledger.of_pod(uid)
         if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
             return None
-        if conflicts(reservation, self.index):
+        if conflicts_with_stored_pods(reservation, self.index):
             return None
         committed = replace(reservation, phase=ReservationPhase.COMMITTED)
         self.ledger.move(committed)
@@ -414,16 +430,20 @@ class Books:
         """Return an observed pod that names a pool."""
         return self._pods.get(uid)
 
+    def holder(self, uid: PodUid) -> "PodFacts | None":
+        """Return a pod that may have units: an observed one, or one that is gone and still reported."""
+        return self._pods.get(uid) or self._left.get(uid)
+
     def pods(self) -> "Iterable[PodFacts]":
         """Return all observed pods that name a pool. Read them, don't keep them."""
         return self._pods.all()
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods that hold nothing: highest priority first, then oldest."""
+        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
         return self._pods.waiting(resource)
 
     def waiting_count(self, resource: str) -> int:
-        """Return how many pending pods hold nothing."""
+        """Return how many pending pods hold nothing and aren't gated."""
         return self._pods.waiting_count(resource)
 
     def waiting_since(self, resource: str) -> str:
@@ -442,7 +462,7 @@ class Books:
     # --- steps ---------------------------------------------------------------------------------
 
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
-        self._pods.pending.nominate(facts)
+        self._pods.pending.nominate(facts, now.monotonic)
         reservation = self._reservation_of(facts)
         if reservation is None and is_new:
             reservation = self._restore(facts, now)
@@ -455,6 +475,7 @@ class Books:
             self._pods.pending.wait(facts)
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
+        self.index.set_assumed(reservation.id, reservation.units)
         return []
 
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
@@ -483,13 +504,29 @@ class Books:
 
     def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
         """Account for what these nodes report anew: cards came, or are gone."""
-        if len(self._pods) == 0:
+        if len(self._pods) == 0 and not self._left:
             return
         for node in nodes:
             for uid in self._reports.on(node):
-                facts = self._bound(uid)
+                facts, left = self._bound(uid), self._left.get(uid)
                 if facts is not None and facts.node == node:
                     self._account(facts, node)
+                if left is not None and left.node == node:
+                    self._account_left(left)
+
+    def _account_left(self, facts: "PodFacts") -> None:
+        """Make the claims of a pod that is gone what its node reports, and forget it with the report."""
+        node = facts.node
+        report = self._reports.of(node, facts.uid) if node is not None else None
+        if node is None or report is None:
+            self._forget_left(facts.uid)
+            return
+        reported = reported_units(facts, report, is_here=lambda unit: self.index.is_on(unit, node))
+        self.index.set_observed(facts.uid, reported)
+
+    def _forget_left(self, uid: PodUid) -> None:
+        if self._left.pop(uid, None) is not None:
+            self.index.set_observed(uid, ())
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
         self._discrepancies.forget(facts.uid)
@@ -511,17 +548,36 @@ class Books:
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
         """Take up the hold that an earlier process wrote into the pod, while it is still good."""
         hold = restored_hold(facts, self.index, now)
-        if hold is None or self.ledger.get(hold.id) is not None:
+        if (
+            hold is None
+            or self.ledger.get(hold.id) is not None
+            or conflicts_with_stored_pods(hold, self.index)
+        ):
             return None
-        self.ledger.add(hold)
-        self.index.set_assumed(hold.id, hold.units)
+        self._take_over(hold, now)
+        self._add(hold)
         return hold
 
-    def _assert_free(self, reservation: Reservation) -> None:
-        if conflicts(reservation, self.index):
-            raise InvariantViolated(
-                f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
-            )
+    def _add(self, reservation: Reservation) -> None:
+        self.ledger.add(reservation)
+        self._claim(reservation)
+
+    def _claim(self, reservation: Reservation) -> None:
+        """Make the index's claims what a live reservation says."""
+        self.index.set_assumed(
+            reservation.id, reservation.units, is_confirmed=reservation.phase.is_confirmed
+        )
+
+    def _take_over(self, reservation: Reservation, now: "Instant") -> None:
+        """End the unconfirmed reservations that have any of these units."""
+        if conflicts_with_stored_pods(reservation, self.index):
+            raise _not_free(reservation)
+        for id_ in unconfirmed_rivals(reservation, self.index):
+            rival = self.ledger.get(id_)
+            if rival is None:
+                raise InvariantViolated(f"reservation {id_} has units and is not in the ledger")
+            self._end(rival, End.TAKEN_OVER)
+            self._admission.note_absence(rival, now)
 
     def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
         return [self._end(reservation, end)] if reservation is not None else []
@@ -536,8 +592,8 @@ class Books:
         self._pods.await_units(reservation.uid)
         return ended
 
-    def _nominated_units(self, resource: str, node: "NodeName") -> int:
-        pods = self._pods.nominated(resource, node)
-        if not pods:
-            return 0
-        return sum(facts.demand.units for facts in pods if self.ledger.of_pod(facts.uid) is None)
+
+def _not_free(reservation: Reservation) -> InvariantViolated:
+    return InvariantViolated(
+        f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
+    )

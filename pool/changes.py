@@ -24,14 +24,22 @@ class ChangeLog:
     """Gathers changes until they are taken."""
 
     def __init__(self) -> None:
+        self.is_followed = False
+        """Whether somebody takes the changes, as leaders do. Otherwise names of what is gone are not kept."""
         self.devices: set[DeviceName] = set()
         self.pools: set[PoolName] = set()
         self.nodes: set[NodeName] = set()
 
     def take(self) -> Changes:
-        """Return what was gathered since the last call."""
+        """Return what was gathered since the last call; somebody follows from now on."""
+        self.is_followed = True
         changes = Changes(frozenset(self.devices), frozenset(self.pools), frozenset(self.nodes))
         self.devices.clear()
         self.pools.clear()
         self.nodes.clear()
         return changes
+
+    def leave(self) -> None:
+        """Drop everything: nobody takes changes any more, until somebody does again."""
+        self.take()
+        self.is_followed = False

@@ -63,6 +63,10 @@ class Claims(Generic[Owner]):
             for unit in units:
                 yield owner, unit
 
+    def owners_on(self, part: str) -> "Iterable[tuple[Owner, tuple[UnitId, ...]]]":
+        """Return each owner with what it has of this card or MIG instance. Read it, don't keep it."""
+        return self._claims_by_part.get(part, _NOBODY).items()
+
     def units_on(self, part: str) -> "Iterable[tuple[UnitId, ...]]":
         """Return what each owner has of this card or MIG instance. Read it, don't keep it."""
         return self._claims_by_part.get(part, _NOBODY).values()

@@ -8,6 +8,7 @@ which is kube-scheduler's rule for the pod's requests (facts: kubelet's devicema
 
 import functools
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from api.names import RESOURCE_PREFIX
@@ -17,7 +18,7 @@ from pool.model import ContainerDemand, Demand, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from api.core import Container, PodSpec
+    from api.core import Container, PodContainers
 
     Asked = tuple[str, str, str, str | int]
     """Container, value of its `Role`, resource, quantity as it is written. Plain values, since they are
@@ -43,13 +44,46 @@ class BadQuantity:
     value: str
 
 
-def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
+class Measure(Enum):
+    """What there can be too much of in a pod."""
+
+    CONTAINERS = "containers"
+    LISTED_UNITS = "listed units"
+    """Sum of the units of all containers; those that are handed on are listed again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The pod is larger than any node could run, and is not read further."""
+
+    measure: Measure
+    found: int
+    bound: int
+
+
+Unserved = ManyPools | BadQuantity | TooLarge
+"""No pool can serve it."""
+
+MAX_CONTAINERS: Final = 1_000
+"""Nodes run a few hundred; what is read for each of them takes some microseconds."""
+MAX_LISTED_UNITS: Final = 2_048
+"""Of a pod that hands units on. The largest node has 16 cards of 64 slices, 1,024 units; reservation and
+devices list the units of each container, 47 bytes each (`admission.room`)."""
+
+
+def demand_of(spec: "PodContainers") -> "Demand | Unserved | None":
     """Return what the pod asks for; None when it names no pool or asks for 0 of one."""
+    count = len(spec.containers or ()) + len(spec.init_containers or ())
+    if count > MAX_CONTAINERS:
+        too_large = TooLarge(Measure.CONTAINERS, count, MAX_CONTAINERS)
+        return too_large if names_a_pool(spec) else None
     asked: list[Asked] = []
     length = 0
     for container, role in _in_kubelet_order(spec):
         for resource, value in _pool_resources(container):
             asked.append((container.name, role, resource, value))
+            if len(asked) > MAX_CONTAINERS:  # more than containers: one of them names several pools
+                return ManyPools(tuple(sorted({name for _, _, name, _ in asked})))
             length += len(container.name) + len(resource) + len(str(value))
     if not asked:
         return None
@@ -58,7 +92,7 @@ def demand_of(spec: "PodSpec") -> "Demand | ManyPools | BadQuantity | None":
     return judge(tuple(asked))
 
 
-def _judged(asked: "tuple[Asked, ...]") -> "Demand | ManyPools | BadQuantity | None":
+def _judged(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
     resources: set[str] = set()
     containers: list[ContainerDemand] = []
     for container, role, resource, value in asked:
@@ -75,7 +109,11 @@ def _judged(asked: "tuple[Asked, ...]") -> "Demand | ManyPools | BadQuantity | N
         return ManyPools(tuple(sorted(resources)))
     if not containers:
         return None
-    return Demand(resources.pop(), tuple(containers), distinct_units(containers))
+    distinct = distinct_units(containers)
+    listed = sum(container.units for container in containers)
+    if listed > max(distinct, MAX_LISTED_UNITS):
+        return TooLarge(Measure.LISTED_UNITS, listed, MAX_LISTED_UNITS)
+    return Demand(resources.pop(), tuple(containers), distinct)
 
 
 _MOST_CACHED: Final = 1024
@@ -84,12 +122,22 @@ _judged_before = functools.lru_cache(maxsize=4096)(_judged)
 """Thousands of pods ask for the same: one object for equal demands, and nothing is parsed twice."""
 
 
-def names_a_pool(spec: "PodSpec") -> bool:
+def names_a_pool(spec: "PodContainers") -> bool:
     """Say whether any container names a resource with our prefix, whatever its quantity."""
     return any(True for container, _ in _in_kubelet_order(spec) for _ in _pool_resources(container))
 
 
-def units_by_resource(spec: "PodSpec") -> dict[str, int]:
+def named_resources(spec: "PodContainers") -> list[str]:
+    """Return the resources with our prefix that any container names, whatever their quantities."""
+    found = {
+        resource
+        for container, _ in _in_kubelet_order(spec)
+        for resource, _ in _pool_resources(container)
+    }
+    return sorted(found)
+
+
+def units_by_resource(spec: "PodContainers") -> dict[str, int]:
     """Return how many units a pod asks of each pool, of a spec that admission would have refused.
 
     A quantity that is no number of units counts as one: the pod runs on something.
@@ -121,7 +169,7 @@ def distinct_units(containers: "Iterable[ContainerDemand]") -> int:
 _INIT, _SIDECAR, _MAIN = Role.INIT.value, Role.SIDECAR.value, Role.MAIN.value
 
 
-def _in_kubelet_order(spec: "PodSpec") -> "Iterator[tuple[Container, str]]":
+def _in_kubelet_order(spec: "PodContainers") -> "Iterator[tuple[Container, str]]":
     """Yield containers with the values of their roles."""
     for container in spec.init_containers or ():
         yield container, _SIDECAR if container.restart_policy == "Always" else _INIT

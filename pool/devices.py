@@ -25,15 +25,27 @@ class DeviceEntry:
     layout: Layout = NO_UNITS
     observed: int = 0
     assumed: int = 0
-    is_ambiguous: bool = False
-    """Another device claims the same UUID: one of the two is not where it says, so neither is given out."""
+    confirmed: int = 0
+    """The part of `assumed` that reservations of pods have which the API server is known to have stored."""
+    is_duplicate: bool = False
+    """Another device had a UUID of it first (`rank`): this one is not given out."""
+    is_new: bool = False
+    """It came into its pool a moment ago, and kubelet may not have its units yet: others are given out first."""
     is_withheld: bool = False
     """It is to leave its pool: known to us before its object says so."""
 
     @property
+    def rank(self) -> "tuple[bool, str, DeviceName]":
+        """Return what orders devices that claim one UUID: the least has it.
+
+        One that is in a pool comes first: pods may have its units.
+        """
+        return (self.facts.pool is None, self.facts.created, self.facts.name)
+
+    @property
     def is_usable(self) -> bool:
         """Say whether units of the card may be given out at all."""
-        return not (self.facts.is_faulted or self.is_draining or self.is_ambiguous)
+        return not (self.facts.is_faulted or self.is_draining or self.is_duplicate)
 
     @property
     def is_draining(self) -> bool:
@@ -77,8 +89,8 @@ class Devices:
     def __init__(self) -> None:
         self._by_name: dict[DeviceName, DeviceEntry] = {}
         self._names_by_part: dict[str, tuple[DeviceName, ...]] = {}
-        # UUID of a card or MIG instance -> devices; two only while a card moves between slots, or by
-        # a wrong inventory
+        # UUID of a card or MIG instance -> devices, the one that has it first; two only while a card
+        # moves between slots, or by a wrong inventory
         self._names_by_node: dict[NodeName, set[DeviceName]] = {}
 
     def __getitem__(self, name: "DeviceName") -> DeviceEntry:
@@ -101,29 +113,30 @@ class Devices:
         return node in self._names_by_node
 
     def with_part(self, part: str) -> "tuple[DeviceName, ...]":
-        """Return the devices that claim a UUID, their own or a MIG instance's."""
+        """Return the devices that claim a UUID, their own or a MIG instance's: first the one that has it."""
         return self._names_by_part.get(part, ())
 
     def of_unit(self, unit: "UnitId") -> DeviceEntry | None:
-        """Return the device that a unit belongs to: the first by name, should two claim it."""
+        """Return the device that a unit belongs to: the one that has it, should two claim it."""
         names = self._names_by_part.get(part_of(unit))
-        return self._by_name[min(names)] if names else None
+        return self._by_name[names[0]] if names else None
 
     def add(self, entry: DeviceEntry) -> list[DeviceEntry]:
-        """Take in a device; return those whose ambiguity this changes."""
+        """Take in a device; return those that this makes duplicates, or no duplicates any more."""
         facts = entry.facts
         self._by_name[facts.name] = entry
         sharing: set[DeviceName] = set()
         for part in set(entry.parts):
             names = (*self._names_by_part.get(part, ()), facts.name)
-            self._names_by_part[part] = names
             if len(names) > 1:
+                names = tuple(sorted(names, key=lambda name: self._by_name[name].rank))
                 sharing.update(names)
+            self._names_by_part[part] = names
         self._names_by_node.setdefault(facts.node, set()).add(facts.name)
         return self._judge(sharing)
 
     def remove(self, entry: DeviceEntry) -> list[DeviceEntry]:
-        """Forget a device; return the others whose ambiguity this changes."""
+        """Forget a device; return those that are no duplicates any more."""
         facts = entry.facts
         del self._by_name[facts.name]
         sharing: set[DeviceName] = set()
@@ -141,12 +154,12 @@ class Devices:
         return self._judge(sharing)
 
     def _judge(self, names: "Iterable[DeviceName]") -> list[DeviceEntry]:
-        """Decide anew whether these devices share a UUID with another."""
+        """Decide anew whether another device has a UUID of these."""
         changed: list[DeviceEntry] = []
         for name in names:
             entry = self._by_name[name]
-            is_ambiguous = any(len(self._names_by_part[part]) > 1 for part in entry.parts)
-            if entry.is_ambiguous is not is_ambiguous:
-                entry.is_ambiguous = is_ambiguous
+            is_duplicate = any(self._names_by_part[part][0] != name for part in entry.parts)
+            if entry.is_duplicate is not is_duplicate:
+                entry.is_duplicate = is_duplicate
                 changed.append(entry)
         return changed

@@ -4,7 +4,7 @@ Names that many facts share are interned: 40,000 devices of 5,000 nodes hold 5,0
 """
 
 from sys import intern
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.annotations import decode_devices, decode_reservation
 from api.names import (
@@ -15,7 +15,7 @@ from api.names import (
     PodUid,
     PoolName,
 )
-from pool.demand import demand_of, units_by_resource
+from pool.demand import demand_of, named_resources, units_by_resource
 from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
     from api.gpupool import GPUPool
     from pool.truth import PodReport
+
+
+_MOST_ASTRAY: Final = 64
+"""Pools that a pod past admission is counted in: more than a node has cards."""
 
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
@@ -57,6 +61,7 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
         is_faulted=device.is_faulted,
         is_draining=device.is_draining or is_kept_out,
         mig_instances=tuple((one.profile, one.uuid) for one in status.mig.instances or ()),
+        created=intern(device.metadata.creation_timestamp or ""),
     )
 
 
@@ -78,13 +83,24 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
     """Return what the core knows of a pod; None when it asks for no unit of a pool.
 
     A pod that admission would have refused takes part in nothing, until somebody binds it around us.
+    A bound pod that cannot be understood is unaccounted: it has units, whatever is wrong with it.
     """
+    try:
+        return _facts_of(pod)
+    except Exception:
+        facts = _unaccounted(pod)
+        if facts is None:
+            raise
+        return facts
+
+
+def _facts_of(pod: "Pod") -> PodFacts | None:
     demand = demand_of(pod.spec)
     astray: tuple[tuple[str, int], ...] = ()
     if demand is None:
         return None
     if not isinstance(demand, Demand):
-        astray = tuple(sorted(units_by_resource(pod.spec).items()))
+        astray = tuple(sorted(units_by_resource(pod.spec).items())[:_MOST_ASTRAY])
         if not astray or not pod.spec.node_name:
             return None
         resource, units = astray[0]
@@ -103,7 +119,25 @@ def pod_facts(pod: "Pod") -> PodFacts | None:
         ),
         created=pod.metadata.creation_timestamp or "",
         priority=pod.spec.priority or 0,
+        is_gated=bool(pod.spec.scheduling_gates),
         astray=astray,
+    )
+
+
+def _unaccounted(pod: "Pod") -> PodFacts | None:
+    """Return a bound pod of which no more than its pools is believed; None for any other."""
+    resources = named_resources(pod.spec)
+    if not resources or not pod.spec.node_name:
+        return None
+    return PodFacts(
+        uid=PodUid(pod.metadata.uid),
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        demand=Demand(resources[0], (), 1),
+        phase=_phase_of(pod),
+        node=NodeName(pod.spec.node_name),
+        # As many as anything that names a pool has at least; one is enough to close the node.
+        astray=tuple((resource, 1) for resource in resources),
     )
 
 
@@ -116,6 +150,6 @@ def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":
 
 
 def _phase_of(pod: "Pod") -> PodPhase:
-    if pod.is_terminal:
+    if pod.has_ended:
         return PodPhase.ENDED
     return PodPhase.BOUND if pod.spec.node_name else PodPhase.PENDING

@@ -1,20 +1,23 @@
 """The device index: what is where, who holds it, and what is free.
 
 Two truths are kept apart: *observed* claims of bound pods, and *assumed* claims of reservations.
-A unit is free when neither holds it. Everything derived is recomputed from the claims, never counted
+A unit is free when neither holds it. Of the assumed claims some are *confirmed*: the API server has
+stored their pods. The others keep a unit from the next pod at admission, not from a pod that exists.
+Everything derived is recomputed from the claims, never counted
 up or down, so that events may come late, twice or in another order and end in the same index.
 
 Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, which only `pool.books`
 calls. Design: docs/design/0002-index-and-ledger.md.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from api.names import PodUid, ReservationId
 from pool.changes import ChangeLog
 from pool.claims import Claims
 from pool.devices import DeviceEntry, Devices
 from pool.doubles import DoubleClaims
+from pool.new_devices import NewDevices
 from pool.poolstate import PoolState
 from pool.summary import summarize
 from pool.unaccounted import UnaccountedPods
@@ -49,11 +52,15 @@ class DeviceIndex:
         self._observed: Claims[PodUid] = Claims()
         self._doubles: DoubleClaims[PodUid] = DoubleClaims()
         self._assumed: Claims[ReservationId] = Claims()
+        self._unconfirmed: set[ReservationId] = set()
+        # those with assumed claims whose pods nobody has seen
         self._unaccounted = UnaccountedPods()
-        self._labelled: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
-        # (pool, label key) -> do all its nodes carry it, does any; emptied when a node or a device moves
+        self._spreading: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
+        # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
+        # changes but who holds which unit
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
+        self._new = NewDevices()
         self._changes = ChangeLog()
 
     # --- what the watches say ------------------------------------------------------------------
@@ -82,16 +89,26 @@ class DeviceIndex:
         self._lay_out(name)
         if not state.devices_by_node:
             del self._pools[name]
+        self._drop_unfollowed_changes(pool=name)
         self.generation += 1
 
-    def replace_device(self, facts: "DeviceFacts") -> None:
-        """Take over a device's object; claims on its UUIDs, older or newer, apply to it."""
+    def replace_device(self, facts: "DeviceFacts", *, is_event: bool = False) -> None:
+        """Take over a device's object; claims on its UUIDs, older or newer, apply to it.
+
+        Args:
+            facts: what is known of it.
+            is_event: whether it changed just now, and was not merely listed: one that comes into its
+                pool so is new there.
+        """
         entry = self._devices.get(facts.name)
         if entry is not None:
             if entry.facts == facts:
                 return
             self._unlink(entry)
         linked = DeviceEntry(facts)
+        if is_event and (entry is None or entry.facts.pool != facts.pool):
+            self._new.add(facts.name)
+        linked.is_new = facts.name in self._new
         self._link(linked)
         self.generation += 1
         self._tell_of_cards(entry, linked)
@@ -100,9 +117,12 @@ class DeviceIndex:
         """Forget a device. Claims on it stay, should it come back."""
         entry = self._devices.get(name)
         self._withheld.discard(name)
+        self._new.discard(name)
         if entry is None:
             return
         self._unlink(entry)
+        facts = entry.facts
+        self._drop_unfollowed_changes(device=name, node=facts.node, pool=facts.pool)
         self.generation += 1
         self._tell_of_cards(entry, None)
 
@@ -112,7 +132,7 @@ class DeviceIndex:
         self._nodes[facts.name] = facts  # always: equal facts may be of a newer object
         if known == facts:
             return
-        self._labelled.clear()
+        self._spreading.clear()
         self._changes.nodes.add(facts.name)
         self._mark_node(facts.name)
         self.generation += 1
@@ -121,9 +141,10 @@ class DeviceIndex:
         """Forget a node; holds are no longer taken on its devices."""
         if self._nodes.pop(name, None) is None:
             return
-        self._labelled.clear()
+        self._spreading.clear()
         self._changes.nodes.add(name)
         self._mark_node(name)
+        self._drop_unfollowed_changes(node=name)
         self.generation += 1
 
     # --- leaving a pool ------------------------------------------------------------------------
@@ -143,6 +164,11 @@ class DeviceIndex:
             self._withheld.discard(name)
             self._set_withheld(name, is_withheld=False)
 
+    def let_devices_settle(self, now: float) -> None:
+        """Count devices no longer as new whose time is over by `now`."""
+        for name in self._new.settled(now):
+            self._devices[name].is_new = False
+
     # --- claims --------------------------------------------------------------------------------
 
     def set_observed(self, pod: PodUid, units: "tuple[UnitId, ...]") -> None:
@@ -151,9 +177,26 @@ class DeviceIndex:
         self._doubles.recheck(parts, self._observed)
         self._recount(parts, self._recount_observed)
 
-    def set_assumed(self, reservation: ReservationId, units: "tuple[UnitId, ...]") -> None:
-        """Make these the units of a reservation; an empty tuple ends its claims."""
-        self._recount(self._assumed.replace(reservation, units), self._recount_assumed)
+    def set_assumed(
+        self,
+        reservation: ReservationId,
+        units: "tuple[UnitId, ...]",
+        *,
+        is_confirmed: bool = True,
+    ) -> None:
+        """Make these the units of a reservation; an empty tuple ends its claims.
+
+        Args:
+            reservation: whose they are.
+            units: all of its units.
+            is_confirmed: whether its pod is known to exist.
+        """
+        parts = self._assumed.replace(reservation, units)
+        is_unconfirmed = bool(units) and not is_confirmed
+        if is_unconfirmed is not (reservation in self._unconfirmed):
+            self._unconfirmed ^= {reservation}
+            parts.update(map(part_of, units))
+        self._recount(parts, self._recount_assumed)
 
     def set_unaccounted(self, pod: PodUid, units: "Mapping[tuple[str, NodeName], int]") -> None:
         """Note a bound pod of which nobody knows the devices; no units end that.
@@ -174,6 +217,10 @@ class DeviceIndex:
     def take_changes(self) -> "Changes":
         """Return what changed since the last call, for whoever writes status back."""
         return self._changes.take()
+
+    def leave_changes(self) -> None:
+        """Say that nobody takes changes any more; whoever does later has to look at everything first."""
+        self._changes.leave()
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -231,10 +278,14 @@ class DeviceIndex:
         names = self._devices.with_part(part_of(unit))
         return any(self._devices[name].facts.node == node for name in names)
 
-    def rivals(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
-        """Return the other devices that claim a UUID of this one."""
-        claiming = (self._devices.with_part(part) for part in entry.parts)
-        return frozenset(name for names in claiming for name in names) - {entry.facts.name}
+    def claimants(self, uuid: str) -> "tuple[DeviceName, ...]":
+        """Return the devices that claim a card's or a MIG instance's UUID: first the one that has it."""
+        return self._devices.with_part(uuid)
+
+    def owners(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
+        """Return the other devices that have a UUID which this one claims."""
+        firsts = {self._devices.with_part(part)[0] for part in entry.parts}
+        return frozenset(firsts - {entry.facts.name})
 
     def node(self, name: "NodeName") -> "NodeFacts | None":
         """Return a node's facts."""
@@ -244,8 +295,15 @@ class DeviceIndex:
         """Return all nodes. Read them, don't keep them."""
         return self._nodes.values()
 
-    def are_labelled(self, pool: "PoolName", key: str) -> bool:
-        """Say whether the pool has nodes, and all of them that exist carry the label."""
+    def can_spread(self, pool: "PoolName", key: str) -> bool:
+        """Say whether every value of a label among the pool's nodes is one where its pods can go.
+
+        All of the pool's nodes that exist carry the label, and to each of its values there is a node that takes
+        pods and has healthy units. Whether these are free does not matter: they come free as pods end, and to
+        wait for that is what strict spreading means. Were a full zone left out, a pool would stop spreading
+        whenever it is busy, and not begin again, since a pod keeps the constraint that it was admitted with.
+        What is cordoned, not ready, faulty, or closed by a pod on devices that nobody knows has no such end.
+        """
         return self._labels(pool, key)[0]
 
     def is_any_labelled(self, pool: "PoolName", key: str) -> bool:
@@ -253,12 +311,26 @@ class DeviceIndex:
         return self._labels(pool, key)[1]
 
     def _labels(self, pool: "PoolName", key: str) -> tuple[bool, bool]:
-        answer = self._labelled.get((pool, key))
+        answer = self._spreading.get((pool, key))
         if answer is None:
-            facts = [self._nodes.get(name) for name in self.state(pool).devices_by_node]
-            carried = [key in node.labels for node in facts if node is not None]
-            answer = bool(carried) and all(carried), any(carried)
-            self._labelled[pool, key] = answer
+            state = self.state(pool)
+            summaries = state.nodes()
+            values = {
+                name: node.labels.get(key)
+                for name in state.devices_by_node
+                if (node := self._nodes.get(name)) is not None
+            }
+            within_reach = {
+                value
+                for name, value in values.items()
+                if (found := summaries.get(name)) is not None and found.takes_pods
+            }
+            can_spread = bool(values) and None not in values.values()
+            answer = (
+                can_spread and within_reach.issuperset(values.values()),
+                any(value is not None for value in values.values()),
+            )
+            self._spreading[pool, key] = answer
         return answer
 
     def knows_node(self, name: "NodeName") -> bool:
@@ -288,37 +360,46 @@ class DeviceIndex:
         """
         masks = self.masks_of(self._assumed.units(reservation))
         return {
-            name: mask & ~self.assumed_by_others(self._devices[name], reservation)
+            name: mask & ~self.assumed_without(self._devices[name], {reservation})
             for name, mask in masks.items()
         }
 
-    def assumed_by_others(self, entry: DeviceEntry, reservation: ReservationId) -> int:
-        """Return the mask of units that other reservations than this one hold."""
-        if not self._assumed.units(reservation):
-            return entry.assumed
-        mask = 0
-        for part in entry.parts:
-            for owner, unit in self._assumed.on(part):
-                if owner != reservation:
-                    mask |= entry.layout.mask_of(unit)
-        return mask
+    def assumed_without(self, entry: DeviceEntry, gone: "Collection[ReservationId]") -> int:
+        """Return the mask of units that other reservations than these hold."""
+        return _mask_of(entry, self._assumed, lambda owner: owner not in gone)
+
+    def confirmed_without(self, entry: DeviceEntry, gone: "Collection[ReservationId]") -> int:
+        """Return the mask of units that other reservations of pods that exist hold."""
+        unseen = self._unconfirmed
+        return _mask_of(
+            entry, self._assumed, lambda owner: owner not in gone and owner not in unseen
+        )
+
+    def unconfirmed_on(self, entry: DeviceEntry, mask: int) -> "set[ReservationId]":
+        """Return the unconfirmed reservations that have some of these units of a device."""
+        if not mask & entry.assumed:
+            return set()
+        return {
+            owner
+            for part in entry.parts
+            for owner, unit in self._assumed.on(part)
+            if owner in self._unconfirmed and mask & entry.layout.mask_of(unit)
+        }
 
     def holders(self, entry: DeviceEntry) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
         """Return who holds which units of a device, observed and assumed."""
-        found: dict[PodUid | ReservationId, tuple[UnitId, ...]] = {}
-        for claims in (self._observed, self._assumed):
-            for part in entry.parts:
-                for owner, unit in claims.on(part):
-                    found[owner] = (*found.get(owner, ()), unit)
-        return found
+        return _owners(entry, self._observed, self._assumed)
+
+    def firm_holders(
+        self, entry: DeviceEntry
+    ) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
+        """Return who holds which units of a device, without unconfirmed reservations."""
+        found = _owners(entry, self._observed, self._assumed)
+        return {owner: units for owner, units in found.items() if owner not in self._unconfirmed}
 
     def occupants(self, entry: DeviceEntry) -> "Mapping[PodUid, tuple[UnitId, ...]]":
         """Return the bound pods that have units of a device, in whatever cut they were given."""
-        found: dict[PodUid, tuple[UnitId, ...]] = {}
-        for part in entry.parts:
-            for pod, unit in self._observed.on(part):
-                found[pod] = (*found.get(pod, ()), unit)
-        return found
+        return _owners(entry, self._observed)
 
     def held_twice(self) -> "Mapping[UnitId, frozenset[PodUid]]":
         """Return the units that several bound pods have, with these pods: none, if all goes well."""
@@ -353,6 +434,7 @@ class DeviceIndex:
 
     def _lay_out(self, pool: "PoolName") -> None:
         state = self._state(pool)
+        self._spreading.clear()
         self._changes.pools.add(pool)
         self._changes.nodes.update(state.devices_by_node)
         for names in state.devices_by_node.values():
@@ -366,13 +448,14 @@ class DeviceIndex:
         entry = self._devices.get(name)
         if entry is not None:
             entry.is_withheld = is_withheld
+            self._spreading.clear()
             self._mark_devices([entry])
             self.generation += 1
 
     def _link(self, entry: DeviceEntry) -> None:
         facts = entry.facts
         entry.is_withheld = facts.name in self._withheld
-        self._labelled.clear()
+        self._spreading.clear()
         changed = self._devices.add(entry)
         if facts.pool is not None:
             state = self._state(facts.pool)
@@ -386,7 +469,7 @@ class DeviceIndex:
 
     def _unlink(self, entry: DeviceEntry) -> None:
         facts = entry.facts
-        self._labelled.clear()
+        self._spreading.clear()
         self._changes.nodes.add(facts.node)
         self._changes.devices.add(facts.name)
         self._mark_devices(self._devices.remove(entry))
@@ -396,6 +479,23 @@ class DeviceIndex:
             self._changes.pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
+
+    def _drop_unfollowed_changes(
+        self,
+        *,
+        device: "DeviceName | None" = None,
+        node: "NodeName | None" = None,
+        pool: "PoolName | None" = None,
+    ) -> None:
+        """Keep no name of what is gone where nobody takes changes: a standby would only gather them."""
+        if self._changes.is_followed:
+            return
+        if device is not None:
+            self._changes.devices.discard(device)
+        if node is not None and not self.knows_node(node):
+            self._changes.nodes.discard(node)
+        if pool is not None and pool not in self._pools:
+            self._changes.pools.discard(pool)
 
     def _tell_of_cards(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
         if self._on_cards is None:
@@ -426,10 +526,19 @@ class DeviceIndex:
         return True
 
     def _recount_assumed(self, entry: DeviceEntry) -> bool:
-        mask = entry.mask_of(self._assumed)
-        if mask == entry.assumed:
+        assumed = confirmed = 0
+        bit_of = entry.layout.mask_of
+        for part in entry.parts:
+            for owner, units in self._assumed.owners_on(part):
+                mask = 0
+                for unit in units:
+                    mask |= bit_of(unit)
+                assumed |= mask
+                if owner not in self._unconfirmed:
+                    confirmed |= mask
+        if (assumed, confirmed) == (entry.assumed, entry.confirmed):
             return False
-        entry.assumed = mask
+        entry.assumed, entry.confirmed = assumed, confirmed
         self._mark_devices((entry,))
         return True
 
@@ -450,6 +559,7 @@ class DeviceIndex:
                 self._mark(pool, node)
 
     def _mark_resource(self, resource: str, node: "NodeName") -> None:
+        self._spreading.clear()
         for pool in self.pools():
             if pool.resource == resource:
                 self._mark(pool.name, node)
@@ -466,3 +576,25 @@ class DeviceIndex:
             is_placeable=facts is not None and facts.is_placeable,
             closed=pool_facts.closed if pool_facts is not None else None,
         )
+
+
+def _owners(entry: DeviceEntry, *relations: Claims[Any]) -> "dict[Any, tuple[UnitId, ...]]":
+    found: dict[Any, tuple[UnitId, ...]] = {}
+    for claims in relations:
+        for part in entry.parts:
+            for owner, unit in claims.on(part):
+                found[owner] = (*found.get(owner, ()), unit)
+    return found
+
+
+def _mask_of(
+    entry: DeviceEntry,
+    claims: "Claims[ReservationId]",
+    counts: "Callable[[ReservationId], bool]",
+) -> int:
+    mask = 0
+    for part in entry.parts:
+        for owner, unit in claims.on(part):
+            if counts(owner):
+                mask |= entry.layout.mask_of(unit)
+    return mask

@@ -6,6 +6,7 @@ transition replaces the reservation by a new value. A call that contradicts the 
 """
 
 import heapq
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from pool.reservation import End, Ended, Reservation, ReservationPhase
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from api.names import PodUid, ReservationId
+    from api.names import PodUid, PoolName, ReservationId
 
 _FEW_DEADLINES: Final = 4096
 """Stale entries that are not worth a sweep; beyond them, four for each live reservation."""
@@ -31,6 +32,8 @@ class ReservationLedger:
         self._id_by_uid: dict[PodUid, ReservationId] = {}
         self._deadlines: list[tuple[float, ReservationId]] = []
         # heap of (deadline, id); an entry is stale when the reservation ended or its deadline moved
+        self._unconfirmed: Counter[tuple[PoolName, str]] = Counter()
+        # (pool, namespace) -> units of reservations whose pods nobody has seen yet
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -47,6 +50,14 @@ class ReservationLedger:
         """Return the live reservation of a pod."""
         id_ = self._id_by_uid.get(uid)
         return self._by_id[id_] if id_ is not None else None
+
+    def has_unconfirmed(self) -> bool:
+        """Say whether any pod holds units that nobody has seen yet."""
+        return bool(self._unconfirmed)
+
+    def unconfirmed_units(self, pool: "PoolName", namespace: str) -> int:
+        """Return how many units a namespace's pods hold that the API server may never store."""
+        return self._unconfirmed[pool, namespace]
 
     def add(self, reservation: Reservation) -> None:
         """Take in a new reservation.
@@ -95,6 +106,7 @@ class ReservationLedger:
             return None
         if reservation.uid is not None:
             del self._id_by_uid[reservation.uid]
+        self._count_unconfirmed(reservation, -1)
         return Ended(reservation, end)
 
     def due(self, now: float) -> list[tuple[Reservation, End]]:
@@ -130,11 +142,23 @@ class ReservationLedger:
             owner = self._id_by_uid.setdefault(uid, reservation.id)
             if owner != reservation.id:
                 raise InvariantViolated(f"pod uid {uid} has reservation {owner} already")
+        before = self._by_id.get(reservation.id)
+        if before is None or before.phase.is_confirmed is not reservation.phase.is_confirmed:
+            self._count_unconfirmed(reservation, +1)
+            self._count_unconfirmed(before, -1)
         self._by_id[reservation.id] = reservation
         if reservation.phase.is_hold:
             heapq.heappush(self._deadlines, (_deadline_of(reservation)[0], reservation.id))
             if len(self._deadlines) > _FEW_DEADLINES + 4 * len(self._by_id):
                 self._drop_stale_deadlines()
+
+    def _count_unconfirmed(self, reservation: Reservation | None, sign: int) -> None:
+        if reservation is None or reservation.phase.is_confirmed or not reservation.holds_units:
+            return
+        key = reservation.pool, reservation.namespace
+        self._unconfirmed[key] += sign * reservation.demand.units
+        if not self._unconfirmed[key]:
+            del self._unconfirmed[key]
 
     def _drop_stale_deadlines(self) -> None:
         """Keep one entry for each hold; most holds end long before their deadline comes up."""

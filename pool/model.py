@@ -4,17 +4,18 @@ Every type is frozen; two equal values mean "nothing changed". What every decisi
 struct of msgspec's, which is made in a tenth of a frozen dataclass's time.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from pool.nodeaffinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from api.annotations import Devices, ReservationNote
     from api.core import Affinity, NodeTaint, Toleration
@@ -97,6 +98,8 @@ class DeviceFacts:
     """It leaves its pool: no unit of it is given out any more."""
     mig_instances: tuple[tuple[str, str], ...] = ()
     """(profile, UUID) of each MIG instance on the card."""
+    created: str = ""
+    """When the object was created: of two devices that claim one UUID the older has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +150,8 @@ class PodFacts:
     nominated_node: "NodeName | None" = None
     created: str = ""
     priority: int = 0
+    is_gated: bool = False
+    """kube-scheduler leaves it alone until its scheduling gates are gone: it doesn't wait for units."""
     astray: tuple[tuple[str, int], ...] = ()
     """(resource, units) by pool, of a pod that admission would have refused: it names several pools,
     or a quantity that is none. It is known only once bound, `demand` names the first of its pools, and
@@ -168,12 +173,26 @@ class PodFacts:
         )
 
 
-class Constraints(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod's spec says about the nodes it may go to."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Constraints:
+    """What a pod's spec says about the nodes it may go to; made for one decision."""
 
     node_selector: "Mapping[str, str] | None" = None
-    affinity: "Affinity | None" = None
-    tolerations: "tuple[Toleration, ...]" = ()
+    affinity: "InitVar[Affinity | None]" = None
+    tolerations: "InitVar[Iterable[Toleration]]" = ()
+    required: RequiredNodeAffinity | None = field(init=False)
+    """None where every node will do."""
+    tolerated: Tolerations = field(init=False)
+
+    def __post_init__(
+        self, affinity: "Affinity | None", tolerations: "Iterable[Toleration]"
+    ) -> None:
+        """Keep what every node is compared with."""
+        node_affinity = affinity.node_affinity if affinity is not None else None
+        required = node_affinity.required if node_affinity is not None else None
+        compiled = RequiredNodeAffinity(required.node_selector_terms or ()) if required else None
+        object.__setattr__(self, "required", compiled)
+        object.__setattr__(self, "tolerated", Tolerations(tolerations))
 
 
 @dataclass(frozen=True, slots=True)

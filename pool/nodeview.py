@@ -23,7 +23,7 @@ MAX_SCORE: Final = 9
 
 
 class PoolNode(msgspec.Struct, frozen=True, gc=False):
-    """Units of one pool on one node; total = used + held + free + unhealthy.
+    """Units of one pool on one node; total = used + held + unconfirmed + free + unhealthy.
 
     Made anew at every hold and bind: a struct of msgspec's is made in a tenth of a dataclass's time.
     """
@@ -31,13 +31,17 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     total: int
     used: int
     held: int
+    """Units of reservations whose pods exist."""
     free: int
+    """Units that nobody has."""
     unhealthy: int
     """Free units on faulted cards."""
     partial: int
     """Free units on cards that are partly taken: what a slice can use without opening a card."""
     unaccounted: int = 0
     """Units of pods that run there on nobody knows which devices."""
+    unconfirmed: int = 0
+    """Units of reservations whose pods nobody has seen yet: free to any pod that exists."""
     is_placeable: bool = True
     """Whether holds may be taken here: the node is known, ready and not cordoned."""
     unusable: int = 0
@@ -55,9 +59,19 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
         return (self.free, self.total, self.partial)
 
     @property
+    def is_open(self) -> bool:
+        """Say whether anything may be given out."""
+        return not self.unaccounted and self.closed is None
+
+    @property
+    def takes_pods(self) -> bool:
+        """Say whether pods can have units here, now or once others have ended."""
+        return self.is_placeable and self.is_open and self.total > self.unusable
+
+    @property
     def available(self) -> int:
-        """Return how many units may be given out now."""
-        return 0 if self.unaccounted or self.closed is not None else self.free
+        """Return how many units a pod that exists may be given now."""
+        return self.free + self.unconfirmed if self.is_open else 0
 
 
 def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
@@ -76,7 +90,7 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
     return NodeRefusal(
         reason=reason,
         wanted=size,
-        free=node.free,
+        free=node.free + node.unconfirmed,
         held=node.held,
         used=node.used + node.unaccounted,
         unhealthy=unhealthy,
@@ -85,8 +99,10 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
 
 
 def score_of(node: PoolNode, size: int, strategy: Strategy) -> int:
-    """Return 0..9, higher is better, for a node that fits."""
+    """Return 0..9, higher is better, for a node that fits; 0 where it would take a unit of a reservation."""
     left = node.free - size
+    if left < 0:
+        return 0
     match strategy:
         case Strategy.BIN_PACK:
             return MAX_SCORE * (node.total - left) // node.total
@@ -125,6 +141,10 @@ PREFERENCES: "Final[dict[Strategy, Callable[[Bucket, int], Preference]]]" = {
 scores lower. Functions of ints, looked up once, since a hold ranks every bucket of its pool."""
 
 
+_FEW_REFUSALS: Final = 64
+"""Refusals that are not worth a sweep; beyond them, two for each node."""
+
+
 @dataclass(slots=True, eq=False)
 class FitView:
     """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await.
@@ -147,6 +167,13 @@ class FitView:
     """Nodes whose score has changed since it did."""
     _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
 
+    def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
+        """Return one object for equal refusals; those that no node has any more are forgotten in time."""
+        if len(self._interned) > _FEW_REFUSALS + 2 * len(self.refusals):
+            shown = (one for one in self.refusals.values() if one is not None)
+            self._interned = {one: one for one in shown}
+        return self._interned.setdefault(refusal, refusal)
+
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:
         """Take over the node's present state; None when it left the pool."""
         score: int | None = None
@@ -156,7 +183,7 @@ class FitView:
             if refusal is None:
                 score = score_of(node, self.size, strategy)
             else:
-                refusal = self._interned.setdefault(refusal, refusal)
+                refusal = self._intern(refusal)
         if refusal is not self.refusals.get(name, False):
             self.verdicts_moved += 1
             if refusal is False:

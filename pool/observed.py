@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid
     from pool.model import PodFacts
 
-_ORDER: Final = {PodPhase.PENDING: 0, PodPhase.BOUND: 1, PodPhase.ENDED: 2}
+_ORDER: Final = {PodPhase.PENDING: 0, PodPhase.BOUND: 1, PodPhase.ENDED: 1}
 
 
 @final
@@ -36,13 +36,16 @@ class ObservedPods:
     def take_in(self, facts: "PodFacts") -> bool:
         """Make this the pod's present state; False when it is older than what is known.
 
-        A pod never goes back from bound to pending or from ended to bound.
+        A pod never goes back to pending. It goes back from ended to bound where its phase was not its
+        node's word, and the node has written its own.
         """
         before = self._by_uid.get(facts.uid)
         if before is not None:
             if _ORDER[before.phase] > _ORDER[facts.phase]:
                 return False
-            self.pending.forget(before)
+            self.pending.stop_waiting(before)
+            if facts.phase is not PodPhase.PENDING or facts.nominated_node != before.nominated_node:
+                self.pending.end_nomination(before)
         self._by_uid[facts.uid] = facts
         return True
 
@@ -50,7 +53,8 @@ class ObservedPods:
         """Forget a pod that is gone; return its last state."""
         facts = self._by_uid.pop(uid, None)
         if facts is not None:
-            self.pending.forget(facts)
+            self.pending.stop_waiting(facts)
+            self.pending.end_nomination(facts)
         return facts
 
     def await_units(self, uid: "PodUid | None") -> None:
@@ -60,12 +64,12 @@ class ObservedPods:
             self.pending.wait(facts)
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods that hold nothing: highest priority first, then oldest."""
+        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
         pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
     def waiting_count(self, resource: str) -> int:
-        """Return how many pending pods hold nothing."""
+        """Return how many pending pods hold nothing and aren't gated."""
         return len(self.pending.waiting(resource))
 
     def waiting_since(self, resource: str) -> str:
@@ -73,6 +77,6 @@ class ObservedPods:
         times = (self._by_uid[uid].created for uid in self.pending.waiting(resource))
         return min(filter(None, times), default="")
 
-    def nominated(self, resource: str, node: "NodeName") -> "list[PodFacts]":
-        """Return pending pods for which preemption made room on the node."""
-        return [self._by_uid[uid] for uid in self.pending.nominated(resource, node)]
+    def nominated(self, resource: str, node: "NodeName", now: float) -> "list[PodFacts]":
+        """Return pending pods for which preemption made room on the node, not long ago."""
+        return [self._by_uid[uid] for uid in self.pending.nominated(resource, node, now)]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from api.annotations import Devices
-    from api.core import NodeSelectorTerm
     from api.names import DeviceName, NodeName, PoolName, UnitId
     from pool.devices import DeviceEntry
     from pool.model import Constraints, Demand, NodeFacts
@@ -56,8 +55,8 @@ class _Card:
         return self.ids[slot]
 
 
-_Ranked = tuple[int, "DeviceName", int, "tuple[UnitId, ...]"]
-"""What decides, the card's name, its free units, its units by slot. Names differ, so that nothing behind
+_Ranked = tuple[bool, int, "DeviceName", int, "tuple[UnitId, ...]"]
+"""Whether the card is new, what decides then, its name, its free units, its units by slot. Names differ, so that nothing behind
 them is compared."""
 
 
@@ -120,34 +119,14 @@ def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
 
     Only a hint for where to hold: kube-scheduler has the last word.
     """
-    selector = constraints.node_selector
-    if selector and any(node.labels.get(key) != value for key, value in selector.items()):
+    selector, required = constraints.node_selector, constraints.required
+    if selector and not selector.items() <= node.labels.items():
         return False
-    if constraints.affinity is not None and not _affinity_accepts(node, constraints):
+    if required is not None and not required.accepts(node.labels, node.name):
         return False
     return not node.taints or all(
-        taint.effect == "PreferNoSchedule"
-        or any(taint.is_tolerated_by(toleration) for toleration in constraints.tolerations)
+        taint.effect == "PreferNoSchedule" or constraints.tolerated.cover(taint)
         for taint in node.taints
-    )
-
-
-def _affinity_accepts(node: "NodeFacts", constraints: "Constraints") -> bool:
-    affinity = constraints.affinity
-    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    if required is None:
-        return True
-    return any(_term_accepts(node, term) for term in required.node_selector_terms or ())
-
-
-def _term_accepts(node: "NodeFacts", term: "NodeSelectorTerm") -> bool:
-    """Say whether every expression of a term holds; an empty term selects nothing."""
-    fields = {"metadata.name": str(node.name)}
-    expressions, match_fields = term.match_expressions or (), term.match_fields or ()
-    if not expressions and not match_fields:
-        return False
-    return all(e.matches(node.labels) for e in expressions) and all(
-        f.matches(fields) for f in match_fields
     )
 
 
@@ -162,12 +141,12 @@ def _ranked(
         others = entry.observed | (entry.assumed & ~own.get(name, 0))
         free = entry.layout.full & ~others
         if free and entry.is_usable:
-            ranked.append((sign * others.bit_count(), name, free, entry.layout.ids))
+            ranked.append((entry.is_new, sign * others.bit_count(), name, free, entry.layout.ids))
     return ranked
 
 
 def _card(ranked: _Ranked) -> _Card:
-    _, _, free, ids = ranked
+    *_, free, ids = ranked
     return _Card(ids, free)
 
 

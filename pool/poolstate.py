@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import NodeName
 from pool.model import Capacity
 from pool.nodeview import PREFERENCES, Bucket, FitView, PoolNode, Preference
+from pool.units import most_units_of_a_card
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +44,8 @@ class PoolState:
         self._totals = list(_NOTHING)
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
+        self._rooms: Counter[int] = Counter()
+        # units that a stored pod may be given on a placeable node -> how many nodes have as many
         self.sizes_moved = 0
         """Counts changes of a node's number of units; read it after `nodes`, which brings it up to date."""
 
@@ -66,6 +69,9 @@ class PoolState:
         if not devices:
             del self.devices_by_node[node]
         self.mark(node)
+        if node not in self.devices_by_node and node not in self._nodes:
+            # Nobody has looked since it came, as on a standby: there is nothing to bring up to date.
+            self._dirty.discard(node)
 
     def mark(self, node: NodeName) -> None:
         """Note that something on the node changed."""
@@ -100,6 +106,18 @@ class PoolState:
         """Return the largest number of units that one node has, taken or not."""
         self._refresh()
         return max(self._sizes, default=0)
+
+    def rooms(self) -> "Counter[int]":
+        """Return how many placeable nodes have how many units for a pod that exists. Only read it."""
+        self._refresh()
+        return self._rooms
+
+    def largest_possible(self) -> int:
+        """Return the largest number of units that one node has, or has once all of its cards are cut."""
+        if self.facts is None:
+            return 0
+        cards = max(map(len, self.devices_by_node.values()), default=0)
+        return max(self.largest_node(), cards * most_units_of_a_card(self.facts))
 
     def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` takes.
@@ -170,15 +188,11 @@ class PoolState:
         for place, share in enumerate(new):
             # Exact: shares are whole numbers, and the one taken away is the one that was added.
             self._totals[place] += share - old[place]
+        _move_count(self._rooms, old[_AVAILABLE], new[_AVAILABLE])
         if before is not None and after is not None and before.total == after.total:
             return
         self.sizes_moved += 1
-        if before is not None:
-            self._sizes[before.total] -= 1
-            if not self._sizes[before.total]:
-                del self._sizes[before.total]
-        if after is not None:
-            self._sizes[after.total] += 1
+        _move_count(self._sizes, before.total if before else 0, after.total if after else 0)
 
 
 def _side_by_side(name: NodeName) -> NodeName:
@@ -192,12 +206,26 @@ def _side_by_side(name: NodeName) -> NodeName:
 
 def _bucket_of(node: PoolNode | None) -> Bucket | None:
     """Return where the node stands, or None where no hold may be taken."""
-    if node is None or not node.is_placeable or node.available == 0:
+    if node is None or not node.is_placeable or not node.is_open or node.free == 0:
         return None
     return node.bucket
 
 
 _NOTHING: Final = (0, 0, 0, 0, 0)
+_AVAILABLE: Final = 3
+"""Its place in a node's share."""
+
+
+def _move_count(counts: Counter[int], before: int, after: int) -> None:
+    """Count a node under another figure; one that has none is not counted."""
+    if before == after:
+        return
+    if before:
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+    if after:
+        counts[after] += 1
 
 
 def _share_of(node: PoolNode | None) -> tuple[int, int, int, int, int]:

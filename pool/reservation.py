@@ -38,10 +38,14 @@ class ReservationPhase(Enum):
 
     is_hold: bool
     """Whether it may still be given up without asking the API server."""
+    is_confirmed: bool
+    """Whether the API server is known to have stored the pod. Before that, its units are kept from other
+    pods at admission only: any pod that exists may take them over."""
 
     def __init__(self, name: str) -> None:
         # Kept with the member: it is asked at every step, and to hash a member takes longer.
         self.is_hold = name in {"held", "tied", "confirmed"}
+        self.is_confirmed = name not in {"held", "tied"}
 
 
 class End(Enum):
@@ -54,6 +58,8 @@ class End(Enum):
     asked again for a changed pod."""
     NOT_OBSERVED = "not_observed"
     """The pod did not appear: a quota, a name conflict or another webhook rejected it."""
+    TAKEN_OVER = "taken_over"
+    """The pod had not appeared yet, and a pod that exists needed the units; should it appear, it waits."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ Nothing is repaired: a note that does not hold any more leaves its pod without a
 from typing import TYPE_CHECKING
 
 from api.names import NodeName, ReservationId
-from pool.holdings import conflicts
 from pool.placement import is_intact
 from pool.reservation import Reservation, ReservationPhase
 
@@ -19,7 +18,8 @@ def restored_hold(facts: "PodFacts", index: "DeviceIndex", now: "Instant") -> Re
     """Return the hold that a pending pod's note describes, if it may be taken up as it was.
 
     Its time is what it had left by the wall clock, at most the pool's TTL; its units must all be
-    there, healthy, cut the same way, and nobody's. A pool that gives out nothing takes up nothing.
+    there, healthy, cut the same way, and no bound pod's; that no reservation has them is for the caller
+    to see. A pool that gives out nothing takes up nothing.
     """
     note = facts.reservation
     pool = index.pool_of(facts.demand.resource)
@@ -53,4 +53,4 @@ def _is_good(hold: Reservation, index: "DeviceIndex") -> bool:
         return False
     entries = index.devices_on(hold.pool, hold.node)
     masks = index.masks_of(hold.units)
-    return is_intact(hold.devices, masks, entries) and not conflicts(hold, index)
+    return is_intact(hold.devices, masks, entries)

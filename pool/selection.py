@@ -77,7 +77,7 @@ def selects(selector: "DeviceSelector", device: "GPUDeviceStatus") -> bool:
     return mismatch(selector, device) is None
 
 
-_IN_BRACKETS: Final = re.compile(r"\[(.+)\]")
+_LONGEST_VERSION: Final = 16
 _SEPARATORS: Final = re.compile(r"[^a-z0-9.+]+")
 
 
@@ -87,8 +87,8 @@ def canonical_product(name: str) -> str:
     NVML says `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, and the PCI table
     `GA100 [A100 SXM4 80GB]`.
     """
-    in_brackets = _IN_BRACKETS.search(name)
-    text = (in_brackets.group(1) if in_brackets else name).lower()
+    start, end = name.find("["), name.rfind("]")
+    text = (name[start + 1 : end] if 0 <= start < end - 1 else name).lower()
     return _SEPARATORS.sub("-", text).strip("-").removeprefix("nvidia-")
 
 
@@ -141,6 +141,8 @@ def _yes_or_no(value: bool) -> str:  # noqa: FBT001  # a value to be shown, not 
 
 def _version(text: str) -> tuple[int, ...]:
     """Return (8, 6) for `8.6`; () for anything else, which is lower than every version."""
+    if len(text) > _LONGEST_VERSION:
+        return ()
     try:
         return tuple(int(part) for part in text.split("."))
     except ValueError:

@@ -26,22 +26,26 @@ def summarize(
         is_placeable: whether holds may be taken on the node.
         closed: why the whole pool gives out nothing, where it does not.
     """
-    total = used = held = free = unhealthy = partial = unusable = 0
+    total = used = held = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
         observed = entry.observed
-        taken = observed | entry.assumed
+        firm = observed | entry.confirmed
         count = idle = len(entry.layout.ids)
         total += count
-        if taken:
+        if firm:
             used += observed.bit_count()
-            held += (taken & ~observed).bit_count()
-            idle = (entry.layout.full & ~taken).bit_count()
+            held += (firm & ~observed).bit_count()
+            idle = (entry.layout.full & ~firm).bit_count()
         if not entry.is_usable:
             unhealthy += idle
             unusable += count
             continue
+        loose = entry.assumed & ~firm
+        if loose:
+            unconfirmed += loose.bit_count()
+            idle -= loose.bit_count()
         free += idle
-        if taken:
+        if firm or loose:
             partial += idle
     if not total:
         return None
@@ -53,6 +57,7 @@ def summarize(
         unhealthy=unhealthy,
         partial=partial,
         unaccounted=unaccounted,
+        unconfirmed=unconfirmed,
         is_placeable=is_placeable,
         unusable=unusable,
         closed=closed,

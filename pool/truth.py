@@ -64,7 +64,7 @@ def as_reported(
 
     Of another resource than the pod asked of us nothing is taken.
     """
-    counted = dict(pod.astray) or {pod.demand.resource: pod.demand.units}
+    counted = _counted(pod)
     given: dict[str, tuple[UnitId, ...]] = {}
     foreign: list[UnitId] = []
     told: set[str] = set()
@@ -93,6 +93,23 @@ def as_reported(
         unpromised=tuple(unit for unit in units if unit not in promised) if promised else (),
         foreign=_distinct((foreign,)),
     )
+
+
+def reported_units(
+    pod: "PodFacts", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
+) -> tuple[UnitId, ...]:
+    """Return what a pod has by its node's word alone, as `as_reported` reads it."""
+    counted = _counted(pod)
+    return _distinct(
+        [unit for unit in map(UnitId, entry.units) if is_here(unit)]
+        for entry in report
+        if entry.resource in counted
+    )
+
+
+def _counted(pod: "PodFacts") -> dict[str, int]:
+    """Return the resources of which a node's word counts, with the units that the pod asked for."""
+    return dict(pod.astray) or {pod.demand.resource: pod.demand.units}
 
 
 def _rest(

@@ -4,16 +4,19 @@ A layout is derived from the pool's mode and the device's facts. Slot n is bit n
 "which units are free" is one `&~` and "how many" one `bit_count`.
 """
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from api.gpupool import AllocationMode
-from api.names import UnitId
+from api.names import MAX_SLICES_PER_DEVICE, UnitId
 
 if TYPE_CHECKING:
     from pool.model import DeviceFacts, PoolFacts
 
 _SLICE_SEPARATOR = "::"
+_MOST_COMPUTE_SLICES: Final = 7
+_COMPUTE_SLICES: Final = re.compile(r"([0-9]{1,2})g\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +53,48 @@ NO_UNITS = Layout(())
 
 
 def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
-    """Return the units of a device in its pool; none without a pool or a UUID."""
-    if pool is None or device.pool != pool.name or not device.uuid:
+    """Return the units of a device in its pool; none without a pool or a UUID.
+
+    An object that is older than the bounds of its kind has none beyond them: claims on a UUID in which `::`
+    is would be found on no card, and the units of a card are laid out one by one.
+    """
+    if pool is None or device.pool != pool.name or not _is_uuid(device.uuid):
         return NO_UNITS
     match pool.mode:
         case AllocationMode.EXCLUSIVE:
             return Layout((UnitId(device.uuid),))
         case AllocationMode.TIME_SLICE:
+            if pool.slices_per_device > MAX_SLICES_PER_DEVICE:
+                return NO_UNITS
             slices = range(pool.slices_per_device)
             return Layout(tuple(UnitId(f"{device.uuid}{_SLICE_SEPARATOR}{n}") for n in slices))
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
             uuids = {
                 uuid
                 for profile, uuid in device.mig_instances
-                if profile == pool.mig_profile and uuid
+                if profile == pool.mig_profile and _is_uuid(uuid)
             }
             return Layout(tuple(UnitId(uuid) for uuid in sorted(uuids)))
+
+
+def _is_uuid(text: str) -> bool:
+    return text != "" and _SLICE_SEPARATOR not in text
+
+
+def most_units_of_a_card(pool: "PoolFacts") -> int:
+    """Return how many units a card of the pool can have, once its UUID is known and it is cut.
+
+    Of a MIG profile as many as its share of seven compute slices allows, which no card exceeds. Memory may
+    allow fewer: this says when to wait, not what to expect.
+    """
+    match pool.mode:
+        case AllocationMode.EXCLUSIVE:
+            return 1
+        case AllocationMode.TIME_SLICE:
+            return pool.slices_per_device
+        case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
+            found = _COMPUTE_SLICES.search(pool.mig_profile)
+            return _MOST_COMPUTE_SLICES // max(1, int(found[1])) if found else _MOST_COMPUTE_SLICES
 
 
 def part_of(unit: UnitId) -> str:

@@ -1,0 +1,136 @@
+"""What a pod may hold at admission: a plan, or why it holds nothing.
+
+It only reads, but for its memory of which namespaces' pods did not appear. The rules about who may hold are
+`pool.newcomer`'s; `pool.books` takes what is planned.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from pool.errors import InvariantViolated
+from pool.model import Capacity
+from pool.newcomer import ANYBODY, AdmissionBackoff, Deferral, Newcomer, leaves_room, share_of
+from pool.placement import Placed, may_go_to, plan_devices
+
+if TYPE_CHECKING:
+    from api.names import NodeName, PodUid
+    from pool.index import DeviceIndex
+    from pool.ledger import ReservationLedger
+    from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+    from pool.observed import ObservedPods
+    from pool.reservation import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """No node has units that the pod may hold now."""
+
+    wanted: int
+    capacity: Capacity
+    largest_node: int
+    """Units of the pool's largest node, taken or not."""
+    deferral: Deferral | None = None
+    """Why the pod may not hold units that it might be given once it is stored; None where there are none."""
+
+
+@final
+class AdmissionPlanner:
+    """Plans reservations for pods that the API server has not stored yet."""
+
+    def __init__(
+        self, index: "DeviceIndex", ledger: "ReservationLedger", pods: "ObservedPods"
+    ) -> None:
+        """Take what `pool.books` keeps."""
+        self._index = index
+        self._ledger = ledger
+        self._pods = pods
+        self._backoff = AdmissionBackoff()
+
+    def plan(
+        self,
+        pool: "PoolFacts",
+        demand: "Demand",
+        constraints: "Constraints",
+        *,
+        newcomer: Newcomer = ANYBODY,
+    ) -> Placed | Exhausted:
+        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        state = self._index.state(pool.name)
+
+        def accepts(node: "NodeName") -> bool:
+            if not self._may_go_to(node, constraints):
+                return False
+            claimed = self._nominated_units(pool.resource, node, newcomer.now)
+            if not claimed:
+                return True
+            summary = state.node(node)
+            return summary is not None and summary.free - claimed >= demand.units
+
+        node = state.best_node(demand.units, accepts)
+        if node is None:
+            fits = self._fits_once_stored(pool, demand, constraints, now=newcomer.now)
+            deferral = Deferral.UNCONFIRMED if fits else None
+        else:
+            deferral = self._deferral_of(pool, demand, newcomer)
+        if node is None or deferral is not None:
+            return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
+        devices = plan_devices(self._index.devices_on(pool.name, node), demand, pool.strategy)
+        if devices is None:
+            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+        return Placed(pool.name, node, devices)
+
+    def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
+        facts = self._index.node(node)
+        return facts is not None and may_go_to(facts, constraints)
+
+    def _fits_once_stored(
+        self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints", *, now: float
+    ) -> bool:
+        """Say whether the pod would find units that are held for pods which nobody has seen yet."""
+        if not self._ledger.has_unconfirmed():
+            return False
+        return any(
+            node.unconfirmed
+            and node.is_placeable
+            and node.available - self._nominated_units(pool.resource, name, now) >= demand.units
+            and self._may_go_to(name, constraints)
+            for name, node in self._index.state(pool.name).nodes().items()
+        )
+
+    def _deferral_of(
+        self, pool: "PoolFacts", demand: "Demand", newcomer: Newcomer
+    ) -> Deferral | None:
+        """Return why a pod for which units are free is not to hold them."""
+        state, namespace, wanted = self._index.state(pool.name), newcomer.namespace, demand.units
+        waiting = self._pods.pending.demands(pool.resource)
+        if waiting and not leaves_room(
+            state.rooms(), waiting, wanted=wanted, priority=newcomer.priority
+        ):
+            return Deferral.WAITING_PODS
+        held = self._ledger.unconfirmed_units(pool.name, namespace)
+        if held and held + wanted > share_of(state.capacity().total):
+            return Deferral.SHARE
+        if not self._backoff.is_over(pool.name, namespace, newcomer.now):
+            return Deferral.BACKOFF
+        return None
+
+    def note_absence(self, reservation: "Reservation", now: "Instant") -> None:
+        """Note that a reservation ended because its pod had not appeared."""
+        if reservation.holds_units:
+            self._backoff.note_absence(reservation.pool, reservation.namespace, now.monotonic)
+
+    def note_appearance(self, facts: "PodFacts") -> None:
+        """Note that a pod was seen for the first time."""
+        if len(self._backoff):
+            pool = self._index.pool_of(facts.demand.resource)
+            if pool is not None:
+                self._backoff.note_appearance(pool.name, facts.namespace)
+
+    def _nominated_units(self, resource: str, node: "NodeName", now: float) -> int:
+        """Count the units that preemption made free there for pods that hold nothing there."""
+        pods = self._pods.nominated(resource, node, now)
+        return sum(pod.demand.units for pod in pods if not self._holds_on(pod.uid, node))
+
+    def _holds_on(self, uid: "PodUid", node: "NodeName") -> bool:
+        reservation = self._ledger.of_pod(uid)
+        return reservation is not None and reservation.node == node

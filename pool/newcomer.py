@@ -1,0 +1,141 @@
+"""A pod at admission, and whether it may hold units before the API server has stored it.
+
+A reservation is a courtesy to its own pod. It must not be one that another pod pays for:
+
+* what a waiting pod of the same or a higher priority could use is left to kube-scheduler, whose queue
+  decides between pods that exist (`leaves_room`);
+* a namespace holds at most a share of the pool for pods that no watch has shown yet, and for a while
+  nothing at all after its pods did not appear, since a quota or another webhook refuses them
+  (`AdmissionBackoff`).
+
+A pod that may not hold is admitted without a reservation and waits like any other.
+"""
+
+import operator
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from api.names import PoolName
+
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 60.0
+MAX_NAMESPACES: Final = 4096
+"""Of which absences are remembered; the one that is longest unchanged is forgotten first."""
+
+
+class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a pod at admission stands among the others."""
+
+    namespace: str = ""
+    priority: int = 0
+    now: float = 0.0
+    """Clock.monotonic() seconds."""
+
+
+ANYBODY: Final = Newcomer()
+"""A pod of which nothing is known."""
+
+
+class Deferral(Enum):
+    """Why a pod holds nothing though units are free, or are held for pods that may never appear."""
+
+    WAITING_PODS = "waiting_pods"
+    """Pods of the same or a higher priority wait, and could use them."""
+    UNCONFIRMED = "unconfirmed"
+    """They are held for pods that the API server has not stored yet."""
+    SHARE = "share"
+    """The namespace holds as much as it may for pods that have not appeared yet."""
+    BACKOFF = "backoff"
+    """Pods of the namespace were admitted and did not appear."""
+
+
+def leaves_room(
+    rooms: "Mapping[int, int]",
+    waiting: "Mapping[tuple[int, int], int]",
+    *,
+    wanted: int,
+    priority: int,
+) -> bool:
+    """Say whether every waiting pod that fits somewhere now would still fit beside the newcomer.
+
+    Errs on the side of the waiting pods: a unit that one of them takes is counted as if it broke up a
+    place of any other size.
+
+    Args:
+        rooms: units that a pod may be given on a node -> how many nodes have as many.
+        waiting: (priority, units) -> how many pods wait.
+        wanted: units that the newcomer asks for.
+        priority: the newcomer's; every waiting pod of the same priority is older.
+    """
+    ahead: dict[int, int] = {}
+    for (theirs, size), count in waiting.items():
+        if theirs >= priority:
+            ahead[size] = ahead.get(size, 0) + count
+    if _is_ample(rooms, ahead, wanted):
+        return True
+    places = {size: sum(room // size * nodes for room, nodes in rooms.items()) for size in ahead}
+    fitting = {size: count for size, count in ahead.items() if places[size]}
+    return _all_fit(fitting, places, wanted)
+
+
+def _is_ample(rooms: "Mapping[int, int]", ahead: "Mapping[int, int]", wanted: int) -> bool:
+    """Say whether it can be told from the totals alone, as in a pool that is far from full.
+
+    A node of r units has r // s >= (r - (s - 1)) / s places of size s.
+    """
+    nodes, total = sum(rooms.values()), sum(map(operator.mul, rooms.keys(), rooms.values()))
+    return _all_fit(ahead, {size: (total - nodes * (size - 1)) // size for size in ahead}, wanted)
+
+
+def _all_fit(sizes: "Mapping[int, int]", places: "Mapping[int, int]", wanted: int) -> bool:
+    units = sum(size * count for size, count in sizes.items())
+    return all(
+        places[size] - -(-wanted // size) - (units - size * count) >= count
+        for size, count in sizes.items()
+    )
+
+
+def share_of(total: int) -> int:
+    """Return how many units of a pool one namespace may hold for pods that nobody has seen yet.
+
+    Half: pods of another namespace, admitted in the same moment, find the other half. A pod is seen
+    milliseconds after its admission, so that an honest burst is bounded by this in small pools only.
+    """
+    return total // 2
+
+
+@final
+class AdmissionBackoff:
+    """Namespaces whose admitted pods did not appear, by pool: they hold nothing for a while.
+
+    Doubles with every absence in a row, and is over with the first pod of the namespace that appears.
+    """
+
+    def __init__(self) -> None:
+        self._absences: dict[tuple[PoolName, str], tuple[int, float]] = {}
+        # (pool, namespace) -> (how many in a row, until when nothing is held)
+
+    def __len__(self) -> int:
+        return len(self._absences)
+
+    def note_absence(self, pool: "PoolName", namespace: str, now: float) -> None:
+        """Note that a pod which held units did not appear."""
+        count, _ = self._absences.pop((pool, namespace), (0, 0.0))
+        pause_s = min(FIRST_BACKOFF_S * 2.0 ** min(count, 10), MAX_BACKOFF_S)
+        self._absences[pool, namespace] = count + 1, now + pause_s
+        if len(self._absences) > MAX_NAMESPACES:
+            del self._absences[next(iter(self._absences))]
+
+    def note_appearance(self, pool: "PoolName", namespace: str) -> None:
+        """Note that a pod of the namespace was seen."""
+        self._absences.pop((pool, namespace), None)
+
+    def is_over(self, pool: "PoolName", namespace: str, now: float) -> bool:
+        """Say whether a pod of the namespace may hold units."""
+        absence = self._absences.get((pool, namespace))
+        return absence is None or absence[1] <= now
