@@ -2,11 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from api.text import cut, listed
+from api.text import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from admission.podrequest import PodRequest
     from api.gpupool import Access, GPUPool
     from pool.catalog import Catalog
@@ -26,12 +24,11 @@ def may_use(pool: "GPUPool", petition: "PodRequest", catalog: "Catalog") -> bool
 
 
 def refusal_text(pool: "GPUPool", petition: "PodRequest") -> str:
-    """Say who asked, and to whom the pool is open."""
+    """Say who asked; to whom the pool is open, its operator says."""
     user = cut(petition.request.user_info.username) or "unknown"
     return (
         f"pool {pool.name} is not open to this pod: namespace {petition.namespace}, service account"
-        f" {petition.service_account}, created by {user}; the pool is open to"
-        f" {'; '.join(_rules(pool.spec.access))}; ask its operator to extend spec.access"
+        f" {petition.service_account}, created by {user}; ask its operator to extend spec.access"
     )
 
 
@@ -41,14 +38,3 @@ def _selects_namespace(access: "Access", namespace: str, catalog: "Catalog") -> 
         return False
     labels = catalog.labels_by_namespace.get(namespace)
     return labels is not None and selector.matches(labels)
-
-
-def _rules(access: "Access") -> "Iterator[str]":
-    if access.namespaces:
-        yield f"namespaces {listed(access.namespaces)}"
-    if access.namespace_selector is not None:
-        yield "namespaces with the labels of its namespaceSelector"
-    if access.service_accounts:
-        yield f"service accounts {listed(access.service_accounts)}"
-    if access.groups:
-        yield f"groups {listed(access.groups)}"

@@ -37,6 +37,7 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.MALFORMED_REQUEST: 422,
     RefusalReason.BAD_QUANTITY: 422,
     RefusalReason.MIXED_POOLS: 422,
+    RefusalReason.TOO_LARGE: 422,
     RefusalReason.POOL_NOT_FOUND: 422,
     RefusalReason.POOL_TERMINATING: 403,
     RefusalReason.POOL_IN_MAINTENANCE: 403,

@@ -27,5 +27,7 @@ class AdmissionDesk:
     may_hold: Callable[[], bool] = lambda: True
     """This replica leads. Another one admits pods without holding units: they would be held in a
     ledger from which nothing is given."""
+    callers_are_known: bool = False
+    """Reviews come from API servers for certain, so that their users may be told what concerns them."""
     seal: Callable[[bytes], str]
     """An unforgeable text for these bytes, the same at every replica."""

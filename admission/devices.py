@@ -10,13 +10,12 @@ its owner lets go of it in an orderly way first.
 
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.review import GroupVersionKind, Operation, decode_object
+from admission.decoding import ObjectDecoder
+from admission.review import GroupVersionKind, Operation
 from api.gpudevice import GPUDevice
 from api.names import GROUP, VERSION, PoolName
-from api.text import MAX_WARNING_LENGTH, cut, listed
+from api.text import MAX_WARNING_LENGTH, cut
 from inventory.eligibility import (
     incomplete,
     kept_out,
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUDevice")
 
-_decoder = msgspec.json.Decoder(GPUDevice)
+_decoder: "Final[ObjectDecoder[GPUDevice]]" = ObjectDecoder(GPUDevice, KIND)
 
 
 def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
     """Admit the device, or say everything that speaks against its new assignment."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
-    device = decode_object(request.object_, _decoder, KIND)
+    device = _decoder.decode(request.object_)
     if isinstance(device, Denied):
         return device
     if device.assignment is None or device.assignment == _assignment_before(request):
@@ -67,7 +66,7 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
 def _assignment_before(request: "Request") -> str | None:
     if request.operation is Operation.CREATE:
         return None
-    before = decode_object(request.old_object, _decoder, KIND)
+    before = _decoder.decode(request.old_object)
     return before.assignment if isinstance(before, GPUDevice) else None
 
 
@@ -89,8 +88,7 @@ def _pool_faults(
         return
     pool = desk.catalog.pools.get(PoolName(assignment))
     if pool is None:
-        known = desk.catalog.pools
-        yield f"pool not found; there is {listed(known)}" if known else "there is no pool at all"
+        yield "pool not found; `kubectl get gpupools` lists those there are"
         return
     node = desk.books.index.node(device.node)
     obstacles = (

@@ -16,7 +16,9 @@ from api.annotations import ReservationNote, decode_reservation
 from api.gpupool import WhenExhausted
 from api.names import RESERVATION_ANNOTATION, ReservationId
 from api.text import units
-from pool.books import Applicant, Exhausted
+from pool.admission_planner import Exhausted
+from pool.books import Applicant
+from pool.newcomer import Deferral, Newcomer
 from pool.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 
@@ -86,14 +88,20 @@ def _plan(
     """Choose units, or say what the pod waits for, or that it would wait for ever."""
     pool, demand = pod.pool, pod.demand
     if pod.petition.is_gated:
-        largest_node = desk.books.index.state(pool.name).largest_node()
-        return _exceeds(pool, demand, largest_node) or (None, ())
-    plan = desk.books.plan_hold(pool, demand, pod.constraints)
+        return exceeds(pool, demand, desk) or (None, ())
+    newcomer = Newcomer(
+        namespace=pod.petition.namespace,
+        priority=pod.petition.pod.spec.priority or 0,
+        now=desk.now().monotonic,
+    )
+    plan = desk.books.plan_hold(pool, demand, pod.constraints, newcomer=newcomer)
     if not isinstance(plan, Exhausted):
         return plan, ()
-    exceeds = _exceeds(pool, demand, plan.largest_node)
-    if exceeds is not None:
-        return exceeds
+    if plan.deferral is not None:
+        return None, _deferral_warnings(pool, plan.deferral)
+    exceeding = exceeds(pool, demand, desk)
+    if exceeding is not None:
+        return exceeding
     match pool.when_exhausted:
         case WhenExhausted.PEND:
             return None, (_waiting_text(pool, plan),)
@@ -156,14 +164,19 @@ def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
     )
 
 
-def _exceeds(pool: "PoolFacts", demand: "Demand", largest_node: int) -> Denied | None:
-    """Refuse what no node could ever give. A pool without nodes may still get large ones."""
-    if not 0 < largest_node < demand.units:
+def exceeds(pool: "PoolFacts", demand: "Demand", desk: "AdmissionDesk") -> Denied | None:
+    """Refuse what no node could ever give. A pool without units may still get large nodes.
+
+    Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.
+    """
+    state = desk.books.index.state(pool.name)
+    largest_node, largest = state.largest_node(), state.largest_possible()
+    if not largest_node or demand.units <= largest:
         return None
     text = (
         f"the pod asks for {units(demand.units)} of {pool.resource}, but the largest node of pool"
-        f" {pool.name} has {largest_node}, and the units of a pod come from one node;"
-        f" ask for at most {largest_node}"
+        f" {pool.name} {'has' if largest == largest_node else 'can have'} {largest}, and the units of a pod"
+        f" come from one node; ask for at most {largest}"
     )
     return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
 
@@ -175,6 +188,15 @@ def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
     )
     return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)
+
+
+def _deferral_warnings(pool: "PoolFacts", deferral: Deferral) -> tuple[str, ...]:
+    """Tell a user that pods are ahead; the other reasons end by themselves within moments."""
+    if deferral is not Deferral.WAITING_PODS:
+        return ()
+    return (
+        f"the pod waits its turn: pods before it wait for the free units of GPU pool {pool.name}",
+    )
 
 
 def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:

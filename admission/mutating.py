@@ -2,17 +2,21 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from admission import podpatch
 from admission.access import may_use, refusal_text
 from admission.constraints import constraints_of, excludes_pool_nodes
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.holding import Grant, grant
+from admission.holding import Grant, exceeds, grant
 from admission.podrequest import PoolPod, node_preset_denial
+from admission.sizes import size_denial
 from api.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
 from api.text import MAX_WARNING_LENGTH, cut, listed, units
 from inventory.allocation import change_text
 from pool.model import Demand
+from pool.nodeaffinity import MAX_COMPARISONS
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from admission.podrequest import PodRequest
     from api.core import PodSpec, Toleration
     from api.gpupool import GPUPool
+    from pool.model import PoolFacts
 
 
 def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
@@ -54,6 +59,9 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
     refusal = _refusal(petition, pool, desk)
     if refusal is not None:
         return refusal
+    too_large = size_denial(petition.pod, demand)
+    if too_large is not None:
+        return exceeds(facts, demand, desk) or too_large
     spec = petition.pod.spec
     tolerations = podpatch.missing_tolerations(spec, pool.taints)
     pod = PoolPod(
@@ -63,6 +71,8 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
         constraints=constraints_of(spec, pool.name, tolerations),
     )
     granted = grant(pod, desk)
+    if pod.constraints.required is not None and pod.constraints.required.is_exhausted:
+        granted = _unplanned(granted, facts)
     if isinstance(granted, Denied):
         return granted
     return Admitted(
@@ -71,6 +81,27 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
         audit={"pool": pool.name, "reservation": granted.id},
         facts=_about(petition, demand, pool=pool.name, reservation=granted.id, node=granted.node),
     )
+
+
+def _unplanned(granted: Grant | Denied, pool: "PoolFacts") -> Grant | Denied:
+    """Say the truth of a pod that was not compared with every node: nobody knows where it fits.
+
+    Holding units is a courtesy, so that it comes in without them; to a pool that takes no pod which would
+    have to wait it does not.
+    """
+    if isinstance(granted, Grant):
+        text = (
+            f"GPU pool {pool.name} holds nothing for the pod: its node affinity is too long to plan"
+        )
+        return msgspec.structs.replace(granted, warnings=(text,))
+    if granted.reason is not RefusalReason.INSUFFICIENT_CAPACITY:
+        return granted
+    text = (
+        f"pool {pool.name} refuses pods that would have to wait, and the required nodeAffinity of this one has"
+        f" too many expressions to find out: comparing it with all nodes takes more than {MAX_COMPARISONS}"
+        " comparisons; select nodes by a label that they share"
+    )
+    return Denied(RefusalReason.TOO_LARGE, text)
 
 
 def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
@@ -102,14 +133,15 @@ def _patch(
 
 
 def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Operation]":
-    """Spread strictly where every node of the pool has the key, and as a preference elsewhere.
+    """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
-    A strict constraint shuts out nodes without the key: one node that lost its label would idle its
-    cards without a word. Where all have it, nothing is shut out, and a preference could be outvoted
-    by other scores, so that "Spread" would promise more than it does.
+    A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than
+    another: one node that lost its label, or one zone whose nodes are away, would idle cards without a word.
+    Otherwise nothing is shut out for good, and a preference could be outvoted by other scores, so that
+    "Spread" would promise more than it does.
     """
     key = pool.spec.scheduling.topology_key
-    is_strict = desk.books.index.are_labelled(pool.name, key)
+    is_strict = desk.books.index.can_spread(pool.name, key)
     return podpatch.spread(
         spec,
         pool.name,
@@ -151,15 +183,23 @@ def _maintenance_text(pool: "GPUPool", desk: "AdmissionDesk") -> str:
 
 
 def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Denied:
-    """Name the pools that are open to this very pod; those of others are none of its business."""
+    text = f"no GPU pool serves {cut(demand.resource)}; {_offer(petition, desk)}"
+    return Denied(RefusalReason.POOL_NOT_FOUND, text)
+
+
+def _offer(petition: "PodRequest", desk: "AdmissionDesk") -> str:
+    """Name the pools that are open to this very pod; those of others are none of its business.
+
+    Whoever may say that they are anybody is told none.
+    """
+    if not desk.callers_are_known:
+        return "`kubectl get gpupools` lists those there are, their operator says which are open to you"
     usable = [
         pool.resource_name
         for pool in desk.catalog.pools.values()
         if may_use(pool, petition, desk.catalog)
     ]
-    offer = f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
-    text = f"no GPU pool serves {cut(demand.resource)}; {offer}"
-    return Denied(RefusalReason.POOL_NOT_FOUND, text)
+    return f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
 
 
 def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:

@@ -18,9 +18,10 @@ from api.names import (
     PoolName,
     pool_node_label,
 )
+from pool.nodeaffinity import Tolerations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from api.core import NodeSelectorTerm, PodSpec, Taint
     from api.meta import ObjectMeta
@@ -67,13 +68,15 @@ def label(meta: "ObjectMeta", pool: PoolName) -> list[Operation]:
     return [add(_POOL_LABEL_PATH, pool)]
 
 
-def missing_tolerations(spec: "PodSpec", taints: "Iterable[Taint]") -> list[Toleration]:
+def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[Toleration]:
     """Return tolerations for those of the pool's taints that the pod does not tolerate yet.
 
     Only these: a pod that tolerated what else is on a pool's nodes would survive cordon and drain.
     """
-    given = spec.tolerations or ()
-    return [_toleration(taint) for taint in taints if not _is_tolerated(taint, given)]
+    if not taints:
+        return []
+    given = Tolerations(spec.tolerations or ())
+    return [_toleration(taint) for taint in taints if not given.cover(taint)]
 
 
 def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> list[Operation]:
@@ -119,7 +122,9 @@ def spread(
     """Spread the pool's pods over the values of a node label.
 
     The selector is the label that `label` puts on this very pod. A constraint on the same key is the
-    user's own wish (and ours, when the pod comes again), and stays alone.
+    user's own wish (and ours, when the pod comes again), and stays alone. Nodes whose taints keep the pod
+    away do not count, which they would by default: a zone that is cordoned or unreachable after the pod was
+    admitted would stay at 0 pods, and hold every other zone down to one.
     """
     given = spec.topology_spread_constraints
     if any(one.get("topologyKey") == topology_key for one in given or ()):
@@ -128,6 +133,7 @@ def spread(
         "maxSkew": 1,
         "topologyKey": topology_key,
         "whenUnsatisfiable": when_unsatisfiable,
+        "nodeTaintsPolicy": "Honor",
         "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
     }
     path = "/spec/topologySpreadConstraints"
@@ -146,10 +152,6 @@ def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> list[Operation]:
 def _toleration(taint: "Taint") -> Toleration:
     operator = "Equal" if taint.value else "Exists"
     return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
-
-
-def _is_tolerated(taint: "Taint", tolerations: "Iterable[Toleration]") -> bool:
-    return any(taint.is_tolerated_by(one) for one in tolerations)
 
 
 def _names_pool_nodes(term: "NodeSelectorTerm", key: str) -> bool:

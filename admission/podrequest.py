@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from admission.decision import Denied
+from admission.decoding import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.core import Pod, PodSpec
 from api.meta import ObjectMeta
 from api.text import cut, listed
-from pool.demand import BadQuantity, ManyPools, demand_of
-from telemetry.reasons import RefusalReason
+from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
+from telemetry.reasons import RefusalReason, too_large_text
 
 if TYPE_CHECKING:
     from admission.review import Request
@@ -26,7 +27,17 @@ class AdmittedPod(Pod, frozen=True):
     spec: PodSpec
 
 
-pod_decoder = msgspec.json.Decoder(AdmittedPod)
+pod_decoder: "Final[ObjectDecoder[AdmittedPod]]" = ObjectDecoder(
+    AdmittedPod,
+    POD_KIND,
+    bounds={
+        # JSON in annotations, environments and commands are counted with the rest: a large pod has a tenth.
+        "metadata.annotations": 30_000,
+        "spec.containers": 30_000,
+        "spec.initContainers": 30_000,
+        "spec.affinity": 20_000,  # the names of some thousand nodes
+    },
+)
 
 
 class PodRequest(msgspec.Struct, frozen=True):
@@ -77,6 +88,8 @@ class PodRequest(msgspec.Struct, frozen=True):
                     " ask for a whole number of units"
                 )
                 return Denied(RefusalReason.BAD_QUANTITY, text)
+            case TooLarge():
+                return Denied(RefusalReason.TOO_LARGE, too_large_text(demand))
             case _:
                 return demand
 

@@ -6,10 +6,9 @@ metadata changeable.
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from admission.decision import NOT_READY, Admitted, Decision, Denied
-from admission.review import GroupVersionKind, Operation, decode_object
+from admission.decoding import ObjectDecoder
+from admission.review import GroupVersionKind, Operation
 from admission.shapes import read
 from api.faults import Fault
 from api.gpupool import GPUPool, GPUPoolSpec
@@ -37,14 +36,14 @@ class _Envelope(Model, frozen=True):
     spec: dict[str, Any] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Envelope)
+_decoder: "Final[ObjectDecoder[_Envelope]]" = ObjectDecoder(_Envelope, KIND)
 
 
 def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
     """Admit the pool, or say everything that is wrong with it."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
-    new = decode_object(request.object_, _decoder, KIND)
+    new = _decoder.decode(request.object_)
     if isinstance(new, Denied):
         return new
     old = _before(request)
@@ -69,7 +68,7 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
 def _before(request: "Request") -> _Envelope | None:
     if request.operation is Operation.CREATE:
         return None
-    old = decode_object(request.old_object, _decoder, KIND)
+    old = _decoder.decode(request.old_object)
     return old if isinstance(old, _Envelope) else None
 
 
@@ -107,14 +106,13 @@ def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
     Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
     second), and the other is misconfigured (`inventory.verdict`).
     """
-    owners = [
-        name
+    is_taken = any(
+        name != pool.name and other.resource_name == pool.resource_name
         for name, other in desk.catalog.pools.items()
-        if name != pool.name and other.resource_name == pool.resource_name
-    ]
-    if not owners:
+    )
+    if not is_taken:
         return []
-    text = f"{cut(pool.resource_name)} is served by pool {min(owners)}: choose another name"
+    text = f"{cut(pool.resource_name)} is served by another pool: choose another name"
     return [Fault(_OWN_NAME, text)]
 
 

@@ -1,18 +1,20 @@
 """The wire: AdmissionReview (admission.k8s.io/v1) in, AdmissionReview out.
 
-The object stays undecoded until somebody needs it: most decisions need it once, some never.
+The object stays undecoded until somebody needs it (`admission.decoding`): most decisions need it once, some
+never.
 A broken envelope is answered with HTTP 400. An object that cannot be read is a denial, because the
 API server asks us before it validates, so that it is the user's text and not a broken peer.
 """
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
 from admission.answer import Answer
 from admission.decision import CODES, Admitted, Decision, Denied
+from api.faults import UNDECODABLE
 from api.meta import Model
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
 from telemetry.reasons import RefusalReason
@@ -20,15 +22,11 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-T = TypeVar("T")
-
 RETRY_AFTER_S: Final = 1
 """With a 503 the API server passes this on as Retry-After, and clients built on client-go try again
 by themselves: a restart of ours costs them a moment and no error."""
 
 _STATUS_REASONS: Final = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What bytes that are no JSON of the wanted type can raise."""
 
 
 class Operation(StrEnum):
@@ -118,22 +116,11 @@ def decode_review(body: bytes, expected: GroupVersionKind) -> Request | Malforme
     """Return the question about an object of the expected kind. Never raises."""
     try:
         request = _review_decoder.decode(body).request
-    except _UNREADABLE as error:
+    except UNDECODABLE as error:
         return Malformed(f"the body is no AdmissionReview of admission.k8s.io/v1: {error}")
     if request.kind != expected:
         return Malformed(f"the review is about a {request.kind}; this path takes {expected}")
     return request
-
-
-def decode_object(
-    raw: msgspec.Raw, decoder: "msgspec.json.Decoder[T]", kind: GroupVersionKind
-) -> T | Denied:
-    """Return the object, or say at which of its fields it cannot be read. Never raises."""
-    try:
-        return decoder.decode(raw)
-    except _UNREADABLE as error:
-        text = f"the object cannot be read as {kind}: {error}"
-        return Denied(RefusalReason.MALFORMED_REQUEST, text)
 
 
 def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]") -> Answer:

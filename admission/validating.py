@@ -15,6 +15,7 @@ from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.podpatch import WRITTEN_LATER
 from admission.podrequest import node_preset_denial
 from admission.sealing import is_sealed
+from admission.sizes import size_denial
 from api.annotations import decode_reservation
 from api.names import (
     POOL_LABEL,
@@ -24,6 +25,7 @@ from api.names import (
 )
 from api.text import cut
 from pool.books import Applicant
+from pool.holdings import conflicts
 from pool.model import Demand, PodFacts, PodPhase
 from pool.placement import Placed
 from pool.restoring import restored_hold
@@ -55,7 +57,11 @@ def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
         case Denied():
             return demand
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
-            decision = node_preset_denial(petition.pod) or _admit(petition, demand, desk)
+            decision = (
+                node_preset_denial(petition.pod)
+                or size_denial(petition.pod, demand)
+                or _admit(petition, demand, desk)
+            )
             return structs.replace(decision, facts={"units": demand.units, **decision.facts})
 
 
@@ -105,12 +111,15 @@ def _tie(
 def _adopt(
     petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
 ) -> Denied | None:
-    """Take up what another replica granted, as far as it is still there; refuse what none did."""
+    """Take up what another replica granted, as far as it is still there; refuse what none did.
+
+    Where nothing is left of it, its time included, the pod comes in without a hold: the clocks of two replicas
+    may differ by more than a short TTL. The time is no guard against a note that is shown again, and need
+    not be: mutation replaces what a pod brings along, and a note without units never ended.
+    """
     now = desk.now()
-    if not is_sealed(note, demand, namespace=petition.namespace, desk=desk) or (
-        note.expires_at is not None and note.expires_at <= now.utc
-    ):
-        return _not_admitted(note, "has ended; create the pod again")
+    if not is_sealed(note, demand, namespace=petition.namespace, desk=desk):
+        return _not_admitted(note, "was not given to this pod; create the pod again")
     pool = desk.books.index.pool_of(demand.resource)
     if pool is None or not desk.may_hold():
         return None
@@ -124,7 +133,7 @@ def _adopt(
         reservation=note,
     )
     hold = restored_hold(facts, desk.books.index, now)
-    if hold is not None and hold.node is not None:
+    if hold is not None and hold.node is not None and not conflicts(hold, desk.books.index):
         left_s = math.ceil(hold.expires_at - now.monotonic)
         applicant = Applicant(
             id=hold.id,

@@ -8,7 +8,6 @@ from admission.podrequest import POD_KIND, PodRequest, pod_decoder
 from admission.review import (
     Malformed,
     Operation,
-    decode_object,
     decode_review,
     encode_decision,
     encode_malformed,
@@ -53,7 +52,7 @@ def _on_create(
 ) -> "Decision":
     if request.operation is not Operation.CREATE:
         return _UNTOUCHED
-    pod = decode_object(request.object_, pod_decoder, POD_KIND)
+    pod = pod_decoder.decode(request.object_)
     return pod if isinstance(pod, Denied) else decide(PodRequest(request, pod), desk)
 
 

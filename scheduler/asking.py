@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.names import PodUid
-from pool.demand import BadQuantity, ManyPools, demand_of
+from api.text import cut, listed
+from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from pool.reservation import ReservationPhase
+from telemetry.reasons import too_large_text
 
 if TYPE_CHECKING:
-    from api.core import Pod
     from api.names import NodeName
     from pool.books import AlreadyBound, Books
     from pool.index import DeviceIndex
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pool.refusal import NodeRefusal
     from scheduler.desk import SchedulingDesk
     from scheduler.ports import PodRef
+    from scheduler.wire import AskingPod
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +45,28 @@ class AsksUnits:
 Asked = AsksNothing | AsksImpossible | AsksUnits
 
 
-def read_pod(pod: "Pod", index: "DeviceIndex") -> Asked:
+def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
     """Return what a pod's spec asks for."""
     demand = demand_of(pod.spec)
     match demand:
         case None:
             return AsksNothing()
         case ManyPools():
-            names = ", ".join(demand.resources)
             return AsksImpossible(
-                f"the pod names several GPU pools ({names}); only one is possible"
+                f"the pod names several GPU pools ({listed(demand.resources)}); only one is possible"
             )
         case BadQuantity():
             return AsksImpossible(
-                f'container {demand.container}: {demand.resource} is "{demand.value}", '
+                f'container {cut(demand.container)}: {cut(demand.resource)} is "{cut(demand.value)}", '
                 "not a whole number"
             )
+        case TooLarge():
+            return AsksImpossible(too_large_text(demand))
         case _:
             return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
 
 
-def remember_pod(pod: "Pod", asked: Asked, desk: "SchedulingDesk") -> None:
+def remember_pod(pod: "AskingPod", asked: Asked, desk: "SchedulingDesk") -> None:
     """Keep what filter read in a stored pod's spec, for the bind that follows."""
     if not pod.metadata.uid:
         return

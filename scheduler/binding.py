@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
 from pool import placement
 from pool.books import AlreadyBound, Applicant
 from pool.errors import InvariantViolated
@@ -114,7 +114,7 @@ async def _send(reservation: "Reservation", desk: "SchedulingDesk", *, is_retry:
         outcome = await desk.binder.bind(_binding_of(reservation, desk))
         # A refused retry says nothing about the first write, which may still land.
         if isinstance(outcome, Refused) and (outcome.is_conflict or is_retry):
-            sighting = await desk.binder.look(pod)
+            sighting = await desk.binder.look(pod, within_s=outcome.left_s)
     except BaseException:
         desk.books.doubt(pod.uid, desk.now())
         raise
@@ -168,8 +168,8 @@ async def _bind_plain(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
             return Bound(Outcome.BOUND)
         case Unknown(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
-        case Refused(message=message, is_conflict=is_conflict):
-            sighting = await desk.binder.look(pod) if is_conflict else None
+        case Refused(message=message, is_conflict=is_conflict, left_s=left_s):
+            sighting = await desk.binder.look(pod, within_s=left_s) if is_conflict else None
             if isinstance(sighting, SeenBound) and sighting.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)
@@ -183,7 +183,16 @@ def _binding_of(reservation: "Reservation", desk: "SchedulingDesk") -> PodBindin
     leader = desk.leader()
     if leader is not None:
         annotations[LEADER_ANNOTATION] = leader
-    return PodBinding(pod.namespace, pod.name, pod.uid, reservation.node, annotations)
+    return PodBinding(
+        pod.namespace,
+        pod.name,
+        pod.uid,
+        reservation.node,
+        annotations,
+        # A pod that was stored around our webhooks has no label, and the next leader lists by it.
+        labels={POOL_LABEL: reservation.pool},
+        is_fenced=leader is not None,
+    )
 
 
 def _objection(pod: "PodRef", desk: "SchedulingDesk") -> Bound | None:

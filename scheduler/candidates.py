@@ -22,9 +22,9 @@ from scheduler.wire import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from api.core import Pod
     from api.names import NodeName
     from pool.nodeview import FitView
+    from scheduler.wire import AskingPod
 
 KEPT: Final = 4
 """Lists. One kube-scheduler needs two, before and after filter; what is kept beyond that pushes out of the
@@ -103,7 +103,7 @@ class Candidates:
 class Question:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
-    pod: "Pod"
+    pod: "AskingPod"
     candidates: Candidates
 
 
@@ -120,7 +120,7 @@ class CandidatesReader:
 
     _kept: list[Candidates] = field(default_factory=list)
     # the one that came last is the first
-    _pod: "tuple[bytes, Pod] | None" = None
+    _pod: "tuple[bytes, AskingPod] | None" = None
     # prioritize brings the pod that filter brought
 
     def read(self, body: bytes) -> Question | BadRequest:
@@ -159,7 +159,7 @@ class CandidatesReader:
         self.expect(candidates)
         return candidates
 
-    def _read_pod(self, before: bytes) -> "Pod | None":
+    def _read_pod(self, before: bytes) -> "AskingPod | None":
         if self._pod is not None and self._pod[0] == before:
             return self._pod[1]
         pod = decode_pod_before_names(before)

@@ -25,11 +25,10 @@ from scheduler.wire import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.core import Pod
     from scheduler.asking import Asked
     from scheduler.binding import Bound
     from scheduler.desk import SchedulingDesk
-    from scheduler.wire import BindRequest
+    from scheduler.wire import AskingPod, BindRequest
 
 
 def filter_nodes(body: bytes, desk: "SchedulingDesk") -> Answer:
@@ -94,7 +93,7 @@ def _must_wait(asked: "Asked", desk: "SchedulingDesk") -> bool:
     return not isinstance(asked, AsksNothing) and not desk.is_ready()
 
 
-def _facts(pod: "Pod", asked: "Asked", **figures: int) -> "Mapping[str, object]":
+def _facts(pod: "AskingPod", asked: "Asked", **figures: int) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
         "uid": pod.metadata.uid,

@@ -3,7 +3,7 @@
 `server` puts the API client behind it; tests put a fake there.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class PodBinding:
     node: "NodeName"
     annotations: "Mapping[str, str]"
     """Merged into the pod in the same write."""
+    labels: "Mapping[str, str]" = field(default_factory=dict)
+    """As the annotations."""
+    is_fenced: bool = False
+    """Whether an annotation names a term, so that the API server has to compare it (`manifests.fencing`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Refused:
     message: str
     is_conflict: bool
     """409: the pod is bound, gated or terminating, or its uid is another one."""
+    left_s: float | None = None
+    """What the write left of the time that it and a read after it have together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +103,9 @@ class Binder(Protocol):
     async def bind(self, binding: PodBinding) -> BindOutcome:
         """Send one Binding: one API write, no retry. Raises nothing but CancelledError."""
 
-    async def look(self, pod: PodRef) -> PodSighting:
+    async def look(self, pod: PodRef, *, within_s: float | None = None) -> PodSighting:
         """Read the pod once, from etcd and not from a cache (no resourceVersion).
 
+        A read that follows a refused write has what that one left of the time.
         Raises nothing but CancelledError.
         """

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from api.core import Pod
+from api.core import PodContainers
+from api.meta import Model
 from api.names import NodeName, PodUid
 from scheduler.ports import PodRef
 
@@ -27,8 +28,23 @@ class _Unread(msgspec.Struct, frozen=True):
     """An object of which only the presence matters; its content is skipped."""
 
 
+class PodIdentity(Model, frozen=True):
+    """Which pod it is."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class AskingPod(Model, frozen=True):
+    """What the verbs read of a pod; kube-scheduler sends all of it, up to a megabyte, with each call."""
+
+    metadata: PodIdentity = PodIdentity()
+    spec: PodContainers = PodContainers()
+
+
 class _ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: Pod | None = None
+    pod: AskingPod | None = None
     nodes: _Unread | None = None
     node_names: list[NodeName] | None = None
 
@@ -57,7 +73,7 @@ VictimsByNode = dict[NodeName, MetaVictims]
 
 
 class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: Pod | None = None
+    pod: AskingPod | None = None
     node_name_to_victims: _Unread | None = None
     node_name_to_meta_victims: VictimsByNode | None = None
 
@@ -106,7 +122,7 @@ class BadRequest:
 class CandidatesRequest:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
-    pod: Pod
+    pod: AskingPod
     names: list[NodeName]
 
 
@@ -114,7 +130,7 @@ class CandidatesRequest:
 class PreemptionRequest:
     """preempt: a pod, and whom kube-scheduler would evict for it, by node."""
 
-    pod: Pod
+    pod: AskingPod
     victims_by_node: VictimsByNode
 
 
@@ -134,7 +150,7 @@ _NODE_NAMES_MARK: Final = b',"NodeNames":['
 
 
 class _ArgsBeforeNames(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: Pod | None = None
+    pod: AskingPod | None = None
     nodes: _Unread | None = None
 
 
@@ -171,7 +187,7 @@ def decode_names(body: bytes) -> tuple[bytes, list[NodeName]] | None:
         return None
 
 
-def decode_pod_before_names(before: bytes) -> Pod | None:
+def decode_pod_before_names(before: bytes) -> AskingPod | None:
     """Return the pod of a request that was cut off before its `,"NodeNames":`.
 
     None where that is no JSON object once it is closed, or not one that names alone make complete.
