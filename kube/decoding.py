@@ -5,11 +5,12 @@ An object that cannot be decoded must not stop the others: it is counted, logged
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 import msgspec
 import structlog
 
+from api.faults import UNDECODABLE
 from kube.errors import Undecodable, cut
 from telemetry.metrics import INFORMER_DECODE_ERRORS
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = TypeVar("P")
-UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes that are not the type; the last for JSON nested without measure."""
 _DECODE_CHUNK = 100
 """Items decoded between two yields to the loop: 100 at 10-20 us are 1-2 ms."""
 
@@ -111,6 +110,7 @@ async def decode_items(
 ) -> tuple[list[P], int]:
     """Return what the projection makes of the items that fit the type, and how many do not fit.
 
+    One of which the projection raises does not fit either: none may be the end of all others.
     Those are counted and logged; what is projected to None is left out. An item is dropped before
     the next is decoded, so that a list of large objects never lies decoded in memory as a whole.
     The loop gets its turn between every hundred.
@@ -120,12 +120,11 @@ async def decode_items(
     undecodable = 0
     for number, one in enumerate(raw, start=1):
         try:
-            item = decoder.decode(one)
-        except UNDECODABLE as error:
+            projected = project(decoder.decode(one))
+        except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, and said
             report_undecodable(one, resource.plural, error)
             undecodable += 1
             continue
-        projected = project(item)
         if projected is not None:
             items.append(projected)
         if number % _DECODE_CHUNK == 0:

@@ -30,6 +30,8 @@ Texts from outside are cut, so that a proxy's error page does not fill the log.
 
 import msgspec
 
+from api.faults import UNDECODABLE
+
 MAX_FOREIGN_TEXT = 256
 """Characters of somebody else's text that reach our logs and events."""
 
@@ -258,7 +260,7 @@ def _class_of(status: int, reason: str) -> type[ApiError]:
 def _decode(body: bytes) -> Status:
     try:
         status = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         status = Status()
     if status.kind == "Status":
         return status

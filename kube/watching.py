@@ -35,8 +35,9 @@ from typing import (
 import msgspec
 import structlog
 
+from api.faults import UNDECODABLE
 from kube.backoff import Backoff
-from kube.decoding import UNDECODABLE, report_undecodable
+from kube.decoding import report_undecodable
 from kube.errors import (
     ApiError,
     Gone,
@@ -111,6 +112,17 @@ class SteppingSink(Sink[T_contra], Protocol[T_contra]):
         """
 
 
+@runtime_checkable
+class ListingSink(Protocol):
+    """A sink to which other reads of the same objects go as well; it must tell older from newer."""
+
+    def list_begins(self) -> None:
+        """Note that a LIST is asked for. It is handed over later, unless another one begins."""
+
+    def list_ends(self, version: str) -> None:
+        """Note that the LIST is complete: what is handed over next is all there was at the version."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
@@ -151,8 +163,8 @@ class Informer(Generic[T]):
     """Keeps one sink equal to one selection of one resource.
 
     A second one for the same resource in a process needs a name: metrics are told apart by it.
-    An object that cannot be decoded is counted, logged and skipped: in a list it counts as absent,
-    after a change the sink keeps what it knew.
+    An object that cannot be decoded or projected is counted, logged and skipped: in a list it counts
+    as absent, after a change the sink keeps what it knew.
     """
 
     synced: Final[asyncio.Event]
@@ -191,6 +203,7 @@ class Informer(Generic[T]):
         self._item_type = item_type
         self._project: Callable[[Any], T | None] = project or _itself
         self._sink = sink
+        self._listing_sink = sink if isinstance(sink, ListingSink) else None
         self._clock = clock
         self._selection = selection
         self._timing = timing
@@ -245,7 +258,11 @@ class Informer(Generic[T]):
             ) from error
 
     async def _list(self) -> str:
+        if self._listing_sink is not None:
+            self._listing_sink.list_begins()
         listing = await self._all_items()
+        if self._listing_sink is not None:
+            self._listing_sink.list_ends(listing.resource_version)
         await self._replace(listing.items)
         self._version = listing.resource_version
         self.last_heard = self._clock.monotonic()
@@ -349,7 +366,8 @@ class Informer(Generic[T]):
     def _deliver(self, event: "_Event") -> None:
         try:
             item = self._items.decode(event.object)
-        except UNDECODABLE as error:
+            kept = self._project(item)
+        except Exception as error:  # the per-item boundary: counted, and said
             report_undecodable(event.object, self._name, error)
             if event.type == "DELETED":
                 # What must be forgotten cannot be named to the sink; a list without it can.
@@ -357,7 +375,6 @@ class Informer(Generic[T]):
                 raise Undecodable(f"a deletion cannot be decoded: {error}") from error
             self._version = _version_of(event.object) or self._version
             return
-        kept = self._project(item)
         if kept is not None:
             if event.type == "DELETED":
                 self._sink.discard(kept)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from api.gpudevice import GPUDevice
     from api.gpunodeinventory import GPUNodeInventory
     from api.meta import Condition
+    from api.names import NodeName
     from inventory.assignment import Decision
     from pool.model import Instant
     from reconciler.announcing import Recorder
@@ -44,8 +45,8 @@ class AssignmentEvents:
         """Take where events go, and the clock."""
         self._announcer = Announcer(recorder, "Assign")
         self._now = now
-        self._waiting: set[str] = set()
-        # uids of idle objects whose grace has not ended
+        self._waiting: dict[NodeName, set[str]] = {}
+        # node -> uids of idle objects whose grace has not ended; of what was there at the last look
 
     def tell(self, device: "GPUDevice", decision: "Decision") -> None:
         """Tell what was just written upon the device as it was."""
@@ -70,39 +71,48 @@ class AssignmentEvents:
             self._announcer.warn(regarding, EventReason.ASSIGNMENT_CONFLICT, text)
 
     def look_for_idle(
-        self, inventory: "GPUNodeInventory | None", devices: "Sequence[GPUDevice]"
+        self,
+        node: "NodeName",
+        inventory: "GPUNodeInventory | None",
+        devices: "Sequence[GPUDevice]",
     ) -> float | None:
         """Tell what has been idle for `GRACE_S`; return after how many seconds to look again, if ever."""
-        due = [self._look_at_device(one) for one in devices]
+        waited = self._waiting.pop(node, set())
+        due = [self._look_at_device(one, waited) for one in devices]
         if inventory is not None:
-            due.append(self._look_at_node(inventory, devices))
+            due.append(self._look_at_node(inventory, devices, waited))
+        uids = {one.metadata.uid for one in devices}
+        if inventory is not None:
+            uids.add(inventory.metadata.uid)
+        if waits := waited & uids:
+            self._waiting[node] = waits
         return min((one for one in due if one is not None), default=None)
 
-    def _look_at_device(self, device: "GPUDevice") -> float | None:
+    def _look_at_device(self, device: "GPUDevice", waiting: set[str]) -> float | None:
         condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
         is_idle = condition is not None and (condition.status, condition.reason) == (
             "False",
             unwanted,
         )
         if condition is None or not is_idle or device.status.pool_ref is not None:
-            self._waiting.discard(device.metadata.uid)
+            waiting.discard(device.metadata.uid)
             return None
-        left_s = self._left_s(device.metadata.uid, [condition])
+        left_s = self._left_s(device.metadata.uid, [condition], waiting)
         if left_s == 0:
             text = f"no pool takes it: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
             self._announcer.warn(about_device(device.metadata), EventReason.UNASSIGNED_DEVICE, text)
         return left_s or None
 
     def _look_at_node(
-        self, inventory: "GPUNodeInventory", devices: "Sequence[GPUDevice]"
+        self, inventory: "GPUNodeInventory", devices: "Sequence[GPUDevice]", waiting: set[str]
     ) -> float | None:
         readiness = readiness_of(inventory)
         is_without = bool(devices) and all(one.status.pool_ref is None for one in devices)
         if readiness is None or readiness.status != "True" or not is_without:
-            self._waiting.discard(inventory.metadata.uid)
+            waiting.discard(inventory.metadata.uid)
             return None
         conditions = [one for one in map(_assigned, devices) if one is not None]
-        left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions])
+        left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
         if left_s == 0:
             text = (
                 "the node is ready, and none of its devices is in a pool: annotate them with"
@@ -112,16 +122,18 @@ class AssignmentEvents:
             self._announcer.warn(reference, EventReason.NODE_WITHOUT_POOL, text)
         return left_s or None
 
-    def _left_s(self, uid: str, conditions: "Iterable[Condition]") -> float | None:
+    def _left_s(
+        self, uid: str, conditions: "Iterable[Condition]", waiting: set[str]
+    ) -> float | None:
         """Return how many seconds of its grace an idle object has left; 0 once, when it ends; then None."""
         now = self._now().utc
         since = max((_time_of(one, now) for one in conditions), default=now)
         left_s = GRACE_S - (now - since).total_seconds()
         if left_s > 0:
-            self._waiting.add(uid)
+            waiting.add(uid)
             return left_s
-        if uid in self._waiting:
-            self._waiting.discard(uid)
+        if uid in waiting:
+            waiting.discard(uid)
             return 0
         return None
 

@@ -100,7 +100,7 @@ class AssignmentRouter:
         # pool -> nodes with a device that it has, or that is annotated with it
         self._inventories: dict[NodeName, _InventorySight] = {}
         self._unsettled: dict[DeviceName, bool] = {}
-        # device -> was it ambiguous; of those that were draining or ambiguous when last looked at
+        # device -> was it a duplicate; of those that were draining or duplicates when last looked at
         for pool in sources.pools.values():
             self._pools[pool.name] = self._sight_of(pool)
         for node in sources.devices.nodes():
@@ -156,12 +156,12 @@ class AssignmentRouter:
         self._enqueue_each(changes.nodes & known)
         for name in changes.devices:
             entry = self._sources.books.index.device(name)
-            was_ambiguous = self._unsettled.pop(name, False)
+            was_duplicate = self._unsettled.pop(name, False)
             if entry is None:
                 continue
-            if entry.is_draining or entry.is_ambiguous:
-                self._unsettled[name] = entry.is_ambiguous
-            if entry.is_draining or entry.is_ambiguous != was_ambiguous:
+            if entry.is_draining or entry.is_duplicate:
+                self._unsettled[name] = entry.is_duplicate
+            if entry.is_draining or entry.is_duplicate != was_duplicate:
                 self._enqueue(entry.facts.node)
 
     def _enqueue_each(self, nodes: "Iterable[NodeName]") -> None:

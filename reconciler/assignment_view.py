@@ -40,20 +40,20 @@ class AssignmentSources:
         index = self.books.index
         facts = index.node(node)
         users: dict[DeviceName, frozenset[str]] = {}
-        ambiguous: set[DeviceName] = set()
+        duplicates: set[DeviceName] = set()
         for device in devices:
             entry = index.device(device.name)
             found = self._users(entry) | self._strangers(node, device) if entry else _SOMEBODY
             if found:
                 users[device.name] = found
-            if entry is not None and entry.is_ambiguous:
-                ambiguous.add(device.name)
+            if entry is not None and entry.is_duplicate:
+                duplicates.add(device.name)
         return NodeView(
             node=node,
             devices=devices,
             labels=facts.labels if facts is not None else None,
             unready=self._unready(node, devices),
-            ambiguous=ambiguous,
+            duplicates=duplicates,
             users=users,
         )
 

@@ -5,7 +5,7 @@ changed before the controllers ran.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NoReturn, final
 
 from pool.changes import Changes
 from reconciler.gauges import showing_sums
@@ -59,11 +59,18 @@ class ChangePump:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        changed = self._books.index.take_changes()
+        try:
+            await self._run()
+        finally:
+            self._books.index.leave_changes()
+
+    async def _run(self) -> NoReturn:
+        self._books.index.take_changes()
         everything = Changes(
             frozenset(entry.facts.name for entry in self._books.index.devices()),
             frozenset(self._catalog.pools),
-            changed.nodes,
+            frozenset(node.name for node in self._books.index.nodes())
+            | frozenset(entry.facts.node for entry in self._books.index.devices()),
         )
         await self._queue(everything, device_delay_s=0)
         round_ = 0

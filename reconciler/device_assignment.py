@@ -97,7 +97,7 @@ class DeviceAssignment:
             return RETRY_S
         await self._write_membership(node, decisions)
         again_s = self._events.look_for_idle(
-            self._sources.inventories.by_name.get(node), self._devices_of(node)
+            node, self._sources.inventories.by_name.get(node), self._devices_of(node)
         )
         if any(one.action is Action.DRAIN for one in decisions):
             return min(LOOK_S, again_s or LOOK_S)
@@ -142,7 +142,9 @@ class DeviceAssignment:
             for pool in one.contenders:
                 if one.owner is not None:
                     found[pool] = (*found.get(pool, ()), (one.device, one.owner))
-        for pool in self._conflicts.replace(node, found):
+        conflicts = self._conflicts
+        has_devices = bool(self._sources.devices.on_node(node))
+        for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
             self._on_conflict(pool)
 
     # --- writing -------------------------------------------------------------------------------

@@ -26,11 +26,11 @@ FIELD_MANAGER: Final = "gpu-control-plane/device-state"
 
 def state_of(entry: "DeviceEntry") -> Reported:
     """Return the state and units that the device should show."""
-    reserved = (entry.assumed & ~entry.observed).bit_count()
+    reserved = (entry.confirmed & ~entry.observed).bit_count()
     units = DeviceUnits(
         capacity=entry.layout.count, reserved=reserved, allocated=entry.observed.bit_count()
     )
-    if entry.facts.is_faulted or entry.is_ambiguous:
+    if entry.facts.is_faulted or entry.is_duplicate:
         return Reported(DeviceState.FAULTED, units)
     if entry.facts.pool is None:
         return Reported(DeviceState.UNASSIGNED, units)

@@ -79,15 +79,18 @@ class DeviceFeed:
             yield
         for some in steps(items):
             for item in some:
-                self.upsert(item)
+                self._take_over(item, is_event=False)
             yield
 
     def upsert(self, item: ObservedDevice) -> None:
         """Take over a device that is new or changed; a report that somebody else changed is a change."""
+        self._take_over(item, is_event=True)
+
+    def _take_over(self, item: ObservedDevice, *, is_event: bool) -> None:
         if self.reported.get(item.facts.name) != item.reported:
             self._index.touch_device(item.facts.name)
         self.reported[item.facts.name] = item.reported
-        self._index.replace_device(item.facts)
+        self._index.replace_device(item.facts, is_event=is_event)
         self.store.upsert(item.device)
 
     def discard(self, item: ObservedDevice) -> None:

@@ -146,7 +146,7 @@ def _showing_devices(books: "Books", catalog: "Catalog") -> "Iterator[None]":
             pool = entry.facts.pool
             if pool is None:
                 unassigned += 1
-            elif entry.assumed & ~entry.observed:
+            elif entry.confirmed & ~entry.observed:
                 reserved[pool] += 1
         yield
     DEVICES_UNASSIGNED.set(unassigned)

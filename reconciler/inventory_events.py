@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from api.gpudevice import GPUDevice
     from api.names import DeviceName
-    from inventory.devices import Gone, WantedDevice
+    from inventory.devices import Gone, Refused, WantedDevice
     from inventory.sources import BadFeature
     from pool.index import DeviceIndex
     from pool.model import NodeFacts
@@ -37,8 +37,10 @@ class InventoryEvents:
         self._devices = devices
         self._bad: dict[NodeName, frozenset[BadFeature]] = {}
         # node -> what was told
-        self._rivals: dict[DeviceName, frozenset[DeviceName]] = {}
-        # device -> those that were told to claim its UUID
+        self._refused: dict[NodeName, frozenset[Refused]] = {}
+        # node -> what was told
+        self._duplicates: dict[DeviceName, frozenset[DeviceName]] = {}
+        # device -> those that have a UUID of it, as was told
         for source in Source:
             BAD_FEATURES.labels(source.value)
 
@@ -94,37 +96,57 @@ class InventoryEvents:
         else:
             self._bad.pop(node, None)
 
-    def rivals(self, devices: "Sequence[GPUDevice]") -> None:
-        """Tell devices that claim one UUID of each other."""
+    def refused(self, inventory: ObjectMeta, refused: "Sequence[Refused]") -> None:
+        """Tell of UUIDs that the node's sources tell of and other devices have, and were not told yet."""
+        node = NodeName(inventory.name)
+        known = self._refused.pop(node, frozenset())
+        if refused:
+            self._refused[node] = frozenset(refused)
+        new = sorted(self._refused.get(node, frozenset()) - known)
+        if not new:
+            return
+        claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in new)
+        text = (
+            f"not believed, because other devices had these UUIDs first: {claims};"
+            " if a card was moved here, delete the device of its old place"
+        )
+        self._announcer.warn(about_inventory(inventory), EventReason.DUPLICATE_UUID, text)
+        for one in new:
+            self._tell_owner(
+                one.owner, f"node {node} tells of {one.uuid} too, and gets nothing of it"
+            )
+
+    def duplicates(self, devices: "Sequence[GPUDevice]") -> None:
+        """Tell devices that claim a UUID of another one, and the other one."""
         for device in devices:
             entry = self._index.device(device.name)
-            is_ambiguous = entry is not None and entry.is_ambiguous
-            rivals = (
-                self._index.rivals(entry) if entry is not None and is_ambiguous else frozenset()
+            is_duplicate = entry is not None and entry.is_duplicate
+            owners = (
+                self._index.owners(entry) if entry is not None and is_duplicate else frozenset()
             )
-            known = self._rivals.pop(device.name, frozenset())
-            if rivals:
-                self._rivals[device.name] = rivals
-            for rival in sorted(rivals - known):
-                self._claims(device, rival)
-                self._tell_rival(rival, device)
+            known = self._duplicates.pop(device.name, frozenset())
+            if owners:
+                self._duplicates[device.name] = owners
+            for owner in sorted(owners - known):
+                uuid = device.status.uuid or "a UUID of it"
+                text = (
+                    f"{owner} had {uuid} first: nothing of this device is given out;"
+                    f" if the card was moved here, delete {owner}"
+                )
+                self._announcer.warn(
+                    about_device(device.metadata), EventReason.DUPLICATE_UUID, text
+                )
+                self._tell_owner(owner, f"{device.name} claims {uuid} too, and is not given out")
 
-    def _tell_rival(self, name: "DeviceName", other: "GPUDevice") -> None:
-        told = self._rivals.get(name, frozenset())
-        rival = self._devices.get(name)
-        if rival is not None and other.name not in told:
-            self._rivals[name] = told | {other.name}
-            self._claims(rival, other.name)
-
-    def _claims(self, device: "GPUDevice", rival: "DeviceName") -> None:
-        text = (
-            f"{device.status.uuid or 'a UUID of it'} is claimed by {rival} too: neither is given out"
-            " until one of the two nodes stops claiming it"
-        )
-        self._announcer.warn(about_device(device.metadata), EventReason.DUPLICATE_UUID, text)
+    def _tell_owner(self, name: "DeviceName", text: str) -> None:
+        owner = self._devices.get(name)
+        if owner is not None:
+            text += "; if the card was moved there, delete this device"
+            self._announcer.warn(about_device(owner.metadata), EventReason.DUPLICATE_UUID, text)
 
     def forget(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> None:
         """Remember nothing of a node that is gone."""
         self._bad.pop(node, None)
+        self._refused.pop(node, None)
         for device in devices:
-            self._rivals.pop(device.name, None)
+            self._duplicates.pop(device.name, None)

@@ -1,12 +1,13 @@
 """What `node.inventory` asks of the API server: writes, each noted until the watch has shown it."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
 from api.gpudevice import GPUDevice
 from api.meta import Model, ObjectMeta
-from api.names import API_VERSION, DEVICE_NODE_LABEL, NodeName
+from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
-from kube.errors import Conflict, NotFound
+from kube.errors import Conflict, Invalid, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from reconciler.own_writes import OwnWrites
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName
     from kube.client import KubeClient
     from kube.resources import Resource
-    from pool.model import Instant, NodeFacts
+    from pool.model import Instant
     from reconciler.stores import DeviceStore, Store
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-inventory"
@@ -60,18 +61,38 @@ class InventoryWriter:
             return False
         return True
 
-    async def create_device(self, node: "NodeFacts", name: "DeviceName") -> ObjectMeta:
+    async def create_device(self, node: NodeName, name: "DeviceName") -> ObjectMeta:
         """Make a device without a status."""
-        labels = {DEVICE_NODE_LABEL: node_digest(node.name)}
-        metadata = await self._create(GPU_DEVICES, name, node, labels=labels)
-        self._of_devices.wrote(node.name, name, metadata.resource_version)
+        metadata = await self._create(
+            GPU_DEVICES,
+            name,
+            labels={DEVICE_NODE_LABEL: node_digest(node)},
+            annotations={DEVICE_NODE_ANNOTATION: node},
+        )
+        self._of_devices.wrote(node, name, metadata.resource_version)
         return metadata
 
-    async def create_inventory(self, node: "NodeFacts") -> ObjectMeta:
+    async def create_inventory(self, node: NodeName) -> ObjectMeta:
         """Make a node's inventory without a status."""
-        metadata = await self._create(GPU_NODE_INVENTORIES, node.name, node, labels={})
-        self._of_inventories.wrote(node.name, node.name, metadata.resource_version)
+        metadata = await self._create(GPU_NODE_INVENTORIES, node)
+        self._of_inventories.wrote(node, node, metadata.resource_version)
         return metadata
+
+    async def disown(self, resource: "Resource", metadata: ObjectMeta) -> None:
+        """Take an object from the Node that owns it, as earlier versions made it.
+
+        Where the Node is deleted and made again, the garbage collector would delete the object.
+        """
+        for position, owner in enumerate(metadata.owner_references or ()):
+            if owner.kind == "Node":
+                path = f"/metadata/ownerReferences/{position}"
+                patch = [
+                    {"op": "test", "path": f"{path}/uid", "value": owner.uid},
+                    {"op": "remove", "path": path},
+                ]
+                with suppress(NotFound, Conflict, Invalid):
+                    await self._client.json_patch(resource, patch, name=metadata.name)
+                return
 
     async def apply_device(self, node: NodeName, name: "DeviceName", status: object) -> None:
         """Own these fields of a device's status."""
@@ -99,17 +120,14 @@ class InventoryWriter:
         self,
         resource: "Resource",
         name: str,
-        node: "NodeFacts",
-        *,
-        labels: "Mapping[str, str]",
+        **metadata: "Mapping[str, str]",
     ) -> ObjectMeta:
-        metadata: dict[str, object] = {"name": name}
-        if labels:
-            metadata["labels"] = labels
-        if node.uid:
-            owner = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
-            metadata["ownerReferences"] = [owner]
-        body = {"apiVersion": API_VERSION, "kind": resource.kind, "metadata": metadata}
+        """Make an object that no Node owns: one that is made again under its name keeps its devices."""
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": resource.kind,
+            "metadata": {"name": name, **metadata},
+        }
         written = await self._client.create(resource, body, _Written)
         return written.metadata
 

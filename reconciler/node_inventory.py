@@ -5,16 +5,18 @@ writes, object and status; one that a crash left without its status is found by 
 Design: docs/design/0005-from-slot-to-pool.md.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import GROUP
-from inventory.devices import addresses_of, is_ours, plan_devices
+from inventory.devices import addresses_of, is_ours, plan_devices, uuids_of
 from inventory.identity import device_name
 from inventory.labels import label_report
 from inventory.merging import merge, merged_labels
 from inventory.node import InventoryTerms, has_inventory, is_managed, lack_of
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.rbac import Rule
 from reconciler.inventory_events import InventoryEvents
 from reconciler.inventory_gauges import InventoryGauges
@@ -51,7 +53,7 @@ RBAC: Final = (
     Rule(
         group=GROUP,
         resources=("gpudevices", "gpunodeinventories"),
-        verbs=("create", "delete", "list", "watch"),
+        verbs=("create", "delete", "list", "patch", "watch"),
     ),
     Rule(
         group=GROUP,
@@ -60,6 +62,9 @@ RBAC: Final = (
     ),
 )
 
+REFUSED_AGAIN_S: Final = 10.0
+"""How soon a node is looked at again that tells of a UUID of another device: nobody says when that goes."""
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +72,7 @@ class Known:
     """Where the controller reads what the watches have shown."""
 
     index: "DeviceIndex"
-    """For nodes, and for devices that claim one UUID."""
+    """For nodes, and for who has a UUID."""
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
     features: "NodeFeatureFeed"
@@ -92,6 +97,8 @@ class NodeInventory:
         self._writer = InventoryWriter(client, known.devices, known.inventories, now=now)
         self._events = InventoryEvents(recorder, known.index, known.devices)
         self._gauges = InventoryGauges()
+        self._gone_since: dict[NodeName, float] = {}
+        # node that is gone and left something -> when that was seen
 
     def forget_all(self) -> None:
         """Show no gauge any more: somebody else leads."""
@@ -106,20 +113,29 @@ class NodeInventory:
             return SHOWN_WITHIN_S
         self._gauges.show(name, devices, inventory)
         if node is None:
-            await self._remove_all(name, devices, inventory)
-            return None
+            return await self._remove_all(name, devices, inventory)
+        self._gone_since.pop(name, None)
         sighting = self._look(node, devices)
         devices = self._with_namesakes(name, devices, sighting)
         managed = is_managed(node.labels, self._terms)
-        plan = plan_devices(name, devices, sighting, is_managed=managed)
+        uuids = uuids_of(devices, sighting)
+        plan = plan_devices(
+            name,
+            devices,
+            sighting,
+            is_managed=managed,
+            claimants={uuid: self._known.index.claimants(uuid) for uuid in uuids},
+        )
         if has_inventory(sighting, devices, plan, is_shown=inventory is not None):
             await self._write_devices(node, plan)
             metadata = await self._write_inventory(node, plan, sighting, devices=devices)
             self._events.detected_many(metadata, plan.create)
             self._events.silent(metadata, newly_stale(plan))
             self._events.bad(metadata, sighting.bad)
-        self._events.rivals(devices)
-        return self._next_look_s(sighting)
+            self._events.refused(metadata, plan.refused)
+        self._events.duplicates(devices)
+        next_s = self._next_look_s(sighting)
+        return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s
 
     def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "Sighting":
         features = self._known.features.on_node(node.name)
@@ -147,11 +163,12 @@ class NodeInventory:
             self._events.removed(node, device, why)
         made: list[tuple[ObjectMeta, WantedDevice]] = []
         for wanted in plan.create:
-            metadata = await self._writer.create_device(node, wanted.name)
+            metadata = await self._writer.create_device(node.name, wanted.name)
             status = device_body(wanted, metadata, now=now)
             await self._writer.apply_device(node.name, wanted.name, status)
             made.append((metadata, wanted))
         for device, wanted in plan.keep:
+            await self._writer.disown(GPU_DEVICES, device.metadata)
             if not shows_device(device, wanted, now):
                 shown = device.status.conditions
                 status = device_body(wanted, device.metadata, shown=shown, now=now)
@@ -169,13 +186,17 @@ class NodeInventory:
         """Make the node's inventory say what is known; return its metadata."""
         inventory = self._known.inventories.by_name.get(node.name)
         if inventory is None:
-            metadata, shown = await self._writer.create_inventory(node), GPUNodeInventoryStatus()
+            metadata = await self._writer.create_inventory(node.name)
+            shown = GPUNodeInventoryStatus()
         else:
             metadata, shown = inventory.metadata, inventory.status
+            await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
         by_hand = [one for one in devices if not is_ours(one) and one.node == node.name]
         wanted = [*(one for _, one in plan.keep), *plan.create]
         lack = lack_of(
-            sighting, [*(one.status for one in wanted), *(one.status for one in by_hand)]
+            sighting,
+            [*(one.status for one in wanted), *(one.status for one in by_hand)],
+            plan.refused,
         )
         judged = Judged(
             names=[*(one.name for one in wanted), *(one.name for one in by_hand)],
@@ -194,16 +215,32 @@ class NodeInventory:
         name: "NodeName",
         devices: "Sequence[GPUDevice]",
         inventory: "GPUNodeInventory | None",
-    ) -> None:
-        """Delete what was made for a node that is gone, where no garbage collector does."""
+    ) -> float | None:
+        """Delete what was made for a node that is gone; return how long that is to wait, if it is.
+
+        A Node that is deleted and made again, as by a kubelet that registers anew, keeps its devices, with
+        their pools and what an operator wrote on them.
+        """
         ours = [device for device in devices if is_ours(device)]
-        has_some = bool(ours) or inventory is not None
-        if has_some and await self._writer.has_node(name):
-            return
+        if not ours and inventory is None:
+            self._forget(name, devices)
+            return None
+        now = self._now().monotonic
+        left_s = self._gone_since.setdefault(name, now) + self._terms.gone_for.total_seconds() - now
+        if left_s > 0:
+            return left_s
+        if await self._writer.has_node(name):
+            self._gone_since.pop(name, None)
+            return None
         for device in ours:
             await self._writer.delete_device(name, device)
         if inventory is not None:
             await self._writer.delete_inventory(name, inventory.metadata)
+        self._forget(name, devices)
+        return None
+
+    def _forget(self, name: "NodeName", devices: "Sequence[GPUDevice]") -> None:
+        self._gone_since.pop(name, None)
         self._events.forget(name, devices)
 
     def _next_look_s(self, sighting: "Sighting") -> float | None:

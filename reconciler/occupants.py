@@ -36,6 +36,6 @@ def usage_of(books: "Books", name: "PoolName") -> Usage:
 
 def _occupants(books: "Books", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
     for uid, count in held.items():
-        pod = books.pod(uid)
+        pod = books.holder(uid)
         if pod is not None and pod.phase is PodPhase.BOUND:
             yield Occupant(namespace=pod.namespace, name=pod.name, uid=uid, units=count)

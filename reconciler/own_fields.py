@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 import msgspec
 
-from api.meta import ObjectMeta
+from api.meta import ObjectMeta, compared
 from reconciler.own_writes import SHOWN_WITHIN_S
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ class OwnFields(Generic[T]):
 
 
 def _is_older(shown: ObjectMeta, than: ObjectMeta) -> bool:
-    """Say whether a version is older; versions of one kind can be compared as numbers (KEP-5504)."""
-    old, new = shown.resource_version, than.resource_version
-    if old.isdecimal() and new.isdecimal():
-        return int(old) < int(new)
-    return old != new
+    """Say whether a version is older; of those that cannot be compared, whether it is another one."""
+    order = compared(shown.resource_version, than.resource_version)
+    return order is None or order < 0

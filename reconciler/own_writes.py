@@ -6,6 +6,8 @@ shows, as of an object that was deleted right after, is forgotten.
 
 from typing import TYPE_CHECKING, Final, final
 
+from api.meta import compared
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,6 +59,5 @@ def _is_shown(shown: "ObjectMeta | None", version: str, uid: str) -> bool:
         return shown is None or shown.uid != uid
     if shown is None:
         return False
-    if shown.resource_version.isdecimal() and version.isdecimal():
-        return int(shown.resource_version) >= int(version)
-    return shown.resource_version == version
+    order = compared(shown.resource_version, version)
+    return order is not None and order >= 0

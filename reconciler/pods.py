@@ -93,11 +93,11 @@ class PodFeed:
         self._books.discard_pod(item.uid)
 
     def _observe(self, pod: "PodFacts") -> bool:
-        """Take over a pod; say whether this shows it bound for the first time."""
+        """Take over a pod; say whether this shows it bound: anew, or again after an end that was none."""
         before = self._books.pod(pod.uid)
         self._books.observe_pod(pod, self._now())
         is_news = pod.phase is PodPhase.BOUND and (
-            before is None or before.phase is PodPhase.PENDING
+            before is None or before.phase is not PodPhase.BOUND
         )
         if is_news:
             self._check_accounted(pod)
@@ -131,7 +131,7 @@ def check_alone(books: "Books", pod: "PodFacts", warnings: BoundPodWarnings | No
         for owner in owners - {pod.uid} if pod.uid in owners else ():
             shared.setdefault(owner, []).append(unit)
     for uid, units in sorted(shared.items()):
-        other = books.pod(uid)
+        other = books.holder(uid)
         if other is None:
             raise InvariantViolated(f"pod uid {uid} holds units and is not known")
         _log.error(

@@ -64,6 +64,12 @@ class Conflicts:
         self._pools_by_node[node] = frozenset(found)
         return changed
 
+    def discard(self, node: "NodeName") -> "set[PoolName]":
+        """Forget a node that has no device any more; return the pools for which that is a change."""
+        changed = self.replace(node, {})
+        del self._pools_by_node[node]
+        return changed
+
     def covers(self, nodes: "AbstractSet[NodeName]") -> bool:
         """Say whether something was said of each of the nodes, be it nothing."""
         return nodes <= self._pools_by_node.keys()

@@ -162,24 +162,27 @@ class Controller(Generic[Key]):
             again_s = await self._reconcile(key)
         except Unretryable as error:
             self._failures.pop(key, None)
-            RECONCILES.labels(self.name, "dropped").inc()
+            self._count("dropped", started)
             _log.error("reconcile given up", controller=self.name, key=str(key), error=str(error))
         except Exception as error:  # noqa: BLE001  # the per-item boundary: logged, counted, retried
+            self._count("failed", started)
             self._retry(key, error)
         else:
             self._failures.pop(key, None)
-            RECONCILES.labels(self.name, "done" if again_s is None else "requeued").inc()
+            self._count("done" if again_s is None else "requeued", started)
             if again_s is not None:
                 self.enqueue(key, delay_s=again_s)
-        finally:
-            RECONCILE_DURATION.labels(self.name).observe(self._clock.monotonic() - started)
+
+    def _count(self, outcome: str, started: float) -> None:
+        """Count a reconcile that came to its end, with its time: one that was cancelled has neither."""
+        RECONCILES.labels(self.name, outcome).inc()
+        RECONCILE_DURATION.labels(self.name).observe(self._clock.monotonic() - started)
 
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures.get(key, 0) + 1
         self._failures[key] = failures
         ceiling = min(MAX_BACKOFF_S, FIRST_BACKOFF_S * 2 ** min(failures - 1, 10))
         delay_s = ceiling * (0.5 + random.random() / 2)  # noqa: S311  # jitter, not a secret
-        RECONCILES.labels(self.name, "failed").inc()
         _log.warning(
             "reconcile failed",
             controller=self.name,

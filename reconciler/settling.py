@@ -13,12 +13,16 @@ from scheduler.settling import Settlement, settle
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
+    from api.names import ReservationId
     from pool.reservation import Reservation
     from scheduler.desk import SchedulingDesk
 
 PERIOD_S: Final = 1.0
 UNSEEN_AFTER_S: Final = 10.0
 """How long an accepted binding may stay unobserved before the pod is read."""
+AGAIN_AFTER_S: Final = 160.0
+"""The longest pause between two reads that prove the same. The first is `UNSEEN_AFTER_S`, each later one
+twice as long: a watch that is half-open is noticed after 150 s, with thousands of bindings unobserved."""
 
 _log = structlog.get_logger()
 
@@ -29,6 +33,8 @@ class Settling:
 
     def __init__(self, desk: "SchedulingDesk") -> None:
         self._desk = desk
+        self._proven: dict[ReservationId, tuple[float, float]] = {}
+        # a binding that a read has shown as it was accepted -> when to read again, and the pause until then
         TASK_FAILURES.labels("binding.settling")
 
     async def run(self) -> None:
@@ -36,23 +42,36 @@ class Settling:
         while True:
             await asyncio.sleep(PERIOD_S)
             for reservation in self._due():
-                try:
-                    outcome = await settle(reservation, self._desk)
-                except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, retried
-                    TASK_FAILURES.labels("binding.settling").inc()
-                    _log.warning("settling failed", pod=reservation.pod, error=str(error))
-                else:
-                    _report(reservation, outcome)
+                await self._settle(reservation)
+
+    async def _settle(self, reservation: "Reservation") -> None:
+        try:
+            outcome = await settle(reservation, self._desk)
+        except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, retried
+            TASK_FAILURES.labels("binding.settling").inc()
+            _log.warning("settling failed", pod=reservation.pod, error=str(error))
+            return
+        _report(reservation, outcome)
+        if outcome is Settlement.CONFIRMED:
+            self._put_off(reservation)
 
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
         now = self._desk.now().monotonic
+        unsettled = self._desk.books.unsettled()
+        proven = {one.id: self._proven[one.id] for one in unsettled if one.id in self._proven}
+        self._proven = proven
         return [
             reservation
-            for reservation in self._desk.books.unsettled()
+            for reservation in unsettled
             if reservation.phase is ReservationPhase.DOUBTFUL
-            or now > reservation.observe_by + UNSEEN_AFTER_S
+            or now > proven.get(reservation.id, (reservation.observe_by + UNSEEN_AFTER_S,))[0]
         ]
+
+    def _put_off(self, reservation: "Reservation") -> None:
+        _, before_s = self._proven.get(reservation.id, (0.0, UNSEEN_AFTER_S / 2))
+        pause_s = min(2 * before_s, AGAIN_AFTER_S)
+        self._proven[reservation.id] = (self._desk.now().monotonic + pause_s, pause_s)
 
 
 def _report(reservation: "Reservation", outcome: Settlement) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from api.gpudevice import PCI, DeviceUnits, GPUDevice, Link, PoolRef
 from api.meta import Condition, OwnerReference
-from api.names import DeviceName, NodeName
+from api.names import DEVICE_NODE_ANNOTATION, DeviceName, NodeName
 from reconciler.stepping import steps
 
 if TYPE_CHECKING:
@@ -144,12 +144,9 @@ class DeviceStore:
 
 
 def home_of(device: GPUDevice) -> NodeName:
-    """Return the device's node; where its status says nothing yet, the Node that owns it."""
-    if not device.status.node_name:
-        for owner in device.metadata.owner_references or ():
-            if owner.kind == "Node":
-                return NodeName(intern(owner.name))
-    return NodeName(intern(device.status.node_name))
+    """Return the device's node; where its status says nothing yet, the one that it was made for."""
+    noted = device.metadata.annotation(DEVICE_NODE_ANNOTATION)
+    return NodeName(intern(device.status.node_name or noted or ""))
 
 
 def _shared(device: GPUDevice) -> GPUDevice:

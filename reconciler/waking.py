@@ -3,7 +3,8 @@
 kube-scheduler retries a pod that we refused when a bound pod or a node changes, but it cannot see a
 hold end. A pod that has been waiting and fitting for a while is touched with an annotation, which
 takes it out of the unschedulable queue (measured: bound within 0.1 s). Touched again with growing
-pauses and not for ever, since something else than us may keep it from being scheduled.
+pauses and not for ever, since something else than us may keep it from being scheduled: on the nodes
+that fit now. A node that fits besides is a new chance, for which the pod is touched like a new one.
 """
 
 import asyncio
@@ -22,10 +23,12 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from api.names import PodUid
+    from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
     from pool.books import Books
     from pool.model import Instant, PodFacts, PoolFacts
+
+    _Fits = dict[tuple[PoolName, int], frozenset[NodeName]]
 
 RBAC: Final = (Rule(resources=("pods",), verbs=("patch",)),)
 
@@ -45,10 +48,16 @@ class _Sleeper:
     touch_at: float
     touches: int = 0
     touched_at: float = math.inf
+    has_new_chance: bool = False
+    """A node more fits than when it was touched."""
 
     def has_declined(self, now: float) -> bool:
         """Say whether it was woken and did not come: something else than units keeps it waiting."""
         return now - self.touched_at >= FITS_FOR_S
+
+    def is_ready_anew(self, now: float) -> bool:
+        """Say whether it may be touched for a new chance: not at every change of a busy pool."""
+        return self.has_new_chance and now - self.touched_at >= FIRST_PAUSE_S
 
     def give_back_touch(self) -> None:
         """Undo a touch that did not reach the pod; the next one keeps its time."""
@@ -65,6 +74,8 @@ class Waking:
         self._books = books
         self._now = now
         self._sleepers: dict[PodUid, _Sleeper] = {}
+        self._fits: _Fits = {}
+        # pool, units of a waiting pod -> the nodes that fitted them at the last look
         TASK_FAILURES.labels("pod.waking")
 
     async def run(self) -> None:
@@ -84,8 +95,12 @@ class Waking:
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
         passed_over: set[PodUid] = set()
-        for pool in self._books.index.pools():
-            for pod, has_turn in self._fitting(pool, now):
+        index = self._books.index
+        before, self._fits = self._fits, {}
+        for pool in index.pools():
+            if pool != index.pool_of(pool.resource):
+                continue
+            for pod, has_turn in self._fitting(pool, before, now):
                 if has_turn:
                     fitting[pod.uid] = pod
                 else:
@@ -98,26 +113,49 @@ class Waking:
             if sleeper.touch_at <= now and sleeper.touches < MAX_TOUCHES:
                 sleeper.touches += 1
                 sleeper.touched_at = now
+                sleeper.has_new_chance = False
                 sleeper.touch_at = now + FIRST_PAUSE_S * 2 ** (sleeper.touches - 1)
                 due.append(pod)
         return due
 
-    def _fitting(self, pool: "PoolFacts", now: float) -> "Iterator[tuple[PodFacts, bool]]":
-        """Yield the pods that fit, and those known as sleepers that would if it were their turn."""
+    def _fitting(
+        self, pool: "PoolFacts", before: "_Fits", now: float
+    ) -> "Iterator[tuple[PodFacts, bool]]":
+        """Yield the pods that fit, and those known as sleepers that would if it were their turn.
+
+        Of those that have a new chance as many begin anew as there are units left to the others, the
+        one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
+        """
         waiting = self._books.waiting(pool.resource)
         if not waiting:
             return
         state = self._books.index.state(pool.name)
         left = available = state.capacity().available
+        more: dict[int, bool] = {}
+        anew: list[tuple[float, PodFacts]] = []
         for pod in waiting:
-            sleeper = self._sleepers.get(pod.uid)
-            limit = left if sleeper is None else available
-            if pod.demand.units > limit or not state.view(pod.demand.units).scores:
+            units, sleeper = pod.demand.units, self._sleepers.get(pod.uid)
+            if units > (left if sleeper is None else available) or not state.view(units).scores:
                 continue
-            has_turn = pod.demand.units <= left
-            if has_turn and (sleeper is None or not sleeper.has_declined(now)):
-                left -= pod.demand.units
+            has_turn = units <= left
+            if units not in more:
+                more[units] = self._fits_more(pool.name, units, before)
+            if more[units] and sleeper is not None:
+                sleeper.has_new_chance = True
+            if sleeper is None or not sleeper.has_declined(now):
+                left -= units if has_turn else 0
+            elif sleeper.is_ready_anew(now):
+                anew.append((sleeper.touched_at, pod))
             yield pod, has_turn
+        for _, pod in sorted(anew, key=lambda one: one[0]):
+            if pod.demand.units <= left:
+                left -= pod.demand.units
+                del self._sleepers[pod.uid]
+
+    def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
+        """Note the nodes that so many units fit; say whether they did not fit one of them before."""
+        fits = self._fits[pool, units] = frozenset(self._books.index.view(pool, units).scores)
+        return not fits <= before.get((pool, units), frozenset())
 
     async def _touch(self, pod: "PodFacts") -> None:
         stamp = self._now().utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

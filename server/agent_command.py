@@ -11,6 +11,7 @@ import uvloop
 from agent.settings import AgentSettings, Role
 from api.poolconfig import HandOut
 from manifests.constants import DEFAULT_NAMESPACE
+from server.open_files import raise_limit
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def run(known: argparse.Namespace) -> int:
     from agent.running import run_agent  # noqa: PLC0415  # imports gRPC
     from server.clock import SystemClock  # noqa: PLC0415
 
+    raise_limit()
     try:
         uvloop.run(run_agent(settings, SystemClock()))
     except UnusableAgent as error:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from manifests import constants
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.desk import AdmissionDesk
     from api.clock import Clock
     from scheduler.desk import SchedulingDesk
-    from server.authentication import ExtenderAuthentication
+    from server.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.readiness import Readiness
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -38,7 +38,9 @@ class Desks:
 
     admission: "AdmissionDesk"
     scheduling: "SchedulingDesk"
-    authentication: "ExtenderAuthentication"
+    extender: "ExtenderAuthentication"
+    webhooks: "WebhookAuthentication | None"
+    """None answers whoever calls."""
     readiness: "Readiness"
     clock: "Clock"
     max_body_bytes: int
@@ -50,10 +52,11 @@ def build_app(desks: Desks) -> web.Application:
     large_bodies = asyncio.Semaphore(LARGE_AT_A_TIME)
     shortcuts = app[SHORTCUTS] = {}
     for path, webhook in _webhooks(desks).items():
-        app.router.add_post(path, _handler(webhook, desks, large=large_bodies))
+        handler = _handler(webhook, desks, large=large_bodies)
+        app.router.add_post(path, handler, expect_handler=_expecting(webhook))
         shortcuts[path] = Shortcut(webhook, min(LARGE, desks.max_body_bytes))
     for path, verb in _verbs(desks).items():
-        app.router.add_post(path, _handler(verb, desks))
+        app.router.add_post(path, _handler(verb, desks), expect_handler=_expecting(verb))
         if isinstance(verb, Verb):
             shortcuts[path] = Shortcut(verb, desks.max_body_bytes)
     app.router.add_get(constants.LIVENESS_PATH, _livez)
@@ -64,7 +67,7 @@ def build_app(desks: Desks) -> web.Application:
 
 def _webhooks(desks: Desks) -> dict[str, Webhook]:
     return {
-        path: Webhook(name, decide, desk=desks.admission, clock=desks.clock)
+        path: Webhook(name, decide, desk=desks.admission, clock=desks.clock, callers=desks.webhooks)
         for path, name, decide in (
             (constants.MUTATE_PODS_PATH, "mutate-pods", mutate_pod),
             (constants.VALIDATE_PODS_PATH, "validate-pods", validate_pod),
@@ -78,7 +81,7 @@ def _verbs(desks: Desks) -> dict[str, Verb | AwaitingVerb]:
     desk, clock = desks.scheduling, desks.clock
 
     def report(verb: str) -> VerbReport:
-        return VerbReport(verb, desks.authentication, clock)
+        return VerbReport(verb, desks.extender, clock)
 
     at_once = (
         (constants.FILTER_PATH, constants.FILTER_VERB, filter_nodes),
@@ -110,12 +113,34 @@ def _handler(
         return endpoint.answer(body)
 
     async def handle(request: web.Request) -> web.Response:
-        reply = await reply_to(request)
-        return web.Response(
-            status=reply.status, body=reply.body, headers={"Content-Type": reply.content_type}
-        )
+        return _response(await reply_to(request))
 
     return handle
+
+
+def _expecting(
+    endpoint: Webhook | Verb | AwaitingVerb,
+) -> Callable[..., Awaitable[web.Response | None]]:
+    """Return what answers a caller that asks before it sends a body: whom we would not read, at once."""
+
+    async def handle(request: web.Request) -> web.Response | None:
+        refusal = endpoint.refusal_of(request.transport, request.headers)
+        if refusal is not None:
+            return _response(endpoint.answer_unread(refusal, request.remote))
+        if request.headers[hdrs.EXPECT].lower() != "100-continue":
+            raise web.HTTPExpectationFailed
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # For aiohttp that was nothing of the answer.
+        request.writer.output_size = 0
+        return None
+
+    return handle
+
+
+def _response(reply: Reply) -> web.Response:
+    return web.Response(
+        status=reply.status, body=reply.body, headers={"Content-Type": reply.content_type}
+    )
 
 
 async def _livez(_request: web.Request) -> web.Response:

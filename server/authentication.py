@@ -1,6 +1,7 @@
-"""Who may call the scheduler's paths: a client certificate of our CA, or a bearer token.
+"""Who may call: of the scheduler's paths a client certificate or a bearer token, of webhooks a certificate.
 
-Nothing that binds is open: with neither configured every call is refused.
+Nothing that binds is open: with neither configured every call is refused. Webhooks are open unless CAs of
+the API servers' certificates are configured, because API servers show none unless they are told to.
 """
 
 import hmac
@@ -10,11 +11,14 @@ import structlog
 
 from certs.tls import peer_common_name
 from kube.errors import cut
+from server.bodies import Unread
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from certs.clients import ClientAuthorities
 
 _log = structlog.get_logger()
 
@@ -23,7 +27,13 @@ _log = structlog.get_logger()
 class ExtenderAuthentication:
     """Checks each call; the TLS layer has verified the certificate's chain already."""
 
-    def __init__(self, client_names: "Collection[str]", token_file: "Path | None") -> None:
+    def __init__(
+        self,
+        authorities: "ClientAuthorities",
+        client_names: "Collection[str]",
+        token_file: "Path | None",
+    ) -> None:
+        self._authorities = authorities
         self._client_names = frozenset(client_names)
         self._token_file = token_file
         self._token: tuple[int, bytes] | None = None
@@ -35,7 +45,7 @@ class ExtenderAuthentication:
     ) -> str | None:
         """Return why the caller is refused, or None."""
         name = peer_common_name(transport)
-        if name is not None and name in self._client_names:
+        if name in self._client_names and self._authorities.have_issued(transport):
             return None
         header = headers.get("Authorization", "")
         if header.startswith("Bearer "):
@@ -68,3 +78,25 @@ class ExtenderAuthentication:
         if fault is not None and fault != self._fault:
             _log.error("token file cannot be used", file=str(self._token_file), error=fault)
         self._fault = fault
+
+
+@final
+class WebhookAuthentication:
+    """Checks each call of a webhook; the TLS layer has verified the certificate's chain already."""
+
+    def __init__(self, authorities: "ClientAuthorities", client_names: "Collection[str]") -> None:
+        self._authorities = authorities
+        self._client_names = frozenset(client_names)
+
+    def refusal_of(self, transport: "asyncio.BaseTransport | None") -> Unread | None:
+        """Return why the caller is refused, or None."""
+        name = peer_common_name(transport)
+        if name in self._client_names and self._authorities.have_issued(transport):
+            return None
+        if name is None:
+            text = (
+                "the API server's client certificate is needed; its AdmissionConfiguration names it"
+            )
+            return Unread(401, "Unauthorized", text)
+        text = f"client certificate {cut(name)} may not call webhooks: webhooks.client_names, client_ca_file"
+        return Unread(403, "Forbidden", text)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
 from api.core import Pod
-from api.names import DEVICES_ANNOTATION, NodeName
+from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, NodeName
 from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.rbac import Rule
@@ -46,13 +46,17 @@ class KubeBinder:
         *,
         on_forbidden: "Callable[[], None]" = lambda: None,
     ) -> None:
-        """Take the client; `on_forbidden` is called when a policy may have refused a Binding."""
+        """Take the client, and the time for a write with the read that may follow it.
+
+        `on_forbidden` is called when a policy may have refused a Binding.
+        """
         self._client = client
         self._timeout_s = timeout_s
         self._on_forbidden = on_forbidden
 
     async def bind(self, binding: "PodBinding") -> "BindOutcome":
         """Send one Binding. A refusal is definite; whatever leaves open what happened is Unknown."""
+        fenced = {FENCED_LABEL: FENCED} if binding.is_fenced else {}
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -61,11 +65,13 @@ class KubeBinder:
                 "namespace": binding.namespace,
                 "uid": binding.uid,
                 "annotations": binding.annotations,
+                "labels": {**binding.labels, **fenced},
             },
             "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
         }
+        ends_at = asyncio.get_running_loop().time() + self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout_at(ends_at):
                 await self._client.create(
                     PODS,
                     body,
@@ -80,19 +86,21 @@ class KubeBinder:
             if isinstance(error, Forbidden | Invalid):
                 self._on_forbidden()
             if error.is_definite:
-                return Refused(str(error), is_conflict=isinstance(error, Conflict))
+                left_s = ends_at - asyncio.get_running_loop().time()
+                return Refused(str(error), is_conflict=isinstance(error, Conflict), left_s=left_s)
             return Unknown(str(error))
         return Written()
 
-    async def look(self, pod: "PodRef") -> "PodSighting":
+    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
         """Read the pod once."""
+        limit_s = self._timeout_s if within_s is None else within_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(limit_s):
                 seen = await self._client.get(PODS, Pod, pod.name, namespace=pod.namespace)
         except NotFound:
             return SeenGone()
         except TimeoutError:
-            return Unseen(f"no answer within {self._timeout_s:g} s")
+            return Unseen(f"no answer within {limit_s:.3g} s")
         except KubeError as error:
             return Unseen(str(error))
         if seen.metadata.uid != pod.uid:

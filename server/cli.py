@@ -15,6 +15,7 @@ import uvloop
 import yaml
 
 from server import agent_command
+from server.pool_controllers import check_images
 from server.rendering import Target, render_target
 from server.settings import BadSettings, load_settings
 from telemetry.logs import configure_logs
@@ -69,6 +70,12 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     render = commands.add_parser("render", help="print manifests as YAML", allow_abbrev=False)
     render.add_argument("target", choices=[target.value for target in Target])
+    render.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help="the server's settings: names, and images that the policy holds its DaemonSets to",
+    )
     render.add_argument("--namespace", help="namespace of the server (gpu-control-plane)")
     render.add_argument(
         "--url", help="webhooks and extender at this base URL instead of the Service"
@@ -107,6 +114,7 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     if known.show_settings:
         yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
         return OK
+    check_images(settings)
     logs = configure_logs(settings.log_level)
     # --show-settings and render stay quick: the Kubernetes library alone costs a second.
     from kube.configuration import BadConfiguration  # noqa: PLC0415

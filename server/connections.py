@@ -6,21 +6,22 @@ header an hour, and the API server. Here
 * a handshake, and a request's head once its first byte is there, end within `Patience`;
 * a connection that waits for a request may wait: clients open some in advance, and closing one just
   as its first request comes costs a pod creation;
-* where all places are taken, a newcomer gets the place of one that never asked anything, the oldest
-  first, and where there is none, of the one that has been silent longest. So a flood cannot keep
-  the API server or kube-scheduler out, and connections in use stay.
+* where all places are taken, or the process may open no more files, a newcomer gets the place of one
+  that never asked anything, the oldest first, and where there is none, of the one that has been silent
+  longest. So a flood cannot keep the API server or kube-scheduler out, and connections in use stay.
 
 The time that a body may take is `server.bodies`'.
 """
 
 import asyncio
+import errno
 import functools
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from server.shortcuts import ShortHandler
 from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _ACCEPT_AGAIN_S: Final = 0.5
-"""After a failure to accept, as when the process has no file descriptors left."""
+"""After a failure to accept."""
+_CLOSED_WITHIN_S: Final = 0.01
+"""A connection that was dropped has given its file back by then."""
+_SHORT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 _log = structlog.get_logger()
 
@@ -73,12 +77,20 @@ class Places:
     def take(self, drop: "Callable[[], object]") -> Place:
         """Give a newcomer a place, somebody else's where there is no other."""
         if len(self) >= self._limit:
-            loser, _ = (self._silent or self._asking).popitem(last=False)
-            CONNECTIONS_DROPPED.labels("limit").inc()
-            loser.drop()
+            self.make_room("limit")
         place = Place(drop)
         self._silent[place] = None
         return place
+
+    def make_room(self, cause: str) -> bool:
+        """Drop the connection that is worth least; say whether there was one."""
+        places = self._silent or self._asking
+        if not places:
+            return False
+        loser, _ = places.popitem(last=False)
+        CONNECTIONS_DROPPED.labels(cause).inc()
+        loser.drop()
+        return True
 
     def ask(self, place: Place) -> None:
         """Note that the head of a request has come, or some of its body."""
@@ -131,16 +143,31 @@ class Connection(ShortHandler):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; from a head's first byte the rest has to come in time."""
-        if not data:  # so uvloop tells of a handshake's end, and of a write's
-            return
+        """Read on; from a head's first byte the rest has to come in time.
+
+        Nothing may come as well: aiohttp goes on so with what it had put off, and uvloop tells of a
+        handshake's end, and of a write's.
+        """
         taken = self.taken
         super().data_received(data)
         if self.taken != taken or not self._is_waiting():
             self._calm_down()
             self._places.ask(self._place)
-        elif self._impatience is None:
+        elif data and self._impatience is None:
             self._impatience = self._loop.call_later(self._head_s, self._lose_patience)
+
+    def handle_error(  # noqa: PLR0917  # the library's signature
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what is no request of the application's; say of the server what others are told."""
+        response = super().handle_error(request, status, exc, message)
+        # aiohttp writes its own name and versions where there is none.
+        response.headers[hdrs.SERVER] = ""
+        return response
 
     def _is_waiting(self) -> bool:
         """Say whether no whole head is there. A new connection waits before its task has run."""
@@ -195,13 +222,20 @@ class Entrance:
                 except (BlockingIOError, ConnectionAbortedError):
                     continue
                 except OSError as error:
-                    TASK_FAILURES.labels("accepting").inc()
-                    _log.error("cannot accept a connection", error=error.strerror)
-                    await asyncio.sleep(_ACCEPT_AGAIN_S)
+                    await self._recover(error)
                     continue
                 accepted.settimeout(0)
                 task = group.create_task(self._let_in(accepted), name="handshake")
                 task.add_done_callback(functools.partial(_close_cancelled, accepted))
+
+    async def _recover(self, error: OSError) -> None:
+        """Wait until it may go better; where files are short, for a connection that gives its own."""
+        TASK_FAILURES.labels("accepting").inc()
+        if error.errno in _SHORT_OF_FILES and self._places.make_room("files"):
+            await asyncio.sleep(_CLOSED_WITHIN_S)
+            return
+        _log.error("cannot accept a connection", error=error.strerror)
+        await asyncio.sleep(_ACCEPT_AGAIN_S)
 
     async def _until_somebody_waits(self) -> None:
         loop = asyncio.get_running_loop()

@@ -98,6 +98,7 @@ class DemoServer:
             "drain_s": 0,
             "bootstrap": {"period_s": SAMPLE_EVERY_S},
             "health": {"period_s": SAMPLE_EVERY_S},
+            "device_plugin": {"image": "registry.example/gpu-control-plane:demo"},
         }
 
     async def _wait_ready(self, client: "KubeClient") -> None:

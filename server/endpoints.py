@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from scheduler.answer import Answer as ExtenderAnswer
     from scheduler.desk import SchedulingDesk
-    from server.authentication import ExtenderAuthentication
+    from server.authentication import ExtenderAuthentication, WebhookAuthentication
 
     AtOnce = Callable[[bytes, SchedulingDesk], ExtenderAnswer]
     Awaited = Callable[[bytes, SchedulingDesk], Awaitable[ExtenderAnswer]]
@@ -92,7 +92,7 @@ class _Durations:
 
 @final
 class Webhook:
-    """A webhook of the API server, which comes without a client certificate."""
+    """A webhook of the API server."""
 
     def __init__(
         self,
@@ -101,18 +101,23 @@ class Webhook:
         *,
         desk: "AdmissionDesk",
         clock: "Clock",
+        callers: "WebhookAuthentication | None" = None,
     ) -> None:
-        """Answer by `decide`; `name` is what logs and metrics call it."""
+        """Answer by `decide`; `name` is what logs and metrics call it. Without `callers` anybody."""
         self._name = name
         self._decide = decide
         self._desk = desk
         self._clock = clock
+        self._callers = callers
         self._durations = _Durations(ADMISSION_DURATION, name, clock)
 
     def refusal_of(
-        self, _transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
     ) -> Unread | None:
         """Return why the body of a request with this head is not read, or None."""
+        refusal = self._callers.refusal_of(transport) if self._callers is not None else None
+        if refusal is not None:
+            return refusal
         media_type = headers.get("Content-Type", "application/octet-stream")
         if media_type == JSON:
             return None
@@ -122,8 +127,14 @@ class Webhook:
         text = f"Content-Type must be {JSON}, not {cut(media_type)}"
         return Unread(415, "UnsupportedMediaType", text)
 
-    def answer_unread(self, unread: Unread, _remote: str | None) -> Reply:
+    def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
         """Answer a request of which there is no body."""
+        if unread.status in {401, 403}:
+            self._durations.observe("unauthenticated", self._clock.monotonic())
+            _log.warning(
+                "admission call refused", webhook=self._name, reason=unread.text, remote=remote
+            )
+            return _status(unread)
         self._durations.observe("malformed", self._clock.monotonic())
         REFUSALS.labels(RefusalReason.MALFORMED_REQUEST.value).inc()
         _log.warning("admission request unreadable", webhook=self._name, error=unread.text)

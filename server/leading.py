@@ -24,6 +24,7 @@ from kube.backoff import Backoff
 from kube.errors import KubeError, cut
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Awaitable, Callable
 
     from kube.leases import Term
@@ -74,8 +75,10 @@ class Leading:
         catch_up: "Callable[[], Awaitable[None]]",
         *,
         settle_s: float,
+        rng: "random.Random | None" = None,
     ) -> None:
         """Take the election, the fence, and what reads all that earlier leaders have bound."""
+        self._rng = rng
         self._election = election
         self._fence = fence
         self._catch_up = catch_up
@@ -111,7 +114,7 @@ class Leading:
 
     async def until_overtaken(self) -> None:
         """Return when a look, caused by `doubt`, found the term gone or another one; we decide no more."""
-        backoff = Backoff(base_s=CATCH_UP_BACKOFF_S, cap_s=CATCH_UP_BACKOFF_CAP_S)
+        backoff = self._backoff()
         while True:
             await self._doubted.wait()
             # Before the look: a Binding that is refused during it asks for another one.
@@ -133,7 +136,7 @@ class Leading:
 
     async def take_over(self) -> None:
         """Return once this replica decides."""
-        backoff = Backoff(base_s=CATCH_UP_BACKOFF_S, cap_s=CATCH_UP_BACKOFF_CAP_S)
+        backoff = self._backoff()
         while not self.decides():
             await self._election.leading.wait()
             if self._is_over:
@@ -161,6 +164,9 @@ class Leading:
             self._was_overtaken = False
         # Whoever leads under another term by now has all of this before it.
         self._taken_over = term
+
+    def _backoff(self) -> Backoff:
+        return Backoff(base_s=CATCH_UP_BACKOFF_S, cap_s=CATCH_UP_BACKOFF_CAP_S, rng=self._rng)
 
     async def _pause(self, backoff: Backoff, event: str, error: KubeError) -> None:
         delay_s = backoff.fail()

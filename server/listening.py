@@ -9,10 +9,12 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, NoReturn, Self, final
 
-from aiohttp import web
+import structlog
+from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError
 
 from kube.errors import cut
+from server import open_files
 from server.app import SHORTCUTS
 from server.connections import Connection, Entrance, Patience, Place, Places
 
@@ -33,6 +35,8 @@ LINGER_S: Final = 2.0
 _PATIENCE: Final = Patience()
 _BACKLOG: Final = 1024
 """Who waits to be accepted, as when all API servers come at once; the system may allow fewer."""
+
+_log = structlog.get_logger()
 
 
 class CannotListen(Exception):  # noqa: N818  # it is named for what is wrong
@@ -55,7 +59,9 @@ class Port:
         self._context = context
         self._patience = patience
         self._shortcuts = app.get(SHORTCUTS, {})
-        self._places = Places(listen.max_connections)
+        # The other half is for the API server, files and what is on its way out.
+        self._most = min(listen.max_connections, open_files.limit() // 2)
+        self._places = Places(self._most)
         self._runner = web.AppRunner(app, shutdown_timeout=FINISH_WITHIN_S)
         self._logger = _logger()
         self._sends_away = False
@@ -70,6 +76,12 @@ class Port:
             CannotListen: the address is in use, or is none of this machine's.
         """
         host, port = self._listen.host, self._listen.port
+        if self._most < self._listen.max_connections:
+            _log.warning(
+                "fewer connections than configured, because of the limit of open files",
+                connections=self._most,
+                max_connections=self._listen.max_connections,
+            )
         try:
             listeners = await _listeners(host, port)
         except OSError as error:
@@ -105,6 +117,7 @@ class Port:
         await self._runner.cleanup()
 
     async def _prepare(self, _request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.popall(hdrs.SERVER, None)
         if self._sends_away:
             response.force_close()
             # aiohttp has written its headers by now. A client that is not told sends its next

@@ -48,6 +48,7 @@ def add_inventory(term: "Term") -> None:
             managed_label=settings.managed_label,
             is_managed_by_default=settings.managed_by_default,
             fresh_for=dt.timedelta(seconds=settings.freshness_s),
+            gone_for=dt.timedelta(seconds=settings.node_gone_s),
         ),
     )
     term.stack.callback(inventory.forget_all)

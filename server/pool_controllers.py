@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import DeviceName, NodeName, PoolName
 from inventory.health import IGNORED_XIDS
-from manifests.pool_workloads import NodeAgentSettings, WorkloadSettings
+from manifests.pool_workloads import NodeAgentSettings, WorkloadSettings, names_registry
 from reconciler.announcing import Announcer
 from reconciler.device_state import DeviceStatus
 from reconciler.exporting import COALESCE_S, ExportedCards, NodeExports
@@ -15,6 +15,7 @@ from reconciler.pool_status import PoolStatus
 from reconciler.pool_workloads import ACTION as SERVE_ACTION
 from reconciler.pool_workloads import ALL_POOLS, PoolWorkloads, naming_workloads
 from reconciler.runtime import STATUS_SHARE, Controller
+from server.settings import BadSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -44,6 +45,22 @@ def workload_settings(settings: "Settings") -> WorkloadSettings:
             ignored_xids=None if ignored == IGNORED_XIDS else ignored,
         ),
     )
+
+
+def check_images(settings: "Settings") -> None:
+    """Check that each image of our DaemonSets, some of them privileged, says where it is from.
+
+    Raises:
+        BadSettings: one does not; container runtimes would take it from docker.io.
+    """
+    unsaid = [one for one in workload_settings(settings).images if not names_registry(one)]
+    if unsaid:
+        raise BadSettings(
+            f"device_plugin.image, node_agent.image: {', '.join(repr(one) for one in unsaid)} names no"
+            " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
+            " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
+            " (device_plugin.mode None, node_agent.enabled false)"
+        )
 
 
 def add_workloads(term: "Term") -> None:

@@ -8,7 +8,7 @@ from manifests.agent_policy import build_agent_policy
 from manifests.alerts import build_alert_rules
 from manifests.crds import build_crds
 from manifests.example_files import example_names, example_text
-from manifests.fencing import build_fencing_policy
+from manifests.fencing import build_fencing_policies
 from manifests.policy import build_annotation_policy
 from manifests.rendering import render
 from manifests.scheduler_config import (
@@ -18,6 +18,7 @@ from manifests.scheduler_config import (
     LeaderElection,
     build_scheduler_configuration,
 )
+from manifests.server_policy import OwnObjects, build_server_policies
 from manifests.webhooks import (
     ServiceClient,
     UrlClient,
@@ -25,15 +26,16 @@ from manifests.webhooks import (
     build_mutating_configuration,
     build_validating_configuration,
 )
+from server.pool_controllers import workload_settings
 from server.rights import build_roles
-from server.settings import BadSettings
+from server.settings import BadSettings, load_settings
 
 if TYPE_CHECKING:
     import argparse
     from pathlib import Path
 
 SCHEDULER_FILES = "/etc/gpu-scheduler"
-"""Where kube-scheduler's Deployment mounts these three keys of the server's Secret; not the others."""
+"""Where kube-scheduler's Deployment mounts its Secret, `constants.SCHEDULER_SECRET`."""
 
 
 class Target(Enum):
@@ -52,27 +54,32 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
     """Return the YAML stream of one target.
 
     Raises:
-        BadSettings: a file that was named cannot be read.
+        BadSettings: the settings, or a file that was named, cannot be used.
     """
-    namespace = options.namespace or constants.DEFAULT_NAMESPACE
+    own = _own_objects(options)
+    namespace = own.namespace
     match target:
         case Target.CRDS:
             return render(build_crds())
         case Target.RBAC:
-            return render(build_roles(namespace))
+            return render(build_roles(own))
         case Target.WEBHOOKS:
             settings = _webhook_settings(options, namespace)
             return render(
                 [build_mutating_configuration(settings), build_validating_configuration(settings)]
             )
         case Target.POLICY:
-            users = options.user or [constants.service_account_username(namespace)]
-            lease = options.lease or constants.LEASE_NAME
+            excluded = _excluded(namespace)
             return render(
                 [
-                    *build_annotation_policy(users, excluded_namespaces=_excluded(namespace)),
-                    *build_fencing_policy(term=lease),
+                    *build_annotation_policy(
+                        options.user or [own.username],
+                        server=own.username,
+                        excluded_namespaces=excluded,
+                    ),
+                    *build_fencing_policies(term=own.lease),
                     *build_agent_policy(namespace),
+                    *build_server_policies(own, excluded_namespaces=excluded),
                 ]
             )
         case Target.SCHEDULER_CONFIG:
@@ -81,6 +88,17 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
             return render([build_alert_rules(namespace)])
         case Target.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
+
+
+def _own_objects(options: "argparse.Namespace") -> OwnObjects:
+    """Return what the server has, by its settings where they are given; without them, any image."""
+    settings = load_settings([], options.settings)
+    return OwnObjects(
+        namespace=options.namespace or settings.namespace,
+        lease=options.lease or settings.leadership.lease,
+        serving_secret=settings.tls.secret,
+        images=workload_settings(settings).images if options.settings else None,
+    )
 
 
 def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookSettings:

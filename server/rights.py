@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from agent import rights as agents
 from certs import kubernetes as certificates
+from manifests import constants
 from manifests.rbac import (
     Rule,
     build_device_plugin_rbac,
@@ -13,6 +14,7 @@ from manifests.rbac import (
     build_scheduler_rbac,
     build_user_roles,
 )
+from manifests.server_policy import OwnObjects
 from reconciler import (
     device_assignment,
     device_health,
@@ -65,23 +67,14 @@ EVERYWHERE: Final = (
     *announcing.RBAC,
     *certificates.RBAC,
 )
-IN_OUR_NAMESPACE: Final = (
-    Rule(
-        group="coordination.k8s.io",
-        resources=("leases",),
-        verbs=("create", "get", "update"),
-    ),
-    *pool_workloads.NAMESPACED_RBAC,
-    *certificates.NAMESPACED_RBAC,
-    *sealing.NAMESPACED_RBAC,
-)
 
 
-def build_roles(namespace: str) -> "list[dict[str, Any]]":
+def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     """Return our namespace, and accounts, roles and bindings of server, scheduler, agents and users."""
+    namespace = own.namespace
     return [
         build_namespace(namespace),
-        *build_rbac(EVERYWHERE, namespaced_rules=IN_OUR_NAMESPACE, namespace=namespace),
+        *build_rbac(EVERYWHERE, namespaced_rules=_in_our_namespace(own), namespace=namespace),
         *build_scheduler_rbac(namespace),
         *build_node_agent_rbac(
             agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
@@ -89,3 +82,20 @@ def build_roles(namespace: str) -> "list[dict[str, Any]]":
         *build_device_plugin_rbac(agents.PLUGIN_RBAC, namespace),
         *build_user_roles(),
     ]
+
+
+def _in_our_namespace(own: OwnObjects) -> tuple[Rule, ...]:
+    leases = ("leases",)
+    return (
+        # A create carries no name: `manifests.server_policy` limits that.
+        Rule(group="coordination.k8s.io", resources=leases, verbs=("create",)),
+        Rule(
+            group="coordination.k8s.io",
+            resources=leases,
+            verbs=("get", "update"),
+            names=(own.lease,),
+        ),
+        *pool_workloads.NAMESPACED_RBAC,
+        *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
+        *sealing.NAMESPACED_RBAC,
+    )

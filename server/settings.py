@@ -40,7 +40,6 @@ from manifests.constants import (
     DEFAULT_NAMESPACE,
     LEASE_NAME,
     MUTATING_CONFIGURATION,
-    NAME,
     SERVICE_NAME,
     SERVING_SECRET,
     VALIDATING_CONFIGURATION,
@@ -109,11 +108,30 @@ class Tls(_Section):
         return self
 
 
+class Webhooks(_Section):
+    """Who may call the webhooks (docs/operations.md, "Who calls the webhooks")."""
+
+    client_ca_file: Path | None = None
+    """CAs that sign the client certificate of API servers, which is demanded then. Left out, anybody
+    who reaches the port is answered, and told less."""
+    client_names: Annotated[tuple[str, ...], Field(min_length=1)] = ("kube-apiserver",)
+    """Common names of certificates by these CAs."""
+    require_certificate: bool = True
+    """Off while API servers are told one after the other to show it; needs client_ca_file to matter."""
+
+    @property
+    def know_their_callers(self) -> bool:
+        """Say whether nobody but API servers is answered."""
+        return self.client_ca_file is not None and self.require_certificate
+
+
 class Extender(_Section):
     """Who may call the scheduler's paths: a client certificate, a bearer token, or either."""
 
     client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
-    """Common names of client certificates signed by our CA."""
+    """Common names of client certificates."""
+    client_ca_file: Path | None = None
+    """CAs that sign them. Left out, ours does with tls.source SelfSigned, and none does with Files."""
     token_file: Path | None = None
     """A file with a bearer token; read again when it changes."""
     bind_timeout_s: Seconds = 4.0
@@ -155,6 +173,8 @@ class Inventory(_Section):
     """Whether a node without that label is ours."""
     freshness_s: Seconds = 120.0
     """How old the heartbeat of a node's agent may be, before its facts are marked as stale."""
+    node_gone_s: Seconds = 60.0
+    """How long a Node must be gone before its devices are deleted; pods of such a node go after 40 s."""
 
 
 class Bootstrap(_Section):
@@ -164,8 +184,9 @@ class Bootstrap(_Section):
     gfd: Requirement = Requirement.IF_PRESENT
     dcgm: Requirement = Requirement.IF_PRESENT
     dcgm_exporter: Requirement = Requirement.IF_PRESENT
-    namespaces: tuple[DnsName, ...] = ("gpu-operator",)
-    """Besides our own: whose pods are believed to be the node's software."""
+    namespaces: tuple[DnsName, ...] = ()
+    """Besides our own: whose pods are believed to be the node's software. None by default: where a
+    namespace is not there and users make their own, the first to take its name would be believed."""
     good_samples: int = Field(default=3, ge=1)
     bad_samples: int = Field(default=3, ge=1)
     """In a row, until a node counts as ready, or no longer as ready."""
@@ -197,8 +218,9 @@ class DevicePlugin(_Section):
     mode: PluginMode = PluginMode.PER_POOL
     plugin: PluginKind = PluginKind.OWN
     hand_out: HandOut = HandOut.CDI
-    image: str = Field(default=NAME, min_length=1)
-    """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so."""
+    image: str = ""
+    """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so. With its registry, better with its
+    digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
     """Of CDI names; empty is that of the specification that our node agent writes."""
     node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
@@ -248,6 +270,7 @@ class Settings(BaseSettings):
     log_level: LogLevel = "info"
     listen: Listen = Listen()
     tls: Tls = Tls()
+    webhooks: Webhooks = Webhooks()
     extender: Extender = Extender()
     leadership: Leadership = Leadership()
     inventory: Inventory = Inventory()

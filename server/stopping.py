@@ -51,8 +51,8 @@ async def _hand_over(plane: "ControlPlane") -> None:
     """Release the Lease when our last write is through; where it may not be, let the Lease run out."""
     plane.leading.stop()
     await plane.stop_acting()
-    # A bind is one write and, at most, one read.
-    limit_s = 2 * plane.settings.extender.bind_timeout_s
+    # The write of a bind, and the read that may follow it, have this together.
+    limit_s = plane.settings.extender.bind_timeout_s
     try:
         async with asyncio.timeout(limit_s):
             while _under_way(plane):  # noqa: ASYNC110  # the books are plain values

@@ -33,9 +33,10 @@ from reconciler.expiry import Expiry
 from reconciler.gauges import forget_all
 from reconciler.pods import PodFeed
 from scheduler.desk import SchedulingDesk
+from server import open_files
 from server.announcing import ReservationEvents
 from server.app import Desks, build_app
-from server.authentication import ExtenderAuthentication
+from server.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.binding import KubeBinder
 from server.catching_up import BoundPods
 from server.clock import SystemClock
@@ -120,6 +121,7 @@ class ControlPlane:
             is_ready=self.readiness.is_synced,
             may_hold=self.readiness.leads,
             seal=self.seal,
+            callers_are_known=settings.webhooks.know_their_callers,
         )
         self.certificates = Certificates(settings, client, clock)
         self.stock = Stock(self.books, self.catalog, self.announcing)
@@ -157,11 +159,19 @@ class ControlPlane:
 
     def build_app(self) -> "web.Application":
         """Return the HTTP application."""
-        extender = self.settings.extender
+        extender, webhooks = self.settings.extender, self.settings.webhooks
+        certificates = self.certificates
         desks = Desks(
             admission=self.admission,
             scheduling=self.scheduling,
-            authentication=ExtenderAuthentication(extender.client_names, extender.token_file),
+            extender=ExtenderAuthentication(
+                certificates.scheduler_authorities, extender.client_names, extender.token_file
+            ),
+            webhooks=WebhookAuthentication(
+                certificates.api_server_authorities, webhooks.client_names
+            )
+            if webhooks.know_their_callers
+            else None,
             readiness=self.readiness,
             clock=self.clock,
             max_body_bytes=self.settings.listen.max_body_bytes,
@@ -264,6 +274,7 @@ async def serve(
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
     clock = clock or SystemClock()
+    open_files.raise_limit()
     kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
     configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
     client = KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
@@ -294,6 +305,7 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
             spawn(f"informer/{name}", following)
         spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
         spawn("certificates", plane.certificates.run())
+        spawn("certificates.clients", plane.certificates.follow_clients())
         spawn("reservation.key", plane.seal.run())
         spawn("events", plane.recorder.run())
         spawn("loop lag", measure_loop_lag(plane.clock))
