@@ -18,6 +18,7 @@ from agent.device_files import find_files
 from agent.files import read_bytes, remove_file, replace_file
 from agent.libraries import DriverFiles, find_driver_files, state_of
 from agent.settings import CDI_KIND
+from api.faults import UNDECODABLE
 from api.nodecards import CARDS_FILE, RUN_DIRECTORY, NodeCards
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
@@ -78,7 +79,7 @@ class CardFiles:
         content = read_bytes(self.cards_path)
         try:
             return None if content is None else msgspec.json.decode(content, type=NodeCards)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             _log.warning("file of cards not used", path=str(self.cards_path), error=str(error))
             return None
 

@@ -5,6 +5,7 @@ is complete, and its identity tells one version from the next; a look each secon
 """
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import final
 
@@ -12,6 +13,7 @@ import msgspec
 
 from agent.errors import BadConfig
 from agent.files import file_identity
+from api.faults import UNDECODABLE
 from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -31,13 +33,13 @@ def read_config(path: Path) -> PoolConfig:
                 content = file.read(MAX_BYTES + 1)
         else:
             content = path.read_bytes()
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise BadConfig(f"{path} cannot be read: {error}") from error
     if len(content) > MAX_BYTES:
         raise BadConfig(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
     try:
         return msgspec.json.decode(content, type=PoolConfig)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise BadConfig(f"{path} is not a list of cards: {error}") from error
 
 

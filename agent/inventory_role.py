@@ -1,5 +1,6 @@
 """The roles inventory, health and mig: everything that asks the driver, and what is told of it."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import structlog
@@ -12,14 +13,17 @@ from agent.files import file_identity
 from agent.health import HealthWatch
 from agent.inventory import CardInventory
 from agent.nvml import NvmlDriver
+from agent.occupants import Occupants
 from agent.partitioning import Partitioner
 from agent.pci import read_cards
 from agent.plugin_problems import PluginProblems
+from agent.processes import pods_with_processes
 from agent.publishing import FeaturePublisher
 from agent.reporting import AllocationReporter
 from agent.settings import CDI_KIND, Role
 from agent.surroundings import Surroundings
 from api.names import RESOURCE_PREFIX
+from api.nodepods import PODS_FILE
 from api.pluginproblems import PROBLEMS_DIRECTORY
 from api.podresources import SOCKET
 from kube.errors import cut
@@ -83,6 +87,15 @@ class InventoryRole:
         self._condition = DegradedCondition(
             around.client, around.problems, around.clock, node=around.node
         )
+        self._occupants = Occupants(
+            around.pods,
+            partial(pods_with_processes, procfs=settings.processes),
+            synced=around.pod_informer.synced,
+            path=settings.run_directory / PODS_FILE,
+            clock=around.clock,
+            problems=around.problems,
+            is_of_a_pool=self._is_of_a_pool,
+        )
         self._reporter = AllocationReporter(
             around.pods,
             around.kubelet,
@@ -93,7 +106,10 @@ class InventoryRole:
             problems=around.problems,
             is_of_a_pool=self._is_of_a_pool,
             incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
+            left=self._occupants.left,
         )
+        self._occupants.given = self._reporter.given
+        self._occupants.on_over = self._reporter.follow
         self._of_plugins = PluginProblems(
             settings.run_directory / PROBLEMS_DIRECTORY, around.problems, around.clock
         )
@@ -121,6 +137,7 @@ class InventoryRole:
             "inventory": self._cards.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
+            "occupants": self._occupants.run(),
             "allocations": self._reporter.run(),
             "plugin.problems": self._of_plugins.run(),
         }

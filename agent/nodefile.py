@@ -9,6 +9,7 @@ import msgspec
 
 from agent.errors import BadConfig
 from agent.files import file_identity
+from api.faults import UNDECODABLE
 from api.nodecards import CARDS_FILE, NodeCards
 
 if TYPE_CHECKING:
@@ -93,6 +94,6 @@ class NodeFile:
             raise BadConfig(f"{self.path} is larger than {MAX_BYTES // 2**20} MiB")
         try:
             self.cards = KnownCards(msgspec.json.decode(content, type=NodeCards))
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise BadConfig(f"{self.path} is not a list of the node's cards: {error}") from error
         return True

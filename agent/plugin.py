@@ -1,9 +1,11 @@
 """A device plugin: one resource, its units, and what a container gets for them.
 
-kubelet asks twice for each container. GetPreferredAllocation learns who asks and names the units, which
-kubelet then takes; Allocate is told ids alone and answers for them at once, without asking anybody: a List
-of kubelet's books while it is open makes kubelet give its units out twice. It refuses what is not its own,
-and what another live pod has; kubelet then fails the pod, which is better than a card that two think theirs.
+kubelet asks twice for most containers. GetPreferredAllocation learns who asks and names the units, which
+kubelet then takes; Allocate is told ids alone, and answers for exactly these at once. Where it comes by
+itself (kubelet hands on what an init container has, or a TopologyManager policy leaves no choice) what was
+listed for an earlier pod is old, and who seems to have a unit is asked after (`agent.unasked`); never by a
+List, which makes kubelet give the units of an open Allocate out twice. It refuses what is not its own, and
+what another live pod has; kubelet then fails the pod, which is better than a card that two think theirs.
 kubelet sets no deadline, and admits no pod of the node while a call is open.
 """
 
@@ -22,7 +24,7 @@ from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from agent.asking import Asking
     from agent.nodefile import KnownCards
@@ -69,9 +71,9 @@ class DevicePlugin:
         self._by_id: dict[str, Unit] = {}
         self._cards: KnownCards | None = None
         self._asking: Asking | None = None
-        # Who asked last; kubelet allocates to that pod until it asks for another.
-        self._is_preferred = False
-        # The next Allocate is for the container that asked.
+        # Who asked last. What is allocated without asking may be for that pod or for any other.
+        self._expected: frozenset[str] | None = None
+        # What the container that asked is about to be given.
         self._changed = asyncio.Event()
         self._turn = 0
         # Streams of another turn end.
@@ -147,6 +149,8 @@ class DevicePlugin:
         self, _request: None, _context: Context
     ) -> "AsyncIterator[tuple[wire.OfferedDevice, ...]]":
         turn = self._turn
+        # A kubelet that connects anew has forgotten what it asked.
+        self._asking = self._expected = None
         self.streams += 1
         self.streams_opened += 1
         try:
@@ -167,50 +171,60 @@ class DevicePlugin:
     async def _preferred(self, request: wire.PreferenceRequest) -> tuple[str, ...]:
         if self._preferences is None or request.size <= 0:
             return ()
-        self._asking, self._is_preferred = None, False
+        self._asking = self._expected = None
         answer = await self._preferences.answer(Question(self.resource, request), self._by_id)
         self._asking = answer.asking
         if isinstance(answer.choice, Refused):
             raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
-        self._is_preferred = True
+        self._expected = frozenset(answer.choice.units)
         return answer.choice.units
 
     async def _allocate(self, content: bytes) -> bytes:
         containers = wire.decode_allocation(content)
-        grants = tuple(self._grant(dict.fromkeys(ids)) for ids in containers)
-        asking = self._asking
-        # Without a preference before it, kubelet hands on what an init container of the pod has.
-        if self._preferences is not None and asking is not None and self._is_preferred:
-            self._is_preferred = False
+        everything = [one for ids in containers for one in ids]
+        unknown = sorted(set(everything) - self._by_id.keys())
+        if unknown:
+            self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
+        was_asked, self._expected = self._expected == frozenset(everything), None
+        if was_asked:
+            self._refuse_shared(everything)
+        else:
+            await self._refuse_held(everything)
+        asking = self._asking if was_asked else None
+        grants = tuple(self._grant(dict.fromkeys(ids), asking) for ids in containers)
+        if self._preferences is not None and asking is not None:
             self._preferences.holdings.grant(
-                asking.pod,
-                asking.container.name,
-                resource=self.resource,
-                units=[one for ids in containers for one in ids],
+                asking.pod, asking.container.name, resource=self.resource, units=everything
             )
         return wire.encode_grants(grants)
 
-    def _grant(self, ids: "dict[str, None]") -> wire.ContainerGrant:
-        unknown = sorted(ids.keys() - self._by_id.keys())
-        if unknown:
-            self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
-        self._refuse_shared(ids)
+    def _grant(self, ids: "dict[str, None]", asking: "Asking | None") -> wire.ContainerGrant:
         units = [self._by_id[one] for one in ids]
         grant = grant_of(units, self._terms, self._cards)
         if isinstance(grant, NotKnown):
             self._refuse("unknown", f"{self.resource}: {grant.text}")
-        pod = self._asking.pod.ref if self._asking else ""
+        pod = asking.pod.ref if asking else ""
         _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
         return grant
 
-    def _refuse_shared(self, ids: "dict[str, None]") -> None:
+    def _refuse_shared(self, ids: "Sequence[str]") -> None:
         if self._preferences is None:
             return
         pod = self._asking.pod if self._asking else None
         for one in ids:
             holder = self._preferences.holdings.holder(one, self.resource, pod)
             if holder is not None:
-                self._refuse("held", f"{self.resource}: {one} is held by {holder.ref}")
+                self._refuse("held", f"{self.resource}: {one} is held by {holder.text}")
+
+    async def _refuse_held(self, ids: "Sequence[str]") -> None:
+        """Refuse what another pod has, where the asking pod is not known and nothing was listed for it."""
+        if self._preferences is None:
+            return
+        last = self._asking.pod if self._asking else None
+        held = await self._preferences.held(ids, self.resource, last)
+        if held:
+            found = ", ".join(f"{one} is held by {ref}" for one, ref in sorted(held.items()))
+            self._refuse("held", f"{self.resource}: {found}")
 
     def _refuse(self, cause: str, text: str) -> NoReturn:
         REFUSED_ALLOCATIONS.labels(self.resource, cause).inc()

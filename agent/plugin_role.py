@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from agent.config import ConfigFile
 from agent.holdings import Holdings
 from agent.nodefile import NodeFile
+from agent.occupancy import Occupancy
 from agent.preferring import Preferences
 from agent.problem_file import ProblemsFile
 from agent.serving import ServedPools
@@ -35,7 +36,7 @@ class PluginRole:
         preferences = Preferences(
             around.pods,
             around.kubelet,
-            holdings=Holdings(around.pods),
+            holdings=Holdings(around.pods, Occupancy(settings.run_directory, around.clock)),
             teller=around.events,
             problems=around.problems,
         )

@@ -7,7 +7,7 @@ the promised devices come from here. Which pod is being admitted is decided in `
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, PodUid
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from api.annotations import Devices
     from api.core import Container, Pod
+
+
+MAX_ENDED: Final = 1024
+"""Far more than a node's pods; a pod that ended is asked about within seconds or never."""
 
 
 class ContainerKind(Enum):
@@ -51,6 +55,9 @@ class NodePod:
     name: str
     is_ended: bool
     """No container of it will run again."""
+    is_contradicted: bool = False
+    """Its phase says ended, and its containers are shown running: kubelet goes by the phase, forgets what
+    the pod has, and lists it no more."""
     containers: tuple[ContainerRequest, ...]
     """Those that ask for something, in the order in which kubelet allocates: init containers and
     sidecars as they are written, then the others."""
@@ -65,6 +72,11 @@ class NodePod:
     def asks_for(self, resource: str) -> "tuple[ContainerRequest, ...]":
         """Return the containers that ask for the resource."""
         return tuple(one for one in self.containers if one.counts.get(resource))
+
+    def is_promised(self, unit: str, resource: str) -> bool:
+        """Say whether a container of it is to get the unit of the resource."""
+        promised = self.promised or {}
+        return any(unit in promised.get(one.name, ()) for one in self.asks_for(resource))
 
 
 def node_pod(pod: "Pod") -> NodePod | None:
@@ -84,7 +96,8 @@ def node_pod(pod: "Pod") -> NodePod | None:
         uid=PodUid(metadata.uid),
         namespace=metadata.namespace,
         name=metadata.name,
-        is_ended=pod.is_terminal,
+        is_ended=pod.has_ended,
+        is_contradicted=pod.is_terminal and not pod.has_ended,
         containers=containers,
         promised=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
     )
@@ -99,6 +112,8 @@ class NodePods:
         # In the order in which the watch showed them first, which is that of their bindings.
         self._uids: dict[tuple[str, str], list[PodUid]] = {}
         # namespace, name -> in the same order
+        self._ended: dict[PodUid, None] = {}
+        # The latest of those that ended, and then went.
         self.changed = asyncio.Event()
         """Replaced by a new one at each change; wait for the one that was read before looking."""
 
@@ -126,6 +141,10 @@ class NodePods:
         """Return a pod as it was last seen."""
         return self._by_uid.get(uid)
 
+    def is_known_ended(self, uid: PodUid) -> bool:
+        """Say whether a pod that is gone was shown as ended before; of the last ones that went."""
+        return uid in self._ended
+
     def all(self) -> "Iterable[NodePod]":
         """Return all pods, those that were bound first before the others."""
         return self._by_uid.values()
@@ -144,6 +163,10 @@ class NodePods:
 
     def _drop(self, uid: PodUid) -> None:
         pod = self._by_uid.pop(uid)
+        if pod.is_ended:
+            self._ended[uid] = None
+            if len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
         uids = self._uids[pod.namespace, pod.name]
         uids.remove(uid)
         if not uids:

@@ -1,7 +1,8 @@
 """The answer to GetPreferredAllocation: who asks, what was promised, what can be had.
 
 kubelet sets no deadline, and admits no other pod of the node while it waits: at most `LIST_WITHIN_S` for its
-own list and `WATCH_WITHIN_S` for our watch go by. An error out of here makes kubelet reject the pod for good.
+own list and `WATCH_WITHIN_S` for our watch go by, and a few seconds for the processes of a pod that is over
+(`agent.left_pods`). An error out of here makes kubelet reject the pod for good.
 """
 
 from dataclasses import dataclass
@@ -13,13 +14,15 @@ import structlog
 from agent.asking import Asking, Question, Unrecognised, guess, recognise, wait_for_asking
 from agent.choosing import Pool, Promised, Refused, Substituted, Unpromised, choose
 from agent.errors import KubeletUnavailable
+from agent.left_pods import LeftPods
 from agent.pods import ContainerKind
+from agent.unasked import Gets, held_by_kubelet
 from telemetry.agent_metrics import ALLOCATIONS
 from telemetry.conditions import AgentDegraded
 from telemetry.reasons import EventReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from agent.choosing import Choice
     from agent.holdings import Holdings
@@ -33,7 +36,7 @@ PROBLEM_SOURCE: Final = "kubelet.list"
 _log = structlog.get_logger()
 
 
-class Lists(Protocol):
+class Lists(Gets, Protocol):
     """kubelet's own books, see `agent.podresources`."""
 
     async def list_(self) -> "tuple[PodUnits, ...]":
@@ -78,6 +81,7 @@ class Preferences:
         self._kubelet = kubelet
         self._teller = teller
         self._problems = problems
+        self.left_pods = LeftPods(holdings)
 
     async def answer(self, question: Question, units: "Mapping[str, Unit]") -> Answer:
         """Return what the container that asks is to get, and tell of it where it is not as promised."""
@@ -88,17 +92,43 @@ class Preferences:
         else:
             judge = partial(recognise, listing, self._pods, question, is_served=is_served)
         found = await wait_for_asking(self._pods, judge)
-        # Nothing is awaited from here on: what is read is what is answered by.
-        if listing is None:
-            self.holdings.outdate()
-        else:
-            self.holdings.refresh(listing)
+        self._take_over(listing)
         asking = found if isinstance(found, Asking) else None
+        if asking is not None:
+            wanted = promised_to(asking) or ()
+            await self.left_pods.until_gone(wanted, asking.pod, self._look_again)
+        # Nothing is awaited from here on: what is read is what is answered by.
         if asking is not None:
             self.holdings.settle(asking.pod)
         choice = choose(question.request, self._pool(question, units, asking), promised_to(asking))
         self._note(question, found, choice)
         return Answer(choice, asking)
+
+    async def held(
+        self, units: "Sequence[str]", resource: str, last: "NodePod | None"
+    ) -> "Mapping[str, str]":
+        """Return which of the units another pod has, with its name, where no preference was asked for.
+
+        `last` is the pod that asked last: kubelet hands on what its init containers have.
+        """
+        await self.left_pods.until_gone(units, None)
+        left = {
+            unit: holder.text
+            for unit in units
+            if (holder := self.holdings.left_holder(unit, None)) is not None
+        }
+        return left or await held_by_kubelet(
+            units, resource, last, holdings=self.holdings, kubelet=self._kubelet
+        )
+
+    async def _look_again(self) -> None:
+        self._take_over(await self._list())
+
+    def _take_over(self, listing: "tuple[PodUnits, ...] | None") -> None:
+        if listing is None:
+            self.holdings.outdate()
+        else:
+            self.holdings.refresh(listing)
 
     async def _list(self) -> "tuple[PodUnits, ...] | None":
         try:
@@ -115,7 +145,7 @@ class Preferences:
 
         def held_by(unit: str) -> str | None:
             holder = self.holdings.holder(unit, question.resource, pod)
-            return None if holder is None else holder.ref
+            return None if holder is None else holder.text
 
         reserved = reserved_units(
             self._pods.all(), question.resource, asking, holdings=self.holdings

@@ -1,6 +1,8 @@
 """What kubelet and Prometheus ask the agent's pod: alive, ready, metrics. Nothing here is secret.
 
 HTTP/1.1 as far as these two need it: GET, one request a connection. A whole web server is 2 MiB on every node.
+The port is open to every pod, and kubelet's liveness must get through whatever comes in: of too many
+connections the oldest goes first, which has had the most time to ask.
 """
 
 import asyncio
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
 WITHIN_S: Final = 5.0
 """A connection lasts no longer; kubelet gives up then, too."""
-MAX_HEAD_BYTES: Final = 16 * 1024
+MAX_HEAD_BYTES: Final = 2 * 1024
+"""kubelet's have 130 bytes, Prometheus' have 300."""
+MAX_CONNECTIONS: Final = 32
 TASK: Final = "probes"
 _END: Final = b"\r\n\r\n"
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -89,7 +93,8 @@ async def serving_probes(
     """
     loop = asyncio.get_running_loop()
     TASK_FAILURES.labels(TASK)
-    open_: set[_Connection] = set()
+    open_: dict[_Connection, None] = {}
+    # the oldest first
     server = await loop.create_server(lambda: _Connection(health, open_, within_s), host, port)
     try:
         yield
@@ -105,7 +110,7 @@ async def serving_probes(
 class _Connection(asyncio.Protocol):
     """One request, one answer; everything is done within the calls of the transport."""
 
-    def __init__(self, health: Health, open_: "set[_Connection]", within_s: float) -> None:
+    def __init__(self, health: Health, open_: "dict[_Connection, None]", within_s: float) -> None:
         self._health = health
         self._within_s = within_s
         self._open = open_
@@ -117,7 +122,11 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have its methods, and are none of asyncio's classes.
         self._transport = cast("asyncio.Transport", transport)
-        self._open.add(self)
+        while len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.abort()
+        self._open[self] = None
         self._deadline = asyncio.get_running_loop().call_later(self._within_s, self.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +139,7 @@ class _Connection(asyncio.Protocol):
             self._answer(self._found())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._open.discard(self)
+        self._open.pop(self, None)
         if self._deadline is not None:
             self._deadline.cancel()
 

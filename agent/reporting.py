@@ -32,7 +32,7 @@ from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from agent.allocations import Entries
     from agent.pods import NodePod, NodePods
@@ -106,6 +106,7 @@ class AllocationReporter:
             RESOURCE_PREFIX
         ),
         incarnation: "Callable[[], object]" = lambda: None,
+        left: "Callable[[], Collection[PodUid]]" = tuple,
         rng: "random.Random | None" = None,
     ) -> None:
         """Take the parts; `run` does the work.
@@ -120,6 +121,7 @@ class AllocationReporter:
             problems: told where kubelet or the API server does not do its part.
             is_of_a_pool: says whether a resource is a pool's.
             incarnation: returns another value for another kubelet, as `agent.files.file_identity` does.
+            left: returns the pods that are over, and that may have their units still (`agent.occupants`).
             rng: the source of chance of retries.
         """
         self._pods = pods
@@ -131,6 +133,7 @@ class AllocationReporter:
         self._problems = problems
         self._is_of_a_pool = is_of_a_pool
         self._incarnation = incarnation
+        self._left = left
         self._inquiry = Inquiry()
         self._known: dict[PodUid, Entries] = {}
         self._unconfirmed: dict[PodUid, Entries] = {}
@@ -154,6 +157,15 @@ class AllocationReporter:
         return {
             unit for entries in self._known.values() for entry in entries for unit in entry.units
         }
+
+    def given(self, uid: PodUid) -> set[str]:
+        """Return the units that kubelet has given to a pod, as far as is known."""
+        return {unit for entry in self._known.get(uid, ()) for unit in entry.units}
+
+    def follow(self) -> None:
+        """Look again at which pods there are, and which are over."""
+        if self._synced.is_set():
+            self._follow_pods()
 
     async def run(self) -> NoReturn:
         """Ask and write until cancelled."""
@@ -202,12 +214,12 @@ class AllocationReporter:
         }
 
     def _follow_pods(self) -> None:
-        """Take over which pods there are; what is known of those that ended is not said any more."""
+        """Take over which pods there are; what is known of those that are over is not said any more."""
         there = self._there()
         self._heard &= there.keys()
         for uid in self._inquiry.keep(there.keys(), self._clock.monotonic()):
             self._unconfirmed.pop(uid, None)
-        gone = self._known.keys() - there.keys()
+        gone = self._known.keys() - there.keys() - set(self._left())
         for uid in gone:
             del self._known[uid]
         if gone:
@@ -304,10 +316,11 @@ class AllocationReporter:
         """Know what an agent before us has said of pods that kubelet has not been asked about yet."""
         self._has_taken_over = True
         by_uid: dict[PodUid, list[ContainerDevices]] = {}
+        left = self._left()
         for entry in shown:
             by_uid.setdefault(PodUid(entry.uid), []).append(entry)
         for uid, entries in by_uid.items():
-            if uid in self._inquiry:
+            if uid in self._inquiry or uid in left:
                 self._known.setdefault(uid, in_order(entries))
 
     def _wanted(self) -> "Entries":

@@ -54,6 +54,9 @@ class AgentSettings:
     driver_root: Path = Path("/")
     """Where the node's root is mounted, for the driver's libraries."""
     procfs: Path = Path("/proc")
+    """Where the driver's files are."""
+    processes: Path = Path("/proc")
+    """Where the node's processes are."""
     dev_root: Path = Path("/dev")
     sysfs: Path = Path("/sys")
     nvml_library: Path | None = None
