@@ -15,7 +15,9 @@ SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
 LEASE_NAME: Final = NAME
 SERVING_SECRET: Final = f"{NAME}-tls"
-"""CA, serving certificate, and the certificate that kube-scheduler shows to the extender."""
+"""CA, serving certificate, and the certificate that kube-scheduler shows to the extender, with all keys."""
+SCHEDULER_SECRET: Final = f"{NAME}-scheduler"
+"""Of that, what kube-scheduler mounts: its own pair, and the CA's certificate."""
 SEALING_SECRET: Final = f"{NAME}-reservations"
 """The key by which one replica recognises the reservations that another one wrote into pods."""
 
@@ -23,6 +25,8 @@ DEVICE_PLUGIN: Final = "gpu-device-plugin"
 """Begins the names of what a pool runs on its nodes; that of the service account of them all."""
 NODE_AGENT: Final = "gpu-node-agent"
 """Of the DaemonSet that finds and watches a node's cards, and of its service account."""
+MIG_CONFIG: Final = "gpu-mig"
+"""Begins the names of ConfigMaps with what mig-parted is to do for a pool."""
 AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
 """Of the name of a node agent's NodeFeature, before the node's."""
 AGENT_PORT: Final = 8081
@@ -44,7 +48,10 @@ resources that other mutators add. One that adds a pool resource after ours woul
 VALIDATING_CONFIGURATION: Final = NAME
 ANNOTATION_POLICY: Final = f"{NAME}-annotations"
 FENCING_POLICY: Final = f"{NAME}-leadership"
+FENCED_POLICY: Final = f"{NAME}-fenced-bindings"
 AGENT_POLICY: Final = f"{NAME}-agents"
+SERVER_POLICY: Final = f"{NAME}-server"
+SERVER_OBJECTS_POLICY: Final = f"{NAME}-server-objects"
 
 PODS_WEBHOOK: Final = f"pods.{GROUP}"
 POOLS_WEBHOOK: Final = f"gpupools.{GROUP}"

@@ -1,13 +1,16 @@
-"""A ValidatingAdmissionPolicy that keeps our annotations and our label on pods from everyone else.
+"""A ValidatingAdmissionPolicy for pods: what of them is ours alone, and what our server may write of them.
 
-It is the API server's own, so it holds while we are down, and it covers every path by which metadata
+Our annotations and our label are ours, and the end of a pool pod is its node's to say: once it has ended
+its devices are given to others, whatever its containers do. The profile of our kube-scheduler is for pods
+of pools. It is the API server's own, so it holds while we are down, and it covers every path by which metadata
 of a pod can be written: the pod, its subresources, and both ways to post a binding, whose annotations
 are merged into the pod without another admission.
 
 A policy sees a pod after mutation, under the name of the user who creates it. What our mutating
 webhook writes can therefore not be forbidden on CREATE; the webhook overwrites or strips what came
 with the pod (`manifests.webhooks.POOL_POD_EXPRESSION` lets it see every such pod). Where it is not
-called, in the excluded namespaces, the annotation is forbidden, and with it every pool pod.
+called, in the excluded namespaces, the annotation is forbidden, and with it every pool pod; for mirror
+pods, too, which may be in any namespace.
 
 A policy is asked about every write of a pod's status in the cluster, and evaluating one is dear: for
 its conditions, its validations, their messages and its audit annotations kube-apiserver (1.36)
@@ -18,19 +21,31 @@ a request that breaks none costs one conversion out of four.
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from api.names import ENGINE_ANNOTATIONS, POOL_LABEL, RESERVATION_ANNOTATION, RESOURCE_PREFIX
+from api.names import (
+    DEFAULT_SCHEDULER_NAME,
+    ENGINE_ANNOTATIONS,
+    POOL_LABEL,
+    RESERVATION_ANNOTATION,
+    RESOURCE_PREFIX,
+)
 from manifests import constants
+from manifests.cel import cel_list
+from manifests.server_policy import own_pod_rules
 from manifests.webhooks import MIRRORED_EXPRESSION, NAMES_POOL_EXPRESSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-def _cel_list(words: "Sequence[str]") -> str:
-    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
-
-
 _GUARDED_BESIDE_WEBHOOK: Final = [k for k in ENGINE_ANNOTATIONS if k != RESERVATION_ANNOTATION]
+
+_SAYS_HOW_PODS_END: Final = (
+    # Each controller with an account of its own, or all of them with one.
+    constants.service_account_username("kube-system", "pod-garbage-collector"),
+    "system:kube-controller-manager",
+)
+"""Besides nodes. In Kubernetes 1.36 no other controller writes a terminal phase: PodGC does, before it
+deletes what is left of pods whose node is gone or out of service."""
 
 _VARIABLES: Final = {
     "isNewPod": "request.operation == 'CREATE' && request.kind.kind == 'Pod'",
@@ -41,18 +56,27 @@ _VARIABLES: Final = {
         f"oldObject == null ? '' : oldObject.metadata.?labels[?'{POOL_LABEL}'].orValue('')"
     ),
     "forged": (
-        "(variables.isNewPod && !variables.isExcluded"
-        f" ? {_cel_list(_GUARDED_BESIDE_WEBHOOK)} : {_cel_list(ENGINE_ANNOTATIONS)})"
+        f"(variables.isNewPod && !variables.isExcluded && !{MIRRORED_EXPRESSION}"
+        f" ? {cel_list(_GUARDED_BESIDE_WEBHOOK)} : {cel_list(ENGINE_ANNOTATIONS)})"
         ".filter(k, variables.annotations[?k] != variables.oldAnnotations[?k])"
     ),
     "namesPool": NAMES_POOL_EXPRESSION,
+    "phase": "dyn(object).?status.?phase.orValue('')",
+    "ends": (
+        "variables.phase in ['Succeeded', 'Failed']"
+        " && variables.phase != dyn(oldObject).?status.?phase.orValue('')"
+    ),
+    "maySayHowPodsEnd": (
+        "'system:nodes' in request.userInfo.?groups.orValue([])"
+        f" || request.userInfo.username in {cel_list(_SAYS_HOW_PODS_END)}"
+    ),
     "isAdmitted": (f"'{RESERVATION_ANNOTATION}' in variables.annotations || {MIRRORED_EXPRESSION}"),
 }
-"""Evaluated when used; `namesPool` and `isAdmitted` are for new pods only."""
+"""Evaluated when used; `namesPool` and `isAdmitted` are for new pods only, `ends` for stored ones."""
 
 _VARIABLE: Final = re.compile(r"variables\.(\w+)")
 
-_VALIDATIONS: Final = (
+_FOR_OTHERS: Final = (
     {
         "expression": "variables.forged.size() == 0",
         "messageExpression": (
@@ -83,16 +107,39 @@ _VALIDATIONS: Final = (
         ),
         "reason": "Forbidden",
     },
+    {
+        "expression": ("variables.oldLabel == '' || !variables.ends || variables.maySayHowPodsEnd"),
+        "message": (
+            "only its node and the pod garbage collector may say that a pod of a GPU pool has ended:"
+            " its devices would be given to others while its containers run; delete the pod instead"
+        ),
+        "reason": "Forbidden",
+    },
+    {
+        "expression": (
+            "!variables.isNewPod"
+            f" || dyn(object).spec.?schedulerName.orValue('') != '{DEFAULT_SCHEDULER_NAME}'"
+            " || variables.namesPool"
+        ),
+        "message": (
+            f"the scheduler {DEFAULT_SCHEDULER_NAME} is for pods of GPU pools: leave out schedulerName,"
+            f" or ask for {RESOURCE_PREFIX}<pool>"
+        ),
+        "reason": "Forbidden",
+    },
 )
+"""What holds for everybody but us."""
 
 
 def build_annotation_policy(
     engine_usernames: "Sequence[str]",
     *,
+    server: str | None = None,
     excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
 ) -> list[dict[str, Any]]:
     """Return the policy and its binding; the given users alone may write what is guarded.
 
+    `server` is the user name of our service account, which is held to what it writes of pods.
     `excluded_namespaces` are those of the webhook configurations.
 
     Raises:
@@ -103,13 +150,26 @@ def build_annotation_policy(
     for username in engine_usernames:
         if not username or not username.isprintable() or set(username) & set("'\\"):
             raise ValueError(f"{username!r} cannot be used as a user name in the policy")
+    excluded = sorted(set(excluded_namespaces))
     variables = {
-        "isExcluded": f"request.namespace in {_cel_list(sorted(set(excluded_namespaces)))}"
+        "isExcluded": f"request.namespace in {cel_list(excluded)}",
+        "isOurs": f"request.userInfo.username in {cel_list(sorted(set(engine_usernames)))}",
+        **_VARIABLES,
     }
-    return [_policy(sorted(set(engine_usernames)), variables | _VARIABLES), _binding()]
+    validations = [_unless("variables.isOurs", rule) for rule in _FOR_OTHERS]
+    if server is not None:
+        others = f"request.userInfo.username != '{server}'"
+        validations += [_unless(others, rule) for rule in own_pod_rules(excluded)]
+    return [_policy(variables, validations), _binding()]
 
 
-def _policy(usernames: "Sequence[str]", variables: "Mapping[str, str]") -> dict[str, Any]:
+def _unless(exempt: str, rule: "Mapping[str, str]") -> dict[str, str]:
+    return {**rule, "expression": f"{exempt} || ({rule['expression']})"}
+
+
+def _policy(
+    variables: "Mapping[str, str]", validations: "Sequence[Mapping[str, str]]"
+) -> dict[str, Any]:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingAdmissionPolicy",
@@ -139,27 +199,24 @@ def _policy(usernames: "Sequence[str]", variables: "Mapping[str, str]") -> dict[
             "matchConditions": [
                 {
                     "name": "breaks-a-rule",
-                    "expression": (
-                        f"!(request.userInfo.username in {_cel_list(usernames)})"
-                        f" && !({_all_rules(variables)})"
-                    ),
+                    "expression": f"!({_all_rules(variables, validations)})",
                 }
             ],
             "variables": [
                 {"name": name, "expression": expression} for name, expression in variables.items()
             ],
-            "validations": [dict(validation) for validation in _VALIDATIONS],
+            "validations": [dict(validation) for validation in validations],
         },
     }
 
 
-def _all_rules(variables: "Mapping[str, str]") -> str:
+def _all_rules(variables: "Mapping[str, str]", validations: "Sequence[Mapping[str, str]]") -> str:
     """Return what all validations ask for together; a match condition knows no variables."""
 
     def spelled_out(expression: str) -> str:
         return _VARIABLE.sub(lambda found: f"({spelled_out(variables[found[1]])})", expression)
 
-    return " && ".join(f"({spelled_out(rule['expression'])})" for rule in _VALIDATIONS)
+    return " && ".join(f"({spelled_out(rule['expression'])})" for rule in validations)
 
 
 def _binding() -> dict[str, Any]:

@@ -134,6 +134,13 @@ class WorkloadSettings:
         ours = self.image if self.plugin is PluginKind.OWN else constants.NAME
         return self.agent.image or ours
 
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Return what the containers of our DaemonSets run; nothing where there are none."""
+        plugin = {self.image} if self.mode is PluginMode.PER_POOL else set()
+        agent = {self.agent_image} if self.agent.is_enabled else set()
+        return tuple(sorted(plugin | agent))
+
     def hand_out_arguments(self) -> list[str]:
         """Return how our agents are told of the way in which containers come to their devices."""
         kind = ["--cdi-kind", self.cdi_kind] if self.cdi_kind else []
@@ -142,6 +149,15 @@ class WorkloadSettings:
 
 class CannotServe(ValueError):  # noqa: N818  # it is named for what is wrong
     """A pool's list of cards does not fit a ConfigMap, packed or not."""
+
+
+def names_registry(image: str) -> bool:
+    """Say whether the first part of an image's name is a registry's, as container runtimes read it.
+
+    Where it is not, they take the image from docker.io, and one part only from docker.io/library.
+    """
+    host, slash, _ = image.partition("/")
+    return bool(slash) and (host == "localhost" or "." in host or ":" in host)
 
 
 def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
@@ -348,7 +364,7 @@ def _build_mig(
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _metadata(pool, object_name("gpu-mig", pool.name), settings),
+        "metadata": _metadata(pool, object_name(constants.MIG_CONFIG, pool.name), settings),
         "data": {
             MIG_CONFIG_KEY: yaml.safe_dump(configs, sort_keys=False),
             MIG_NODES_KEY: yaml.safe_dump(names, sort_keys=False),

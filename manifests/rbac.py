@@ -61,11 +61,15 @@ def build_rbac(
 
 
 def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, Any]:
-    """Return our namespace, which has to be there before anything in it."""
+    """Return our namespace, which has to be there before anything in it.
+
+    It admits the node agent, which is privileged: who may create pods there has every node.
+    """
+    labels = {**constants.LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": namespace, "labels": dict(constants.LABELS)},
+        "metadata": {"name": namespace, "labels": labels},
     }
 
 

@@ -1,8 +1,9 @@
 """A double of how kubelet gives devices to pods: one pod at a time, container by container.
 
-After pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36, without topology policies: what an init
-container has is handed on, maps have no order, the plugin is asked for a preference only where something is
-lacking, what it prefers is taken as far as it is available, and an error of either call rejects the pod.
+After pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36: what an init container has is handed on,
+maps have no order, the plugin is asked for a preference only where something is lacking, what it prefers is
+taken as far as it is available, and an error of either call rejects the pod. With `aligns` it does as under
+the topology policy best-effort: units of one NUMA node first, and no question where they leave no choice.
 """
 
 import asyncio
@@ -53,6 +54,8 @@ class KubeletOfNode:
         self.pod_resources = PodResourcesServer(root / "pod-resources", self)
         self.waits: list[float] = []
         """Seconds that each preference took."""
+        self.aligns = False
+        """A topology policy is set."""
         self.lists_during_allocate = 0
         """They make kubelet forget what is being allocated."""
         self._chance = chance
@@ -103,6 +106,7 @@ class KubeletOfNode:
                 return await self._admit_containers(pod)
             except PodRejected:
                 del self._active[uid]
+                self._recount()
                 raise
 
     def end(self, uid: str) -> None:
@@ -181,16 +185,35 @@ class KubeletOfNode:
                 f"requested number of devices unavailable for {resource}."
                 f" Requested: {count - len(chosen)}, Available: {len(available)}"
             )
+        offered = available
+        if self.aligns:
+            aligned = self._aligned(resource, available, count - len(chosen))
+            if count - len(chosen) < len(aligned):
+                offered = aligned
+            else:
+                chosen |= aligned
+            if len(chosen) == count:
+                in_use |= chosen
+                return chosen
         request = PreferenceRequest(
-            available=tuple(self._shuffled(available | chosen)),
+            available=tuple(self._shuffled(offered | chosen)),
             must_include=tuple(self._shuffled(chosen)),
             size=count,
         )
         preferred = await self._prefer(resource, request)
-        for some in (preferred & available, available):
+        for some in (preferred & offered, offered):
             chosen.update(self._shuffled(some - chosen)[: count - len(chosen)])
         in_use |= chosen
         return chosen
+
+    def _aligned(self, resource: str, available: set[str], count: int) -> set[str]:
+        """Return the free units of the first NUMA node that has enough, or of all nodes."""
+        nodes: dict[int, set[str]] = {}
+        for one in self.plugins.devices[resource]:
+            if one.id in available and one.numa_node is not None:
+                nodes.setdefault(one.numa_node, set()).add(one.id)
+        fitting = [nodes[number] for number in sorted(nodes) if len(nodes[number]) >= count]
+        return fitting[0] if fitting else {unit for units in nodes.values() for unit in units}
 
     async def _prefer(self, resource: str, request: PreferenceRequest) -> set[str]:
         if not self.plugins.prefers(resource):

@@ -1,7 +1,8 @@
 """kube-scheduler's PodTopologySpread filter: which nodes a pod's strict spread constraints leave.
 
 As in the real one: counted are pods of the namespace that the constraint selects, on nodes that the pod's own
-selector and affinity let it go to; a node without the key is left out; taints play no part.
+selector and affinity let it go to; a node without the key is left out, and one with a taint that the pod does
+not tolerate where the constraint has `nodeTaintsPolicy: Honor`.
 """
 
 from collections import Counter
@@ -13,10 +14,11 @@ import msgspec
 from api.meta import LabelSelector
 from api.names import NodeName
 from pool.model import Constraints
+from pool.nodeaffinity import Tolerations
 from pool.placement import may_go_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from api.core import Pod
     from pool.model import NodeFacts
@@ -31,6 +33,7 @@ class _Spread:
     key: str
     max_skew: int
     selector: LabelSelector
+    honours_taints: bool
 
     def selects(self, pod: "Pod") -> bool:
         return self.selector.matches(pod.metadata.labels or {})
@@ -48,13 +51,7 @@ def nodes_left(
     spreads = _constraints_of(pod)
     if not spreads:
         return set(nodes)
-    wanted = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
-    eligible = {
-        name: node
-        for name, node in nodes.items()
-        if may_go_to(replace(node, taints=()), wanted)
-        and all(one.key in node.labels for one in spreads)
-    }
+    eligible = _eligible(pod, nodes, spreads)
     placed = [
         other
         for other in pods
@@ -64,11 +61,17 @@ def nodes_left(
         and not other.is_terminal
     ]
     left = set(eligible)
+    tolerated = Tolerations(pod.spec.tolerations or ())
     for spread in spreads:
-        counts = Counter({node.labels[spread.key]: 0 for node in eligible.values()})
+        counted = {
+            name: node.labels[spread.key]
+            for name, node in eligible.items()
+            if not spread.honours_taints or _tolerates(tolerated, node)
+        }
+        counts = Counter(dict.fromkeys(counted.values(), 0))
         for other in placed:
-            if spread.selects(other):
-                counts[eligible[NodeName(other.spec.node_name)].labels[spread.key]] += 1
+            if spread.selects(other) and other.spec.node_name in counted:
+                counts[counted[NodeName(other.spec.node_name)]] += 1
         fewest, own = min(counts.values(), default=0), int(spread.selects(pod))
         left -= {
             name
@@ -78,6 +81,24 @@ def nodes_left(
     return left
 
 
+def _eligible(
+    pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", spreads: "Sequence[_Spread]"
+) -> "dict[NodeName, NodeFacts]":
+    wanted = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if may_go_to(replace(node, taints=()), wanted)
+        and all(one.key in node.labels for one in spreads)
+    }
+
+
+def _tolerates(tolerated: Tolerations, node: "NodeFacts") -> bool:
+    return all(
+        taint.effect == "PreferNoSchedule" or tolerated.cover(taint) for taint in node.taints
+    )
+
+
 def _constraints_of(pod: "Pod") -> list[_Spread]:
     given: list[dict[str, Any]] = pod.spec.topology_spread_constraints or []
     return [
@@ -85,6 +106,7 @@ def _constraints_of(pod: "Pod") -> list[_Spread]:
             one["topologyKey"],
             one.get("maxSkew", 1),
             msgspec.convert(one.get("labelSelector") or {}, LabelSelector),
+            one.get("nodeTaintsPolicy") == "Honor",
         )
         for one in given
         if one.get("whenUnsatisfiable", STRICT) == STRICT

@@ -1,0 +1,27 @@
+"""Expressions of the Common Expression Language that several policies have."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def cel_list(words: "Sequence[str]") -> str:
+    """Return a list of the words, none of which has a quote or a backslash in it."""
+    return "[" + ", ".join(f"'{word}'" for word in words) + "]"
+
+
+def same_but(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
+    """Return whether an update leaves everything in a map alone but the keys.
+
+    `path` begins below the object; its last step may be optional (`metadata.?labels`). `beside` is an
+    expression that says of a further key `k` that it may differ.
+    """
+    # As dyn: the API server's type check knows no key of a map by a variable.
+    new, old = (
+        f"dyn({one}).{path}{'.orValue({})' if '?' in path else ''}"
+        for one in ("object", "oldObject")
+    )
+    allowed = [f"k in {cel_list(keys)}"] if keys else []
+    allowed += [beside] if beside else []
+    return f"[{new}, {old}].all(m, m.all(k, {' || '.join([*allowed, f'{new}[?k] == {old}[?k]'])}))"
