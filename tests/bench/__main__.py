@@ -20,6 +20,7 @@ from tests.bench import (
     bench_scaling,
     bench_stall,
     bench_startup,
+    bench_worst,
     page,
     report,
 )
@@ -35,6 +36,7 @@ SUBJECTS: "dict[str, Callable[[Sizes], Awaitable[list[Result]]]]" = {
     "extender": bench_extender.measure,
     "scaling": bench_scaling.measure,
     "admission": bench_admission.measure,
+    "worst": bench_worst.measure,
     "binding": bench_binding.measure,
     "startup": bench_startup.measure,
     "stall": bench_stall.measure,
@@ -51,6 +53,7 @@ _SHOWN = (
     "ratio",
     "stall_ms",
     "stall_cpu_ms",
+    "peak_mib",
     "rss_mib",
     "growth_mib",
     "left_over",

@@ -315,6 +315,7 @@ def _settings(directory: "Path", url: str, port: int, more: dict[str, Any]) -> "
                 "kubeconfig": str(kubeconfig),
                 "listen": {"host": "127.0.0.1", "port": port},
                 "tls": {"source": "Files", "directory": str(directory)},
+                "extender": {"client_ca_file": str(directory / "ca.crt")},
                 **more,
             }
         ),

@@ -59,6 +59,8 @@ class Result:
     """Longest gap between two turns of a task that asks for one every millisecond."""
     stall_cpu_ms: float | None = None
     """Most processor time that the loop's thread spent between two such turns."""
+    peak_mib: float | None = None
+    """Most memory that one decision had allocated at a time, without the request's bytes."""
     rss_mib: float | None = None
     growth_mib: float | None = None
     """Median resident memory of the run's last tenth over that of its first tenth."""

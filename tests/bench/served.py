@@ -12,9 +12,10 @@ Prints `ready` when it listens.
 import argparse
 import asyncio
 import sys
+from collections import deque
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import uvloop
@@ -23,11 +24,13 @@ from aiohttp import web
 from api.core import Node, Pod
 from api.gpudevice import GPUDevice
 from api.gpupool import GPUPool
+from api.names import RESOURCE_PREFIX, PodUid, ReservationId
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from pool.facts import node_facts, pod_facts
+from pool.model import ContainerDemand, Demand, Instant, PodFacts, PodPhase, Role
 from reconciler.devices import observe_device
 from reconciler.expiry import Expiry
 from reconciler.namespaces import NamespaceFeed
@@ -40,13 +43,18 @@ from server.listening import Port
 from server.settings import Leadership, Listen, Settings
 from server.wiring import ControlPlane
 from telemetry.logs import configure_logs
-from tests.bench.world import World
+from tests.bench.world import SLICES, World
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
+    from pool.reservation import Reservation
+
 T = TypeVar("T")
+
+SHOWN_EVERY_S: Final = 0.01
+GONE_AFTER_S: Final = 5.0
 
 
 def main() -> None:
@@ -57,23 +65,26 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=0)
     parser.add_argument("--pool-count", type=int, default=2)
     parser.add_argument("--slices", type=int, default=4)
+    parser.add_argument("--waiting", type=int, default=0)
     parser.add_argument("--echo", action="store_true")
     uvloop.run(serve(parser.parse_args()))
 
 
 async def serve(options: argparse.Namespace) -> None:
     logs = configure_logs("info")
-    context = tls_context(options.certificates)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         if options.echo:
             runner = web.AppRunner(echo_app(), access_log=None)
             await runner.setup()
+            context = load(ServingContext(), options.certificates)
             await web.TCPSite(runner, "127.0.0.1", options.port, ssl_context=context).start()
         else:
             plane = filled_plane(options)
+            context = load(plane.certificates._serving, options.certificates)
             listen = Listen(host="127.0.0.1", port=options.port)
             await stack.enter_async_context(Port(plane.build_app(), listen, context))
             group.create_task(Expiry(plane.books, plane.clock.instant).run())
+            group.create_task(show_pods(plane))
         calm_collector()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -104,7 +115,61 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))
     PodFeed(plane.books, clock.instant).replace_all([one for one in pods if one is not None])
     NamespaceFeed(plane.catalog).replace_all([])
+    for number in range(options.waiting):
+        plane.books.observe_pod(_waiting_pod(number), clock.instant())
     return plane
+
+
+def _waiting_pod(number: int) -> PodFacts:
+    """A pod that holds nothing: some of each priority, one to four units."""
+    units = 1 + number % 4
+    demand = Demand(
+        resource=f"{RESOURCE_PREFIX}{SLICES}",
+        containers=(ContainerDemand("main", Role.MAIN, units),),
+        units=units,
+    )
+    return PodFacts(
+        uid=PodUid(f"uid-waiting-{number}"),
+        namespace="ml-team",
+        name=f"waiting-{number}",
+        demand=demand,
+        phase=PodPhase.PENDING,
+        priority=number % 10,
+    )
+
+
+async def show_pods(plane: ControlPlane) -> None:
+    """Do what the pods' watch does: show each admitted pod soon, and its end a few seconds later."""
+    books, now = plane.books, plane.clock.instant
+    admitted: list[Reservation] = []
+    shown: deque[tuple[float, PodUid]] = deque()
+    tie = books.tie
+
+    def tie_and_note(id_: ReservationId, uid: PodUid, *, name: str, now: Instant) -> bool:
+        is_tied = tie(id_, uid, name=name, now=now)
+        reservation = books.ledger.get(id_)
+        if reservation is not None:
+            admitted.append(reservation)
+        return is_tied
+
+    books.tie = tie_and_note  # type: ignore[method-assign]  # instead of a whole watch
+    while True:
+        await asyncio.sleep(SHOWN_EVERY_S)
+        for one in admitted:
+            if one.uid is None:
+                continue
+            pod = PodFacts(
+                uid=one.uid,
+                namespace=one.namespace,
+                name=one.name,
+                demand=one.demand,
+                phase=PodPhase.PENDING,
+            )
+            books.observe_pod(pod, now())
+            shown.append((now().monotonic + GONE_AFTER_S, one.uid))
+        admitted.clear()
+        while shown and shown[0][0] <= now().monotonic:
+            books.discard_pod(shown.popleft()[1])
 
 
 def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> "Iterable[T]":
@@ -124,8 +189,7 @@ def echo_app() -> web.Application:
     return app
 
 
-def tls_context(directory: Path) -> "ssl.SSLContext":
-    serving = ServingContext()
+def load(serving: ServingContext, directory: Path) -> "ssl.SSLContext":
     pair = KeyPair(
         certificate_pem=(directory / "tls.crt").read_bytes(),
         key_pem=(directory / "tls.key").read_bytes(),

@@ -38,6 +38,9 @@ class Sizes:
     admission_nodes: int
     """Each pod holds a slice for five seconds: half of the nodes have 128 of them."""
     admissions: int
+    waiting_pods: int
+    worst_mixtures: int
+    """Pods with every field filled, beside those with one."""
     bindings: int
     startups: tuple[ClusterSize, ...]
     stall_cluster: ClusterSize
@@ -93,6 +96,8 @@ FULL = Sizes(
     connections=64,
     admission_nodes=8_000,
     admissions=20_000,
+    waiting_pods=1_000,
+    worst_mixtures=50,
     bindings=1_000,
     startups=(
         ClusterSize(nodes=50, pods=200),
@@ -135,6 +140,8 @@ QUICK = Sizes(
     connections=4,
     admission_nodes=20,
     admissions=20,
+    waiting_pods=8,
+    worst_mixtures=2,
     bindings=5,
     startups=(ClusterSize(nodes=4, pods=8),),
     stall_cluster=ClusterSize(nodes=10, pods=40),

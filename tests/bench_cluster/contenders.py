@@ -24,7 +24,7 @@ from tests.cluster.environment import binaries, components, ports
 from tests.cluster.system import objects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -43,6 +43,8 @@ class Running:
 
     scheduler: components.KubeScheduler
     extender: "processes.ChildProcess | None" = None
+    taken_over: "Callable[[], Awaitable[float]] | None" = None
+    """Counts reservations that ended because a pod that exists needed the units."""
 
 
 class Contender(Protocol):
@@ -173,10 +175,18 @@ class Ours:
         system.scheduler.configure(self._scheduler_configuration)
         await self._stage.put_up(self._stage.admission)
         await system.restore()
-        yield Running(scheduler=system.scheduler, extender=system.server.process)
+        yield Running(
+            scheduler=system.scheduler,
+            extender=system.server.process,
+            taken_over=self._taken_over,
+        )
         await system.scheduler.stop()
         await system.server.terminate()
         await self._stage.take_away(self._stage.admission)
+
+    async def _taken_over(self) -> float:
+        metrics = await self._stage.system.metrics()
+        return metrics.total("gpu_reservations_ended_total", end="taken_over")
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
         objects.check_devices(bound)

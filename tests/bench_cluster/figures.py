@@ -40,6 +40,8 @@ class Turn:
 
     share_as_held: float | None = None
     """Of pods that were bound to the node that was held for them."""
+    share_taken_over: float | None = None
+    """Of pods whose units another pod took before the watch had shown them."""
 
     @property
     def all_cpu_ms(self) -> float:
@@ -127,6 +129,9 @@ def median_turn(turns: "Sequence[Turn]") -> Turn:
         share_as_held=None
         if any(one.share_as_held is None for one in turns)
         else middle(one.share_as_held or 0.0 for one in turns),
+        share_taken_over=None
+        if any(one.share_taken_over is None for one in turns)
+        else middle(one.share_taken_over or 0.0 for one in turns),
     )
 
 

@@ -114,6 +114,7 @@ async def _turn(stage: "Stage", contender: "Contender", size: Size, *, prefix: s
         missing = [pod["metadata"]["name"] for pod in bound if not pods.is_bound(pod)]
         assert not missing, f"not bound: {missing}"
         share_as_held = contender.check(bound)
+        taken_over = None if running.taken_over is None else await running.taken_over()
         await load.delete_all(stage.api)
     return figures.Turn(
         rate_per_s=size.pods / burst.seconds,
@@ -125,6 +126,7 @@ async def _turn(stage: "Stage", contender: "Contender", size: Size, *, prefix: s
         cpu_ms=cpu_ms,
         writes=figures.writes_per_pod(writes, size.pods),
         share_as_held=share_as_held,
+        share_taken_over=None if taken_over is None else taken_over / size.pods,
     )
 
 
@@ -144,6 +146,8 @@ def _text(turn: figures.Turn) -> str:
     spent = ", ".join(f"{name} {value:.1f}" for name, value in sorted(turn.cpu_ms.items()))
     writes = ", ".join(f"{kind} {times:.2f}" for kind, times in turn.writes.items())
     held = "" if turn.share_as_held is None else f", {turn.share_as_held:.0%} where held"
+    if turn.share_taken_over is not None:
+        held += f", {turn.share_taken_over:.1%} taken over before they were seen"
     return (
         f"{turn.rate_per_s:.0f} pods/s, scheduling {turn.algorithm_ms:.2f} ms, "
         f"{turn.attempts_per_pod:.2f} attempts, CPU ms ({spent}), writes ({writes}){held}"

@@ -1,14 +1,19 @@
 """The environment of the cluster tests keeps its word: a smoke test of each of its parts."""
 
+import asyncio
+import secrets
+
 import pytest
 
 from tests.cluster.environment import (
     binaries,
     client,
     credentials,
+    definitions,
     pods,
     processes,
 )
+from tests.cluster.environment import kubectl as kubectls
 
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -51,6 +56,29 @@ async def test_fresh_namespace_takes_pods_at_once(api, kubectl, namespace):
     await api.create(pods.collection(namespace), pods.a_pod("first"))
     listed = await kubectl("get", "pods", "-n", namespace, "-o", "name")
     assert listed.stdout == "pod/first\n"
+
+
+async def test_waiting_for_a_kind_bears_a_definition_that_is_not_there_yet(api, kubectl):
+    """`kubectl wait` fails then, and where a definition has no conditions yet."""
+    plural = f"things{secrets.token_hex(3)}"
+    version = {"name": "v1", "served": True, "storage": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.example.test"},
+        "spec": {
+            "group": "example.test",
+            "scope": "Cluster",
+            "names": {"plural": plural, "kind": plural.title()},
+            "versions": [version | {"schema": {"openAPIV3Schema": {"type": "object"}}}],
+        },
+    }
+    async with asyncio.TaskGroup() as group:
+        group.create_task(definitions.until_served(kubectl, [definition]))
+        with pytest.raises(kubectls.KubectlFailed):
+            await kubectl("get", "--raw", f"/apis/example.test/v1/{plural}")
+        await kubectl.apply_yaml(definition)
+    assert (await api.get(f"/apis/example.test/v1/{plural}"))["items"] == []
 
 
 async def test_deployment_runs_on_the_nodes_and_its_pods_go_with_it(

@@ -23,6 +23,7 @@ from tests.cluster.environment import (
     kubeconfigs,
     polling,
     ports,
+    server_process,
 )
 from tests.cluster.system import installation
 from tests.fault.breaking import Armed
@@ -363,6 +364,7 @@ async def _is_gone(api: client.ApiClient, path: str) -> bool:
 
 def _settings(port: int) -> dict[str, Any]:
     return {
+        "device_plugin": {"image": server_process.IMAGE},
         "listen": {"host": "127.0.0.1", "port": port},
         "tls": {"ip_addresses": ["127.0.0.1"], "check_every_s": 5},
         "drain_s": 0.5,

@@ -8,7 +8,7 @@ from pool.books import AlreadyBound, Books
 from pool.model import Capacity, PoolFacts
 from pool.nodeview import PoolNode
 from pool.placement import Placed, Refused
-from tests.support.naive_books import HOLDS, NaiveBooks
+from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveBooks
 from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)
@@ -55,6 +55,8 @@ def agree_on_reservations(books: Books, model: NaiveBooks) -> None:
         assert books.ledger.get(one.id) is one
         assert one.uid is None or books.ledger.of_pod(one.uid) is one
         assert books.index.assumed_units(one.id) == one.units
+        is_unconfirmed = one.holds_units and one.phase.value in UNCONFIRMED
+        assert (one.id in books.index._unconfirmed) is is_unconfirmed
     deadline, want = books.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
@@ -76,8 +78,10 @@ def figures_add_up(books: Books, pool: str) -> None:
     assert sums.total == sums.reserved + sums.used + sums.available + sums.unhealthy
     total = held = 0
     for node in state.nodes().values():
-        assert node.total == node.used + node.held + node.free + node.unhealthy
+        loose = node.unconfirmed + node.free
+        assert node.total == node.used + node.held + loose + node.unhealthy
         assert min(node.used, node.held, node.free, node.unhealthy, node.partial) >= 0
+        assert node.unconfirmed >= 0
         total += node.total
         held += node.held
     assert (total, held) == (sums.total, sums.reserved)
@@ -106,13 +110,16 @@ def nothing_is_left(books: Books, now: float) -> None:
     for pool in books.index.pools():
         capacity = books.index.state(pool.name).capacity()
         assert (capacity.used, capacity.reserved) == (0, 0)
+    assert not books.ledger.has_unconfirmed()
+    assert books.index._unconfirmed == set()
     for claims in (books.index._observed, books.index._assumed):
         assert (claims._units_by_owner, claims._claims_by_part) == ({}, {})
     assert (len(books._pods), len(books._pods.pending)) == (0, 0)
+    assert not books._pods.pending._demands
     unaccounted = books.index._unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
     assert books.index.held_twice() == {}
-    assert (len(books._reports), len(books._discrepancies)) == (0, 0)
+    assert (len(books._reports), len(books._discrepancies), len(books._left)) == (0, 0, 0)
 
 
 def bind_plan_as_the_model_says(
@@ -141,19 +148,30 @@ def bind_plan_as_the_model_says(
         return None
     assert isinstance(plan, Placed)
     assert (plan.pool, plan.node) == (pool.name, node)
-    given_as_the_model_allows(model, plan, pod, own)
+    given_as_the_model_allows(model, plan, pod, own, is_stored=True)
     if own is not None and model.is_intact(own, pool.name, node):
         assert {name: list(units) for name, units in plan.devices.items()} == own["devices"]
     return plan
 
 
 def given_as_the_model_allows(
-    model: NaiveBooks, plan: Placed, pod: dict[str, Any], own: dict[str, Any] | None = None
+    model: NaiveBooks,
+    plan: Placed,
+    pod: dict[str, Any],
+    own: dict[str, Any] | None = None,
+    *,
+    is_stored: bool = False,
 ) -> None:
+    """What a pod that exists is given may be of reservations that nobody has seen, where nothing else will do."""
     free: set[str] = set()
+    reachable: set[str] = set()
+    mine = {own["id"]} if own else set()
     for device in model.devices_on(plan.pool, plan.node):
         ids = model.units_of(device)
-        free |= {ids[slot] for slot in model.free_slots(device, {own["id"]} if own else ())}
+        free |= {ids[slot] for slot in model.free_slots(device, mine)}
+        reachable |= {ids[slot] for slot in model.reachable_slots(device, mine)}
+    if is_stored and len(free) < pod["size"]:
+        free = reachable
     given = {name: list(units) for name, units in plan.devices.items()}
     assert set(units_of(given)) <= free
     assert len(units_of(given)) == pod["size"]

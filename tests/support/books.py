@@ -7,12 +7,14 @@ from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.books import Applicant, Books
 from pool.model import Constraints, NodeFacts, PodPhase
+from pool.newcomer import Newcomer
 from pool.placement import Placed
 from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pool.admission_planner import Exhausted
     from pool.model import Demand, DeviceFacts, PodFacts, PoolFacts
     from pool.reservation import Ended, Reservation
 
@@ -56,12 +58,21 @@ def an_applicant(books: Books, demand: "Demand", *, id_: str, name: str = "p") -
     )
 
 
+def plan_hold(
+    books: Books, demand: "Demand", constraints: Constraints = ANYWHERE, **about: Any
+) -> "Placed | Exhausted":
+    """What the mutating webhook plans for a pod, the first of its namespace unless told otherwise."""
+    pool = about.pop("pool", None) or books.index.pool_of(demand.resource)
+    assert pool is not None
+    return books.plan_hold(pool, demand, constraints, newcomer=Newcomer(**about))
+
+
 def take_hold(
     books: Books, demand: "Demand", *, id_: str = "r", seconds: float = 0
 ) -> "Reservation":
     """What the mutating webhook does where something is free."""
     applicant = an_applicant(books, demand, id_=id_)
-    placed = books.plan_hold(applicant.pool, demand, ANYWHERE)
+    placed = plan_hold(books, demand)
     return books.hold(applicant, placed if isinstance(placed, Placed) else None, at(seconds))
 
 

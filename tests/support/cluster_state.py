@@ -31,12 +31,13 @@ DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
     *({"node": node} for node in NODES),
     *({"pool": pool} for pool in (*POOLS, None)),
     *({"uuid": uuid} for uuid in ("G0", "G1", "G7", "")),
+    {"uuid": "G0", "created": "2025-12-31T00:00:00Z"},
     *({"migs": migs} for migs in ([], ["1g"], ["1g", "2g"], ["1g", "1g", "1g"])),
-    {},
+    *[{}] * 24,
 )
-NODE_STATES: Final = ((True, False), (True, False), (True, False), (True, True), (False, False))
-INIT: Final = ((), (), (Role.INIT,), (Role.SIDECAR,), (Role.INIT, Role.SIDECAR))
-MAIN: Final = ((Role.MAIN,), (Role.MAIN,), (Role.MAIN, Role.MAIN))
+NODE_STATES: Final = (*[(True, False)] * 8, (True, True), (False, False))
+INIT: Final = (*[()] * 6, (Role.INIT,), (Role.SIDECAR,), (Role.INIT, Role.SIDECAR))
+MAIN: Final = (*[(Role.MAIN,)] * 4, (Role.MAIN, Role.MAIN))
 
 
 class Pick(Protocol):
@@ -87,7 +88,7 @@ class ClusterState:
             "slices": pick((2, 3)),
             "profile": pick(("1g", "1g", "2g")),
             "ttl": pick((3, 60, 60)),
-            "closed": pick((*[None] * 6, "PoolChanging", "PoolEnding")),
+            "closed": pick((*[None] * 14, "PoolChanging", "PoolEnding")),
             "created": pick(("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")),
         }
 
@@ -104,6 +105,7 @@ class ClusterState:
             "pool": HOME[number],
             "faulted": False,
             "migs": ["1g", "1g"],
+            "created": "2026-01-01T00:00:00Z",
             **change,
         }
         spec["migs"] = [(profile, f"M{number}{i}") for i, profile in enumerate(spec["migs"])]
@@ -132,11 +134,12 @@ class ClusterState:
     def new_pod(self, pick: Pick, resource: str) -> dict[str, Any]:
         number = next(self.numbers)
         roles = (*pick(INIT), *pick(MAIN))
-        containers = [(f"c{i}", role, pick((1, 1, 2))) for i, role in enumerate(roles)]
+        containers = [(f"c{i}", role, pick((1, 1, 1, 1, 2))) for i, role in enumerate(roles)]
         return {
             "number": number,
             "uid": f"u{number}",
             "name": f"u{number}",
+            "ns": pick(("ns", "ns", "other")),
             "resource": resource,
             "containers": containers,
             "size": distinct_units(ContainerDemand(*one) for one in containers),
@@ -149,20 +152,27 @@ class ClusterState:
             "nominated": None,
             "note": None,
             "astray": (),
+            "gated": not pick(range(6)),
         }
 
     def deliver(self, uid: str, state: int) -> None:
         pod = self.stored[uid][state]
         ended = self.books.observe_pod(naive_facts.pod_facts(pod), self.instant())
-        self.check_ended(ended, self.model.observe(pod, self.now, self.utc()))
+        want = self.model.observe(pod, self.now, self.utc())
+        self.note_taken_over()
+        self.check_ended(ended, want)
 
     def check_ended(self, got: list[Ended], want: set[str]) -> None:
         assert sorted(one.reservation.id for one in got) == sorted(want)
         self.ended += [one.reservation.id for one in got]
 
+    def note_taken_over(self) -> None:
+        self.ended += self.model.taken_over
+        self.model.taken_over.clear()
+
     def say(self, node: str, said: dict[str, list[tuple[str, str, list[str]]]]) -> None:
         """Let a node's agent report this, and nothing else."""
-        self.model.reports[node] = said
+        self.model.say(node, said)
         self.books.observe_reports(NodeName(node), naive_facts.reports(said))
 
     def looks_right(self) -> None:

@@ -19,6 +19,7 @@ ACTIONS: Final[dict[str, int]] = {
     "relist": 1,
     "end": 8,
     "nominate": 3,
+    "ungate": 3,
     "time_passes": 4,
     "empty": 1,
     "bind": 28,

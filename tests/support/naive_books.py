@@ -4,6 +4,7 @@ It shares no code with `pool` but words: units are text, slots are sets of numbe
 """
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -11,8 +12,11 @@ from typing import Any
 from pool.refusal import NodeReason
 
 HOLDS = ("held", "tied", "confirmed")
-RANK = {"pending": 0, "bound": 1, "ended": 2}
+UNCONFIRMED = ("held", "tied")
+"""Nobody has seen their pods: any pod that exists may have their units."""
+RANK = {"pending": 0, "bound": 1, "ended": 1}
 OBSERVE_WITHIN_S = 5.0
+NOMINATED_FOR_S = 60.0
 
 
 @dataclass
@@ -25,6 +29,14 @@ class NaiveBooks:
     reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
     reports: dict[str, dict[str, list[tuple[str, str, list[str]]]]] = field(default_factory=dict)
     """By node and uid: container, resource, units."""
+    nominated_at: dict[str, float] = field(default_factory=dict)
+    """By uid: when the present nomination was first seen."""
+    absences: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    """By pool and namespace: how many admitted pods in a row did not appear, until when none holds."""
+    taken_over: list[str] = field(default_factory=list)
+    """Reservations that ended for pods that exist, until somebody takes note."""
+    left: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Pods that went without having ended, and that their node has reported ever since."""
 
     # --- units -----------------------------------------------------------------------------------
 
@@ -67,6 +79,19 @@ class NaiveBooks:
         lacking = max(0, pod["size"] - len(has))
         return [*has, *list(dict.fromkeys(others))[:lacking]]
 
+    def claims(self) -> list[tuple[str, list[str]]]:
+        """What pods have, those that went and are still reported among them."""
+        return [
+            *((uid, self.observed_units(pod)) for uid, pod in self.pods.items()),
+            *((uid, [unit for _, _, unit in self.told_of(pod)]) for uid, pod in self.left.items()),
+        ]
+
+    def say(self, node: str, said: dict[str, list[tuple[str, str, list[str]]]]) -> None:
+        self.reports[node] = said
+        self.left = {
+            uid: pod for uid, pod in self.left.items() if pod["node"] != node or uid in said
+        }
+
     def told_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
         """What the pod's node says of it, of cards on that node and in what the pod asked for."""
         resources = dict(pod["astray"]) or {pod["resource"]: 0}
@@ -84,18 +109,24 @@ class NaiveBooks:
         )
 
     def observed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
-        units = (self.observed_units(pod) for uid, pod in self.pods.items() if uid not in without)
+        units = (units for uid, units in self.claims() if uid not in without)
         return self.slots(device, itertools.chain(*units))
 
     def assumed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
         units = (one["units"] for id_, one in self.reservations.items() if id_ not in without)
         return self.slots(device, itertools.chain(*units))
 
+    def confirmed_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
+        seen = (id_ for id_, one in self.reservations.items() if one["phase"] not in UNCONFIRMED)
+        return self.assumed_slots(device, self.reservations.keys() - (set(seen) - set(without)))
+
     def is_usable(self, device: dict[str, Any]) -> bool:
-        twins = (other for other in self.devices.values() if other is not device)
-        return not device["faulted"] and not any(
-            self.parts(device) & self.parts(other) for other in twins
-        )
+        ranks = {
+            name: (other["pool"] is None, other["created"], name)
+            for name, other in self.devices.items()
+            if other is device or self.parts(device) & self.parts(other)
+        }
+        return not device["faulted"] and self.devices[min(ranks, key=ranks.__getitem__)] is device
 
     def devices_on(self, pool: str, node: str) -> list[dict[str, Any]]:
         return [one for one in self.devices.values() if one["pool"] == pool and one["node"] == node]
@@ -106,6 +137,13 @@ class NaiveBooks:
             return set()
         everything = set(range(len(self.units_of(device))))
         return everything - self.observed_slots(device) - self.assumed_slots(device, without)
+
+    def reachable_slots(self, device: dict[str, Any], own: Any = ()) -> set[int]:
+        """Slots that a pod which exists may be given, if it holds `own`."""
+        if not self.is_usable(device):
+            return set()
+        everything = set(range(len(self.units_of(device))))
+        return everything - self.observed_slots(device) - self.confirmed_slots(device, own)
 
     def unaccounted(self, resource: str, node: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -122,9 +160,7 @@ class NaiveBooks:
 
     def held_twice(self) -> dict[str, set[str]]:
         """Units that several bound pods have; a whole card is the same as each of its slices."""
-        claims = [
-            (uid, unit) for uid, pod in self.pods.items() for unit in self.observed_units(pod)
-        ]
+        claims = [(uid, unit) for uid, units in self.claims() for unit in units]
         found: dict[str, set[str]] = {}
         for (uid, unit), (other, theirs) in itertools.permutations(claims, 2):
             if uid != other and unit in {theirs, theirs.split("::")[0]}:
@@ -138,20 +174,22 @@ class NaiveBooks:
         if pool not in self.pools:
             return None
         found = dict.fromkeys(
-            ("total", "used", "held", "free", "unhealthy", "partial", "unusable"), 0
+            ("total", "used", "held", "unconfirmed", "free", "unhealthy", "partial", "unusable"), 0
         )
         for device in self.devices_on(pool, node):
             everything = set(range(len(self.units_of(device))))
             observed, assumed = self.observed_slots(device), self.assumed_slots(device)
+            firm = observed | self.confirmed_slots(device)
             idle = everything - observed - assumed
             is_usable = self.is_usable(device)
-            mine = self.free_slots(device, own) - idle if own else set()
+            mine = self.reachable_slots(device, own) & firm if own else set()
             found["total"] += len(everything)
             found["used"] += len(observed)
-            found["held"] += len(assumed - observed - mine)
+            found["held"] += len(firm - observed - mine)
+            found["unconfirmed"] += len(assumed - firm) if is_usable else 0
             found["unusable"] += 0 if is_usable else len(everything)
             found["free"] += len(idle | mine) if is_usable else 0
-            found["unhealthy"] += 0 if is_usable else len(idle)
+            found["unhealthy"] += 0 if is_usable else len(everything - firm)
             found["partial"] += len(idle) if is_usable and observed | assumed else 0
         if not found["total"]:
             return None
@@ -171,7 +209,7 @@ class NaiveBooks:
     def reason(self, figures: dict[str, Any], size: int) -> str | None:
         if figures["closed"] is not None:
             return str(figures["closed"].value)
-        if figures["free"] >= size and not figures["unaccounted"]:
+        if figures["free"] + figures["unconfirmed"] >= size and not figures["unaccounted"]:
             return None
         if figures["total"] - figures["unusable"] < size:
             return "NodeTooSmall"
@@ -180,6 +218,8 @@ class NaiveBooks:
     def score(self, pool: str, figures: dict[str, Any], size: int) -> int:
         total: int = figures["total"]
         left: int = figures["free"] - size
+        if left < 0:
+            return 0
         match self.pools[pool]["strategy"]:
             case "BinPack":
                 return int(Fraction(9 * (total - left), total))
@@ -194,22 +234,24 @@ class NaiveBooks:
             "total": sum(node["total"] for node in nodes),
             "reserved": sum(node["held"] for node in nodes),
             "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
-            "available": sum(
-                node["free"]
-                for node in nodes
-                if node["is_placeable"] and not node["unaccounted"] and node["closed"] is None
-            ),
+            "available": sum(map(self.room, nodes)),
         }
         rest = found["total"] - found["reserved"] - found["used"] - found["available"]
         return {**found, "unhealthy": rest}
 
-    def best_node(self, pool: str, size: int) -> str | None:
+    def room(self, node: dict[str, Any]) -> int:
+        """Units that a pod which exists may be given on a node where new pods may go."""
+        if not node["is_placeable"] or node["unaccounted"] or node["closed"] is not None:
+            return 0
+        return int(node["free"] + node["unconfirmed"])
+
+    def best_node(self, pool: str, size: int, now: float) -> str | None:
         """Where a hold without constraints is taken."""
         keys = []
         for name, node in self.nodes_of(pool).items():
             if node["closed"] is not None:
                 continue
-            claimed = self.nominated_units(self.pools[pool]["resource"], name)
+            claimed = self.nominated_units(self.pools[pool]["resource"], name, now)
             if not node["is_placeable"] or node["unaccounted"] or node["free"] < size + claimed:
                 continue
             left = node["free"] - size
@@ -222,13 +264,48 @@ class NaiveBooks:
             )
         return min(keys)[-1] if keys else None
 
-    def nominated_units(self, resource: str, node: str) -> int:
+    def nominated_units(self, resource: str, node: str, now: float) -> int:
         return sum(
             pod["size"]
             for uid, pod in self.pods.items()
             if (pod["phase"], pod["resource"], pod["nominated"]) == ("pending", resource, node)
-            and self.reservation_of(uid) is None
+            and (self.reservation_of(uid) or {"node": None})["node"] != node
+            and now - self.nominated_at[uid] < NOMINATED_FOR_S
         )
+
+    def deferral(self, pod: dict[str, Any], pool: str, now: float) -> str | None:
+        """Why a pod that is not stored yet holds nothing though it might be given something."""
+        nodes, size = self.nodes_of(pool), pod["size"]
+        if self.best_node(pool, size, now) is None:
+            claimed = {name: self.nominated_units(pod["resource"], name, now) for name in nodes}
+            fits = [
+                node["unconfirmed"] and self.room(node) - claimed[name] >= size
+                for name, node in nodes.items()
+            ]
+            return "unconfirmed" if any(fits) else None
+        if self.would_be_passed(pod, [self.room(node) for node in nodes.values()]):
+            return "waiting_pods"
+        held = sum(
+            len(one["units"])
+            for one in self.reservations.values()
+            if (one["pool"], one["ns"]) == (pool, pod["ns"]) and one["phase"] in UNCONFIRMED
+        )
+        if held and held + size > sum(node["total"] for node in nodes.values()) // 2:
+            return "share"
+        return "backoff" if self.absences.get((pool, pod["ns"]), (0, now))[1] > now else None
+
+    def would_be_passed(self, pod: dict[str, Any], rooms: list[int]) -> bool:
+        """Whether a pod that waits and comes first might not fit beside the newcomer any more."""
+        sizes = [
+            one["size"]
+            for one in (self.pods[uid] for uid in self.waiting(pod["resource"]))
+            if one["priority"] >= pod["priority"] and any(room >= one["size"] for room in rooms)
+        ]
+        for size in set(sizes):
+            places = sum(room // size for room in rooms) - math.ceil(pod["size"] / size)
+            if places < sizes.count(size) + sum(one for one in sizes if one != size):
+                return True
+        return False
 
     def serving(self, resource: str) -> str | None:
         claims = [
@@ -245,9 +322,9 @@ class NaiveBooks:
 
     def waiting(self, resource: str) -> list[str]:
         pods = [
-            (-pod["priority"], pod["created"], pod["name"], uid)
+            (-pod["priority"], pod["created"], pod["ns"], pod["name"], uid)
             for uid, pod in self.pods.items()
-            if (pod["phase"], pod["resource"]) == ("pending", resource)
+            if (pod["phase"], pod["resource"], pod["gated"]) == ("pending", resource, False)
             and self.reservation_of(uid) is None
         ]
         return [uid for *_, uid in sorted(pods)]
@@ -271,7 +348,26 @@ class NaiveBooks:
                 del self.reservations[id_]
                 if one["node"] is not None:
                     over.add(id_)
+                    if one["phase"] in UNCONFIRMED and one["observe_by"] < one["expires"]:
+                        self.note_absence(one, now)
         return over
+
+    def note_absence(self, one: dict[str, Any], now: float) -> None:
+        count, _ = self.absences.get((one["pool"], one["ns"]), (0, 0.0))
+        self.absences[one["pool"], one["ns"]] = count + 1, now + min(60, 2**count)
+
+    def take_over(self, units: list[str], own: str, now: float) -> None:
+        """End what nobody has seen and has any of these units."""
+        for id_, one in sorted(self.reservations.items()):
+            if id_ == own or one["phase"] not in UNCONFIRMED:
+                continue
+            if any(
+                self.slots(device, units) & self.slots(device, one["units"])
+                for device in self.devices.values()
+            ):
+                del self.reservations[id_]
+                self.taken_over.append(id_)
+                self.note_absence(one, now)
 
     def release_holds(self, pool: str) -> set[str]:
         over = {
@@ -298,11 +394,19 @@ class NaiveBooks:
             free |= {ids[slot] for slot in self.free_slots(device, {one["id"]})}
         return (one["pool"], one["node"]) == (pool, node) and set(one["units"]) <= free
 
+    def is_reachable(self, one: dict[str, Any]) -> bool:
+        """Say whether a pod which exists may be given just these units."""
+        free = set()
+        for device in self.devices_on(one["pool"], one["node"]):
+            ids = self.units_of(device)
+            free |= {ids[slot] for slot in self.reachable_slots(device)}
+        return set(one["units"]) <= free
+
     def is_taken(self, one: dict[str, Any] | None) -> bool:
         """Say whether somebody else has a unit of a reservation: a bound pod, or another reservation."""
         return one is not None and any(
             self.slots(device, one["units"])
-            & (self.observed_slots(device) | self.assumed_slots(device, {one["id"]}))
+            & (self.observed_slots(device) | self.confirmed_slots(device, {one["id"]}))
             for device in self.devices.values()
         )
 
@@ -314,7 +418,12 @@ class NaiveBooks:
         if before is not None and RANK[before["phase"]] > RANK[pod["phase"]]:
             return set()
         self.pods[uid] = pod
+        if before is None or before["nominated"] != pod["nominated"]:
+            self.nominated_at[uid] = now
+        self.left.pop(uid, None)
         note = pod["note"]
+        if before is None:
+            self.absences.pop((self.serving(pod["resource"]) or "", pod["ns"]), None)
         own = self.own(pod)
         if pod["phase"] != "pending":
             return self.drop(own)
@@ -343,6 +452,7 @@ class NaiveBooks:
         one = {
             "id": note["id"],
             "uid": pod["uid"],
+            "ns": pod["ns"],
             "pool": pool,
             "node": note["node"],
             "devices": note["devices"],
@@ -352,15 +462,15 @@ class NaiveBooks:
             "expires": now + left,
             "observe_by": now,
         }
-        if (
-            left > 0
-            and note["id"] not in self.reservations
-            and self.is_intact(one, pool, note["node"])
-        ):
+        if left > 0 and note["id"] not in self.reservations and self.is_reachable(one):
+            self.take_over(units, note["id"], now)
             self.reservations[note["id"]] = one
 
     def discard(self, uid: str) -> set[str]:
         pod = self.pods.pop(uid, None)
+        is_bound = pod is not None and pod["phase"] == "bound"
+        if pod is not None and is_bound and uid in self.reports.get(pod["node"], {}):
+            self.left[uid] = pod
         return self.drop(self.own(pod) if pod is not None else self.reservation_of(uid))
 
     def own(self, pod: dict[str, Any]) -> dict[str, Any] | None:
@@ -383,7 +493,7 @@ class NaiveBooks:
         free = 0
         for device in self.devices_on(pool, node):
             if self.is_usable(device):
-                taken = self.observed_slots(device, victims) | self.assumed_slots(device, ids)
+                taken = self.observed_slots(device, victims) | self.confirmed_slots(device, ids)
                 free += len(self.units_of(device)) - len(taken)
         strangers = self.unaccounted(self.pools[pool]["resource"], node).keys() - victims
         return free >= units and not strangers

@@ -38,7 +38,7 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
         )
     return PodFacts(
         uid=PodUid(pod["uid"]),
-        namespace="ns",
+        namespace=pod["ns"],
         name=pod["name"],
         demand=demand_of(pod),
         phase=PodPhase(pod["phase"]),
@@ -49,6 +49,7 @@ def pod_facts(pod: dict[str, Any]) -> PodFacts:
         created=pod["created"],
         priority=pod["priority"],
         astray=pod["astray"],
+        is_gated=pod["gated"],
     )
 
 
@@ -87,6 +88,7 @@ def device_facts(name: str, spec: dict[str, Any]) -> DeviceFacts:
         pool=PoolName(spec["pool"]) if spec["pool"] else None,
         is_faulted=spec["faulted"],
         mig_instances=tuple(spec["migs"]),
+        created=spec["created"],
     )
 
 

@@ -34,6 +34,7 @@ class Office:
     scheduler_name: str | None = "gpu-scheduler"
     is_ready: bool = True
     may_hold: bool = True
+    callers_are_known: bool = False
     key: bytes = b"a key of all replicas"
     now: Instant = field(default_factory=lambda: at(0))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
@@ -47,6 +48,7 @@ class Office:
             now=lambda: self.now,
             is_ready=lambda: self.is_ready,
             may_hold=lambda: self.may_hold,
+            callers_are_known=self.callers_are_known,
             seal=lambda content: hashlib.sha256(self.key + content).hexdigest()[:8],
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from manifests import constants
+from manifests.server_policy import OwnObjects
 from server.rights import build_roles
 from simulator.apiserver.requestlog import Request
 from tests.support.running_server import SERVER_USER
@@ -29,7 +30,7 @@ def granted_by(document: dict[str, Any]) -> set[Right]:
 def our_rights() -> set[Right]:
     roles = [
         document
-        for document in build_roles(constants.DEFAULT_NAMESPACE)
+        for document in build_roles(OwnObjects())
         if document["kind"] in {"ClusterRole", "Role"}
         and document["metadata"]["name"] == constants.NAME
     ]

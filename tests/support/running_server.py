@@ -236,6 +236,7 @@ def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:
         },
         "drain_s": 0,
         "api_timeout_s": 1.0,
+        "device_plugin": {"image": "registry.test/gpu-control-plane:test"},
         **changes,
     }
     return Settings(**fields)

@@ -76,7 +76,7 @@ class FakeBinder:
             return LOST
         return Written()
 
-    async def look(self, pod: "PodRef") -> "PodSighting":
+    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
         self.looks.append(pod)
         await self._wait()
         if isinstance(self.blind, BaseException):
@@ -167,6 +167,11 @@ class Scene:
         reservation = self.books.hold(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
         self.books.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
         return reservation
+
+    def held(self, name: str, units: int, node: str) -> None:
+        """Take a hold at admission, and let the watch show its pod."""
+        self.hold(name, units, node)
+        self.pending(name, units)
 
     def phase(self, name: str = "p") -> str | None:
         """Return the phase of a pod's reservation."""

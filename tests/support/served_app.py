@@ -19,7 +19,7 @@ from certs.decoding import DecodedPair, decode_pair
 from certs.issuing import issue_authority, issue_client, issue_serving, new_key
 from certs.tls import ServingContext, client_context
 from server.app import Desks, build_app
-from server.authentication import ExtenderAuthentication
+from server.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.readiness import Readiness
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
@@ -96,8 +96,15 @@ class ServedApp:
     url: str = ""
     pair: KeyPair | None = None
     """The client certificate that requests show."""
+    max_body_bytes: int = MAX_BODY_BYTES
+    webhook_callers: tuple[str, ...] = ()
+    """Common names that may call webhooks; anybody where there is none."""
 
     def __post_init__(self) -> None:
+        self.serving = ServingContext()
+        self.serving.load(
+            ServingBundle(trust_pem=self.authority.trust_pem, pair=self.authority.serving)
+        )
         self.readiness = Readiness()
         self.scene = Scene(books=self.office.books)
         self.scene.pool(n1=2)
@@ -107,10 +114,15 @@ class ServedApp:
         desks = Desks(
             admission=self.office.desk(),
             scheduling=self.scene.desk,
-            authentication=ExtenderAuthentication(["gpu-scheduler"], self.token_file),
+            extender=ExtenderAuthentication(
+                self.serving.scheduler, ["gpu-scheduler"], self.token_file
+            ),
+            webhooks=WebhookAuthentication(self.serving.api_server, self.webhook_callers)
+            if self.webhook_callers
+            else None,
             readiness=self.readiness,
             clock=LoopClock(),
-            max_body_bytes=MAX_BODY_BYTES,
+            max_body_bytes=self.max_body_bytes,
         )
         return build_app(desks)
 
@@ -163,11 +175,9 @@ class ServedApp:
 @asynccontextmanager
 async def served_app(authority: TestAuthority, token_file: Path) -> AsyncIterator[ServedApp]:
     served = ServedApp(authority, token_file)
-    serving = ServingContext()
-    serving.load(ServingBundle(trust_pem=authority.trust_pem, pair=authority.serving))
     runner = web.AppRunner(served.app(), access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=serving.context).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=served.serving.context).start()
     served.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield served

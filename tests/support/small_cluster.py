@@ -9,8 +9,10 @@ it was told. Who drives decides what is picked: hypothesis, or a random number g
 """
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
-from pool.books import Applicant, Exhausted
+from pool.admission_planner import Exhausted
+from pool.books import Applicant
 from pool.model import Constraints, Demand, Role
+from pool.newcomer import Newcomer
 from tests.support import agreeing, naive_facts
 from tests.support.cluster_state import (
     CARDS,
@@ -43,7 +45,7 @@ class SmallCluster(ClusterState):
     def pool(self, pick: Pick) -> None:
         """A pool is made, changed in everything, or deleted."""
         name = pick(POOLS)
-        if pick(range(4)):
+        if pick(range(8)):
             self.set_pool(name, self.a_pool_spec(pick))
         else:
             self.model.pools.pop(name, None)
@@ -52,7 +54,7 @@ class SmallCluster(ClusterState):
     def node(self, pick: Pick) -> None:
         """A node comes, is cordoned, stops being ready, or goes."""
         name = pick(NODES)
-        if pick(range(4)):
+        if pick(range(8)):
             self.set_node(name, pick(NODE_STATES))
         else:
             self.model.nodes.pop(name, None)
@@ -69,12 +71,17 @@ class SmallCluster(ClusterState):
             return
         pod = self.new_pod(pick, resource)
         id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
-        plan = self.books.plan_hold(pool, asked, Constraints())
-        want = self.model.best_node(pool.name, asked.units)
-        applicant = Applicant(id=ReservationId(id_), pool=pool, demand=asked, namespace="ns")
+        newcomer = Newcomer(namespace=pod["ns"], priority=pod["priority"], now=self.now)
+        plan = self.books.plan_hold(pool, asked, Constraints(), newcomer=newcomer)
+        deferral = self.model.deferral(pod, pool.name, self.now)
+        want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
+        told = plan.deferral if isinstance(plan, Exhausted) else None
+        assert (told and told.value) == deferral
+        applicant = Applicant(id=ReservationId(id_), pool=pool, demand=asked, namespace=pod["ns"])
         reservation = {
             "id": id_,
             "uid": None,
+            "ns": pod["ns"],
             "pool": str(pool.name),
             "node": want,
             "devices": {},
@@ -99,7 +106,7 @@ class SmallCluster(ClusterState):
         self.coming[pod["uid"]] = pod
         if pick((True, False)):
             self.tie(pod["uid"])
-        if pick((True, True, False)):
+        if pick((True, False)):
             self.store(pod["uid"])
             self.deliver(pod["uid"], -1)
 
@@ -164,7 +171,9 @@ class SmallCluster(ClusterState):
         """A pod succeeds, fails or is deleted, at any stage; the watch may lose the event."""
         if not self.stored:
             return
-        uid = pick(sorted(self.stored))
+        # Mostly of those that have units: a cluster that is full shows little.
+        taking = [uid for uid in sorted(self.stored) if self.truth(uid)["phase"] == "bound"]
+        uid = pick(sorted(self.stored) + taking * 8)
         self.sent.pop(uid, None)
         if self.truth(uid)["phase"] != "ended" and pick((True, False)):
             self.change(uid, phase="ended")
@@ -185,6 +194,15 @@ class SmallCluster(ClusterState):
                 self.change(uid, nominated=pick((None, *NODES)))
                 self.deliver(uid, -1)
 
+    def ungate(self, pick: Pick) -> None:
+        """A queue lets a pod go."""
+        gated = [uid for uid in sorted(self.stored) if self.truth(uid)["gated"]]
+        if gated:
+            uid = pick(gated)
+            self.change(uid, gated=False)
+            if pick((True, False)):
+                self.deliver(uid, -1)
+
     def time_passes(self, pick: Pick) -> None:
         """Both clocks go on, or one of them alone; holds whose time is over may be ended."""
         self.now += pick((0.5, 0.5, 2, 2, 5, 61))
@@ -196,10 +214,12 @@ class SmallCluster(ClusterState):
         """A pool closes, and what is held in it without a binding is given up."""
         name = pick(POOLS)
         if name in self.model.pools:
-            closed = pick(("PoolChanging", "PoolEnding"))
-            self.set_pool(name, {**self.model.pools[name], "closed": closed})
+            spec = self.model.pools[name]
+            self.set_pool(name, {**spec, "closed": pick(("PoolChanging", "PoolEnding"))})
             ended = self.books.release_holds(PoolName(name))
             self.check_ended(ended, self.model.release_holds(name))
+            if pick((True, True, False)):
+                self.set_pool(name, {**spec, "closed": None})
 
     # --- binding -----------------------------------------------------------------------------------
 
@@ -222,16 +242,19 @@ class SmallCluster(ClusterState):
             id=ReservationId(f"b{next(self.numbers)}"),
             pool=pool,
             demand=naive_facts.demand_of(pod),
-            namespace="ns",
+            namespace=pod["ns"],
             name=uid,
         )
         commitment = self.books.commit(applicant, plan, uid=PodUid(uid), now=self.instant())
         given = {name: list(units) for name, units in plan.devices.items()}
+        self.model.take_over(units_of(given), str(commitment.id), self.now)
+        self.note_taken_over()
         self.model.reservations[commitment.id] = {
             "expires": self.now,
             **(own or {}),
             "id": str(commitment.id),
             "uid": uid,
+            "ns": pod["ns"],
             "pool": str(pool.name),
             "node": node,
             "devices": given,
@@ -374,7 +397,9 @@ class SmallCluster(ClusterState):
         self.ahead_s += pick((0, 0, 30, -3600)) + self.now - now
         self.now = now
         self.model.pods.clear()
+        self.model.left.clear()
         self.model.reservations.clear()
+        self.model.absences.clear()
         self.sent.clear()
         self.untold.clear()
         self.books = self.new_books()

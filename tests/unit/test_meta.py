@@ -1,6 +1,7 @@
 """The house rules that a machine can hold: imports, packages, strings and metrics in their one place."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -156,3 +157,22 @@ def test_every_metric_is_used():
     }
     assert "POOL_CAPACITY_USED" in declared
     assert declared - imported == set()
+
+
+def test_everything_that_is_installed_is_locked_by_its_hash():
+    """uv installs and checks all others; nothing checks uv but this."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    installs = [line for line in makefile.splitlines() if re.search(r"pip (install|sync)\b", line)]
+    ours = [
+        line
+        for line in installs
+        if line.rstrip().endswith("--no-deps --no-build-isolation --editable .")
+    ]
+    assert len(ours) == 1
+    assert len(installs) == 3
+    assert all("--require-hashes" in line for line in installs if line not in ours)
+    for name in ("requirements.lock", "requirements-uv.lock"):
+        text = (ROOT / name).read_text(encoding="utf-8").replace("\\\n", " ")
+        lines = [line for line in text.splitlines() if line and line[0] not in " #"]
+        assert lines
+        assert [line for line in lines if "--hash=sha256:" not in line] == []

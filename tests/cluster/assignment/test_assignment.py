@@ -15,7 +15,7 @@ from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.crds import build_crds
 from manifests.rendering import render
 from server.clock import SystemClock
-from tests.cluster.environment import client
+from tests.cluster.environment import client, definitions
 from tests.component.reconciler.assigning import Assigning
 from tests.component.reconciler.cluster import Cluster
 
@@ -68,8 +68,7 @@ def _install_kinds(kubectl):
     """Our kinds; they stay until the control plane goes (tests/cluster/manifests/conftest.py)."""
     crds = build_crds()
     asyncio.run(kubectl("apply", "-f", "-", stdin=render(crds)))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    asyncio.run(definitions.until_served(kubectl, crds))
 
 
 @pytest.fixture

@@ -49,10 +49,23 @@ class ApiRefused(Exception):  # noqa: N818  # it is named for what happened
 class ApiClient:
     """One session; belongs to the event loop that opened it. Use `open_client`."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, context: ssl.SSLContext) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        context: ssl.SSLContext,
+        *,
+        headers: "Mapping[str, str] | None" = None,
+    ) -> None:
         self._session = session
         self._url = url
         self._ssl = context
+        self._headers = headers or {}
+
+    def as_node(self, name: str) -> "ApiClient":
+        """Return the client of the node's kubelet; the user must be allowed to impersonate."""
+        headers = {"Impersonate-User": f"system:node:{name}", "Impersonate-Group": "system:nodes"}
+        return ApiClient(self._session, self._url, self._ssl, headers=headers)
 
     async def get(self, path: str, **params: str) -> JsonObject:
         return await self._request("GET", path, params=params)
@@ -112,7 +125,7 @@ class ApiClient:
             method,
             self._url + path,
             data=None if body is None else json.dumps(body),
-            headers={"Content-Type": content_type},
+            headers={"Content-Type": content_type, **self._headers},
             params=params,
             ssl=self._ssl,
         ) as response:

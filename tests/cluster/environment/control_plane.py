@@ -9,7 +9,15 @@ of the `kubernetes` Service, because a loopback address is not allowed there.
 import secrets
 from typing import TYPE_CHECKING, final
 
-from tests.cluster.environment import audit, client, credentials, kubeconfigs, polling, ports
+from tests.cluster.environment import (
+    audit,
+    client,
+    credentials,
+    kubeconfigs,
+    polling,
+    ports,
+    webhook_identity,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +56,8 @@ class ControlPlane:
         self.programs = programs
         self.port = ports.free_port()
         self.url = f"https://127.0.0.1:{self.port}"
+        self.guarded_port = ports.free_port()
+        """Webhooks at this port of 127.0.0.1 are called with a certificate of `kube-apiserver`."""
         self.credentials = credentials.Credentials(
             run.directory / "credentials", plain_users=plain_users
         )
@@ -167,6 +177,11 @@ class ControlPlane:
         policy = self.run.directory / "audit-policy.yaml"
         policy.write_text(audit.POLICY, encoding="utf-8")
         key = self.credentials.service_account_key
+        admission = webhook_identity.write_admission_configuration(
+            self.run.directory,
+            f"127.0.0.1:{self.guarded_port}",
+            self.credentials.client_certificate("kube-apiserver", []),
+        )
         kubelet_client = self.credentials.client_certificate("kube-apiserver", ["system:masters"])
         return [
             str(self.programs.kube_apiserver),
@@ -189,6 +204,7 @@ class ControlPlane:
             "--kubelet-preferred-address-types=InternalIP",
             f"--kubelet-client-certificate={kubelet_client.certificate}",
             f"--kubelet-client-key={kubelet_client.key}",
+            f"--admission-control-config-file={admission}",
             f"--audit-policy-file={policy}",
             f"--audit-log-path={audit_log}",
             f"--audit-log-maxsize={_AUDIT_MEGABYTES}",

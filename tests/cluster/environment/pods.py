@@ -123,8 +123,13 @@ async def wait_for_pods(
 async def finish_pod(
     api: client.ApiClient, namespace: str, name: str, phase: str = "Succeeded"
 ) -> None:
-    """End the containers of a running pod as a kubelet reports it; `phase` may be Failed."""
-    await api.patch(f"{collection(namespace)}/{name}/status", {"status": {"phase": phase}})
+    """End the containers of a running pod as its kubelet reports it; `phase` may be Failed."""
+    path = f"{collection(namespace)}/{name}"
+    pod = await api.get(path)
+    shown = pod.get("status", {}).get("containerStatuses", [])
+    terminated = {"ready": False, "started": False, "state": {"terminated": {"exitCode": 0}}}
+    status = {"phase": phase, "containerStatuses": [one | terminated for one in shown]}
+    await api.as_node(pod["spec"]["nodeName"]).patch(f"{path}/status", {"status": status})
 
 
 def _describe(found: "Mapping[str, JsonObject]") -> str:

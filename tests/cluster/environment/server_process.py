@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment import processes
 
+IMAGE = "registry.test/gpu-control-plane:test"
+"""Of DaemonSets, where a test names none; no node of these tests pulls it."""
+
 _READY_S = 60
 
 
@@ -31,7 +34,7 @@ class ServerProcess:
         name: str = "gpu-control-plane",
         command: "Sequence[str]" = (),
     ) -> None:
-        """`settings` are dumped as they are; `port` is the one that they make the server listen on.
+        """`settings` get an image, without which it does not start; `port` is the one that they make the server listen on.
 
         `name` names the log and the settings file; a second server of the same run needs another.
         `command` is what to run instead of the installed command.
@@ -47,7 +50,7 @@ class ServerProcess:
 
     def configure(self, settings: "Mapping[str, Any]") -> None:
         """Replace the settings; a running server takes them up at its next start."""
-        text = yaml.safe_dump(dict(settings), sort_keys=False)
+        text = yaml.safe_dump(with_image(settings), sort_keys=False)
         self._settings_path.write_text(text, encoding="utf-8")
 
     async def start(self, *, until: str = "/readyz", within: float = _READY_S) -> None:
@@ -80,6 +83,11 @@ class ServerProcess:
     def logs(self) -> list[dict[str, Any]]:
         """Return the log lines of all its lives; what is not a JSON object comes as `unparsed`."""
         return [_parse(line) for line in self.process.logs().splitlines() if line.strip()]
+
+
+def with_image(settings: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the settings with an image for DaemonSets, if they name none."""
+    return {**settings, "device_plugin": {"image": IMAGE, **settings.get("device_plugin", {})}}
 
 
 def installed_command() -> list[str]:

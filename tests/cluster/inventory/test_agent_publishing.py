@@ -26,7 +26,7 @@ from manifests.rendering import render
 from server.clock import SystemClock
 from simulator.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
-from tests.cluster.environment import polling
+from tests.cluster.environment import definitions, polling
 
 CARDS = Published(
     cards=({"pci.address": "0000:17:00.0", "uuid": "GPU-1", "links": "[]"},),
@@ -38,8 +38,7 @@ CARDS = Published(
 def _install_kinds(kubectl):
     crds = [*build_crds(), node_feature_crd()]
     asyncio.run(kubectl("apply", "-f", "-", stdin=render(crds)))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    asyncio.run(definitions.until_served(kubectl, crds))
 
 
 @dataclass

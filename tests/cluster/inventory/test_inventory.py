@@ -1,26 +1,30 @@
-"""The inventory on the real API server: made once, left alone, cleaned up by the garbage collector."""
+"""The inventory on the real API server: made once, left alone, and gone with its node."""
 
 import asyncio
+import datetime as dt
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from api.gpudevice import PoolRef
+from inventory.node import DEFAULT_GONE_FOR
 from kube.client import KubeClient
 from kube.configuration import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import NODES
 from manifests.crds import build_crds
 from manifests.rendering import render
+from pool.model import Instant
 from server.clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY
-from tests.cluster.environment import polling
+from tests.cluster.environment import definitions, polling
+from tests.cluster.environment.client import ApiRefused
 from tests.component.reconciler.stocktaking import Stocktaking, condition
 from tests.support.node_features import (
     agent_card,
@@ -48,12 +52,25 @@ def writes() -> float:
 
 
 @dataclass
+class ShiftedTime:
+    """The machine's time, and how far the inventory's is ahead of it."""
+
+    clock: SystemClock
+    ahead_s: float = 0.0
+
+    def now(self) -> Instant:
+        present = self.clock.instant()
+        ahead = dt.timedelta(seconds=self.ahead_s)
+        return Instant(present.monotonic + self.ahead_s, present.utc + ahead)
+
+
+@dataclass
 class Site:
     """A node of the real cluster, and the inventory that looks at it."""
 
     stock: Stocktaking
     node: str
-    names: list[str] = field(default_factory=list)
+    time: ShiftedTime
 
     async def settle(self) -> float:
         """Observe and reconcile until nothing is written; return how many writes there were."""
@@ -72,8 +89,7 @@ def _install_kinds(kubectl):
     crds = [*build_crds(), node_feature_crd()]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     asyncio.run(kubectl("apply", "-f", "-", stdin=render([*crds, namespace])))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    asyncio.run(definitions.until_served(kubectl, crds))
 
 
 @pytest.fixture
@@ -85,7 +101,8 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
     async with KubeClient(configuration, clock) as client:
         # It counts nothing: the requests go to the real one.
         stock = Stocktaking(InMemoryApiServer(clock), client)
-        stock.time.now = clock.instant  # type: ignore[method-assign]
+        time = ShiftedTime(clock)
+        stock.time = time  # type: ignore[assignment]
         stock.restart()
 
         async def is_served() -> bool:
@@ -96,7 +113,7 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
             return False
 
         await polling.eventually(is_served, what="the new kinds are served")
-        yield Site(stock, node)
+        yield Site(stock, node, time)
         stock.controller.forget_all()
         with suppress(NotFound):
             await client.delete(NODES, node)
@@ -151,14 +168,40 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
     assert stale.status.pool_ref == PoolRef(name="a")
 
 
-async def test_the_garbage_collector_takes_what_a_node_leaves(site: Site, api):
+async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(site: Site, api):
     await site.stock.publish(gpu_feature(site.node, 2))
     await site.settle()
     await api.delete(f"/api/v1/nodes/{site.node}")
+    assert await site.settle() == 0
+    assert len(ours(await site.stock.cards(), site.node)) == 2
+    site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
+    assert await site.settle() == 3
+    assert ours(await site.stock.cards(), site.node) == []
+    await site.stock.observe()
+    assert site.node not in site.stock.inventories.by_name
 
-    async def nothing_is_left() -> bool:
-        left = ours(await site.stock.cards(), site.node)
-        assert not left, f"{len(left)} devices are left"
-        return True
 
-    await polling.eventually(nothing_is_left, what="no device of the node is left")
+async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again(site: Site, api):
+    """It takes what the Node owned that is gone: when it took that, it has looked."""
+    await site.stock.publish(gpu_feature(site.node, 2))
+    await site.settle()
+    before = ours(await site.stock.cards(), site.node)
+    path = f"/api/v1/nodes/{site.node}"
+    uid = (await api.get(path))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": site.node, "uid": uid}
+    maps = "/api/v1/namespaces/default/configmaps"
+    await api.create(maps, {"metadata": {"name": site.node, "ownerReferences": [owner]}})
+    await api.delete(path)
+    await api.create("/api/v1/nodes", {"metadata": {"name": site.node}})
+
+    async def is_collected() -> bool:
+        try:
+            await api.get(f"{maps}/{site.node}")
+        except ApiRefused as refused:
+            return refused.status == 404
+        return False
+
+    await polling.eventually(is_collected, what="the garbage collector has looked", within=60)
+    assert await site.settle() == 0
+    after = ours(await site.stock.cards(), site.node)
+    assert [one.metadata.uid for one in after] == [one.metadata.uid for one in before]

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import functools
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from api.names import DEVICES_ANNOTATION
 from manifests import constants
 from manifests.crds import build_crds
 from manifests.policy import build_annotation_policy
@@ -19,7 +21,7 @@ from manifests.webhooks import (
     build_validating_configuration,
 )
 from simulator.nfd import node_feature_crd
-from tests.cluster.environment import client, polling
+from tests.cluster.environment import client, definitions, polling
 from tests.cluster.manifests.objects import ENGINE, a_pod, namespace_and_roles
 from tests.cluster.manifests.stub import serve_stub
 
@@ -50,8 +52,7 @@ def installed(control_plane: "ControlPlane", kubectl: "Kubectl") -> "Iterator[In
     crds, others = build_crds(), namespace_and_roles(namespace)
     text = render([*crds, *others])
     applied = asyncio.run(kubectl("apply", "--validate=strict", "-f", "-", stdin=text))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    asyncio.run(definitions.until_served(kubectl, crds))
     yield Installed(namespace=namespace, documents=[*crds, *others], output=applied.stdout)
     asyncio.run(kubectl("delete", "--wait=false", "-f", "-", stdin=render(others)))
 
@@ -84,7 +85,8 @@ async def webhooks(
         probe = a_pod("default", pool="probe", name="probe")
 
         async def both_are_called() -> bool:
-            await api.create("/api/v1/namespaces/default/pods", probe, dryRun="All")
+            if not await is_admitted(api, probe):
+                return False
             return {constants.MUTATE_PODS_PATH, constants.VALIDATE_PODS_PATH} <= set(stub.paths())
 
         await polling.eventually(both_are_called, what="calls of the webhooks")
@@ -96,34 +98,35 @@ async def webhooks(
 async def policy(api: client.ApiClient, webhooks: "Stub") -> "AsyncIterator[None]":
     """The policy is in effect, beside the webhooks."""
     async with contextlib.AsyncExitStack() as stack:
-        for part in build_annotation_policy([ENGINE]):
+        for part in build_annotation_policy([ENGINE], server=ENGINE):
             await stack.enter_async_context(created(api, part))
-        probe = a_pod("default", name="probe", annotations={"gpu.deckhouse.io/devices": "{}"})
 
         async def is_enforced() -> bool:
-            try:
-                await api.create("/api/v1/namespaces/default/pods", probe, dryRun="All")
-            except client.ApiRefused:
-                return True
-            return False
+            return not await is_admitted(api, FORGED)
 
         await polling.eventually(is_enforced, what="refusal by the policy")
         yield
+    await polling.eventually(functools.partial(is_admitted, api, FORGED), what="end of the policy")
 
 
-async def install_node_features(api: client.ApiClient, kubectl: "Kubectl", namespace: str) -> None:
+FORGED = a_pod("default", name="probe", annotations={DEVICES_ANNOTATION: "{}"})
+"""A pod that the annotation policy alone refuses."""
+
+
+async def is_admitted(api: client.ApiClient, pod: "dict[str, Any]") -> bool:
+    try:
+        await api.create(
+            f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, dryRun="All"
+        )
+    except client.ApiRefused:
+        return False
+    return True
+
+
+async def install_node_features(kubectl: "Kubectl") -> None:
     """Install NFD's kind, which stays, and wait until it is served."""
     await kubectl("apply", "-f", "-", stdin=render([node_feature_crd()]))
-    await kubectl("wait", "--for=condition=Established", "crd/nodefeatures.nfd.k8s-sigs.io")
-
-    async def is_served() -> bool:
-        # The API server answers 429 while it sets up the storage of a new kind.
-        with contextlib.suppress(client.ApiRefused):
-            await api.get(f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{namespace}/nodefeatures")
-            return True
-        return False
-
-    await polling.eventually(is_served, what="NodeFeatures are served")
+    await definitions.until_served(kubectl, [node_feature_crd()])
 
 
 @contextlib.asynccontextmanager

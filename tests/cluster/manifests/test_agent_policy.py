@@ -99,7 +99,7 @@ async def site(
             *build_device_plugin_rbac(PLUGIN_RBAC, installed.namespace),
         ]
     )
-    await install_node_features(api, kubectl, installed.namespace)
+    await install_node_features(kubectl)
     await kubectl("apply", "-f", "-", stdin=roles)
     for node in (mine, other):
         inventory = {"kind": "GPUNodeInventory", "metadata": {"name": node}}

@@ -152,6 +152,63 @@ async def test_mirror_pod_of_a_node_is_left_alone(control_plane, namespace, pods
         await node.create(pods, pod)
 
 
+async def test_mirror_pod_cannot_bring_a_hold(control_plane, namespace, pods):
+    """No webhook of ours sees it, so that nothing takes the annotation off."""
+    mirrored = {"kubernetes.io/config.mirror": "x", RESERVATION_ANNOTATION: "[" * 2000}
+    pod = a_pod(namespace, pool="train", annotations=mirrored)
+    pod["spec"]["nodeName"] = "somewhere"
+    nodes = control_plane.kubeconfig("test-node", groups=("system:nodes", "system:masters"))
+    async with client.open_client(nodes) as node:
+        with is_refused(f"{ONLY_US} {RESERVATION_ANNOTATION} on a pod"):
+            await node.create(pods, pod)
+
+
+STATUS_WRITERS = [
+    pytest.param("system:node:somewhere", "system:nodes", id="node"),
+    pytest.param("system:serviceaccount:kube-system:pod-garbage-collector", "any", id="collector"),
+    pytest.param("system:kube-controller-manager", "any", id="controller-manager"),
+]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+@pytest.mark.parametrize("kind", ["merge", "strategic"])
+async def test_user_cannot_say_that_a_pool_pod_has_ended(phase, kind, api, namespace, pods):
+    """Its devices would be given to the next pod while its containers run."""
+    stored = await api.create(pods, a_pod(namespace, pool="train"))
+    with is_refused("only its node and the pod garbage collector may say"):
+        await api.patch(f"{pods}/pod/status", {"status": {"phase": phase}}, kind=kind)
+    stored["status"]["phase"] = phase
+    with is_refused("only its node and the pod garbage collector may say"):
+        await api.replace(f"{pods}/pod/status", stored)
+    await api.patch(f"{pods}/pod/status", {"status": {"message": "fine", "phase": "Running"}})
+
+
+@pytest.mark.parametrize(("user", "group"), STATUS_WRITERS)
+async def test_a_pool_pods_end_is_its_nodes_to_say(
+    user, group, control_plane, api, namespace, pods
+):
+    await api.create(pods, a_pod(namespace, pool="train"))
+    kubeconfig = control_plane.kubeconfig(user, groups=(group, "system:masters"))
+    async with client.open_client(kubeconfig) as writer:
+        await writer.patch(f"{pods}/pod/status", {"status": {"phase": "Failed"}})
+    # Whoever writes anything else of an ended pod writes its phase along.
+    await api.patch(f"{pods}/pod/status", {"status": {"message": "seen"}})
+
+
+async def test_end_of_an_ordinary_pod_is_anybodys_to_say(api, namespace, pods):
+    await api.create(pods, a_pod(namespace))
+    await api.patch(f"{pods}/pod/status", {"status": {"phase": "Succeeded"}})
+
+
+async def test_profile_of_our_scheduler_is_for_pods_of_pools(api, namespace, pods):
+    ordinary, ours = a_pod(namespace), a_pod(namespace, pool="train")
+    for pod in (ordinary, ours):
+        pod["spec"]["schedulerName"] = "gpu-scheduler"
+    with is_refused("the scheduler gpu-scheduler is for pods of GPU pools"):
+        await api.create(pods, ordinary)
+    await api.create(pods, ours)
+
+
 async def test_pool_pod_without_our_mutation_is_refused(api, namespace, pods):
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     configuration = await api.get(f"{path}/{constants.MUTATING_CONFIGURATION}")

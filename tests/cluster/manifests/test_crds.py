@@ -10,9 +10,7 @@ from tests.cluster.environment import client
 from tests.cluster.manifests.objects import a_pool
 
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
-RESERVED = (
-    "assignment, devices, enabled, gpu, ignore, leader, managed, node, pool, present, reservation"
-)
+RESERVED = "assignment, devices, enabled, fenced, gpu, ignore, leader, managed, node, pool, present, reservation"
 
 
 def test_every_manifest_is_accepted_strictly(installed):
@@ -260,6 +258,32 @@ async def test_devices_are_shown_and_selected_by_node_and_state(api, kubectl, po
         assert value in shown
     assert [device["metadata"]["name"] for device in here["items"]] == [name]
     assert faulted["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("status", "field"),
+    [
+        pytest.param({"uuid": "GPU-1::0"}, "status.uuid", id="a slice for a UUID"),
+        pytest.param({"uuid": "G" * 64}, "status.uuid", id="a long UUID"),
+        pytest.param(
+            {"mig": {"instances": [{"profile": "1g.10gb", "uuid": "MIG-1::0"}]}},
+            "status.mig.instances[0].uuid",
+            id="a slice for the UUID of an instance",
+        ),
+        pytest.param({"numaNode": -1}, "status.numaNode", id="no NUMA node"),
+    ],
+)
+async def test_status_of_a_device_that_lays_out_no_unit_is_refused(status, field, api, pools):
+    [example] = load_example("gpudevice")
+    name = example["metadata"]["name"]
+    await api.create(DEVICES, example)
+    try:
+        with pytest.raises(client.ApiRefused) as refused:
+            await api.patch(f"{DEVICES}/{name}/status", {"status": status})
+    finally:
+        await api.delete(f"{DEVICES}/{name}")
+    assert refused.value.status == 422
+    assert f"{field}: " in refused.value.message
 
 
 async def test_category_lists_all_kinds(api, kubectl, pools):

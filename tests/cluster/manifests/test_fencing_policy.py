@@ -6,9 +6,10 @@ import time
 
 import pytest
 
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION
+from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, LEADER_ANNOTATION
+from manifests import constants
 from manifests.crds import build_crds
-from manifests.fencing import build_fencing_policy, leadership_token
+from manifests.fencing import build_fencing_policies, leadership_token
 from manifests.rendering import render
 from server.settings import Leadership
 from tests.cluster.environment import client, polling
@@ -21,8 +22,8 @@ CRD = (
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpucontrolplaneterms.gpu.deckhouse.io"
 )
 TERM = "fence"
-POLICY = "fence-under-test"
-"""Another one may be in force for the system as it is installed."""
+POLICY = "under-test-"
+"""Begins the names: the system as it is installed may be in force, too."""
 
 
 @pytest.fixture
@@ -43,25 +44,33 @@ async def fence(api, namespace, installed):
 
 
 async def apply_policy(api) -> None:
-    policy, binding = build_fencing_policy(term=TERM)
-    for document in (policy, binding):
-        document["metadata"] = {"name": POLICY}
-    binding["spec"]["policyName"] = POLICY
-    await api.create(POLICIES, policy)
-    await api.create(BINDINGS, binding)
+    for document in the_policies():
+        path = POLICIES if document["kind"] == "ValidatingAdmissionPolicy" else BINDINGS
+        await api.create(path, document, fieldValidation="Strict")
 
 
 async def delete_policy(api) -> None:
-    for path in (f"{BINDINGS}/{POLICY}", f"{POLICIES}/{POLICY}"):
-        await api.delete(path)
+    for document in reversed(the_policies()):
+        path = POLICIES if document["kind"] == "ValidatingAdmissionPolicy" else BINDINGS
+        await api.delete(f"{path}/{document['metadata']['name']}")
+
+
+def the_policies() -> list[client.JsonObject]:
+    documents = build_fencing_policies(term=TERM)
+    for document in documents:
+        document["metadata"] = {"name": POLICY + document["metadata"]["name"]}
+        if "policyName" in document["spec"]:
+            document["spec"]["policyName"] = POLICY + document["spec"]["policyName"]
+    return documents
 
 
 async def in_force(api, namespace, leader: str) -> bool:
-    """Say whether the fence refuses, and lets pass, several times in a row."""
+    """Say whether both policies refuse, and let pass, several times in a row."""
     for _ in range(5):
-        with contextlib.suppress(client.ApiRefused):
-            await bind(api, namespace, "nobody/0", dryRun="All")
-            return False
+        for label in (FENCED, None):
+            with contextlib.suppress(client.ApiRefused):
+                await bind(api, namespace, "nobody/0", label=label, dryRun="All")
+                return False
         with contextlib.suppress(client.ApiRefused):
             await bind(api, namespace, leader, dryRun="All")
             continue
@@ -78,15 +87,26 @@ def a_term(holder: str, number: int) -> client.JsonObject:
     }
 
 
-async def bind(api, namespace, leader: str | None, *, legacy: bool = False, **params: str):
+async def bind(
+    api,
+    namespace,
+    leader: str | None,
+    *,
+    legacy: bool = False,
+    label: str | None = FENCED,
+    **params: str,
+):
     """Bind the pod `pod`, with devices, as a replica that takes this for the present term."""
-    annotations = {DEVICES_ANNOTATION: "{}"}
+    annotations, labels = {DEVICES_ANNOTATION: "{}"}, {}
     if leader is not None:
         annotations[LEADER_ANNOTATION] = leader
+        if label is not None:
+            labels[FENCED_LABEL] = label
+    metadata = {"name": "pod", "namespace": namespace, "annotations": annotations, "labels": labels}
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": "pod", "namespace": namespace, "annotations": annotations},
+        "metadata": metadata,
         "target": {"apiVersion": "v1", "kind": "Node", "name": "somewhere"},
     }
     path = f"/api/v1/namespaces/{namespace}/{'bindings' if legacy else 'pods/pod/binding'}"
@@ -128,12 +148,14 @@ async def until_known(api, namespace, leader: str) -> float:
 
 
 async def test_api_server_finds_no_fault_with_the_expressions(fence, api):
-    async def checked():
-        found = await api.get(f"{POLICIES}/{POLICY}")
-        return found.get("status", {}).get("observedGeneration") and found
+    for name in (constants.FENCING_POLICY, constants.FENCED_POLICY):
 
-    found = await polling.eventually(checked, what="type check of the policy")
-    assert found["status"]["typeChecking"].get("expressionWarnings", []) == []
+        async def checked(path: str = f"{POLICIES}/{POLICY}{name}"):
+            found = await api.get(path)
+            return found.get("status", {}).get("observedGeneration") and found
+
+        found = await polling.eventually(checked, what="type check of the policy")
+        assert found["status"]["typeChecking"].get("expressionWarnings", []) == []
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
@@ -146,6 +168,24 @@ async def test_binding_of_another_term_is_refused(legacy, fence, api, namespace)
 
 async def test_binding_that_names_no_term_is_not_concerned(fence, api, namespace):
     await bind(api, namespace, None)
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
+@pytest.mark.parametrize("label", [None, "false", ""])
+async def test_binding_cannot_name_a_term_and_leave_out_the_label(
+    label, legacy, fence, api, namespace
+):
+    """It would be compared with no term."""
+    for leader in ("first/1", "second/2"):
+        with is_refused(f"needs the label {FENCED_LABEL}={FENCED}"):
+            await bind(api, namespace, leader, legacy=legacy, label=label)
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["pods/binding", "bindings"])
+async def test_binding_of_another_pod_passes_without_a_term(legacy, fence, api, namespace):
+    await api.delete(f"{TERMS}/{TERM}")
+    await until_refused(api, namespace, "first/1")
+    await bind(api, namespace, None, legacy=legacy)
 
 
 async def test_term_that_is_over_is_refused_as_soon_as_the_next_is_known(fence, api, namespace):

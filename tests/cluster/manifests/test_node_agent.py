@@ -60,7 +60,7 @@ async def nodes(
     roles = render(
         build_node_agent_rbac(RBAC, namespaced_rules=NAMESPACED_RBAC, namespace=installed.namespace)
     )
-    await install_node_features(api, kubectl, installed.namespace)
+    await install_node_features(kubectl)
     await kubectl("apply", "-f", "-", stdin=roles)
     async with contextlib.AsyncExitStack() as stack:
         for part in build_agent_policy(installed.namespace):

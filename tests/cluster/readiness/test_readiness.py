@@ -33,7 +33,7 @@ from reconciler.operands import OperandFeed
 from reconciler.runtime import Controller
 from reconciler.stores import Store
 from server.clock import SystemClock
-from tests.cluster.environment import client, polling
+from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
 from tests.support.dcgm import Exporter, an_exporter, card_lines
 from tests.support.operands import an_operand_pod
@@ -107,8 +107,7 @@ def _install_kinds(kubectl):
     """Our kinds; they stay until the control plane goes (tests/cluster/manifests/conftest.py)."""
     crds = build_crds()
     asyncio.run(kubectl("apply", "-f", "-", stdin=render(crds)))
-    names = [f"crd/{crd['metadata']['name']}" for crd in crds]
-    asyncio.run(kubectl("wait", "--for=condition=Established", *names))
+    asyncio.run(definitions.until_served(kubectl, crds))
 
 
 @pytest.fixture

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 NAMESPACE = "gpu-control-plane"
 SERVER_USER = f"system:serviceaccount:{NAMESPACE}:gpu-control-plane"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-tls"
+SCHEDULER_SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-control-plane-scheduler"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/gpu-control-plane"
 TERM = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms/gpu-control-plane"
 
 OBSERVE_WITHIN_S = 3
 """Ours in these tests: several of them wait for it."""
+NODE_GONE_S = 3
+"""Likewise: the devices of a node that is gone go after so long."""
 SAMPLE_EVERY_S = 0.5
 """Likewise: a node is ready, and a card well again, after three samples."""
 
@@ -44,7 +47,8 @@ _MOUNTED = ("ca.crt", "scheduler.crt", "scheduler.key")
 _SAMPLE = re.compile(r"^(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _REFUSED = re.compile(
-    rf'User "{SERVER_USER}" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"'
+    rf'(?: "([^"]*)")? is forbidden: User "{SERVER_USER}"'
+    r' cannot (\w+) resource "([^"]*)" in API group "([^"]*)"'
 )
 _PATIENT_LEASE = {"duration_s": 60, "renew_deadline_s": 40, "retry_s": 2}
 """Nobody takes over: a busy machine must not cost a test its server."""
@@ -115,7 +119,14 @@ class GpuSystem:
 
     async def install(self) -> None:
         """Apply everything and start both processes; returns when both are ready."""
-        targets = [["crds"], ["rbac"], ["webhooks", "--url", self.url], ["policy"]]
+        settings = self._directory / f"{self._prefix}render.settings.yaml"
+        settings.write_text(yaml.safe_dump(server_process.with_image(self._settings)))
+        targets = [
+            ["crds"],
+            ["rbac", "--settings", str(settings)],
+            ["webhooks", "--url", self.url],
+            ["policy", "--settings", str(settings)],
+        ]
         rendered = await asyncio.gather(*(self.render(*target) for target in targets))
         self._manifests = render([node_feature_crd()]) + "".join(rendered)
         await self._kubectl(
@@ -170,6 +181,7 @@ class GpuSystem:
             "drain_s": drain_s,
             "observe_within_s": OBSERVE_WITHIN_S,
             "leadership": leadership or _PATIENT_LEASE,
+            "inventory": {"node_gone_s": NODE_GONE_S},
             "bootstrap": {"period_s": SAMPLE_EVERY_S},
             "health": {"period_s": SAMPLE_EVERY_S},
             **self._settings,
@@ -200,10 +212,14 @@ class GpuSystem:
 
         An API server that has just started knows no roles yet, and refuses what it grants later.
         """
-        refused = {match.groups() for line in self.log() for match in _REFUSED.finditer(str(line))}
+        refused = {
+            match.groups(default="")
+            for line in self.log()
+            for match in _REFUSED.finditer(str(line))
+        }
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             lacking = [right for right in sorted(refused) if not await _granted(api, *right)]
-        assert not lacking, f"the rendered roles lack (verb, resource, API group): {lacking}"
+        assert not lacking, f"the rendered roles lack (name, verb, resource, API group): {lacking}"
 
     async def metrics(self) -> "Metrics":
         """Read /metrics of the server."""
@@ -232,9 +248,16 @@ class GpuSystem:
         await self.scheduler.restart()
 
     async def mount_secret(self) -> dict[str, Path]:
-        """Give kube-scheduler's files what our Secret holds now, as its kubelet does; return them."""
+        """Give kube-scheduler's files what its Secret holds now, as its kubelet does; return them."""
         async with client.open_client(self._control_plane.kubeconfig()) as api:
-            data = (await api.get(SECRET))["data"]
+
+            async def copied() -> dict[str, str]:
+                ours = (await api.get(SECRET))["data"]
+                data: dict[str, str] = (await api.get(SCHEDULER_SECRET))["data"]
+                assert data == {key: ours[key] for key in _MOUNTED}, "the Secrets differ"
+                return data
+
+            data = await polling.eventually(copied, what="kube-scheduler's Secret")
         return {key: self._save(key, data[key]) for key in _MOUNTED}
 
     async def _new_scheduler(self) -> components.KubeScheduler:
@@ -296,9 +319,11 @@ class Metrics:
         )
 
 
-async def _granted(api: client.ApiClient, verb: str, resource: str, group: str) -> bool:
-    name, _, subresource = resource.partition("/")
-    attributes = {"verb": verb, "group": group, "resource": name, "subresource": subresource}
+async def _granted(api: client.ApiClient, name: str, verb: str, resource: str, group: str) -> bool:
+    """Say whether the server may do that to the object of the name; some it may do to some only."""
+    kind, _, subresource = resource.partition("/")
+    attributes = {"verb": verb, "group": group, "resource": kind, "subresource": subresource}
+    attributes["name"] = name
     review = await api.create(
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
         {

@@ -111,3 +111,14 @@ async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, fo
     await is_refused(forger.create(f"{pods.collection(namespace)}/gpu/binding", binding))
     await is_refused(forger.create(f"/api/v1/namespaces/{namespace}/bindings", binding))
     assert not pods.is_bound(await api.get(f"{pods.collection(namespace)}/gpu"))
+
+
+async def test_end_of_a_pod_that_runs_cannot_be_forged(make_pool, api, forger, namespace):
+    """Its devices would be another pod's while its containers run."""
+    pool = await make_pool(cards=1)
+    await api.create(pods.collection(namespace), a_pod("victim", pool))
+    await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
+    path = f"{pods.collection(namespace)}/victim/status"
+    for phase in ("Succeeded", "Failed"):
+        with pytest.raises(client.ApiRefused, match="only its node and the pod garbage collector"):
+            await forger.patch(path, {"status": {"phase": phase}})

@@ -60,17 +60,20 @@ async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
         with pytest.raises(client.ApiRefused, match=words) as refused:
             await api.create(pods.collection(namespace), a_pod("refused", pool, 2))
         assert refused.value.status == status
-    await figures(pool, reserved=2, available=0)
+    await figures(pool, reserved=0, available=2)
     await api.create(pods.collection(namespace), a_pod("next", pool, 2))
 
     bound = await pods.wait_for_pod(api, namespace, "next", within=20)
 
     assert len(check_devices([bound])) == 2
     ended = "gpu_reservations_ended_total"
-    grown = (await system.metrics()).total(ended, end="not_observed") - before.total(
-        ended, end="not_observed"
-    )
-    assert grown == 1
+    after = await system.metrics()
+    grown = {
+        end: after.total(ended, end=end) - before.total(ended, end=end)
+        for end in ("taken_over", "not_observed")
+    }
+    # The next pod does not wait until the watch is given up on; on a busy machine it may come later.
+    assert sum(grown.values()) == 1
     await figures(pool, used=2, reserved=0)
 
 

@@ -3,7 +3,11 @@
 import pytest
 
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.objects import a_container, a_pod
+from tests.cluster.system.objects import DEVICES_KEY, a_container, a_pod
+
+MAX_ANNOTATIONS_BYTES = 262_144
+WRITTEN_BY_US = 1_138
+"""At most, about a pod whose one container `main` asks for one unit (`admission.sizes`)."""
 
 
 async def refusal_of(api, namespace: str, pod) -> client.ApiRefused:
@@ -21,7 +25,8 @@ async def test_pool_that_does_not_exist(make_pool, system, api, namespace):
     )
     assert "PoolNotFound" in refused.message or "no GPU pool serves" in refused.message
     assert "gpu.deckhouse.io/nope" in refused.message
-    assert pool.resource in refused.message
+    assert pool.resource not in refused.message
+    assert "kubectl get gpupools" in refused.message
     name = "gpu_refusals_total"
     grown = (await system.metrics()).total(name, reason="PoolNotFound") - before.total(
         name, reason="PoolNotFound"
@@ -44,8 +49,9 @@ async def test_namespace_without_access(make_pool, api, namespace):
     pool = await make_pool(cards=1, access={"namespaces": ["ml-team"]})
     refused = await refusal_of(api, namespace, a_pod("homework", pool))
     assert refused.status == 403
-    for word in (pool.name, namespace, "open to namespaces ml-team", "spec.access"):
+    for word in (pool.name, namespace, "ask its operator to extend spec.access"):
         assert word in refused.message
+    assert "ml-team" not in refused.message
 
 
 async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_pool, api, namespace):
@@ -73,6 +79,54 @@ async def test_more_than_the_largest_node_has(make_pool, api, namespace):
     refused = await refusal_of(api, namespace, a_pod("huge", pool, 3))
     assert f"the largest node of pool {pool.name} has 2" in refused.message
     assert "ask for at most 2" in refused.message
+
+
+async def test_pod_whose_annotations_just_leave_room_is_bound_and_its_status_can_be_written(
+    make_pool, api, namespace
+):
+    """A Binding adds annotations that nobody counts; the sum is judged at every write after it."""
+    pool = await make_pool(cards=1)
+    await api.create(pods.collection(namespace), a_pod("first", pool))
+    await pods.wait_for_pod(api, namespace, "first")
+    room = MAX_ANNOTATIONS_BYTES - WRITTEN_BY_US - len("notes")
+    refused = await refusal_of(
+        api, namespace, a_pod("p", pool, annotations={"notes": "x" * (room + 1)})
+    )
+    assert refused.status == 422
+    assert f"takes up to {WRITTEN_BY_US}: Kubernetes takes 262144 in all" in refused.message
+
+    await api.create(
+        pods.collection(namespace), a_pod("waits", pool, annotations={"notes": "x" * room})
+    )
+    await pods.wait_for_pod(api, namespace, "waits", pods.is_unschedulable)
+    await pods.finish_pod(api, namespace, "first")
+
+    bound = await pods.wait_for_pod(api, namespace, "waits")
+    annotations = bound["metadata"]["annotations"]
+    assert DEVICES_KEY in annotations
+    assert sum(len(key) + len(value) for key, value in annotations.items()) > 262_144 - 1_138
+    await pods.finish_pod(api, namespace, "waits")
+
+
+async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field(
+    make_pool, api, namespace
+):
+    pool = await make_pool(cards=8)
+    nowhere = {"key": "a", "operator": "In", "values": [f"{n:06x}" for n in range(60_000)]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [nowhere]}]}
+    long = a_pod("long", pool)
+    long["spec"]["affinity"] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    }
+    refused = await refusal_of(api, namespace, long)
+    assert refused.status == 422
+    assert "TooLarge: spec.affinity is too large: it has more than 20000 values" in refused.message
+
+    many = a_pod("many", pool, 8)
+    many["spec"]["initContainers"] = [a_container(f"i{n}", pool, 8) for n in range(300)]
+    refused = await refusal_of(api, namespace, many)
+    assert refused.status == 422
+    assert "ask for 2408 units in sum, at most 2048 are possible" in refused.message
 
 
 async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):

@@ -8,16 +8,19 @@ from pathlib import Path
 import aiohttp
 import yaml
 
+from api.names import NodeName
+from inventory.identity import device_name
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.environment.audit import Right
 from tests.cluster.system import installation
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, a_pod
-from tests.support.node_features import agent_card, agent_feature
+from tests.support.node_features import address_of, agent_card, agent_feature
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
 VALIDATION = f"{REGISTRATION}/validatingwebhookconfigurations/gpu-control-plane"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{installation.NAMESPACE}/daemonsets"
 LONG_QUEUE = 40
 """So many waiting pods that the last ones are nominated."""
 
@@ -105,11 +108,9 @@ async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path)
 
 
 async def take_stock(api, create_nodes) -> None:
-    """Let a node tell of a card, and of another one in its place; leave an inventory without a node.
-
-    The inventory of a node that goes is deleted by the garbage collector, if that comes first.
-    """
-    (node,) = await create_nodes(1, gpus=0)
+    """Let a node tell of a card, and of another one in its place; leave an inventory without a node."""
+    node, older = await create_nodes(2, gpus=0)
+    await own_inventory(api, older)
     feature = agent_feature(node, [agent_card(node, 0)])
     await apply_feature(api, feature)
     await polling.eventually(lambda: uuids_on(api, node), what=f"the card of {node}")
@@ -122,6 +123,30 @@ async def take_stock(api, create_nodes) -> None:
     body = {"apiVersion": "gpu.deckhouse.io/v1alpha1", "kind": "GPUNodeInventory"}
     await api.create(f"{API}/gpunodeinventories", {**body, "metadata": {"name": "nowhere"}})
     await api.delete(f"{FEATURES}/{feature['metadata']['name']}")
+
+
+async def own_inventory(api, node: str) -> None:
+    """Make a device and an inventory that their Node owns, as earlier versions did; they are taken from it."""
+    uid = (await api.get(f"/api/v1/nodes/{node}"))["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    labels = {"gpu.deckhouse.io/node": "x"}
+    device = device_name(NodeName(node), address_of(0))
+    kinds = {
+        f"{DEVICES}/{device}": "GPUDevice",
+        f"{API}/gpunodeinventories/{node}": "GPUNodeInventory",
+    }
+    for path, kind in kinds.items():
+        collection, _, name = path.rpartition("/")
+        metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
+        version = "gpu.deckhouse.io/v1alpha1"
+        await api.create(collection, {"apiVersion": version, "kind": kind, "metadata": metadata})
+    status = {"nodeName": node, "pci": {"address": address_of(0)}}
+    await api.patch(f"{DEVICES}/{device}/status", {"status": status})
+
+    async def are_nobodys() -> bool:
+        return not any([(await api.get(path))["metadata"].get("ownerReferences") for path in kinds])
+
+    await polling.eventually(are_nobodys, what=f"{node} owns nothing")
 
 
 async def uuids_on(api, node: str) -> list[str]:
@@ -138,6 +163,12 @@ async def evict(make_pool, api, namespace) -> None:
     slices = {"mode": "TimeSlice", "slicesPerDevice": 2}
     await api.patch(pool.path, {"spec": {"allocation": slices}})
     await pods.wait_for_pod_gone(api, namespace, "evicted")
+
+    async def runs_plugins() -> bool:
+        found = await api.get(DAEMON_SETS, labelSelector=f"gpu.deckhouse.io/pool={pool.name}")
+        return bool(found["items"])
+
+    await polling.eventually(runs_plugins, what=f"the plugins of {pool.name}")
     await api.delete(pool.path)
 
 

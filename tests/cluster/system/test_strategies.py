@@ -66,6 +66,34 @@ async def test_a_node_without_the_zone_still_takes_pods(make_pool, api, namespac
     assert by_node == dict.fromkeys(pool.nodes, 2)
 
 
+async def test_zone_that_is_away_keeps_no_pod_of_the_others_waiting(make_pool, api, namespace):
+    """Neither pods that were admitted while it was there, nor those that come now."""
+    pool = await make_pool(nodes=2, cards=4, scheduling=SPREAD)
+    stays, goes = pool.nodes
+    await _label(api, stays, "a")
+    await _label(api, goes, "b")
+    await _until_pods_get(api, namespace, pool, when="DoNotSchedule")
+    for number in range(3):
+        gated = a_pod(f"p-{number}", pool)
+        gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+        created = await api.create(pods.collection(namespace), gated)
+        (constraint,) = created["spec"]["topologySpreadConstraints"]
+        assert constraint["whenUnsatisfiable"] == "DoNotSchedule"
+
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    cordon = {"spec": {"unschedulable": True, "taints": [taint]}}
+    await api.patch(f"/api/v1/nodes/{goes}", cordon)
+    for number in range(3):
+        path = f"{pods.collection(namespace)}/p-{number}"
+        await api.patch(path, {"spec": {"schedulingGates": None}})
+
+    found = await pods.wait_for_pods(api, namespace, partial(all_bound, count=3))
+    assert {pod["spec"]["nodeName"] for pod in found.values()} == {stays}
+    await _until_pods_get(api, namespace, pool, when="ScheduleAnyway")
+    await api.create(pods.collection(namespace), a_pod("late", pool))
+    await pods.wait_for_pod(api, namespace, "late")
+
+
 async def test_pods_of_a_pool_that_packs_fill_one_node_first(make_pool, api, namespace):
     pool = await make_pool(nodes=3, cards=4, scheduling={"strategy": "BinPack"})
 

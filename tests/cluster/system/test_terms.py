@@ -3,13 +3,17 @@
 import contextlib
 import time
 
+from api.names import FENCED, FENCED_LABEL, LEADER_ANNOTATION
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.system.installation import LEASE, SERVER_USER, TERM
 from tests.cluster.system.objects import a_pod
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 POLICY = f"{POLICIES}/gpu-control-plane-leadership"
-FENCED = "gpu.deckhouse.io/leader"
+STOCK = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+"""
 
 
 async def bind_one(api, namespace, pool, name: str) -> float:
@@ -18,7 +22,7 @@ async def bind_one(api, namespace, pool, name: str) -> float:
     await api.create(pods.collection(namespace), a_pod(name, pool))
     pod = await pods.wait_for_pod(api, namespace, name, within=60)
     took_s = time.monotonic() - since
-    bound_by = pod["metadata"]["annotations"][FENCED]
+    bound_by = pod["metadata"]["annotations"][LEADER_ANNOTATION]
 
     async def is_present() -> bool:
         term = (await api.get(TERM))["spec"]
@@ -59,8 +63,22 @@ async def test_term_of_nobody_is_taken_over(make_pool, system, api, namespace, a
     assert len(written) == 1
 
 
+async def test_other_pods_are_scheduled_while_server_and_term_are_gone(
+    make_pool, system, api, namespace, start_scheduler
+):
+    pool = await make_pool(cards=1)
+    await start_scheduler(STOCK)
+    await system.crash_server()
+    await api.delete(TERM)
+    for name in ("first", "second"):
+        await api.create(pods.collection(namespace), pods.a_pod(name))
+        await pods.wait_for_pod(api, namespace, name)
+    await system.restore()
+    await bind_one(api, namespace, pool, "ours")
+
+
 async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
-    make_pool, system, api, kubectl, namespace
+    make_pool, system, api, control_plane, kubectl, namespace
 ):
     """As an operator does who installs us anew. With a Lease for the parameter, the API server
     refused every Binding of a later term until it was restarted."""
@@ -79,23 +97,27 @@ async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
         await bind_one(api, namespace, pool, f"unfenced-{number}")
         await api.delete(TERM)
         await kubectl("apply", "-f", "-", stdin=policies)
-        await until_fenced(api, namespace)
+        await until_fenced(control_plane, namespace)
         await bind_one(api, namespace, pool, f"fenced-{number}")
 
 
-async def until_fenced(api, namespace) -> None:
-    """Wait until a Binding of no term is refused."""
+async def until_fenced(control_plane, namespace) -> None:
+    """Wait until a Binding of no term is refused: the server's own, with which only the fence is at odds."""
+    metadata = {"annotations": {LEADER_ANNOTATION: "nobody/0"}, "labels": {FENCED_LABEL: FENCED}}
     body = {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": "nobody", "namespace": namespace, "annotations": {FENCED: "nobody/0"}},
+        "metadata": {"name": "nobody", "namespace": namespace, **metadata},
         "target": {"apiVersion": "v1", "kind": "Node", "name": "somewhere"},
     }
+    kubeconfig = control_plane.kubeconfig(SERVER_USER, groups=("system:masters",))
+    async with client.open_client(kubeconfig) as server:
 
-    async def is_fenced() -> bool:
-        with contextlib.suppress(client.ApiRefused):
-            await api.create(f"/api/v1/namespaces/{namespace}/bindings", body, dryRun="All")
+        async def is_fenced() -> bool:
+            try:
+                await server.create(f"/api/v1/namespaces/{namespace}/bindings", body, dryRun="All")
+            except client.ApiRefused as refused:
+                return "gpu-control-plane-leadership" in refused.message
             return False
-        return True
 
-    await polling.eventually(is_fenced, what="a fence")
+        await polling.eventually(is_fenced, what="a fence")

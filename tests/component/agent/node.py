@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 
 from agent.config import ConfigFile
+from agent.files import replace_file
 from agent.holdings import Holdings
 from agent.nodefile import NodeFile
+from agent.occupancy import Occupancy
 from agent.offers import Offer, Unit
 from agent.podresources import PodResources
 from agent.pods import NodePod, NodePods, node_pod
@@ -20,6 +22,7 @@ from agent.problems import Problems
 from agent.serving import ServedPools
 from agent.sources import FileSource
 from api.core import Pod
+from api.nodepods import PODS_FILE, NodePodsFile, NodePodUnits
 from api.poolconfig import CONFIG_KEY, HandOut
 from server.clock import SystemClock
 from simulator.kubelet_admission import KubeletOfNode
@@ -85,6 +88,12 @@ def whole_cards(count: int, resource: str = RESOURCE, pool: str = "whole") -> Of
     return Offer(pool, resource, tuple(Unit(id=f"GPU-{n}", card=f"GPU-{n}") for n in range(count)))
 
 
+def numa_cards(*numa_nodes: int) -> Offer:
+    """A card for each number, on the NUMA node of that number."""
+    units = (Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=at) for n, at in enumerate(numa_nodes))
+    return Offer("whole", RESOURCE, tuple(units))
+
+
 def slices_of(cards: int, slices: int, resource: str, pool: str = "slices") -> Offer:
     units = [
         Unit(id=f"GPU-s{card}::{n}", card=f"GPU-s{card}")
@@ -104,8 +113,9 @@ class Agent:
         self.problems = Problems()
         self.events: list[tuple[str, EventReason, str]] = []
         self.pod_resources = PodResources(kubelet.pod_resources.directory, clock)
-        self.holdings = Holdings(self.pods)
-        preferences = Preferences(
+        self.occupancy = folder / PODS_FILE
+        self.holdings = Holdings(self.pods, Occupancy(folder, clock))
+        self.preferences = Preferences(
             self.pods,
             self.pod_resources,
             holdings=self.holdings,
@@ -118,7 +128,7 @@ class Agent:
             **{
                 "hand_out": HandOut.CDI,
                 "cards": NodeFile(folder),
-                "preferences": preferences,
+                "preferences": self.preferences,
                 "problems": self.problems,
                 **more,
             },
@@ -150,6 +160,16 @@ class Agent:
             for name, got in admitted.items()
         }
 
+    def tell_occupants(self, **units: str) -> None:
+        """As the node's agent does: pods, and what they have until their processes are gone."""
+        pods = [
+            NodePodUnits(
+                uid=f"uid-{name}", namespace="default", name=name, units=some.split(), is_given=True
+            )
+            for name, some in units.items()
+        ]
+        replace_file(self.occupancy, msgspec.json.encode(NodePodsFile(version="v1", pods=pods)))
+
     def end(self, pod: Pod) -> None:
         """A pod ends, and its watch shows it at once."""
         self.kubelet.end(pod.metadata.uid)
@@ -160,7 +180,10 @@ class Agent:
         self.served.offer(offers)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.served.run())
-            await until(lambda: not self.served.missing)
+            plugins = self.kubelet.plugins
+            await until(
+                lambda: all(plugins.capacity(one.resource) == len(one.units) for one in offers)
+            )
             yield self
             task.cancel()
         await self.pod_resources.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -82,6 +82,7 @@ class ReportingNode:
         self.synced = asyncio.Event()
         self.synced.set()
         self.incarnation = 1
+        self.left: Callable[[], Collection[PodUid]] = tuple
 
     def a_reporter(self) -> AllocationReporter:
         return AllocationReporter(
@@ -93,6 +94,7 @@ class ReportingNode:
             node=NODE,
             problems=self.problems,
             incarnation=lambda: self.incarnation,
+            left=self.left,
         )
 
     @asynccontextmanager

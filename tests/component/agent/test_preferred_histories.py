@@ -257,7 +257,7 @@ def test_the_same_on_uvloop(folder: Path):
         async with KubeletOfNode(folder, random.Random(7)) as node:
             history = History(node, folder, 7)
             async with history.running():
-                for _ in range(20):
+                for _ in range(40):
                     await history.step()
             assert history.kept_promises > 10
 

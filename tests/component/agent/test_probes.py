@@ -2,14 +2,20 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import aiohttp
 import pytest
 
-from agent.probes import MAX_HEAD_BYTES, TASK, WITHIN_S, serving_probes
+from agent.probes import MAX_CONNECTIONS, MAX_HEAD_BYTES, TASK, WITHIN_S, serving_probes
+from server.open_files import raise_limit
 from tests.support.metric_samples import Counted
+
+FLOOD = 1_500
+"""Of silent connections; 1,024 open files are a usual limit."""
 
 
 @dataclass
@@ -129,6 +135,49 @@ async def test_a_fault_of_ours_is_counted_and_answered(unused_tcp_port: int):
         assert (await ask(unused_tcp_port, "/readyz"))[0] == 500
         assert (await ask(unused_tcp_port, "/livez"))[0] == 200
     assert counted.growth("gpu_task_failures_total") == {(TASK,): 1}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@contextlib.contextmanager
+def silent_connections(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Open so many, and say nothing; whatever becomes of them."""
+    raise_limit()
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for peer in peers:
+            peer.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                peer.connect(("127.0.0.1", port))
+        yield peers
+
+
+async def test_liveness_is_answered_beside_a_flood_of_connections(port: int):
+    before = open_files()
+    with silent_connections(port, FLOOD):
+        for _ in range(5):
+            async with asyncio.timeout(WITHIN_S):
+                assert (await ask(port, "/livez"))[0] == 200
+        open_here = open_files() - before - FLOOD
+    # Of ours; the answered one may be on its way out.
+    assert open_here <= MAX_CONNECTIONS + 1
+
+
+async def test_of_too_many_connections_the_oldest_goes_first(port: int):
+    peers = [await asyncio.open_connection("127.0.0.1", port)]
+    peers += [await asyncio.open_connection("127.0.0.1", port) for _ in range(MAX_CONNECTIONS - 1)]
+    (oldest, _), (second, second_writer) = peers[:2]
+    last = await asyncio.open_connection("127.0.0.1", port)
+    with contextlib.suppress(ConnectionResetError):
+        async with asyncio.timeout(WITHIN_S / 2):
+            assert await oldest.read() == b""
+    second_writer.write(b"GET /livez HTTP/1.1\r\n\r\n")
+    async with asyncio.timeout(WITHIN_S / 2):
+        assert (await second.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+    for _, writer in (*peers, last):
+        await close(writer)
 
 
 async def test_nobody_answers_after_the_end(health: Health, unused_tcp_port: int):

@@ -14,6 +14,7 @@ FIGURES = {
     "extender": ("ratio", "p99_ms"),
     "scaling": ("ratio",),
     "admission": ("ratio", "rate_per_s", "p99_ms"),
+    "worst": ("stall_cpu_ms", "peak_mib"),
     "binding": ("p50_ms", "writes_per_pod", "reads_per_pod"),
     "startup": ("p50_ms", "rss_mib"),
     "stall": ("stall_ms", "stall_cpu_ms"),

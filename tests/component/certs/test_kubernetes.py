@@ -8,7 +8,7 @@ import pytest
 
 from certs.bundle import Bundle
 from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
-from certs.kubernetes import NAMESPACED_RBAC, RBAC, KubernetesCertificates
+from certs.kubernetes import RBAC, KubernetesCertificates, namespaced_rbac
 from certs.rotating import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
@@ -355,7 +355,7 @@ async def test_rights_are_those_that_are_used_and_no_others(cluster: Cluster):
     await store.inject_ca_bundle(BUNDLE.trust_pem)
     assert recording.used == {
         (rule.group, resource, verb)
-        for rule in (*RBAC, *NAMESPACED_RBAC)
+        for rule in (*RBAC, *namespaced_rbac("any"))
         for resource in rule.resources
         for verb in rule.verbs
     }
@@ -363,3 +363,9 @@ async def test_rights_are_those_that_are_used_and_no_others(cluster: Cluster):
 
 def test_rights_on_webhook_configurations_are_limited_to_ours():
     assert all(rule.names for rule in RBAC)
+
+
+def test_rights_on_secrets_are_limited_to_ours_but_for_their_creation():
+    create, rest = namespaced_rbac("one", "other")
+    assert (create.verbs, create.names) == (("create",), ())
+    assert (rest.verbs, rest.names) == (("get", "patch"), ("one", "other"))

@@ -1,5 +1,6 @@
 """Rotation: what one replica does, pass by pass, and what it leaves behind."""
 
+import contextlib
 import datetime as dt
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from tests.unit.certs.builders import (
 )
 
 SECRET = ("gpu-system", "gpu-certificates")
+CLIENT_SECRET = ("gpu-system", "gpu-scheduler")
 
 
 class Replica:
@@ -35,7 +37,9 @@ class Replica:
         self.store = store
         self.rotation = self.with_wanted(WANTED)
 
-    def with_wanted(self, wanted: Requirements) -> CertificateRotation:
+    def with_wanted(
+        self, wanted: Requirements, *, client_secret_name: str = ""
+    ) -> CertificateRotation:
         namespace, name = SECRET
         return CertificateRotation(
             self.store,
@@ -43,6 +47,7 @@ class Replica:
             self.clock,
             namespace=namespace,
             secret_name=name,
+            client_secret_name=client_secret_name,
             wanted=wanted,
         )
 
@@ -68,6 +73,37 @@ async def test_first_pass_makes_stores_injects_and_serves():
     assert store.injected == store.bundle.trust_pem
     assert replica.is_in_step
     assert replica.rotation.ready.is_set()
+
+
+def with_client_secret(store: MemoryStore) -> CertificateRotation:
+    return Replica(store).with_wanted(WANTED, client_secret_name=CLIENT_SECRET[1])
+
+
+async def test_schedulers_secret_has_what_it_needs_and_no_key_of_ours():
+    store = MemoryStore()
+    await with_client_secret(store).check()
+    copied = store.secrets[CLIENT_SECRET].data
+    bundle = Bundle.from_secret(store.secrets[SECRET].data)
+    assert copied == {
+        "ca.crt": bundle.trust_pem,
+        "scheduler.crt": bundle.client.certificate_pem,
+        "scheduler.key": bundle.client.key_pem,
+    }
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+async def test_schedulers_secret_is_made_anew_where_it_differs(is_registered: bool):
+    """Also while the webhook configurations are not there yet."""
+    store = MemoryStore()
+    rotation = with_client_secret(store)
+    await rotation.check()
+    copied = dict(store.secrets[CLIENT_SECRET].data)
+    store.is_registered = is_registered
+    for damaged in ({}, {**copied, "scheduler.crt": b"another"}):
+        store.put(*CLIENT_SECRET, damaged)
+        with contextlib.nullcontext() if is_registered else pytest.raises(InjectionFailed):
+            await rotation.check()
+        assert store.secrets[CLIENT_SECRET].data == copied
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3])

@@ -5,7 +5,10 @@ import asyncio
 import pytest
 import structlog
 
+from api.core import Pod
 from kube.client import KubeClient
+from kube.resources import PODS
+from kube.watching import Informer
 from tests.component.kube.mirror import (
     Mirror,
     a_bookmark,
@@ -301,3 +304,29 @@ async def test_cancelling_ends_it_wherever_it_stands(
         api.will_answer(*answers)
         async with running(an_informer(client, clock, Mirror())):
             await asyncio.sleep(0.5)
+
+
+def named_well(pod: Pod) -> Pod:
+    """A projection that raises what nobody foresaw for one object."""
+    if pod.metadata.name == "odd":
+        raise RecursionError(pod.metadata.name)
+    return pod
+
+
+async def test_an_object_of_which_the_projection_raises_is_skipped_like_one_that_cannot_be_decoded(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = Mirror()
+    errors = metric("gpu_informer_decode_errors_total")
+    changes = [
+        event("MODIFIED", a_pod("odd", 11, "Running")),
+        event("ADDED", a_pod("later", 12)),
+        event("DELETED", a_pod("odd", 13)),
+    ]
+    api.will_answer(a_list(a_pod("p", 1), a_pod("odd", 2)), Stream(changes), a_list(), Hang())
+    informer = Informer(client, PODS, Pod, sink=sink, clock=clock, project=named_well)
+    async with running(informer):
+        await api.until_seen(4)
+    # As for any deletion that cannot be told, a list is taken anew.
+    assert sink.calls == ["replace_all", "upsert", "replace_all"]
+    assert metric("gpu_informer_decode_errors_total") - errors == 3

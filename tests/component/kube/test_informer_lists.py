@@ -120,3 +120,24 @@ async def test_others_get_their_turn_while_a_thousand_events_of_one_read_are_tol
     assert len(sink.told_at) == 1_000
     _, most = Counter(sink.told_at).most_common(1)[0]
     assert most <= 50
+
+
+class ListingMirror(SteppingMirror):
+    """A mirror that is told of lists, too."""
+
+    def list_begins(self) -> None:
+        self.calls.append("begins")
+
+    def list_ends(self, version: str) -> None:
+        self.calls.append(f"ends at {version}")
+
+
+async def test_sink_that_wants_to_know_is_told_when_a_list_begins_and_of_which_version_it_is(
+    api: CannedApi, client: KubeClient, clock: LoopClock
+) -> None:
+    sink = ListingMirror()
+    api.will_answer(a_list(version="7"), GONE, EXPIRED, a_list(version="9"), Hang())
+    async with running(an_informer(client, clock, sink)):
+        await api.until_seen(5)
+    first = ["begins", "ends at 7", "replace_all"]
+    assert sink.calls == [*first, "begins", "begins", "ends at 9", "replacing"]

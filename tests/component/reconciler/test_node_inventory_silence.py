@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from api.gpudevice import GPUDevice
+from inventory.node import DEFAULT_GONE_FOR
 from kube.resources import NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
@@ -14,7 +15,6 @@ from tests.support.node_features import (
     gfd_labels,
     gpu_feature,
     rule_labels,
-    uuid_of,
 )
 
 CARD = "n1-0000-17-00.0"
@@ -195,22 +195,6 @@ async def test_a_half_written_feature_takes_no_card_away(stock: Stocktaking):
     assert condition(await stock.card("n1-0000-18-00.0"), "Stale")[0] == "True"
 
 
-async def test_two_nodes_that_claim_one_uuid_are_told_once_each(stock: Stocktaking):
-    await stock.add_node("n2")
-    for node in ("n1", "n2"):
-        await stock.publish(gpu_feature(node, 1, uuid="GPU-twice"))
-    await stock.settle("n1", "n2")
-    told = [(about, note) for about, why, note in stock.events() if why == "GPUDuplicateUUID"]
-    assert [about for about, _ in told] == [f"GPUDevice/{CARD}", "GPUDevice/n2-0000-17-00.0"]
-    assert "GPU-twice is claimed by n2-0000-17-00.0" in told[0][1]
-    await stock.settle("n2", "n1")
-    assert stock.events() == []
-    await stock.publish(gpu_feature("n2", 1, uuid=uuid_of("n2", 0)))
-    await stock.settle("n2", "n1")
-    assert "GPUDuplicateUUID" not in [reason for _, reason, _ in stock.events()]
-    assert (await stock.card("n2-0000-17-00.0")).status.uuid == uuid_of("n2", 0)
-
-
 async def test_a_new_card_is_told_on_its_device_and_a_whole_node_on_its_inventory(
     stock: Stocktaking,
 ):
@@ -239,6 +223,8 @@ async def test_gauges_follow_the_node_and_go_with_it(stock: Stocktaking):
     await stock.settle()
     assert REGISTRY.get_sample_value("gpu_device_stale_total") == 2
     await stock.client.delete(NODES, "n1")
+    await stock.settle()
+    stock.time.seconds += DEFAULT_GONE_FOR.total_seconds()
     await stock.settle()
     assert gauge("gpu_inventory_devices_total") is None
     assert gauge("gpu_inventory_devices_state", state="Unassigned") is None

@@ -14,6 +14,7 @@ from api.names import (
 )
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
+from pool.nodeaffinity import Tolerations
 from tests.component.reconciler.cluster import Cluster
 
 N1 = NodeName("n1")
@@ -176,7 +177,7 @@ async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: C
     tolerations = podpatch.missing_tolerations(PodSpec(), pool.taints)
     assert len(node.taints) == len(tolerations) == 2
     for taint, toleration in zip(node.taints, tolerations, strict=True):
-        assert taint.is_tolerated_by(toleration)
+        assert Tolerations([toleration]).cover(taint)
 
 
 async def test_taints_of_others_stay_with_all_that_they_say_and_in_their_order(cluster: Cluster):

@@ -9,8 +9,8 @@ from kube.errors import Conflict, KubeError, ServerError
 from kube.resources import GPU_POOLS, NODES
 from reconciler.pool_status import FIELD_MANAGER
 from tests.component.reconciler.cluster import Cluster, gauge
-from tests.support.books import a_bound_pod, take_hold
-from tests.support.builders import a_demand
+from tests.support.books import a_bound_pod, commit_to
+from tests.support.builders import a_pod_facts
 
 STATUS_PATH = "/gpupools/whole/status$"
 GAUGES = [
@@ -49,7 +49,7 @@ async def test_a_pool_with_cards_is_ready_and_shows_its_figures(cluster: Cluster
 
 
 async def test_units_that_are_held_and_units_that_are_used_are_told_apart(cluster: Cluster):
-    take_hold(cluster.books, a_demand(1))
+    commit_to(cluster.books, a_pod_facts("c"))
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-1"))
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"] == {
@@ -83,10 +83,11 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
 async def test_what_was_written_and_not_seen_yet_is_taken_back_all_the_same(cluster: Cluster):
     await cluster.reconcile_pool()
     await cluster.observe()
-    reservation = take_hold(cluster.books, a_demand(1))
+    pod = a_pod_facts("c")
+    commit_to(cluster.books, pod)
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"]["reserved"] == 1
-    cluster.books.withdraw(reservation.id)
+    cluster.books.release(pod.uid)
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"]["reserved"] == 0
 
@@ -108,14 +109,15 @@ async def test_the_transition_time_moves_when_ready_does_and_not_before(cluster:
     await cluster.observe()
 
     cluster.time.seconds = 60
-    take_hold(cluster.books, a_demand(1))
+    pod = a_pod_facts("c")
+    commit_to(cluster.books, pod)
     await cluster.reconcile_pool()
     await cluster.observe()
     assert ready(await cluster.status_of())["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
     cluster.time.seconds = 120
     await cluster.client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="n1")
-    cluster.books.withdraw(next(iter(cluster.books.ledger.all())).id)
+    cluster.books.release(pod.uid)
     await cluster.observe()
     await cluster.reconcile_pool()
     condition = ready(await cluster.status_of())
@@ -198,7 +200,7 @@ async def test_a_condition_of_somebody_else_stays_and_causes_no_writes(cluster: 
     cluster.writes()
     await cluster.reconcile_pool()
     assert cluster.writes() == []
-    take_hold(cluster.books, a_demand(1))
+    commit_to(cluster.books, a_pod_facts("c"))
     await cluster.reconcile_pool()
     types = {one["type"] for one in (await cluster.status_of())["conditions"]}
     assert types == {"Audited", "Ready", "Supported", "Misconfigured", "CapacityLow"}

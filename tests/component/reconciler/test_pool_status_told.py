@@ -6,8 +6,8 @@ from api.names import PoolName
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster, gauge
-from tests.support.books import take_hold
-from tests.support.builders import a_demand
+from tests.support.books import commit_to
+from tests.support.builders import a_pod_facts
 
 AMD = {"include": {"pciVendors": ["1002"]}}
 
@@ -54,23 +54,24 @@ async def test_a_misconfiguration_is_told_once(cluster: Cluster):
 
 
 async def test_a_restart_tells_nothing_again(cluster: Cluster):
-    take_hold(cluster.books, a_demand(2))
+    commit_to(cluster.books, a_pod_facts("c", 2))
     await cluster.reconcile_pool()
     assert [reason for reason, _ in cluster.events()] == ["GPUPoolCapacityLow"]
     restarted = Cluster(cluster.api, cluster.client)
     await restarted.observe()
-    take_hold(restarted.books, a_demand(2))
+    commit_to(restarted.books, a_pod_facts("c", 2))
     await restarted.reconcile_pool()
     assert restarted.events() == []
 
 
 async def test_few_units_are_told_each_time_they_become_few(cluster: Cluster):
     for _ in range(2):
-        hold = take_hold(cluster.books, a_demand(2))
+        pod = a_pod_facts("c", 2)
+        commit_to(cluster.books, pod)
         await cluster.reconcile_pool()
         await cluster.reconcile_pool()
         assert [reason for reason, _ in cluster.events()] == ["GPUPoolCapacityLow"]
-        cluster.books.withdraw(hold.id)
+        cluster.books.release(pod.uid)
         await cluster.reconcile_pool()
         assert cluster.events() == []
 

@@ -7,9 +7,12 @@ import pytest
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from reconciler.waking import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
-from tests.support.books import cards, some_books, take_hold
-from tests.support.builders import a_demand, a_pod_facts, at
+from tests.support.books import cards, commit_to, some_books
+from tests.support.builders import a_device, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
+
+OTHER = a_pod_facts("other")
+"""It takes a unit, and gives it back."""
 
 
 class Time:
@@ -33,10 +36,15 @@ def books():
 
 
 @pytest.fixture
-def waking(books, time):
+def waking_of(time):
     # `due` decides and sends nothing.
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return Waking(client, books, time.now)
+    return lambda books: Waking(client, books, time.now)
+
+
+@pytest.fixture
+def waking(books, waking_of):
+    return waking_of(books)
 
 
 def wait_for_units(books, *names: str) -> None:
@@ -85,12 +93,75 @@ def test_queue_of_pods_that_never_come_is_not_touched_for_ever(books, waking, ti
 def test_pod_that_fits_again_after_it_did_not_is_touched_like_a_new_one(books, waking, time):
     wait_for_units(books, "stuck")
     assert len(touched(waking, time, until=40 * FIRST_PAUSE_S)) == MAX_TOUCHES
-    held = take_hold(books, a_demand(1))
+    commit_to(books, OTHER)
     assert waking.due() == []
-    books.withdraw(held.id)
+    books.release(OTHER.uid)
     began = time.seconds
     found = touched(waking, time, until=began + FITS_FOR_S)
     assert found == [(began + FITS_FOR_S, "stuck")]
+
+
+def test_node_that_fits_besides_is_a_new_chance(waking_of, time):
+    books = some_books(devices=[*cards(1, "n1"), *cards(1, "n2")])
+    waking = waking_of(books)
+    commit_to(books, OTHER)
+    wait_for_units(books, "stuck")
+    assert len(touched(waking, time, until=40 * FIRST_PAUSE_S)) == MAX_TOUCHES
+    books.release(OTHER.uid)
+    began = time.seconds
+    found = touched(waking, time, until=began + 40 * FIRST_PAUSE_S)
+    assert found[0] == (began + FITS_FOR_S, "stuck")
+    assert len(found) == MAX_TOUCHES
+
+
+def test_nodes_that_come_and_go_are_one_chance_in_a_while(waking_of, time):
+    books = some_books(devices=[*cards(1, "n1"), *cards(1, "n2")])
+    waking = waking_of(books)
+    wait_for_units(books, "stuck")
+    times = []
+    for _ in range(100):
+        commit_to(books, OTHER)
+        times += [when for when, _ in touched(waking, time, until=time.seconds)]
+        books.release(OTHER.uid)
+        times += [when for when, _ in touched(waking, time, until=time.seconds)]
+    assert len(times) > MAX_TOUCHES
+    assert all(later - earlier >= FIRST_PAUSE_S for earlier, later in itertools.pairwise(times))
+
+
+def test_new_chances_of_pods_that_never_come_leave_its_turn_to_the_next(waking_of, time):
+    """Each of the first ones has a chance again before the last one had any."""
+    books = some_books(devices=[*cards(1, "n1"), *cards(1, "n2")])
+    waking = waking_of(books)
+    names = [f"stuck-{number}" for number in range(9)]
+    wait_for_units(books, *names, "able")
+    order = []
+    while "able" not in order:
+        commit_to(books, OTHER)
+        order += [name for _, name in touched(waking, time, until=time.seconds)]
+        books.release(OTHER.uid)
+        order += [name for _, name in touched(waking, time, until=time.seconds + 1)]
+        assert time.seconds < 60
+    assert {*names, "able"} == set(order)
+
+
+def test_younger_pool_of_a_resource_wakes_no_pod(waking_of, time):
+    """The older one serves it: what is free in the younger one is for nobody."""
+    older = a_pool("whole", created="2026-01-01T00:00:00Z")
+    younger = a_pool("twin", resource=older.resource, created="2026-01-02T00:00:00Z")
+    books = some_books(older, younger, devices=[*cards(1), a_device("n2", pool="twin")])
+    waking = waking_of(books)
+    commit_to(books, OTHER)
+    wait_for_units(books, "p")
+    assert touched(waking, time, until=FIRST_PAUSE_S) == []
+
+
+def test_gated_pods_take_no_turns(books, waking, time):
+    for number in range(100):
+        created = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+        books.observe_pod(a_pod_facts(f"gated-{number}", is_gated=True, created=created), at(0))
+    books.observe_pod(a_pod_facts("able", created="2026-01-02T00:00:00Z"), at(0))
+    assert touched(waking, time, until=8 * FIRST_PAUSE_S)[0] == (FITS_FOR_S, "able")
+    assert {name for _, name in touched(waking, time, until=40 * FIRST_PAUSE_S)} == {"able"}
 
 
 def test_pod_that_would_not_fit_is_left_alone(books, waking, time):

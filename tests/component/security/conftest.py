@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from certs.bundle import ServingBundle
-from certs.tls import ServingContext
 from server.connections import Patience
 from server.listening import Port
 from server.settings import Listen
@@ -37,20 +35,28 @@ def places() -> int:
 
 
 @pytest.fixture
+def webhook_callers() -> tuple[str, ...]:
+    """Common names that may call webhooks; anybody where there is none."""
+    return ()
+
+
+@pytest.fixture
 async def served(
-    authority: TestAuthority, tmp_path: Path, patience: Patience, places: int
+    authority: TestAuthority,
+    tmp_path: Path,
+    patience: Patience,
+    places: int,
+    webhook_callers: tuple[str, ...],
 ) -> AsyncIterator[ServedApp]:
     """The application; who calls it shows no certificate unless the test sets `pair`."""
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN)
     # Ids of its own: the extender's desk counts from 0, in the same books.
     office = Office(_numbers=itertools.count(1000))
-    app = ServedApp(authority, token_file, office)
-    serving = ServingContext()
-    serving.load(ServingBundle(trust_pem=authority.trust_pem, pair=authority.serving))
+    app = ServedApp(authority, token_file, office, webhook_callers=webhook_callers)
     listen = Listen(host="127.0.0.1", port=free_port(), max_connections=places)
     app.url = f"https://127.0.0.1:{listen.port}"
-    async with Port(app.app(), listen, serving.context, patience=patience) as port:
+    async with Port(app.app(), listen, app.serving.context, patience=patience) as port:
         yield app
         hang_up(port)
 

@@ -13,7 +13,7 @@ from manifests.constants import BIND_PATH, FILTER_PATH, LIVENESS_PATH, MUTATE_PO
 from tests.component.security.peers import post, post_chunked, tcp, tls
 from tests.support.reviews import a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args
-from tests.support.served_app import MAX_BODY_BYTES, ServedApp
+from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp
 
 QUESTION = a_review(a_pod_object())
 DEPTH = 8_000
@@ -253,7 +253,8 @@ async def test_text_that_is_no_unicode_is_refused(
 async def test_million_node_names_are_too_many_for_the_body(scheduler: ServedApp) -> None:
     names = (f"node-{number}" for number in range(1_000_000))
     async with await tls(scheduler) as peer:
-        await peer.send(post(FILTER_PATH, extender_args(a_wire_pod(whole=1), *names)))
+        body = extender_args(a_wire_pod(whole=1), *names)
+        await peer.send(post(FILTER_PATH, body, Connection="close"))
         answer = await peer.answer()
     assert f"the body is larger than {MAX_BODY_BYTES} bytes".encode() in answer
     await assert_unharmed(scheduler)
@@ -266,3 +267,58 @@ async def test_names_with_line_breaks_stay_within_their_field(scheduler: ServedA
     assert forged in reply.json["Error"]
     assert b"\n" not in reply.body
     await assert_unharmed(scheduler)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(GET.encode() + b"\r\n", id="a probe"),
+        pytest.param(post(MUTATE_PODS_PATH, QUESTION), id="a review"),
+        pytest.param(post(MUTATE_PODS_PATH, QUESTION, Expect="100-continue"), id="the long way"),
+        pytest.param(post("/nowhere"), id="no such path"),
+        pytest.param(post(LIVENESS_PATH), id="no such method"),
+        pytest.param(b"GET / HTTP/9.9\r\n\r\n", id="no HTTP"),
+    ],
+)
+async def test_no_answer_says_what_software_it_is_by(served: ServedApp, request_: bytes) -> None:
+    async with await tls(served) as peer:
+        await peer.send(request_ + b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
+        answer = await peer.answer()
+    assert b"HTTP/1." in answer
+    assert [word for word in (b"aiohttp", b"Python") if word in answer] == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "want"),
+    [
+        pytest.param({}, 401, id="no credentials"),
+        pytest.param({"Authorization": f"Bearer {TOKEN}"}, 100, id="the token"),
+    ],
+)
+async def test_only_who_may_ask_is_told_to_go_on(
+    served: ServedApp, headers: dict[str, str], want: int
+) -> None:
+    """Before that, nobody is asked for a body that will not be read."""
+    async with await tls(served) as peer:
+        request = post(FILTER_PATH, b"", Content_Length="2", Expect="100-continue", **headers)
+        await peer.send(request)
+        assert await peer.status() == want
+        if want == 100:
+            await peer.send(b"{}")
+            assert (await peer._reader.readline(), await peer.status()) == (b"\r\n", 200)
+
+
+async def test_expectation_that_nobody_knows_is_refused(scheduler: ServedApp) -> None:
+    async with await tls(scheduler) as peer:
+        await peer.send(post(FILTER_PATH, b"{}", Expect="wonders"))
+        assert await peer.status() == 417
+
+
+async def test_tls_1_2_takes_authenticated_encryption_only(served: ServedApp) -> None:
+    """OpenSSL's own list has CBC suites as well."""
+    context = served.tls()
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE:!AESGCM:!CHACHA20:@SECLEVEL=0")
+    assert [one["name"] for one in context.get_ciphers() if "SHA384" in one["name"]]
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await tls(served, context)

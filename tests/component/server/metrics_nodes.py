@@ -35,7 +35,7 @@ from tests.support.polling import until, until_async
 
 SOFTWARE_NAMESPACE = "gpu-operator"
 IMPATIENT: Final[Any] = {
-    "bootstrap": {"period_s": 0.1},
+    "bootstrap": {"period_s": 0.1, "namespaces": [SOFTWARE_NAMESPACE]},
     "health": {"period_s": 0.1, "scrape_period_s": 0.2},
 }
 """Settings of a server that looks often."""

@@ -192,6 +192,15 @@ class Story:
             return True
         return False
 
+    async def give_to_node(self, resource: Resource, name: str) -> None:
+        """Make the object the Node's, as earlier versions did."""
+        owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-of-another-life"}
+        patch = {"metadata": {"ownerReferences": [owner]}}
+        await self._client.merge_patch(resource, patch, name=name)
+
+    async def is_nobodys(self, resource: Resource, name: str) -> bool:
+        return not at(await self._client.get(resource, Json, name), "metadata", "ownerReferences")
+
     async def add_pod(self, name: str, pool: str, scheduler: str = "default-scheduler") -> None:
         body = a_pod_object(1, pool, name, spec={"schedulerName": scheduler})
         body["metadata"] = {"name": name, "namespace": "default"}

@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from kube.resources import GPU_POOLS
+from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
+from kube.resources import GPU_POOLS, PODS
 from manifests import constants
+from simulator.kubelet import register_node
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async
@@ -163,3 +165,39 @@ async def test_lease_that_cannot_be_renewed_for_long_costs_readiness_until_it_ca
 
 async def is_unready(server: RunningServer) -> bool:
     return (await server.get(constants.READINESS_PATH))[0] == 503
+
+
+NESTED = '{"id":"x","pool":"whole","x":' + "[" * 20_000 + "]" * 20_000 + "}"
+
+
+async def test_pod_with_a_nonsensical_annotation_ends_no_process(cluster: Cluster) -> None:
+    """As a mirror pod, about which nobody is asked: seen by a watch, and by the list after a restart."""
+    annotations = {
+        "kubernetes.io/config.mirror": "x",
+        RESERVATION_ANNOTATION: NESTED,
+        DEVICES_ANNOTATION: NESTED,
+    }
+    limits = {f"{RESOURCE_PREFIX}whole": 1}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "static-n1", "namespace": "kube-system", "annotations": annotations},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
+        },
+    }
+    await register_node(cluster.client, "n1", {})
+    with capture_logs() as logs:
+        async with a_server(cluster, clock=ServerClock()) as server:
+            await server.until_ready()
+            await cluster.client.create(PODS, pod)
+            await until(lambda: are_unaccounted(logs) == 1)
+            assert await server.is_ready()
+        async with a_server(cluster, clock=ServerClock()) as server:
+            await server.until_ready()
+            assert are_unaccounted(logs) == 2
+
+
+def are_unaccounted(logs: Sequence[Mapping[str, object]]) -> int:
+    return sum(log["event"] == "pod runs on devices that nobody knows" for log in logs)

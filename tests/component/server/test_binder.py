@@ -1,14 +1,28 @@
 """The binder against an API server: what each end of a write means, and what a read shows."""
 
+import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from api.core import Pod
-from api.names import DEVICES_ANNOTATION, NodeName, PodUid, UnitId
+from api.names import (
+    DEVICES_ANNOTATION,
+    FENCED_LABEL,
+    POOL_LABEL,
+    NodeName,
+    PodUid,
+    UnitId,
+)
 from kube.client import KubeClient
 from kube.configuration import configuration_for
+from kube.errors import Conflict
 from kube.resources import PODS
+from scheduler.answer import Outcome
+from scheduler.binding import bind_pod
 from scheduler.ports import (
     PodBinding,
     PodRef,
@@ -20,9 +34,11 @@ from scheduler.ports import (
     Unseen,
     Written,
 )
+from scheduler.wire import BindRequest
 from server.binding import KubeBinder
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.loop_clock import LoopClock
+from tests.support.scheduling import Scene
 
 DEVICES = '{"main":["GPU-n1-0"]}'
 TIMEOUT_S = 0.2
@@ -64,6 +80,7 @@ def to_n1(pod: PodRef) -> PodBinding:
         uid=pod.uid,
         node=NodeName("n1"),
         annotations={DEVICES_ANNOTATION: DEVICES},
+        labels={POOL_LABEL: "whole"},
     )
 
 
@@ -78,6 +95,21 @@ async def test_binding_puts_node_and_devices_into_the_pod_with_one_request(
     stored = await client.get(PODS, Pod, "p", namespace="default")
     assert stored.spec.node_name == "n1"
     assert stored.metadata.annotation(DEVICES_ANNOTATION) == DEVICES
+    # By which the next leader finds it, also where our webhooks never saw it.
+    assert stored.metadata.label(POOL_LABEL) == "whole"
+
+
+@pytest.mark.parametrize(("is_fenced", "value"), [(True, "true"), (False, None)])
+async def test_binding_that_names_a_term_is_labelled_for_the_fence(
+    is_fenced: bool,
+    value: str | None,
+    client: KubeClient,
+    binder: KubeBinder,
+    pod: PodRef,
+) -> None:
+    await binder.bind(dataclasses.replace(to_n1(pod), is_fenced=is_fenced))
+    stored = await client.get(PODS, Pod, "p", namespace="default")
+    assert stored.metadata.label(FENCED_LABEL) == value
 
 
 async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, pod: PodRef) -> None:
@@ -191,3 +223,41 @@ async def test_read_without_an_answer_in_time_shows_nothing(
 ) -> None:
     api.faults.delay("GET", "/pods/p$", 60.0)
     assert await binder.look(pod) == Unseen("no answer within 0.2 s")
+
+
+class SlowApi:
+    """Answers each request late, the write with a conflict."""
+
+    def __init__(self, takes_s: float) -> None:
+        self.takes_s = takes_s
+
+    async def create(self, *_: object, **__: object) -> None:
+        await asyncio.sleep(self.takes_s)
+        raise Conflict(409, "Conflict", "pod p is already assigned")
+
+    async def get(self, *_: object, **__: object) -> Pod:
+        await asyncio.sleep(self.takes_s)
+        metadata = {"name": "p", "namespace": "default", "uid": "uid-p"}
+        return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "n1"}}, Pod)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("takes_s", "took_s", "outcome"),
+    [
+        pytest.param(1.9, 3.8, Outcome.BOUND_ELSEWHERE, id="both in time"),
+        pytest.param(3.9, 4.0, Outcome.IN_DOUBT, id="no time left for the read"),
+        pytest.param(5.0, 4.0, Outcome.IN_DOUBT, id="no time for the write"),
+    ],
+)
+async def test_write_and_read_after_a_conflict_have_one_deadline(
+    takes_s: float, took_s: float, outcome: Outcome
+) -> None:
+    client: Any = SlowApi(takes_s)
+    scene = Scene(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
+    scene.pending("p")
+    began = asyncio.get_running_loop().time()
+    request = BindRequest(PodRef("default", "p", PodUid("uid-p")), NodeName("n2"))
+    bound = await bind_pod(request, scene.desk)
+    assert bound.outcome is outcome
+    assert asyncio.get_running_loop().time() - began == pytest.approx(took_s, abs=0.01)

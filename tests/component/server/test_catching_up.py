@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+import pytest
+
 from api.core import Pod
 from kube.client import KubeClient
 from kube.configuration import configuration_for
@@ -140,3 +142,50 @@ async def test_full_list_during_the_read_has_it_read_again(cluster: Cluster) -> 
     reads = [one for one in cluster.api.requests if one.path == "/api/v1/pods"]
     assert len(reads) == 2
     assert set(shown.pods) == {"bound"}
+
+
+async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> Shown:
+    """Read what is bound while the informer lists too, and hand over its list, with nobody in it."""
+    await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
+    await add_pod(cluster, "bound", bound=True)
+    shown = Shown()
+    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    async with KubeClient(configuration, LoopClock()) as client:
+        bound = BoundPods(client, shown)
+        if began == "before":
+            bound.list_begins()
+        await bound.read()
+        if began == "after":
+            bound.list_begins()
+        bound.list_ends(version)
+        for _ in bound.replacing([]):
+            pass
+    return shown
+
+
+async def test_list_that_is_older_than_the_read_takes_nothing_of_it_back(cluster: Cluster) -> None:
+    shown = await read_beside_a_list(cluster, began="before", version="1")
+    assert set(shown.pods) == {"bound"}
+
+
+@pytest.mark.parametrize(
+    ("began", "version"),
+    [
+        pytest.param("before", "999999", id="newer, though it began before the read"),
+        pytest.param("after", "1", id="begun after the read, whatever it says of its version"),
+    ],
+)
+async def test_pod_that_a_newer_list_lacks_is_gone(
+    began: str, version: str, cluster: Cluster
+) -> None:
+    shown = await read_beside_a_list(cluster, began=began, version=version)
+    assert shown.pods == {}
+
+
+async def test_pods_that_end_while_nothing_is_read_are_not_noted() -> None:
+    shown = Shown()
+    bound = BoundPods(None, shown)  # type: ignore[arg-type]  # nothing is read
+    for number in range(100):
+        bound.upsert(a_pod_facts(name=f"p{number}"))
+        bound.discard(a_pod_facts(name=f"p{number}"))
+    assert (shown.pods, bound._gone) == ({}, set())

@@ -47,6 +47,7 @@ READS = (
     "LIST pods that are bound",
     "GET pods",
     "GET secrets gpu-control-plane-tls",
+    "GET secrets gpu-control-plane-scheduler",
     "GET secrets gpu-control-plane-reservations",
     "GET mutatingwebhookconfigurations",
     "GET validatingwebhookconfigurations",
@@ -56,6 +57,7 @@ READS = (
 WRITES = (
     "POST secrets",
     "PATCH secrets gpu-control-plane-tls",
+    "PATCH secrets gpu-control-plane-scheduler",
     "PATCH mutatingwebhookconfigurations",
     "PATCH validatingwebhookconfigurations",
     "POST leases",
@@ -84,6 +86,8 @@ WAITING = ("PATCH pods/status", "PATCH pods", "PATCH events")
 """What only pods cause that wait for long."""
 CHANGES = (
     "PATCH gpudevices/status",
+    "PATCH gpudevices",
+    "PATCH gpunodeinventories",
     "PATCH gpupools/status by pool-conflict",
     "DELETE gpudevices",
     "DELETE gpunodeinventories",

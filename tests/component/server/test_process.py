@@ -85,10 +85,20 @@ async def test_port_that_is_taken_ends_the_process_with_a_line(
 
 async def test_kubeconfig_that_is_missing_ends_the_process_with_a_line(tmp_path: Path) -> None:
     missing = tmp_path / "kubeconfig"
-    async with a_process("serve", "--kubeconfig", str(missing)) as process:
+    no_daemon_sets = ("--device_plugin.mode", "None", "--node_agent.enabled", "false")
+    async with a_process("serve", "--kubeconfig", str(missing), *no_daemon_sets) as process:
         status, _, err = await end_of(process)
     assert status == MISUSED
     assert err == f"gpu-control-plane: no usable configuration: no kubeconfig at {missing}\n"
+
+
+async def test_image_without_a_registry_ends_the_process_with_a_line() -> None:
+    """Privileged pods of it would run what somebody has put on docker.io under that name."""
+    for image in ("", "gpu-control-plane", "gpu/control-plane:1", "gpu-control-plane@sha256:00"):
+        async with a_process("serve", "--device_plugin.image", image) as process:
+            status, _, err = await end_of(process)
+        assert status == MISUSED
+        assert f"device_plugin.image, node_agent.image: {image!r} names no registry" in err
 
 
 async def test_no_command_prints_what_there_is() -> None:

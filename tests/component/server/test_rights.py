@@ -7,12 +7,20 @@ from the paths.
 import pytest
 
 from api.annotations import encode_devices
-from api.names import DEVICES_ANNOTATION, NodeName, PodUid, UnitId
+from api.names import (
+    API_VERSION,
+    DEVICE_NODE_LABEL,
+    DEVICES_ANNOTATION,
+    NodeName,
+    PodUid,
+    UnitId,
+)
 from kube.client import KubeClient
 from kube.configuration import configuration_for
 from kube.events import Event, EventRecorder, ObjectReference
 from kube.resources import (
     GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
     GPU_POOLS,
     NODE_FEATURES,
     NODES,
@@ -65,6 +73,20 @@ async def add_objects(cluster: Cluster) -> None:
         await cluster.client.create(PODS, body)
 
 
+async def add_objects_of_an_earlier_version(cluster: Cluster) -> None:
+    """A device and an inventory that their Node owns."""
+    await register_node(cluster.client, "n0", {})
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "uid-n0"}
+    for resource, name in ((GPU_DEVICES, "n0-0000-17-00.0"), (GPU_NODE_INVENTORIES, "n0")):
+        metadata = {"name": name, "labels": {DEVICE_NODE_LABEL: "x"}, "ownerReferences": [owner]}
+        body = {"apiVersion": API_VERSION, "kind": resource.kind, "metadata": metadata}
+        await cluster.client.create(resource, body)
+    status = {"nodeName": "n0", "pci": {"address": "0000:17:00.0"}}
+    await cluster.client.merge_patch(
+        GPU_DEVICES, {"status": status}, name="n0-0000-17-00.0", subresource="status"
+    )
+
+
 async def until_written(cluster: Cluster, method: str, path: str) -> None:
     """Wait until the server has written there."""
 
@@ -78,8 +100,10 @@ async def until_written(cluster: Cluster, method: str, path: str) -> None:
 async def run_the_server(cluster: Cluster) -> None:
     """From nothing to leading, and through the life of a node and of a pool."""
     clock = ServerClock()
-    async with a_server(cluster, clock=clock) as server:
+    async with a_server(cluster, clock=clock, inventory={"node_gone_s": 2}) as server:
         await server.until_ready()
+        for path in ("/gpudevices/n0-0000-17-00.0", "/gpunodeinventories/n0"):
+            await until_written(cluster, "PATCH", path)
         await a_pool_is_made(cluster)
         await certificates_are_repaired(cluster)
         await a_node_comes_and_goes(cluster, clock)
@@ -114,7 +138,7 @@ async def certificates_are_repaired(cluster: Cluster) -> None:
 
 
 async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
-    """One of its two cards is pulled before; nobody collects here what a node leaves behind."""
+    """One of its two cards is pulled before; what it leaves behind goes after a grace."""
     await register_node(cluster.client, "n2", {})
     for count in (2, 1):
         told = [agent_card("n2", number) for number in range(count)]
@@ -208,6 +232,7 @@ async def tell_twice(client: KubeClient) -> None:
 @pytest.mark.looptime
 async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster):
     await add_objects(cluster)
+    await add_objects_of_an_earlier_version(cluster)
     await run_the_server(cluster)
     configuration = configuration_for(cluster.api.url, token=SERVER_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:

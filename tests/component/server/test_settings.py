@@ -52,6 +52,29 @@ def test_lists_can_be_given_by_every_source(
     assert load_settings(flags, file).tls.dns_names == ("c.example", "d.example")
 
 
+def test_no_namespace_but_our_own_is_believed_unless_told() -> None:
+    assert load_settings([], None).bootstrap.namespaces == ()
+    named = load_settings(["--bootstrap.namespaces", "gpu-operator"], None)
+    assert named.bootstrap.namespaces == ("gpu-operator",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        pytest.param([], False, id="default"),
+        pytest.param(["--webhooks.client_ca_file", "ca.crt"], True, id="CA"),
+        pytest.param(
+            ["--webhooks.client_ca_file", "ca.crt", "--webhooks.require_certificate", "false"],
+            False,
+            id="not yet",
+        ),
+        pytest.param(["--webhooks.require_certificate", "true"], False, id="nothing to verify by"),
+    ],
+)
+def test_webhooks_know_their_callers_where_a_ca_is_given(flags: list[str], want: bool) -> None:
+    assert load_settings(flags, None).webhooks.know_their_callers is want
+
+
 def test_scheduler_name_can_be_switched_off() -> None:
     assert not load_settings(["--scheduler_name", ""], None).scheduler_name
 
@@ -76,6 +99,9 @@ def test_scheduler_name_can_be_switched_off() -> None:
             id="not a level",
         ),
         pytest.param({"tls": {"source": "Files"}}, "tls.source Files needs", id="no directory"),
+        pytest.param(
+            {"webhooks": {"client_names": []}}, "webhooks.client_names: Tuple should", id="no name"
+        ),
         pytest.param(
             {"tls": {"ip_addresses": ["localhost"]}},
             "tls.ip_addresses.0: Value error, 'localhost' does not appear to be an IP",

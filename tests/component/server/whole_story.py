@@ -85,8 +85,8 @@ async def pods_come_and_the_lead_goes(story: Story) -> None:
 
 
 async def what_there_is_changes(story: Story) -> None:
-    """A pool cannot have what another one has; a card fails and comes back; a card, a node and a pool go;
-    a pool is cut anew.
+    """A pool cannot have what another one has; a card fails and comes back; an older version made objects
+    the Node's; a card, a node and a pool go; a pool is cut anew.
     """
     rival = {**POOLS["whole"], "access": {"namespaces": ["nowhere"]}}
     await story.add_pool("rival", **rival)
@@ -97,6 +97,9 @@ async def what_there_is_changes(story: Story) -> None:
     await eventually(lambda: story.is_in_state(broken, "Faulted"))
     await story.report("n1", CARDS)
     await eventually(lambda: story.is_in_state(broken, "Assigned"))
+    for resource, name in ((GPU_DEVICES, device_of(broken)), (GPU_NODE_INVENTORIES, "n1")):
+        await story.give_to_node(resource, name)
+        await eventually(functools.partial(story.is_nobodys, resource, name))
     await story.report("n1", CARDS[1:])
     await eventually(lambda: story.is_gone(GPU_DEVICES, device_of(WHOLE_CARDS[0])))
     await story.report("n1", CARDS)
@@ -137,6 +140,7 @@ async def a_story(folder: Path, *faults: Fault) -> AsyncIterator[Story]:
             cluster,
             clock=clock,
             leadership={},
+            inventory={"node_gone_s": 2},
             tls={"ip_addresses": ["127.0.0.1"], "check_every_s": 2.0},
             bootstrap={"period_s": 1.0},
             health={"period_s": 1.0},

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from admission.webhooks import mutate_pod
-from api.core import Pod
+from api.core import NodeTaint, Pod
 from api.names import NodeName, PoolName, pool_node_label
 from pool.model import NodeFacts
 from simulator.spreading import has_strict_spread, nodes_left
@@ -15,6 +15,7 @@ from tests.support.builders import a_node
 from tests.support.reviews import Office, a_pod_object
 
 LABEL = pool_node_label(PoolName("whole"))
+UNREACHABLE = NodeTaint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 ZONES = {"n1": "a", "n2": "a", "n3": "a", "n4": "b"}
 
 
@@ -75,6 +76,37 @@ def test_a_node_without_the_key_is_left_out_of_a_strict_constraint():
     pod = msgspec.convert(admitted(an_office(dict(ZONES)), "p"), Pod)
     known = nodes({**ZONES, "n5": None})
     assert nodes_left(pod, known, []) == set(ZONES)
+
+
+def test_zone_that_is_away_holds_no_other_zone_down():
+    """Pods that were admitted before it went keep the strict constraint."""
+    raw = admitted(an_office(dict(ZONES)), "p")
+    pod = msgspec.convert(raw, Pod)
+    assert has_strict_spread(pod)
+    away = a_node("n4", labels=_labels("b"), is_ready=False, taints=(UNREACHABLE,))
+    known = {**nodes(dict(ZONES)), NodeName("n4"): away}
+    others = [
+        msgspec.convert({**raw, "spec": {**raw["spec"], "nodeName": node}}, Pod)
+        for node in ("n1", "n2", "n3")
+    ]
+
+    assert nodes_left(pod, known, others) >= {"n1", "n2", "n3"}
+
+    tolerant = {**raw, "spec": {**raw["spec"], "tolerations": [{"operator": "Exists"}]}}
+    assert nodes_left(msgspec.convert(tolerant, Pod), known, others) == {"n4"}
+
+
+def test_constraint_of_a_user_counts_tainted_nodes_unless_it_says_otherwise():
+    own = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    pod = msgspec.convert(
+        a_pod_object(metadata={"labels": {"a": "b"}}, spec={"topologySpreadConstraints": [own]}),
+        Pod,
+    )
+    away = a_node("n4", labels=_labels("b"), taints=(UNREACHABLE,))
+    known = {**nodes(dict(ZONES)), NodeName("n4"): away}
+    other = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name="n1"))
+
+    assert nodes_left(pod, known, [other]) == {"n4"}
 
 
 def test_pods_that_end_or_run_elsewhere_do_not_count():

@@ -75,7 +75,7 @@ def test_the_namespace_is_that_of_the_request():
     assert not office.ask(mutate_pod, pod, namespace="team-b").allowed
 
 
-def test_a_refusal_says_who_asked_and_who_may():
+def test_a_refusal_says_who_asked_and_not_who_may():
     reply = ask(
         {
             "namespaces": ["x"],
@@ -88,7 +88,4 @@ def test_a_refusal_says_who_asked_and_who_may():
 
     assert "namespace team-a, service account team-a/trainer" in reply.message
     assert "created by system:serviceaccount:kube-system:job-controller" in reply.message
-    assert (
-        "open to namespaces x; namespaces with the labels of its namespaceSelector;"
-        " service accounts x/y; groups g;" in reply.message
-    )
+    assert reply.message.endswith("job-controller; ask its operator to extend spec.access")

@@ -95,20 +95,13 @@ def test_a_device_that_is_not_known_well_enough_is_refused(status, expected):
     assert expected in refused(a_device_object(status=status))
 
 
-def test_an_unknown_pool_is_refused_with_those_that_there_are():
-    office = an_office()
-    office.add_pool("slices")
-
-    message = refused(a_device_object("gone"), office)
+def test_an_unknown_pool_is_refused_with_how_to_find_those_that_there_are():
+    message = refused(a_device_object("gone"))
 
     assert message == (
         "InvalidAssignment: n1-0 cannot be assigned to pool gone:"
-        " pool not found; there is slices, whole"
+        " pool not found; `kubectl get gpupools` lists those there are"
     )
-
-
-def test_without_any_pool_the_message_says_so():
-    assert "there is no pool at all" in refused(a_device_object(), Office())
 
 
 def test_a_text_that_cannot_name_a_pool_is_refused_as_such():

@@ -8,9 +8,13 @@ import pytest
 
 from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
-from api.names import PoolName, ReservationId
+from api.core import Pod
+from api.names import NodeName, PodUid, PoolName, ReservationId
+from pool.books import Applicant
+from pool.facts import pod_facts
+from pool.placement import Placed
 from telemetry.reasons import RefusalReason
-from tests.support.builders import EPOCH, at
+from tests.support.builders import EPOCH, a_pod_facts, at
 from tests.support.reviews import Office, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"
@@ -40,8 +44,17 @@ def mutate(office: Office, pod: dict[str, Any], **review: Any) -> dict[str, Any]
     return office.ask(mutate_pod, pod, **review).applied_to(pod)
 
 
+def shown(office: Office, pod: dict[str, Any], **review: Any) -> None:
+    """A pod that is admitted, and that the watch has shown."""
+    pod = {"status": {}, **stored(mutate(office, pod, **review))}
+    facts = pod_facts(msgspec.convert(pod, Pod))
+    assert facts is not None
+    office.books.observe_pod(facts, office.now)
+
+
 def available(office: Office) -> int:
-    return office.books.index.state(PoolName("whole")).capacity().available
+    """What the next pod may hold."""
+    return sum(node.free for node in office.books.index.state(PoolName("whole")).nodes().values())
 
 
 def annotated(pod: dict[str, Any], text: str) -> dict[str, Any]:
@@ -119,7 +132,7 @@ def test_an_alternative_that_shuts_out_the_pool_is_no_place_for_a_hold():
 
 def test_a_pod_that_finds_nothing_free_gets_a_ticket_and_a_warning():
     office = an_office()
-    mutate(office, a_pod_object(1, name="first"))
+    shown(office, a_pod_object(1, name="first"))
 
     reply = office.ask(mutate_pod, a_pod_object(2))
 
@@ -154,7 +167,7 @@ def test_warnings_stay_short_for_the_longest_names():
 
 def test_a_pool_that_rejects_says_the_figures():
     office = an_office(reservation={"whenExhausted": "Reject"})
-    mutate(office, a_pod_object(1, name="first"))
+    shown(office, a_pod_object(1, name="first"))
 
     reply = office.ask(mutate_pod, a_pod_object(2))
 
@@ -164,6 +177,63 @@ def test_a_pool_that_rejects_says_the_figures():
         "cannot hold 2 units on one node for the pod now: 1 available, 1 reserved, 0 used of 2,"
         " and its largest node has 2" in reply.message
     )
+
+
+def waits(office: Office, units: int = 1, name: str = "waiting", **facts: Any) -> None:
+    office.books.observe_pod(a_pod_facts(name, units, **facts), office.now)
+
+
+def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
+    office = an_office(cards=1)
+    waits(office, priority=10)
+
+    reply = office.ask(mutate_pod, a_pod_object(spec={"priority": 10}))
+
+    assert note_of(reply.applied_to(a_pod_object())) == ReservationNote(id="r0", pool="whole")
+    assert reply.warnings == [
+        "the pod waits its turn: pods before it wait for the free units of GPU pool whole"
+    ]
+
+
+def test_a_pod_of_a_higher_priority_holds_what_others_wait_for():
+    office = an_office(cards=1)
+    waits(office, priority=10)
+
+    pod = mutate(office, a_pod_object(spec={"priority": 11}))
+
+    assert note_of(pod).node == "n1"
+
+
+@pytest.mark.parametrize("when_exhausted", ["Pend", "Reject"])
+def test_units_held_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_exhausted: str):
+    """Whoever reaches the webhook, or is refused by a quota after it, can hold units and no more."""
+    office = an_office(cards=1, reservation={"whenExhausted": when_exhausted})
+    mutate(office, a_pod_object(name="forged"))
+
+    reply = office.ask(mutate_pod, a_pod_object(), namespace="team-b")
+
+    assert reply.allowed
+    assert note_of(reply.applied_to(a_pod_object())) == ReservationNote(id="r1", pool="whole")
+    assert reply.warnings == []
+
+
+def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one():
+    office = an_office(cards=1)
+    pod = stored(mutate(office, a_pod_object()))
+    waits(office, name="other")
+    pool = office.books.index.pool_of("gpu.deckhouse.io/whole")
+    other = office.books.pod(PodUid("uid-other"))
+    assert pool is not None
+    assert other is not None
+    plan = office.books.plan_bind(NodeName("n1"), pool, other.demand, uid=other.uid)
+    assert isinstance(plan, Placed)
+    applicant = Applicant(
+        id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"
+    )
+    office.books.commit(applicant, plan, uid=other.uid, now=office.now)
+
+    assert office.ask(validate_pod, pod).allowed
+    assert [str(one.id) for one in office.books.ledger.all()] == ["b"]
 
 
 def test_figures_name_the_unhealthy():
@@ -328,7 +398,7 @@ class TestDryRun:
 
     def test_the_warning_is_the_real_one(self):
         office = an_office()
-        mutate(office, a_pod_object(2, name="first"))
+        shown(office, a_pod_object(2, name="first"))
 
         reply = office.ask(mutate_pod, a_pod_object(), dryRun=True)
 
@@ -336,7 +406,7 @@ class TestDryRun:
 
     def test_the_refusal_is_the_real_one(self):
         office = an_office(reservation={"whenExhausted": "Reject"})
-        mutate(office, a_pod_object(2, name="first"))
+        shown(office, a_pod_object(2, name="first"))
 
         assert not office.ask(mutate_pod, a_pod_object(), dryRun=True).allowed
 
@@ -371,7 +441,8 @@ def test_many_pods_never_hold_one_unit_twice():
     office = an_office(cards=8)
 
     replies: list[Reply] = [
-        office.ask(mutate_pod, a_pod_object(3, name=f"p{number}")) for number in range(5)
+        office.ask(mutate_pod, a_pod_object(3, name=f"p{number}"), namespace=f"team-{number}")
+        for number in range(5)
     ]
 
     given = [

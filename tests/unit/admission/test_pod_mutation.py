@@ -215,6 +215,7 @@ def test_spread_selects_the_very_label_that_the_pod_gets():
     assert selected
     assert selected.items() <= mutated["metadata"]["labels"].items()
     assert (constraint["maxSkew"], constraint["topologyKey"]) == (1, "zone")
+    assert constraint["nodeTaintsPolicy"] == "Honor"
 
 
 def whens(office: Office) -> list[str]:
@@ -232,6 +233,15 @@ def test_spread_is_a_preference_while_a_node_of_the_pool_lacks_the_key():
     office.add_node("n2", labels={})
 
     assert whens(office) == ["ScheduleAnyway"]
+
+
+def test_spread_is_a_preference_while_pods_cannot_go_to_a_zone():
+    office = an_office(scheduling=SPREAD)
+    office.add_node("n2", labels={"zone": "b"}, is_ready=False)
+    assert whens(office) == ["ScheduleAnyway"]
+
+    office.add_node("n2", labels={"zone": "b"})
+    assert whens(office) == ["DoNotSchedule"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from admission.webhooks import mutate_pod
+from pool.model import DeviceFacts
 from telemetry.reasons import RefusalReason
+from tests.support.builders import a_device, a_node
 from tests.support.reviews import Office, Reply, a_pod_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -49,6 +51,7 @@ def test_units_are_whole_numbers(amount):
 def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_the_pod_may_use():
     """Defect 14."""
     office = an_office()
+    office.callers_are_known = True
     office.add_pool("secret", access={"namespaces": ["elsewhere"]})
     for number in range(7):
         office.add_pool(f"p{number}")
@@ -64,7 +67,8 @@ def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_t
 
 
 def test_without_any_pool_the_message_says_so():
-    reply = refused(Office(), a_pod_object(), RefusalReason.POOL_NOT_FOUND)
+    office = Office(callers_are_known=True)
+    reply = refused(office, a_pod_object(), RefusalReason.POOL_NOT_FOUND)
 
     assert "there is no pool that it may use" in reply.message
 
@@ -163,6 +167,57 @@ def test_a_pool_without_nodes_refuses_no_size():
 
     assert reply.allowed
     assert reply.warnings == ["the pod waits: GPU pool whole has no devices yet"]
+
+
+@pytest.mark.parametrize(("cut", "units"), [(0, 2), (3, 5), (6, 14)])
+def test_pod_waits_while_the_cards_of_its_pool_are_being_cut(cut, units):
+    """One instance after the other is there; what a node has in between is not what it will have."""
+    office = a_mig_office(cut)  # and another card, with one instance so far
+    office.books.index.replace_device(a_mig_device(1, 1))
+
+    reply = office.ask(mutate_pod, a_pod_object(units))
+
+    assert reply.allowed
+
+
+def test_pod_waits_while_a_driver_has_not_told_its_cards():
+    office = an_office()
+    office.books.index.replace_device(a_device("n1", 0, uuid=""))
+
+    reply = office.ask(mutate_pod, a_pod_object(2))
+
+    assert reply.allowed
+    assert reply.warnings == ["the pod waits: GPU pool whole has 1 of 1 free, 2 wanted"]
+
+
+def test_more_instances_than_cards_can_be_cut_into_are_refused():
+    reply = refused(a_mig_office(1), a_pod_object(8), RefusalReason.EXCEEDS_CAPACITY)
+
+    assert "the largest node of pool whole can have 7" in reply.message
+    assert "ask for at most 7" in reply.message
+
+
+def test_profile_of_several_compute_slices_leaves_fewer_instances():
+    office = a_mig_office(1, profile="3g.40gb")
+
+    assert office.ask(mutate_pod, a_pod_object(2)).allowed
+    office = a_mig_office(1, profile="3g.40gb")
+    refused(office, a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
+
+
+def a_mig_device(index: int, cut: int, profile: str = "1g.10gb") -> DeviceFacts:
+    instances = tuple((profile, f"MIG-{index}-{number}") for number in range(cut))
+    return a_device("n1", index, mig_instances=instances)
+
+
+def a_mig_office(cut: int, profile: str = "1g.10gb") -> Office:
+    """A node with one card, cut into so many instances so far."""
+    office = Office()
+    office.add_pool(allocation={"mode": "MIG", "migProfile": profile})
+    office.allocate("whole", mode="MIG", migProfile=profile)
+    office.books.index.replace_node(a_node("n1"))
+    office.books.index.replace_device(a_mig_device(0, cut, profile))
+    return office
 
 
 def test_sidecars_count_beside_the_containers():

@@ -101,14 +101,22 @@ def test_more_units_than_were_held_are_refused(office, pod):
     assert "is for other resources" in reply.message
 
 
-def test_a_reservation_that_ended_is_refused(office, pod):
+def test_a_pod_whose_reservation_ended_in_between_comes_in_without_one(office, pod):
     office.now = at(120)
     office.books.expire(office.now)
 
+    assert office.ask(validate_pod, pod).allowed
+    assert len(office.books.ledger) == 0
+
+
+def test_a_reservation_that_nobody_gave_is_refused(office, pod):
+    note = pod["metadata"]["annotations"][RESERVATION].replace("r0", "r9")
+    pod["metadata"]["annotations"][RESERVATION] = note
+
     reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
 
-    assert "reservation r0" in reply.message
-    assert "has ended; create the pod again" in reply.message
+    assert "reservation r9" in reply.message
+    assert "was not given to this pod; create the pod again" in reply.message
 
 
 def test_a_reservation_of_another_namespace_is_refused(office, pod):

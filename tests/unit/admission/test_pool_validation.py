@@ -327,7 +327,7 @@ def test_a_resource_is_served_by_one_pool():
 
     assert reply.answer.reason is RefusalReason.POOL_NAME_TAKEN
     assert reply.message == (
-        "PoolNameTaken: spec.resource.name: gpu.deckhouse.io/whole is served by pool first:"
+        "PoolNameTaken: spec.resource.name: gpu.deckhouse.io/whole is served by another pool:"
         " choose another name"
     )
 

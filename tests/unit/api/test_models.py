@@ -6,35 +6,14 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, decode_devices, decode_reservation, encode_devices
-from api.core import Taint, Toleration
 from api.gpudevice import GPUDevice
 from api.gpupool import Access, GPUPool, Strategy
-from api.meta import LabelSelector
+from api.meta import LabelSelector, Model
 from api.names import UnitId
-
-TAINT = Taint(key="gpu", value="train", effect="NoSchedule")
 
 
 def a_pool(**spec: Any) -> GPUPool:
     return msgspec.convert({"metadata": {"name": "train"}, "spec": spec}, GPUPool)
-
-
-@pytest.mark.parametrize(
-    ("toleration", "expected"),
-    [
-        pytest.param(Toleration(operator="Exists"), True, id="everything"),
-        pytest.param(Toleration(key="gpu", operator="Exists"), True, id="key"),
-        pytest.param(Toleration(key="gpu", value="train"), True, id="equal by default"),
-        pytest.param(Toleration(key="gpu", value="other"), False, id="other value"),
-        pytest.param(Toleration(key="other", operator="Exists"), False, id="other key"),
-        pytest.param(
-            Toleration(key="gpu", operator="Exists", effect="NoExecute"), False, id="other effect"
-        ),
-        pytest.param(Toleration(value="train"), False, id="no key"),
-    ],
-)
-def test_taint_is_tolerated(toleration, expected):
-    assert TAINT.is_tolerated_by(toleration) is expected
 
 
 @pytest.mark.parametrize(
@@ -52,6 +31,21 @@ def test_taint_is_tolerated(toleration, expected):
         ({"operator": "Gt", "values": ["5"]}, {"a": "many"}, False),
         ({"operator": "Lt", "values": ["5"]}, {"a": "4"}, True),
         ({"operator": "Lt", "values": ["5"]}, {}, False),
+        ({"operator": "Gt", "values": ["-1"]}, {"a": "+0007"}, True),
+        ({"operator": "Lt", "values": ["9223372036854775807"]}, {"a": "9223372036854775806"}, True),
+        ({"operator": "Lt", "values": ["9223372036854775808"]}, {"a": "1"}, False),
+        ({"operator": "Lt", "values": ["9" * 4_000]}, {"a": "1"}, False),
+        ({"operator": "Lt", "values": ["0" * 2_000_000 + "x"]}, {"a": "1"}, False),
+        ({"operator": "Lt", "values": ["0" * 2_000_000 + "2"]}, {"a": "1"}, True),
+        ({"operator": "Gt", "values": ["-9223372036854775809"]}, {"a": "1"}, False),
+        ({"operator": "Gt", "values": ["-9223372036854775808"]}, {"a": "1"}, True),
+        ({"operator": "Gt", "values": ["-"]}, {"a": "1"}, False),
+        ({"operator": "Gt", "values": ["+-1"]}, {"a": "1"}, False),
+        ({"operator": "Gt", "values": ["5"]}, {"a": "1_000"}, False),
+        ({"operator": "Gt", "values": ["5"]}, {"a": " 6"}, False),
+        ({"operator": "Gt", "values": ["5"]}, {"a": "\u0666"}, False),
+        ({"operator": "Gt", "values": ["5", "6"]}, {"a": "7"}, False),
+        ({"operator": "Gt"}, {"a": "7"}, False),
     ],
 )
 def test_expression_matches(expression, labels, expected):
@@ -143,3 +137,26 @@ def test_devices_survive_the_wire_in_their_order():
 @pytest.mark.parametrize("text", [None, "", "1", '{"a":"b"}'])
 def test_devices_that_cannot_be_read_are_none(text):
     assert decode_devices(text) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        pytest.param(
+            GPUPool, {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 65}}, id="slices"
+        ),
+        pytest.param(
+            GPUPool, {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 0}}, id="no slice"
+        ),
+        pytest.param(
+            GPUDevice,
+            {"mig": {"instances": [{"profile": "1g.10gb", "uuid": f"MIG-{n}"} for n in range(65)]}},
+            id="MIG instances",
+        ),
+        pytest.param(GPUDevice, {"numaNode": 1025}, id="NUMA node"),
+        pytest.param(GPUDevice, {"numaNode": -1}, id="no NUMA node"),
+    ],
+)
+def test_figures_that_lay_out_units_have_bounds(kind: type[Model], status: dict[str, Any]):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"metadata": {"name": "x"}, "spec": {}, "status": status}, kind)

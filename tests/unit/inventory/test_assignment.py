@@ -194,7 +194,7 @@ def test_pool_that_is_not_sound_takes_nothing_and_keeps_what_it_has(verdict, rea
     [
         pytest.param({"uuid": ""}, {}, Reason.INVENTORY_INCOMPLETE, id="no uuid"),
         pytest.param({"faulted": True}, {}, Reason.FAULTED, id="faulted"),
-        pytest.param({}, {"ambiguous": {"n1-0"}}, Reason.AMBIGUOUS_UUID, id="two of one uuid"),
+        pytest.param({}, {"duplicates": {"n1-0"}}, Reason.AMBIGUOUS_UUID, id="two of one uuid"),
         pytest.param({}, {"unready": "GFDNotReady"}, Reason.NODE_NOT_READY_FOR_POOLING, id="gate"),
         pytest.param(
             {},

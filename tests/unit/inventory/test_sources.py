@@ -1,6 +1,7 @@
 """What sources say, in every form that they are known to write, and in forms that make no sense."""
 
 import datetime as dt
+import json
 from typing import Any
 
 import msgspec
@@ -105,11 +106,20 @@ def test_profiles_of_a_list(text: str, want: tuple[str, ...] | None):
         ("[Unknown Error]", None),
         ("GPU-a/b", None),
         ("GPU-a.b", None),
-        ("x" * 200, None),
+        ("x" * 63, "x" * 63),
+        ("x" * 64, None),
     ],
 )
 def test_a_uuid_can_name_a_unit(text: str, want: str | None):
     assert values.uuid(text) == want
+
+
+def test_a_card_has_no_more_instances_than_its_object_takes():
+    said = [{"profile": "1g.18gb", "uuid": f"MIG-{number}"} for number in range(65)]
+    found = values.partitions(json.dumps(said[:64]))
+    assert found is not None
+    assert len(found) == 64
+    assert values.partitions(json.dumps(said)) is None
 
 
 class TestLabels:

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from api.names import ENGINE_ANNOTATIONS
+from api.names import ENGINE_ANNOTATIONS, FENCED, FENCED_LABEL
 from manifests import constants
-from manifests.fencing import build_fencing_policy
+from manifests.fencing import build_fencing_policies
 from manifests.policy import build_annotation_policy
+from manifests.server_policy import OwnObjects, build_server_policies
 from manifests.webhooks import (
     ServiceClient,
     UrlClient,
@@ -84,9 +85,57 @@ def test_policy_needs_user_names_that_it_can_spell(usernames):
         build_annotation_policy(usernames)
 
 
+def test_a_policy_with_a_parameter_selects_our_objects_before_it_is_looked_up():
+    """Where the parameter is missing, the API server refuses whatever `matchConstraints` select."""
+    with_parameter = [
+        document["spec"]
+        for document in (*build_annotation_policy(["us"]), *build_fencing_policies())
+        if "paramKind" in document["spec"]
+    ]
+    assert len(with_parameter) == 1
+    for spec in with_parameter:
+        selector = spec["matchConstraints"]["objectSelector"]
+        assert selector == {"matchLabels": {FENCED_LABEL: FENCED}}
+
+
+def test_policies_of_the_server_concern_nobody_else():
+    own = OwnObjects(namespace="gpu")
+    policies = [one for one in build_server_policies(own) if "matchConditions" in one["spec"]]
+    assert len(policies) == 2
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == (
+            "request.userInfo.username == 'system:serviceaccount:gpu:gpu-control-plane'"
+        )
+
+
+def test_policy_of_the_servers_objects_names_images_where_they_are_known():
+    def texts(images: tuple[str, ...] | None) -> list[str]:
+        built = build_server_policies(OwnObjects(images=images))
+        rules = [rule for one in built for rule in one["spec"].get("validations", ())]
+        return [rule["message"] for rule in rules if "containers of" in rule["message"]]
+
+    assert texts(None) == []
+    assert "run nothing" in texts(())[0]
+    assert "run r.test/a or r.test/b:" in texts(("r.test/a", "r.test/b"))[0]
+
+
+def test_policy_of_the_servers_objects_leaves_the_leases_of_nodes_alone():
+    (spec,) = (
+        one["spec"]["matchConstraints"]
+        for one in build_server_policies(OwnObjects(namespace="gpu"))
+        if "leases" in str(one["spec"].get("matchConstraints"))
+    )
+    assert spec["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "gpu"}}
+
+
 def test_a_policy_is_only_evaluated_for_a_request_that_breaks_a_rule_of_it():
     """The condition says no less than all validations: what it lets pass is not looked at."""
-    policies = build_annotation_policy(["engine"])[0], build_fencing_policy()[0]
+    policies = (
+        build_annotation_policy(["engine"])[0],
+        build_annotation_policy(["engine"], server="engine")[0],
+        build_fencing_policies()[0],
+    )
     for spec in (policy["spec"] for policy in policies):
         (condition,) = spec["matchConditions"]
         named = {variable["name"]: variable["expression"] for variable in spec.get("variables", ())}

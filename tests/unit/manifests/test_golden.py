@@ -12,7 +12,7 @@ from agent import rights
 from manifests import rbac
 from manifests.agent_policy import build_agent_policy
 from manifests.crds import build_crds
-from manifests.fencing import build_fencing_policy
+from manifests.fencing import build_fencing_policies
 from manifests.node_agent import build_node_agent
 from manifests.policy import build_annotation_policy
 from manifests.pool_workloads import PluginKind, PluginMode, WorkloadSettings
@@ -25,6 +25,7 @@ from manifests.scheduler_config import (
     build_extender_snippet,
     build_scheduler_configuration,
 )
+from manifests.server_policy import OwnObjects, build_server_policies
 from manifests.webhooks import (
     ServiceClient,
     UrlClient,
@@ -60,8 +61,13 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
         build_mutating_configuration(BESIDE_CLUSTER),
         build_validating_configuration(BESIDE_CLUSTER),
     ],
-    "annotation-policy": lambda: build_annotation_policy(["system:serviceaccount:gpu:engine"]),
-    "fencing-policy": build_fencing_policy,
+    "annotation-policy": lambda: build_annotation_policy(
+        ["system:serviceaccount:gpu:engine"], server="system:serviceaccount:gpu:engine"
+    ),
+    "server-policy": lambda: build_server_policies(
+        OwnObjects(images=("registry.example.com/gpu-control-plane:1.0",))
+    ),
+    "fencing-policy": build_fencing_policies,
     "rbac": lambda: rbac.build_rbac(RULES, namespaced_rules=RULES[1:2]),
     "user-roles": rbac.build_user_roles,
     "scheduler-rbac": rbac.build_scheduler_rbac,

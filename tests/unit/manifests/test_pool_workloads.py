@@ -14,10 +14,12 @@ from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolCo
 from manifests.nvidia_plugin import NVIDIA_CONFIG_KEY
 from manifests.pool_workloads import (
     CannotServe,
+    NodeAgentSettings,
     PluginKind,
     PluginMode,
     WorkloadSettings,
     digest_of,
+    names_registry,
     object_name,
     plugin_name,
     unserved,
@@ -211,3 +213,32 @@ def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():
     assert kinds(objects_of(mig, MIG_CARDS, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
     with pytest.raises(ValueError, match="set mode to PerPool"):
         WorkloadSettings(image="i", plugin=PluginKind.NVIDIA, mode=PluginMode.PER_NODE)
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ("registry.example.com/gpu:1", True),
+        ("registry:5000/gpu", True),
+        ("localhost/gpu@sha256:00", True),
+        ("docker.io/library/gpu", True),
+        ("gpu", False),
+        ("gpu:1.0", False),
+        ("gpu.example.com", False),
+        ("team/gpu", False),
+        ("", False),
+    ],
+)
+def test_an_image_names_its_registry_as_runtimes_read_it(image, expected):
+    assert names_registry(image) is expected
+
+
+def test_images_are_those_of_the_daemon_sets_that_are_made():
+    agent = NodeAgentSettings(image="r.test/agent")
+    assert WorkloadSettings(image="r.test/plugin", agent=agent).images == (
+        "r.test/agent",
+        "r.test/plugin",
+    )
+    assert WorkloadSettings(image="i", mode=PluginMode.PER_NODE).images == ("i",)
+    nothing = NodeAgentSettings(is_enabled=False)
+    assert WorkloadSettings(image="i", mode=PluginMode.NONE, agent=nothing).images == ()

@@ -13,7 +13,6 @@ from pool.placement import Placed, Refused
 from pool.refusal import NodeReason
 from pool.reservation import End, ReservationPhase
 from tests.support.books import (
-    ANYWHERE,
     N1,
     N2,
     a_bound_pod,
@@ -22,6 +21,7 @@ from tests.support.books import (
     cards,
     commit_to,
     note_of,
+    plan_hold,
     pool_of,
     some_books,
     take_hold,
@@ -334,7 +334,7 @@ def test_units_of_another_pod_cannot_be_committed() -> None:
     books = some_books(devices=cards(1))
     placed = bind_plan(books, a_pod_facts())
     assert isinstance(placed, Placed)
-    take_hold(books, a_demand(1))
+    a_held_pod(books, "other")
     with pytest.raises(InvariantViolated, match="takes units that are not free"):
         books.commit(
             an_applicant(books, a_demand(1), id_="late"), placed, uid=uid_of("p"), now=at(1)
@@ -420,6 +420,6 @@ def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:
     for entry in books.index.devices():
         entry.observed = 1
     with pytest.raises(InvariantViolated, match="cannot be given out"):
-        books.plan_hold(pool_of(books), a_demand(1), ANYWHERE)
+        plan_hold(books, a_demand(1))
     with pytest.raises(InvariantViolated, match="cannot be given out"):
         bind_plan(books, a_pod_facts())

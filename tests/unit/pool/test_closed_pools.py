@@ -4,17 +4,17 @@ import pytest
 
 from api.gpupool import AllocationMode
 from api.names import NodeName
-from pool.books import Exhausted
+from pool.admission_planner import Exhausted
 from pool.model import Capacity, PodPhase
 from pool.placement import Refused
 from pool.refusal import NodeReason
 from tests.support.books import (
-    ANYWHERE,
     a_bound_pod,
     a_held_pod,
     cards,
     commit_to,
     note_of,
+    plan_hold,
     pool_of,
     some_books,
     take_hold,
@@ -45,7 +45,7 @@ def test_no_node_takes_a_pod_and_none_is_worth_an_eviction(change, reason):
     assert refusal is not None
     assert refusal.reason is reason
     assert not reason.is_resolvable
-    assert isinstance(books.plan_hold(pool, demand, ANYWHERE), Exhausted)
+    assert isinstance(plan_hold(books, demand), Exhausted)
     plan = books.plan_bind(N1, pool, demand, uid=uid_of("p"))
     assert isinstance(plan, Refused)
     assert plan.refusal.reason is reason
@@ -56,7 +56,7 @@ def test_no_node_takes_a_pod_and_none_is_worth_an_eviction(change, reason):
 def test_free_units_are_withheld_and_used_ones_stay_used(change, reason):
     books = some_books(devices=cards(3))
     books.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
-    take_hold(books, a_demand(1))
+    a_held_pod(books)
     books.index.replace_pool(a_pool(**change))
 
     assert books.index.state(pool_of(books).name).capacity() == Capacity(

@@ -6,18 +6,18 @@ import pytest
 
 from api.gpupool import AllocationMode
 from api.names import DeviceName, PoolName
-from pool.books import AlreadyBound, Books, Exhausted
+from pool.admission_planner import Exhausted
+from pool.books import AlreadyBound, Books
 from pool.model import Capacity
 from pool.placement import Placed, Refused
 from tests.support.books import (
-    ANYWHERE,
     N1,
     N2,
     a_bound_pod,
     a_held_pod,
     cards,
     commit_to,
-    pool_of,
+    plan_hold,
     some_books,
     take_hold,
     uid_of,
@@ -37,7 +37,7 @@ def capacity(books: Books, pool: str = "whole") -> Capacity:
 
 
 def is_exhausted(books: Books, units: int = 1, pool: str = "whole") -> bool:
-    plan = books.plan_hold(pool_of(books, pool), a_demand(units, pool=pool), ANYWHERE)
+    plan = plan_hold(books, a_demand(units, pool=pool))
     return isinstance(plan, Exhausted)
 
 
@@ -87,7 +87,7 @@ def test_a_running_pod_keeps_its_faulted_card() -> None:
 def test_a_card_that_returns_is_still_held_by_its_pods() -> None:
     books = some_books(devices=cards(2))
     books.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
-    take_hold(books, a_demand(1))
+    a_held_pod(books)
     for device in cards(2):
         books.index.discard_device(device.name)
     assert capacity(books) == Capacity()
@@ -212,10 +212,41 @@ TWIN = a_device(index=1, uuid="GPU-n1-0")
         pytest.param(a_device("n2", uuid="GPU-n1-0", pool=None), id="in no pool"),
     ],
 )
-def test_a_uuid_that_two_cards_claim_is_given_out_on_neither(twin) -> None:
-    books = some_books(devices=[a_device(), twin])
+def test_a_uuid_that_two_cards_claim_is_given_out_where_it_was_first(twin) -> None:
+    books = some_books(devices=[twin, a_device()])
+    pod = a_held_pod(books)
+    assert bind_plan(books, pod) == Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-0")})
     assert is_exhausted(books)
-    assert capacity(books).unhealthy == capacity(books).total > 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param({"created": "2026-01-01"}, {"created": "2026-01-02"}, id="the older one"),
+        pytest.param(
+            {"created": "2026-01-02"},
+            {"created": "2026-01-01", "pool": None},
+            id="the one that is in a pool",
+        ),
+        pytest.param({"name": "a"}, {"name": "b"}, id="the first by name of one second"),
+    ],
+)
+@pytest.mark.parametrize("is_first_seen_first", [True, False])
+def test_of_two_cards_with_one_uuid_one_has_it(first, second, *, is_first_seen_first: bool) -> None:
+    has_it = a_device("n1", uuid="GPU-x", **{"name": "n1-0", **first})
+    claims_it = a_device("n2", uuid="GPU-x", **{"name": "n2-0", **second})
+    seen = [has_it, claims_it] if is_first_seen_first else [claims_it, has_it]
+    index = some_books(devices=seen).index
+    usable = {one.facts.name: one.is_usable for one in index.devices()}
+    assert usable == {has_it.name: True, claims_it.name: False}
+    assert index.claimants("GPU-x") == (has_it.name, claims_it.name)
+
+
+def test_a_card_that_claims_all_uuids_of_a_node_takes_none_of_them_away() -> None:
+    forged = tuple(("1g.10gb", f"GPU-n1-{number}") for number in range(4))
+    made_up = a_device("n2", mig_instances=forged, created="2026-01-02T00:00:00Z")
+    books = some_books(devices=[*cards(4), made_up])
+    assert capacity(books) == Capacity(total=5, available=4, unhealthy=1)
 
 
 def test_a_uuid_is_given_out_again_when_one_of_its_two_cards_is_gone() -> None:
@@ -236,19 +267,28 @@ def test_a_pod_on_a_uuid_that_two_cards_claim_holds_both() -> None:
     assert capacity(books) == Capacity(total=2, used=2)
 
 
-def test_a_hold_on_a_uuid_that_a_second_card_claims_is_refused_at_bind() -> None:
+def test_a_hold_stays_where_a_second_card_claims_its_uuid() -> None:
     books = some_books(devices=[a_device()])
     pod = a_held_pod(books)
-    books.index.replace_device(a_device("n0", uuid="GPU-n1-0"))
+    books.index.replace_device(a_device("n0", uuid="GPU-n1-0", created="2026-01-02T00:00:00Z"))
+    assert isinstance(bind_plan(books, pod), Placed)
+
+
+def test_a_hold_on_a_uuid_that_another_card_had_before_is_refused_at_bind() -> None:
+    books = some_books(devices=[a_device(created="2026-01-02T00:00:00Z")])
+    pod = a_held_pod(books)
+    books.index.replace_device(a_device("n0", uuid="GPU-n1-0", created="2026-01-01T00:00:00Z"))
     assert isinstance(bind_plan(books, pod), Refused)
 
 
-def test_instances_that_were_counted_for_every_card_of_a_node_are_given_out_on_none() -> None:
+def test_instances_that_were_counted_for_every_card_of_a_node_are_given_out_once() -> None:
     """Defect 5, seen from the other side: a wrong inventory does not become double capacity."""
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
     instances = (("1g.10gb", "M0"), ("1g.10gb", "M1"))
     devices = [a_device(index=n, pool="mig", mig_instances=instances) for n in range(2)]
-    assert capacity(some_books(pool, devices=devices), "mig") == Capacity(total=4, unhealthy=4)
+    assert capacity(some_books(pool, devices=devices), "mig") == Capacity(
+        total=4, available=2, unhealthy=2
+    )
 
 
 def test_a_pool_that_comes_after_its_cards_and_pods_has_them_all() -> None:

@@ -188,6 +188,14 @@ def test_a_pod_tells_its_devices_and_its_reservation() -> None:
     assert (facts.node, facts.nominated_node, facts.priority) == ("n1", "n2", 7)
 
 
+@pytest.mark.parametrize(
+    ("gates", "is_gated"),
+    [(None, False), ([], False), ([{"name": "kueue.x-k8s.io/admission"}], True)],
+)
+def test_a_pod_is_gated_while_it_has_a_scheduling_gate(gates: Any, is_gated: bool) -> None:
+    assert facts_of(a_pod(schedulingGates=gates)).is_gated is is_gated
+
+
 @pytest.mark.parametrize("text", ["", "no json", "[]", '{"c0": "GPU-1"}', '{"c0": [1]}', "null"])
 def test_devices_that_cannot_be_read_are_unknown(text: str) -> None:
     assert facts_of(a_pod(annotations={DEVICES_ANNOTATION: text})).devices is None
@@ -236,6 +244,23 @@ def test_a_pod_that_admission_would_have_refused_is_kept_once_it_is_bound(
     assert (facts.astray, facts.devices, facts.node) == (astray, None, "n1")
     assert facts.phase is (PodPhase.BOUND if phase == "Running" else PodPhase.ENDED)
     assert (facts.demand.resource, facts.demand.units) == astray[0]
+
+
+def test_a_pod_of_more_containers_than_are_read_is_kept_by_its_units_once_it_is_bound() -> None:
+    resources = {"limits": {A: "1"}}
+    many = [{"name": f"i{number}", "resources": resources} for number in range(1_000)]
+
+    assert pod_facts(a_pod({A: 1}, initContainers=many)) is None
+    assert facts_of(a_pod({A: 1}, initContainers=many, nodeName="n1")).astray == ((A, 1),)
+
+
+def test_a_pod_of_thousands_of_pools_is_counted_in_so_many_as_a_node_can_have() -> None:
+    limits = {f"gpu.deckhouse.io/{number}": 1 for number in range(5_000)}
+
+    facts = facts_of(a_pod(limits, nodeName="n1"))
+
+    assert len(facts.astray) == 64
+    assert facts.demand.containers == ()
 
 
 def test_a_pod_of_which_the_units_are_all_none_is_not_kept_though_it_is_bound() -> None:

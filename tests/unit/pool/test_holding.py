@@ -11,7 +11,6 @@ from pool.model import PodPhase
 from pool.placement import Placed
 from pool.reservation import End, ReservationPhase
 from tests.support.books import (
-    ANYWHERE,
     N1,
     a_bound_pod,
     a_held_pod,
@@ -19,6 +18,7 @@ from tests.support.books import (
     cards,
     commit_to,
     note_of,
+    plan_hold,
     pool_of,
     some_books,
     take_hold,
@@ -73,7 +73,7 @@ def test_a_hold_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
 def test_units_that_are_not_free_cannot_be_held() -> None:
     books = some_books(devices=cards(1))
     applicant = an_applicant(books, a_demand(1), id_="late")
-    plan = books.plan_hold(applicant.pool, a_demand(1), ANYWHERE)
+    plan = plan_hold(books, a_demand(1))
     assert isinstance(plan, Placed)
     take_hold(books, a_demand(1))
     with pytest.raises(InvariantViolated, match="late of pod default/p takes units"):
@@ -241,8 +241,8 @@ def test_an_older_event_that_comes_late_changes_nothing() -> None:
     assert books.observe_pod(old, at(2)) == []
     assert (free(books), waiting(books)) == (1, [])
     books.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(3))
-    assert books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(4)) == []
-    assert free(books) == 2
+    assert books.observe_pod(old, at(4)) == []
+    assert (free(books), waiting(books)) == (2, [])
 
 
 def test_the_same_event_twice_is_the_same_event_once() -> None:
@@ -272,6 +272,23 @@ def test_waiting_pods_come_by_priority_then_age_then_name() -> None:
         books.observe_pod(a_pod_facts(name, priority=priority, created=created), at(0))
     assert waiting(books) == ["a", "b", "c", "d"]
     assert books.waiting("gpu.deckhouse.io/other") == []
+
+
+def test_a_gated_pod_waits_once_its_gates_are_gone() -> None:
+    books = some_books()
+    books.observe_pod(a_pod_facts(is_gated=True, created="2026-01-01T00:00:00Z"), at(0))
+    assert (waiting(books), books.waiting_count(RESOURCE)) == ([], 0)
+    assert books.waiting_since(RESOURCE) == ""
+    books.observe_pod(a_pod_facts(created="2026-01-01T00:00:00Z"), at(1))
+    assert (waiting(books), books.waiting_count(RESOURCE)) == (["p"], 1)
+    assert books.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
+
+
+def test_a_gated_pod_whose_hold_ends_does_not_wait() -> None:
+    books = some_books(devices=cards(1))
+    a_held_pod(books, is_gated=True)
+    books.expire(at(120))
+    assert (free(books), waiting(books)) == (1, [])
 
 
 def test_a_committed_pod_does_not_wait_and_a_released_one_does() -> None:

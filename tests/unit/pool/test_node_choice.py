@@ -15,10 +15,20 @@ from api.core import (
 from api.gpupool import Strategy
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import NodeName, PoolName
-from pool.books import Exhausted
+from pool.admission_planner import Exhausted
 from pool.model import Constraints
+from pool.newcomer import Deferral
+from pool.pending import NOMINATED_FOR_S
 from pool.placement import Placed, may_go_to
-from tests.support.books import ANYWHERE, a_bound_pod, cards, pool_of, some_books, take_hold
+from tests.support.books import (
+    ANYWHERE,
+    a_bound_pod,
+    a_held_pod,
+    cards,
+    plan_hold,
+    some_books,
+    take_hold,
+)
 from tests.support.builders import (
     a_demand,
     a_device,
@@ -30,8 +40,10 @@ from tests.support.builders import (
 )
 
 
-def chosen(books, units: int = 1, constraints: Constraints = ANYWHERE, pool: str = "whole"):
-    placed = books.plan_hold(pool_of(books, pool), a_demand(units, pool=pool), constraints)
+def chosen(
+    books, units: int = 1, constraints: Constraints = ANYWHERE, pool: str = "whole", **about
+):
+    placed = plan_hold(books, a_demand(units, pool=pool), constraints, **about)
     return placed.node if isinstance(placed, Placed) else None
 
 
@@ -98,8 +110,8 @@ def test_no_hold_is_taken_where_too_little_is_free() -> None:
 
 def test_an_exhausted_pool_says_what_it_has() -> None:
     books = books_with(Strategy.BIN_PACK, a=1, b=2)
-    take_hold(books, a_demand(2))
-    answer = books.plan_hold(pool_of(books), a_demand(2), ANYWHERE)
+    a_held_pod(books, units=2)
+    answer = plan_hold(books, a_demand(2))
     assert isinstance(answer, Exhausted)
     assert (answer.wanted, answer.largest_node) == (2, 2)
     assert (answer.capacity.total, answer.capacity.reserved, answer.capacity.available) == (3, 2, 1)
@@ -107,7 +119,7 @@ def test_an_exhausted_pool_says_what_it_has() -> None:
 
 def test_a_pool_that_nobody_knows_is_exhausted() -> None:
     assert isinstance(
-        some_books().plan_hold(a_pool("ghost"), a_demand(1, pool="ghost"), ANYWHERE), Exhausted
+        plan_hold(some_books(), a_demand(1, pool="ghost"), pool=a_pool("ghost")), Exhausted
     )
 
 
@@ -153,7 +165,28 @@ def test_a_nomination_ends_with_its_pods_own_hold() -> None:
     books.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
     assert chosen(books) is None
     books.observe_pod(a_pod_facts("preemptor", 1), at(1))
-    assert chosen(books) == "n1"
+    assert chosen(books, priority=1) == "n1"
+
+
+def test_a_nomination_that_is_not_taken_back_ends_by_itself() -> None:
+    """kube-scheduler keeps it where an extender leaves no node to preempt on; its pod waits on."""
+    books = some_books(devices=cards(1))
+    for seconds in (0, NOMINATED_FOR_S - 1):
+        waits = a_pod_facts("preemptor", 1, nominated_node=NodeName("n1"))
+        books.observe_pod(waits, at(seconds))
+    assert chosen(books, priority=1, now=NOMINATED_FOR_S - 0.1) is None
+    assert chosen(books, priority=1, now=NOMINATED_FOR_S) == "n1"
+    plan = plan_hold(books, a_demand(1), now=NOMINATED_FOR_S)
+    assert isinstance(plan, Exhausted)
+    assert plan.deferral is Deferral.WAITING_PODS
+
+
+def test_another_nomination_begins_anew() -> None:
+    books = some_books(devices=[*cards(1), *cards(1, "n2")])
+    for seconds, node in ((0, "n2"), (NOMINATED_FOR_S, "n1")):
+        facts = a_pod_facts("preemptor", 1, nominated_node=NodeName(node))
+        books.observe_pod(facts, at(seconds))
+    assert chosen(books, priority=1, now=NOMINATED_FOR_S + 1) == "n2"
 
 
 def test_a_nominated_pod_that_is_gone_leaves_its_room() -> None:
@@ -234,7 +267,9 @@ TAINT = NodeTaint(key="pool", value="whole", effect="NoSchedule")
         pytest.param(Toleration(key="pool", value="whole", effect="NoSchedule"), True, id="equal"),
         pytest.param(Toleration(key="pool", operator="Exists"), True, id="exists"),
         pytest.param(Toleration(operator="Exists"), True, id="everything"),
+        pytest.param(Toleration(key="pool", value="whole"), True, id="every effect"),
         pytest.param(Toleration(key="pool", value="other"), False, id="other value"),
+        pytest.param(Toleration(value="whole"), False, id="no key"),
         pytest.param(Toleration(key="other", operator="Exists"), False, id="other key"),
         pytest.param(
             Toleration(key="pool", operator="Exists", effect="NoExecute"), False, id="other effect"

@@ -53,9 +53,9 @@ def test_a_faulted_card_is_not_given_out() -> None:
     assert plan([a_card(0, is_faulted=True), a_card(1)], 1) == {"c0": ("G1",)}
 
 
-def test_a_card_whose_uuid_another_card_claims_is_not_given_out() -> None:
+def test_a_card_whose_uuid_another_card_had_first_is_not_given_out() -> None:
     twin = a_card(0)
-    twin.is_ambiguous = True
+    twin.is_duplicate = True
     assert plan([twin, a_card(1)], 1) == {"c0": ("G1",)}
 
 

@@ -155,3 +155,13 @@ def test_a_device_is_excluded_exactly_when_some_category_speaks_and_none_against
     is_excluded = bool(verdicts) and all(verdicts.values())
 
     assert selects(selector(exclude=exclude), device()) is not is_excluded
+
+
+def test_product_of_any_length_is_read_once():
+    """In two million brackets, none of which closes, an expression looked for the end of each."""
+    assert canonical_product("[" * 2_000_000) == ""
+
+
+def test_version_without_end_is_none():
+    wanted = {"include": {"computeCapability": "1" * 2_000_000 + ".0"}}
+    assert selects(selector(**wanted), device())

@@ -54,9 +54,18 @@ def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
         pytest.param(a_device(pool="other"), a_pool(), id="in another pool"),
         pytest.param(a_device(pool=None), a_pool(), id="in no pool"),
         pytest.param(a_device(uuid=""), a_pool(), id="the driver has not reported the uuid"),
+        pytest.param(a_device(uuid="GPU::x"), a_pool(), id="a slice for a uuid"),
+        pytest.param(
+            a_mig_device(("1g.10gb", "MIG-a::0")), MIG_POOL, id="a slice for an instance's uuid"
+        ),
+        pytest.param(
+            a_device(pool="slices"),
+            a_slice_pool(slices=2**31),
+            id="more slices than a pool may have",
+        ),
     ],
 )
-def test_a_card_outside_of_the_pool_has_no_units(device, pool) -> None:
+def test_a_card_that_is_outside_of_the_pool_or_of_all_bounds_has_no_units(device, pool) -> None:
     assert layout_of(device, pool) == NO_UNITS
 
 

@@ -18,7 +18,6 @@ from tests.support.books import (
     cards,
     pool_of,
     some_books,
-    take_hold,
     uid_of,
 )
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool, at
@@ -132,9 +131,9 @@ def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> N
 def test_a_view_follows_what_happens_on_its_nodes() -> None:
     books = some_books(devices=cards(2))
     assert books.index.view(WHOLE, 2).scores == {N1: 9}
-    take_hold(books, a_demand(1))
+    a_held_pod(books)
     assert books.index.view(WHOLE, 2).scores == {}
-    books.expire(at(10))
+    books.expire(at(120))
     assert books.index.view(WHOLE, 2).scores == {N1: 9}
 
 
@@ -232,7 +231,7 @@ def test_the_index_tells_unknown_nodes_from_nodes_without_cards() -> None:
 
 def test_slices_are_counted_one_by_one() -> None:
     books = some_books(a_slice_pool(slices=4), devices=cards(2, pool="slices"))
-    take_hold(books, a_demand(3, pool="slices"))
+    a_held_pod(books, units=3, pool="slices")
     node = books.index.state(PoolName("slices")).node(N1)
     assert node is not None
     assert (node.total, node.held, node.free, node.partial) == (8, 3, 5, 5)

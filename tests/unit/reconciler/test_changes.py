@@ -12,7 +12,7 @@ from pool.catalog import Catalog
 from reconciler.changes import DEVICE_DELAY_S, GAUGES_EVERY, PERIOD_S, ChangePump
 from reconciler.runtime import Controller
 from telemetry.metrics import REGISTRY
-from tests.support.books import cards, some_books, take_hold
+from tests.support.books import a_held_pod, cards, some_books, take_hold
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 from tests.support.loop_clock import LoopClock
 
@@ -134,7 +134,7 @@ async def test_a_pool_that_is_gone_is_looked_at_once_more():
 async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_hold():
     scene = Scene()
     scene.books.index.replace_device(a_device("n1", 7, pool=None))
-    take_hold(scene.books, a_demand(1))
+    a_held_pod(scene.books)
     period = GAUGES_EVERY * PERIOD_S
     await scene.run(until=2 * period + 0.1)
     assert sample("gpu_device_reserved_total", pool="whole") == 1

@@ -13,7 +13,7 @@ from pool.catalog import Catalog
 from pool.model import Capacity
 from reconciler.gauges import forget_all, forget_pool, show_assignments, show_capacity, show_sums
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_bound_pod, cards, commit_to, some_books, take_hold
+from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books, take_hold
 from tests.support.builders import EPOCH, a_demand, a_pod_facts, at
 
 WHOLE = PoolName("whole")
@@ -53,7 +53,7 @@ def test_reservations_are_counted_by_phase() -> None:
 
 def test_units_of_a_pool_are_shown_though_its_status_is_not_written_yet() -> None:
     books = some_books(devices=cards(3))
-    take_hold(books, a_demand(1))
+    a_held_pod(books)
     show(books)
     names = ("total", "reserved", "available")
     figures = [gauge(f"gpupool_capacity_{name}", pool="whole") for name in names]

@@ -5,8 +5,8 @@ from api.names import NodeName, PoolName
 from inventory.allocation import Usage
 from pool.model import PodPhase
 from reconciler.occupants import usage_of
-from tests.support.books import a_bound_pod, cards, commit_to, some_books, take_hold, unit_ids
-from tests.support.builders import a_demand, a_pod_facts, a_pool, at
+from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books, unit_ids
+from tests.support.builders import a_pod_facts, a_pool, at
 
 WHOLE = PoolName("whole")
 
@@ -24,7 +24,7 @@ def test_a_pool_without_pods_is_empty():
 def test_bound_pods_have_units_and_holds_and_commitments_are_reserved():
     books = some_books(devices=cards(4))
     books.observe_pod(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"), at(0))
-    take_hold(books, a_demand(1))
+    a_held_pod(books)
     commit_to(books, a_pod_facts("c"))
     usage = usage_of(books, WHOLE)
     assert named(usage) == [("default/b", 2)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from structlog.testing import capture_logs
 
+from api.annotations import decode_devices
+from api.names import DEVICES_ANNOTATION
 from reconciler.settling import PERIOD_S, UNSEEN_AFTER_S, Settling
 from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
@@ -136,3 +138,34 @@ async def test_cancellation_during_a_read_leaves_the_doubt():
     async with settling(scene):
         await scene.binder.sent.wait()
     assert (scene.phase(), failures()) == ("doubtful", before)
+
+
+async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely():
+    scene = Scene(time=LoopTime()).pool(n1=4)
+    for name in ("p", "q", "r"):
+        scene.pending(name)
+        await bind(binding_args(name), scene.desk)
+    (reservation, *_) = scene.books.unsettled()
+    begins = reservation.observe_by + UNSEEN_AFTER_S
+    worker = Settling(scene.desk)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(worker.run())
+        await asyncio.sleep(begins + 2 * PERIOD_S)
+        at_first = len(scene.binder.looks)
+        await asyncio.sleep(590)
+        later = len(scene.binder.looks) - at_first
+        for name in ("p", "q", "r"):
+            scene.bound(name, "n1", *decoded(scene, name))
+        await asyncio.sleep(2 * PERIOD_S)
+        task.cancel()
+    # After 10 s, 20, 40, 80, 160 and 160, a period late each.
+    assert (at_first, later) == (3, 6 * 3)
+    assert len(scene.books.ledger) == 0
+    assert worker._proven == {}
+
+
+def decoded(scene: Scene, name: str) -> list[str]:
+    (binding,) = (one for one in scene.binder.bindings if one.name == name)
+    devices = decode_devices(binding.annotations[DEVICES_ANNOTATION])
+    assert devices is not None
+    return [unit for units in devices.values() for unit in units]

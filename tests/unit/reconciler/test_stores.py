@@ -6,7 +6,7 @@ import pytest
 
 from api.gpudevice import GPUDevice, GPUDeviceStatus, Link
 from api.gpupool import GPUPool
-from api.meta import Condition, ObjectMeta, OwnerReference
+from api.meta import Condition, ObjectMeta
 from api.names import DeviceName, NodeName
 from pool.index import DeviceIndex
 from reconciler.stores import DeviceStore, Store
@@ -62,10 +62,9 @@ def test_a_device_that_changes_its_node_is_told_both(store: DeviceStore, told: l
     assert (names(store, N1), names(store, N2)) == ([], ["n1-0"])
 
 
-def test_a_device_without_a_status_is_where_its_owner_is(store: DeviceStore):
-    owner = OwnerReference(kind="Node", name="n1", uid="u")
-    other = OwnerReference(kind="Pod", name="p", uid="u")
-    store.upsert(GPUDevice(metadata=ObjectMeta(name="d", owner_references=[other, owner])))
+def test_a_device_without_a_status_is_where_it_was_made_for(store: DeviceStore):
+    annotations = {"gpu.deckhouse.io/node": "n1"}
+    store.upsert(GPUDevice(metadata=ObjectMeta(name="d", annotations=annotations)))
     assert names(store) == ["d"]
     store.upsert(a_card("n2-0"))
     store.discard(DeviceName("d"))
@@ -123,13 +122,13 @@ def test_objects_are_kept_by_name_and_told_when_they_differ():
     assert store.by_name.keys() == {"b", "d"}
 
 
-def test_rivals_are_the_others_that_claim_a_uuid():
+def test_owners_are_the_others_that_had_a_uuid_first():
     index = DeviceIndex()
     for node in ("n1", "n2", "n3"):
         uuid = "GPU-other" if node == "n3" else "GPU-twice"
         index.replace_device(a_device(node, 0, uuid=uuid))
-    entry = index.device(DeviceName("n1-0"))
+    entry = index.device(DeviceName("n2-0"))
     assert entry is not None
-    assert index.rivals(entry) == {"n2-0"}
-    index.discard_device(DeviceName("n2-0"))
-    assert index.rivals(entry) == frozenset()
+    assert index.owners(entry) == {"n1-0"}
+    index.discard_device(DeviceName("n1-0"))
+    assert index.owners(entry) == frozenset()

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from api.names import UnitId
+from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, PoolName, UnitId
 from kube.events import Event
 from pool.catalog import Catalog
+from pool.facts import pod_facts
 from pool.model import PodFacts, PodPhase
 from reconciler.pods import PodFeed
 from server.announcing import ReservationEvents
 from tests.support.books import a_bound_pod, cards, some_books
+from tests.support.bound_pods import a_bound_pod as stored_pod
 from tests.support.builders import a_pod_facts, at
 
 WHOLE = "gpu.deckhouse.io/whole"
@@ -143,3 +146,51 @@ def test_the_warning_of_a_double_names_the_other_pod_and_the_units():
         "pod default/ours on node n1 has the same units: GPU-0, GPU-1. They stay taken until both "
         "pods are gone; delete one of them"
     )
+
+
+def test_a_pod_that_comes_back_from_its_user_s_end_is_told_beside_its_successor():
+    feed = a_feed(told := Told())
+    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    feed.upsert(a_bound_pod("victim", "GPU-n1-0", phase=PodPhase.ENDED))
+    feed.upsert(a_bound_pod("thief", "GPU-n1-0"))
+    assert told.doubles == []
+    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    assert [names[:2] for names in told.doubles] == [("victim", "thief"), ("thief", "victim")]
+
+
+NESTED = '{"id":"x","pool":"whole","x":' + "[" * 20_000 + "]" * 20_000 + "}"
+
+
+def test_a_bound_pod_whose_annotations_are_nonsense_closes_its_node():
+    pod = stored_pod()
+    texts = {RESERVATION_ANNOTATION: NESTED, DEVICES_ANNOTATION: NESTED}
+    odd = msgspec.structs.replace(pod.metadata, annotations=texts)
+    facts = pod_facts(msgspec.structs.replace(pod, metadata=odd))
+    assert facts is not None
+    told = Told()
+    books = some_books(devices=cards(4))
+    PodFeed(books, lambda: at(0), told).upsert(facts)
+    assert told.pods == [("p", WHOLE, 1)]
+    assert books.index.state(PoolName("whole")).capacity().available == 0
+
+
+@pytest.mark.parametrize("units", [1, 3])
+def test_a_bound_pod_that_the_projection_does_not_understand_closes_its_node(units: int):
+    pod = stored_pod(main={"main": units})
+    odd = msgspec.structs.replace(pod.metadata, annotations={RESERVATION_ANNOTATION: 5})
+    facts = pod_facts(msgspec.structs.replace(pod, metadata=odd))
+    assert facts is not None
+    assert (facts.uid, facts.node, facts.phase) == ("uid-p", "n1", PodPhase.BOUND)
+    assert facts.astray == ((WHOLE, 1),)
+    books = some_books(devices=cards(4))
+    PodFeed(books, lambda: at(0)).upsert(facts)
+    assert books.index.state(PoolName("whole")).capacity().available == 0
+
+
+def test_a_pending_pod_that_the_projection_does_not_understand_is_nothing_at_all():
+    pod = stored_pod()
+    odd = msgspec.structs.replace(pod.metadata, annotations={RESERVATION_ANNOTATION: 5})
+    spec = msgspec.structs.replace(pod.spec, node_name="")
+    with pytest.raises(TypeError):
+        pod_facts(msgspec.structs.replace(pod, metadata=odd, spec=spec))

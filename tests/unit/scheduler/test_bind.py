@@ -6,7 +6,7 @@ import json
 import pytest
 
 from api.annotations import decode_devices
-from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, PodUid
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, PodUid
 from pool.model import PodPhase
 from scheduler.extender import bind, filter_nodes
 from scheduler.ports import Refused
@@ -42,6 +42,15 @@ async def test_a_binding_says_under_which_term_it_was_decided():
     await ask(scene, "q")
     terms = [binding.annotations[LEADER_ANNOTATION] for binding in scene.binder.bindings]
     assert terms == ["first/1", "first/3"]
+    assert all(binding.is_fenced for binding in scene.binder.bindings)
+
+
+async def test_a_binding_gives_the_pod_the_label_by_which_the_next_leader_lists():
+    scene = Scene().pool(n1=4)
+    scene.pending("p", 1)
+    await ask(scene)
+    (binding,) = scene.binder.bindings
+    assert binding.labels == {POOL_LABEL: "whole"}
 
 
 async def test_a_binding_says_nothing_of_a_term_where_nobody_is_elected():
@@ -50,6 +59,7 @@ async def test_a_binding_says_nothing_of_a_term_where_nobody_is_elected():
     await ask(scene)
     (binding,) = scene.binder.bindings
     assert set(binding.annotations) == {DEVICES_ANNOTATION}
+    assert not binding.is_fenced
 
 
 async def test_the_units_stay_taken_until_the_watch_shows_the_binding():

@@ -23,6 +23,23 @@ def outcome(scene: Scene, pod: dict[str, Any], *names: str) -> str:
     return filter_nodes(extender_args(pod, *names), scene.desk).outcome
 
 
+def with_init_containers(count: int, units: int) -> dict[str, Any]:
+    """A pod that was stored though admission would have refused it."""
+    pod = a_wire_pod(whole=1)
+    resources = {"limits": {"gpu.deckhouse.io/whole": str(units)}}
+    pod["spec"]["initContainers"] = [
+        {"name": f"i{number}", "resources": resources} for number in range(count)
+    ]
+    return pod
+
+
+def test_pod_of_no_pool_may_have_as_many_containers_as_it_likes():
+    pod = with_init_containers(5_000, 1)
+    for container in [*pod["spec"]["containers"], *pod["spec"]["initContainers"]]:
+        del container["resources"]
+    assert outcome(Scene().pool(n1=1), pod, "n1") == "not_ours"
+
+
 def test_all_nodes_that_fit_pass_in_their_order():
     """trap 5: one node alone would disable in-tree scoring."""
     scene = Scene().pool(n1=2, n2=2, n3=2)
@@ -49,7 +66,7 @@ def test_a_pool_pod_is_not_judged_before_the_caches_are_synced():
 def test_a_full_node_fails_with_its_figures_and_may_be_preempted():
     scene = Scene().pool(n1=4)
     scene.bound("a", "n1", "GPU-n1-0", "GPU-n1-1")
-    scene.hold("b", 1, "n1")
+    scene.held("b", 1, "n1")
     reply = ask(scene, a_wire_pod(whole=2), "n1")
     assert reply["FailedNodes"] == {"n1": "GPU pool whole: 2 wanted, 1 free (2 used, 1 held of 4)"}
     assert reply["NodeNames"] == []
@@ -97,6 +114,29 @@ def test_a_node_with_a_pod_on_unknown_devices_fails_and_may_be_preempted():
             id="half a unit",
         ),
         pytest.param(
+            a_wire_pod(whole="9" * 5_000),
+            f'container c0: gpu.deckhouse.io/whole is "{"9" * 253}...", not a whole number',
+            id="a number without end",
+        ),
+        pytest.param(
+            a_wire_pod("p", **{f"p{number}": 1 for number in range(1_000)}),
+            "the pod names several GPU pools (gpu.deckhouse.io/p0, gpu.deckhouse.io/p1, "
+            "gpu.deckhouse.io/p10, gpu.deckhouse.io/p100, gpu.deckhouse.io/p101 and 995 more); "
+            "only one is possible",
+            id="a thousand pools",
+        ),
+        pytest.param(
+            with_init_containers(1_000, 1),
+            "spec.containers and spec.initContainers have 1001 containers, at most 1000 are possible",
+            id="more containers than a node runs",
+        ),
+        pytest.param(
+            with_init_containers(300, 8),
+            "the containers ask for 2401 units in sum, at most 2048 are possible: let fewer init"
+            " containers ask for them",
+            id="units handed on again and again",
+        ),
+        pytest.param(
             a_wire_pod(nowhere=1),
             "no GPUPool serves gpu.deckhouse.io/nowhere",
             id="no such pool",
@@ -113,7 +153,7 @@ def test_a_pod_that_nothing_can_serve_fails_everywhere_for_good(pod, text):
 
 def test_a_pod_passes_on_the_node_of_its_hold_alone():
     scene = Scene().pool(n1=2, n2=2, n3=2)
-    scene.hold("p", 2, "n1")
+    scene.held("p", 2, "n1")
     reply = ask(scene, a_wire_pod("p", whole=2), "n2", "n1", "n3")
     assert (reply["NodeNames"], reply["FailedNodes"]) == (["n1"], {})
     assert ask(scene, a_wire_pod("q", whole=2), "n1", "n2", "n3")["NodeNames"] == ["n2", "n3"]
@@ -206,7 +246,7 @@ def test_a_simulated_pod_without_uid_is_judged_like_any_other():
 def test_an_expired_hold_frees_its_node_for_others():
     """trap 10: whoever fails later in the cycle loses its hold to the TTL."""
     scene = Scene().pool(n1=1)
-    scene.hold("p", 1, "n1")
+    scene.held("p", 1, "n1")
     assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == []
     scene.books.expire(Instant(scene.time.seconds + 121, EPOCH))
     assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == ["n1"]

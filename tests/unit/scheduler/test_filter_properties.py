@@ -33,7 +33,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         elif free < wanted:
             continue
         elif what == "hold":
-            scene.hold(f"p{number}", wanted, node)
+            scene.held(f"p{number}", wanted, node)
         else:
             scene.bound(f"p{number}", node, *plan(scene, node, wanted).devices["c0"])
     return scene

@@ -30,7 +30,7 @@ def test_a_node_where_others_hold_the_rest_is_dropped():
     scene = Scene().pool(n1=2, n2=2)
     scene.bound("a", "n1", "GPU-n1-0")
     scene.bound("b", "n2", "GPU-n2-0")
-    scene.hold("waiting", 1, "n1")
+    scene.held("waiting", 1, "n1")
     reply = kept(scene, a_wire_pod(whole=2), n1=["uid-a"], n2=["uid-b"])
     assert list(reply) == ["n2"]
 

@@ -58,10 +58,10 @@ def test_victims_of_the_wrong_type_are_refused_in_any_casing(victims):
 
 
 def test_the_pod_inside_keeps_its_own_casing():
-    odd = {"pod": {"metadata": {"name": "p"}, "SPEC": {"nodeName": "x"}}, "nodenames": []}
+    odd = {"pod": {"metadata": {"name": "p"}, "SPEC": {"containers": []}}, "nodenames": []}
     request = decode_candidates(json.dumps(odd).encode())
     assert isinstance(request, CandidatesRequest)
-    assert (request.pod.metadata.name, request.pod.spec.node_name) == ("p", "")
+    assert (request.pod.metadata.name, request.pod.spec.containers) == ("p", None)
 
 
 @pytest.mark.parametrize(

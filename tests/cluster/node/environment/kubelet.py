@@ -1,14 +1,15 @@
 """kubelet, unmodified, of one node."""
 
+import contextlib
 from typing import TYPE_CHECKING, Any, final
 
 import yaml
 
 from tests.cluster.environment import polling, ports
-from tests.cluster.node.environment import paths
+from tests.cluster.node.environment import numa, paths
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from tests.cluster.environment import binaries, control_plane
 
@@ -31,18 +32,19 @@ class Kubelet:
         self._configuration = control_plane.run.directory / "kubelet.yaml"
         self._document = _configuration(control_plane, healthz_port=self._healthz_port)
         kubeconfig = control_plane.kubeconfig(f"system:node:{node_name}", groups=["system:nodes"])
-        self.process = control_plane.run.child(
-            "kubelet",
-            [
-                str(programs.kubelet),
-                f"--config={self._configuration}",
-                f"--kubeconfig={kubeconfig}",
-                f"--hostname-override={node_name}",
-                f"--root-dir={paths.KUBELET_ROOT}",
-                f"--cert-dir={paths.KUBELET_ROOT / 'pki'}",
-                f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
-                "--v=2",
-            ],
+        argv = [
+            str(programs.kubelet),
+            f"--config={self._configuration}",
+            f"--kubeconfig={kubeconfig}",
+            f"--hostname-override={node_name}",
+            f"--root-dir={paths.KUBELET_ROOT}",
+            f"--cert-dir={paths.KUBELET_ROOT / 'pki'}",
+            f"--node-labels={','.join(f'{key}={value}' for key, value in labels.items())}",
+            "--v=2",
+        ]
+        self.process = control_plane.run.child("kubelet", argv)
+        self._among_numa_nodes = control_plane.run.child(
+            "kubelet-numa", numa.argv_with_numa_nodes(argv)
         )
 
     async def start(self) -> None:
@@ -64,6 +66,21 @@ class Kubelet:
     async def restart(self) -> None:
         await self.stop()
         await self.start()
+
+    @contextlib.asynccontextmanager
+    async def aligning(self, policy: str) -> "AsyncIterator[None]":
+        """Run it inside with a topology policy, among two NUMA nodes; restarts it twice."""
+        usual, document = self.process, self._document
+        await self.stop()
+        self.process = self._among_numa_nodes
+        self._document = document | {"topologyManagerPolicy": policy}
+        try:
+            await self.start()
+            yield
+        finally:
+            self.kill9()
+            self.process, self._document = usual, document
+            await self.start()
 
     def logs(self) -> str:
         return self.process.logs()

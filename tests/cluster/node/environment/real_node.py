@@ -9,7 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any, final
 
 from tests.cluster.environment import binaries, client, nodes, pods, polling
-from tests.cluster.node.environment import containerd, images, kubelet, paths, sweeping
+from tests.cluster.node.environment import containerd, images, kubelet, numa, paths, sweeping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,6 +76,7 @@ class RealNode:
             directory.mkdir(parents=True)
         paths.KUBELET_DEFAULT_ROOT.mkdir(exist_ok=True)
         paths.POD_RESOURCES_LINK.symlink_to(paths.POD_RESOURCES)
+        numa.write_numa_nodes()
         await self.containerd.start()
         await self._import_own_images()
         await self.kubelet.start()

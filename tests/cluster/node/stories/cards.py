@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from tests.cluster.node.environment import numa
 from tests.support.nvml.library import FakeNvml, NvmlCard
 from tests.support.nvml.library import a_card as nvml_card
 
@@ -75,7 +76,12 @@ class NodeCards:
     def _plug(self, card: NvmlCard) -> None:
         function = self.sysfs / "bus" / "pci" / "devices" / _address(card)
         function.mkdir(parents=True)
-        facts = {"vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": "0"}
+        facts = {
+            "vendor": "0x10de",
+            "device": "0x2330",
+            "class": "0x030200",
+            "numa_node": str(card.minor // 4 % numa.NODES),
+        }
         for name, text in facts.items():
             (function / name).write_text(text + "\n", encoding="ascii")
 

@@ -176,7 +176,7 @@ async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
     """The same card is promised twice, by somebody who has the server's own rights."""
     holds = await pools.run(pools.a_pod("holds", whole))
     (held,) = units_of(holds)
-    await _bind_by_hand(pools, control_plane, "late", whole, held)
+    await bind_by_hand(pools, control_plane, "late", whole, held)
     late = await pools.running("late")
 
     seen = await pools.seen("late")
@@ -201,7 +201,7 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     # The other card is promised to a pod that kubelet has not seen yet; then one too many comes.
     await pools.node.kubelet.stop()
     await bound(pools, resource, "first")
-    await _bind_by_hand(pools, control_plane, "one-too-many", resource, other)
+    await bind_by_hand(pools, control_plane, "one-too-many", resource, other)
     await pools.node.kubelet.start()
     phases: dict[str, str] = {}
 
@@ -224,7 +224,7 @@ async def restart_driver(pools: Pools, cards: "NodeCards") -> None:
     await pools.degraded("AsExpected")
 
 
-async def _bind_by_hand(
+async def bind_by_hand(
     pools: Pools, control_plane: "ControlPlane", name: str, resource: str, unit: str
 ) -> None:
     """Bind a pod as our server would, with a device of our choice."""

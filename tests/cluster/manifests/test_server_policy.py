@@ -1,0 +1,289 @@
+"""The server's account writes what the server writes, and nothing else, whatever its roles allow."""
+
+import contextlib
+import functools
+import secrets
+from typing import NamedTuple
+
+import pytest
+
+from api.names import (
+    DEVICES_ANNOTATION,
+    FENCED,
+    FENCED_LABEL,
+    LEADER_ANNOTATION,
+    POOL_TAINTS_ANNOTATION,
+    WOKEN_ANNOTATION,
+    PoolName,
+    pool_node_label,
+)
+from manifests import constants
+from manifests.pool_workloads import WorkloadSettings
+from manifests.server_policy import OwnObjects, build_server_policies
+from tests.cluster.environment import client, polling
+from tests.cluster.manifests.conftest import created
+from tests.cluster.manifests.objects import ENGINE, a_pod
+from tests.unit.manifests.pool_objects import a_pool, objects_of
+
+pytestmark = pytest.mark.usefixtures("policy")
+
+NAMESPACE = constants.DEFAULT_NAMESPACE
+HOME = f"/api/v1/namespaces/{NAMESPACE}"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+IMAGE = "registry.test/gpu-control-plane:1"
+TAINT = {"key": "example.test/gpu", "value": "x", "effect": "NoSchedule"}
+
+
+@pytest.fixture
+async def server(control_plane, api, namespace):
+    """A client of the server's name with all rights, under its policies; our namespace is there."""
+    with contextlib.suppress(client.ApiRefused):
+        await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    kubeconfig = control_plane.kubeconfig(ENGINE, groups=("system:masters",))
+    async with client.open_client(kubeconfig) as opened:
+        async with contextlib.AsyncExitStack() as policies:
+            for part in build_server_policies(OwnObjects(images=(IMAGE,))):
+                await policies.enter_async_context(created(api, part))
+            for probe in PROBES:
+                enforced = functools.partial(is_refused_by_policy, opened, probe)
+                await polling.eventually(enforced, what=probe.text)
+            yield opened
+        for probe in PROBES:
+            lifted = functools.partial(is_not_refused_by_policy, opened, probe)
+            await polling.eventually(lifted, what=f"end of: {probe.text}")
+
+
+def an_eviction(name: str) -> client.JsonObject:
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+
+
+class Probe(NamedTuple):
+    """A request that one of the policies refuses, with a part of its message."""
+
+    path: str
+    body: client.JsonObject
+    text: str
+
+
+PROBES = (
+    Probe(f"{HOME}/configmaps", {"metadata": {"name": "foreign"}}, "of its own names only"),
+    Probe(
+        "/api/v1/namespaces/kube-system/pods/none/eviction",
+        an_eviction("none"),
+        "evicts no pod of",
+    ),
+)
+
+
+async def is_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
+    try:
+        await server.create(probe.path, probe.body, dryRun="All")
+    except client.ApiRefused as refused:
+        return probe.text in refused.message
+    return False
+
+
+async def is_not_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
+    return not await is_refused_by_policy(server, probe)
+
+
+@contextlib.contextmanager
+def is_refused(text: str):
+    with pytest.raises(client.ApiRefused) as refused:
+        yield
+    assert refused.value.status == 403
+    assert text in refused.value.message
+
+
+@pytest.fixture
+async def pod(api, namespace):
+    """The path of a pod of a pool."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    await api.create(path, a_pod(namespace, pool="train"))
+    return f"{path}/pod"
+
+
+@pytest.fixture
+async def node(api):
+    """The path of a Node with a foreign label and taint."""
+    name = f"own-{secrets.token_hex(3)}"
+    path = "/api/v1/nodes"
+    metadata = {"name": name, "labels": {"foreign": "yes"}, "annotations": {"foreign": "yes"}}
+    foreign = {"key": "foreign", "effect": "NoSchedule"}
+    await api.create(path, {"metadata": metadata, "spec": {"taints": [foreign]}})
+    yield f"{path}/{name}"
+    await api.delete(f"{path}/{name}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [constants.SERVER_POLICY, constants.SERVER_OBJECTS_POLICY, constants.ANNOTATION_POLICY],
+)
+async def test_api_server_finds_no_fault_with_the_expressions(name, server, api):
+    async def checked():
+        found = await api.get(f"{POLICIES}/{name}")
+        return found.get("status", {}).get("observedGeneration") and found
+
+    found = await polling.eventually(checked, what="type check of the policy")
+    assert found["status"]["typeChecking"].get("expressionWarnings", []) == []
+
+
+async def test_of_a_pod_it_writes_annotations_of_ours_and_the_nomination(server, pod):
+    await server.patch(pod, {"metadata": {"annotations": {WOKEN_ANNOTATION: "now"}}})
+    nominated = [{"op": "add", "path": "/status/nominatedNodeName", "value": "somewhere"}]
+    await server.patch(f"{pod}/status", nominated, kind="json")
+
+
+@pytest.mark.parametrize(
+    ("subresource", "change"),
+    [
+        pytest.param("", {"metadata": {"annotations": {"foreign": "x"}}}, id="annotation"),
+        pytest.param("", {"metadata": {"labels": {"foreign": "x"}}}, id="label"),
+        pytest.param("", {"metadata": {"finalizers": ["example.test/x"]}}, id="finalizer"),
+        pytest.param("", {"spec": {"activeDeadlineSeconds": 1}}, id="deadline"),
+        pytest.param("/status", {"status": {"phase": "Failed"}}, id="phase"),
+        pytest.param("/status", {"status": {"message": "x"}}, id="message"),
+        pytest.param("/status", {"metadata": {"labels": {"foreign": "x"}}}, id="label-by-status"),
+    ],
+)
+async def test_of_a_pod_it_writes_nothing_else(subresource, change, server, pod):
+    with is_refused("status.nominatedNodeName, and nothing else"):
+        await server.patch(f"{pod}{subresource}", change)
+
+
+async def test_it_replaces_no_image_and_creates_no_pod(server, pod, namespace):
+    image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "other:1"}]
+    with is_refused("status.nominatedNodeName, and nothing else"):
+        await server.patch(pod, image, kind="json")
+    with is_refused("status.nominatedNodeName, and nothing else"):
+        await server.create(pod.rpartition("/")[0], a_pod(namespace, name="another"))
+
+
+async def test_its_bindings_bring_devices_and_nothing_else(server, pod, namespace):
+    def a_binding(space: str, labels=None, **annotations: str) -> client.JsonObject:
+        metadata = {"name": "pod", "namespace": space, "annotations": annotations}
+        target = {"apiVersion": "v1", "kind": "Node", "name": "somewhere"}
+        named = {"apiVersion": "v1", "kind": "Binding", "target": target}
+        return {**named, "metadata": {**metadata, "labels": labels or {}}}
+
+    text = "has its annotations and labels only"
+    with is_refused(text):
+        await server.create(f"{pod}/binding", a_binding(namespace, foreign="x"))
+    with is_refused(text):
+        await server.create(f"{pod}/binding", a_binding(namespace, {"foreign": "x"}))
+    with is_refused(text):
+        path = "/api/v1/namespaces/kube-system/bindings"
+        await server.create(path, a_binding("kube-system"), dryRun="All")
+    ours = {DEVICES_ANNOTATION: "{}", LEADER_ANNOTATION: "first/1"}
+    await server.create(f"{pod}/binding", a_binding(namespace, {FENCED_LABEL: FENCED}, **ours))
+
+
+async def test_it_evicts_no_pod_of_the_system(server, pod):
+    for namespace in ("kube-system", NAMESPACE):
+        with is_refused("evicts no pod of"):
+            path = f"/api/v1/namespaces/{namespace}/pods/none/eviction"
+            await server.create(path, an_eviction("none"))
+    await server.create(f"{pod}/eviction", an_eviction("pod"))
+
+
+async def test_of_a_node_it_writes_labels_and_taints_of_pools(server, node):
+    label = pool_node_label(PoolName("train"))
+    taints = (await server.get(node))["spec"]["taints"]
+    place = f"{TAINT['key']}:{TAINT['effect']}"
+    marks = {"labels": {label: ""}, "annotations": {POOL_TAINTS_ANNOTATION: place}}
+    await server.patch(node, {"metadata": marks, "spec": {"taints": [*taints, TAINT]}})
+    unmarked = {"labels": {label: None}, "annotations": {POOL_TAINTS_ANNOTATION: None}}
+    marked = await server.patch(node, {"metadata": unmarked, "spec": {"taints": taints}})
+    assert marked["spec"]["taints"] == taints
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"metadata": {"labels": {"foreign": None}}}, id="label removed"),
+        pytest.param({"metadata": {"labels": {"kubernetes.io/hostname": "x"}}}, id="label"),
+        pytest.param({"metadata": {"annotations": {"foreign": "no"}}}, id="annotation"),
+        pytest.param({"spec": {"unschedulable": True}}, id="cordon"),
+        pytest.param({"spec": {"taints": None}}, id="foreign taint removed"),
+        pytest.param({"spec": {"taints": [TAINT]}}, id="taint without a name"),
+        pytest.param(
+            {
+                "metadata": {
+                    "annotations": {POOL_TAINTS_ANNOTATION: "node.kubernetes.io/x:NoExecute"}
+                },
+                "spec": {"taints": [{"key": "node.kubernetes.io/x", "effect": "NoExecute"}]},
+            },
+            id="taint of the system",
+        ),
+    ],
+)
+async def test_of_a_node_it_writes_nothing_else(change, server, node):
+    with is_refused("the GPU control plane writes"):
+        await server.patch(node, change)
+
+
+async def test_others_write_pods_and_nodes_as_before(server, api, pod, node):
+    await api.patch(pod, {"metadata": {"labels": {"foreign": "x"}}})
+    await api.patch(node, {"spec": {"unschedulable": True, "taints": [TAINT]}})
+    await api.create(f"{HOME}/configmaps", {"metadata": {"name": "foreign"}}, dryRun="All")
+
+
+@pytest.mark.parametrize(
+    "name", [constants.SERVING_SECRET, constants.SCHEDULER_SECRET, constants.SEALING_SECRET]
+)
+async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
+    await server.create(f"{HOME}/secrets", {"metadata": {"name": name}, "data": {}}, dryRun="All")
+    with is_refused("writes objects of its own names only"):
+        await server.create(f"{HOME}/secrets", {"metadata": {"name": "other"}}, dryRun="All")
+    account = {"kubernetes.io/service-account.name": constants.SCHEDULER_SERVICE_ACCOUNT}
+    token = {
+        "metadata": {"name": name, "annotations": account},
+        "type": "kubernetes.io/service-account-token",
+    }
+    with is_refused("is of type kubernetes.io/tls or Opaque"):
+        await server.create(f"{HOME}/secrets", token, dryRun="All")
+
+
+async def test_it_has_one_lease(server):
+    await server.create(LEASES, {"metadata": {"name": constants.LEASE_NAME}}, dryRun="All")
+    with is_refused("writes objects of its own names only"):
+        await server.create(LEASES, {"metadata": {"name": "gpu-scheduler"}}, dryRun="All")
+
+
+@pytest.mark.parametrize("settings", [WorkloadSettings(image=IMAGE)])
+async def test_it_writes_what_pools_run(settings, server):
+    objects = objects_of(a_pool("training"), settings=settings)
+    assert {one["kind"] for one in objects} == {"ConfigMap", "DaemonSet"}
+    for one in objects:
+        path = DAEMON_SETS if one["kind"] == "DaemonSet" else f"{HOME}/configmaps"
+        one["metadata"].pop("ownerReferences", None)
+        await server.create(path, one)
+        await server.delete(f"{path}/{one['metadata']['name']}")
+
+
+async def test_it_writes_no_other_workload(server, api):
+    (daemon_set,) = (
+        one
+        for one in objects_of(a_pool("training"), settings=WorkloadSettings(image=IMAGE))
+        if one["kind"] == "DaemonSet"
+    )
+    daemon_set["metadata"].pop("ownerReferences", None)
+    spec = daemon_set["spec"]["template"]["spec"]
+    for change, text in (
+        ({"serviceAccountName": "gpu-control-plane"}, "run as gpu-device-plugin or gpu-node-agent"),
+        ({"containers": [{**spec["containers"][0], "image": "other:1"}]}, f"run {IMAGE}"),
+        ({"initContainers": [{"name": "first", "image": "other:1"}]}, f"run {IMAGE}"),
+    ):
+        template = {**daemon_set["spec"]["template"], "spec": {**spec, **change}}
+        changed = {**daemon_set, "spec": {**daemon_set["spec"], "template": template}}
+        with is_refused(text):
+            await server.create(DAEMON_SETS, changed, dryRun="All")
+    foreign = {**daemon_set, "metadata": {"name": "foreign"}}
+    with is_refused("writes objects of its own names only"):
+        await server.create(DAEMON_SETS, foreign, dryRun="All")
+    await api.create(f"{HOME}/configmaps", {"metadata": {"name": "foreign"}})
+    with is_refused("writes objects of its own names only"):
+        await server.delete(f"{HOME}/configmaps/foreign")
+    await api.delete(f"{HOME}/configmaps/foreign")

@@ -1,0 +1,250 @@
+"""Pods that are over and have processes: what the agent tells the plugins, and goes on reporting."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agent.occupants import TOLD_AFTER_S, Occupants
+from agent.pods import NodePods, node_pod
+from agent.problems import Problems
+from api.core import Pod
+from api.names import PodUid
+from api.nodepods import PODS_FILE, NodePodsFile, NodePodUnits
+from telemetry.conditions import AgentDegraded
+from tests.component.agent.reporting_node import ReportingNode, a_node_pod, a_reporting_node
+from tests.support.bound_pods import a_bound_pod
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until, until_async
+
+pytestmark = pytest.mark.looptime
+
+
+class Node:
+    """A node's watch of pods, its processes, and what is told of both."""
+
+    def __init__(self, folder: Path, pods: NodePods | None = None) -> None:
+        self.pods = pods or NodePods()
+        self.problems = Problems()
+        self.running: set[PodUid] = set()
+        self.looks = 0
+        self.path = folder / PODS_FILE
+        self.synced = asyncio.Event()
+        self.synced.set()
+
+    def find(self, uids: Collection[PodUid]) -> set[PodUid]:
+        self.looks += 1
+        return self.running & set(uids)
+
+    def show(self, pod: Pod) -> None:
+        found = node_pod(pod)
+        assert found is not None
+        self.pods.upsert(found)
+
+    def delete(self, name: str) -> None:
+        found = self.pods.find("default", name)
+        assert found is not None
+        self.pods.discard(found)
+
+    def told(self) -> dict[str, NodePodUnits]:
+        if not self.path.exists():
+            return {}
+        said = msgspec.json.decode(self.path.read_bytes(), type=NodePodsFile)
+        return {one.name: one for one in said.pods}
+
+    def occupants(self) -> Occupants:
+        return Occupants(
+            self.pods,
+            self.find,
+            synced=self.synced,
+            path=self.path,
+            clock=LoopClock(),
+            problems=self.problems,
+            is_of_a_pool=lambda resource: resource.startswith("gpu."),
+        )
+
+    @asynccontextmanager
+    async def told_of(self) -> AsyncIterator[Occupants]:
+        made = self.occupants()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(made.run())
+            yield made
+            task.cancel()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def a_pod(name: str = "p", phase: str = "Running") -> Pod:
+    return a_bound_pod(name, promised={"main": ("GPU-1",)}, phase=phase)
+
+
+UID = PodUid("uid-p")
+
+
+async def test_pods_are_told_with_what_they_were_given_or_promised(node: Node):
+    node.show(a_pod())
+    node.show(a_bound_pod("none", resource="example.test/nic"))
+    async with node.told_of() as occupants:
+        await until(lambda: "p" in node.told())
+        assert node.told() == {
+            "p": NodePodUnits(uid=UID, namespace="default", name="p", units=["GPU-1"])
+        }
+        occupants.given = lambda _: ["GPU-2"]
+        await until(lambda: node.told()["p"].units == ["GPU-2"])
+    assert node.looks == 0
+
+
+@pytest.mark.parametrize("shown", ["deleted", "ended"])
+async def test_a_pod_that_is_over_is_told_until_its_processes_are_gone(node: Node, shown: str):
+    node.show(a_pod())
+    node.running = {UID}
+    over: list[bool] = []
+    async with node.told_of() as occupants:
+        occupants.on_over = lambda: over.append(True)
+        await until(lambda: "p" in node.told())
+        if shown == "deleted":
+            node.delete("p")
+        else:
+            node.show(a_pod(phase="Succeeded"))
+        assert set(occupants.left()) == {UID}
+        await until(lambda: node.told()["p"].is_over)
+        looks = node.looks
+        await until(lambda: node.looks > looks + 3)
+        assert (set(occupants.left()), over) == ({UID}, [])
+        node.running = set()
+        await until(lambda: node.told() == {})
+        assert (set(occupants.left()), over) == (set(), [True])
+        # Nobody is looked at any more.
+        looks = node.looks
+        await asyncio.sleep(60)
+        assert node.looks == looks
+
+
+async def test_a_pod_whose_phase_is_contradicted_is_alive(node: Node):
+    pod = a_pod(phase="Succeeded")
+    runs = msgspec.convert(
+        {"phase": "Succeeded", "containerStatuses": [{"state": {"running": {}}}]}, type(pod.status)
+    )
+    node.show(msgspec.structs.replace(pod, status=runs))
+    async with node.told_of() as occupants:
+        await until(lambda: "p" in node.told())
+        assert (set(occupants.left()), node.told()["p"].is_over) == (set(), False)
+
+
+async def test_a_pod_that_the_watch_shows_again_is_alive(node: Node):
+    node.show(a_pod())
+    node.running = {UID}
+    async with node.told_of() as occupants:
+        await until(lambda: "p" in node.told())
+        node.delete("p")
+        await until(lambda: node.told()["p"].is_over)
+        node.show(a_pod())
+        await until(lambda: not node.told()["p"].is_over)
+        assert set(occupants.left()) == set()
+
+
+async def test_an_agent_that_restarts_takes_up_what_was_told(node: Node):
+    node.show(a_pod())
+    async with node.told_of():
+        await until(lambda: "p" in node.told())
+    node.delete("p")
+    node.running = {UID}
+    async with node.told_of() as occupants:
+        await until(lambda: node.told()["p"].is_over)
+        node.running = set()
+        await until(lambda: node.told() == {})
+        assert set(occupants.left()) == set()
+
+
+async def test_a_file_that_makes_no_sense_is_replaced(node: Node):
+    node.path.write_text("[" * 100_000)
+    node.show(a_pod())
+    async with node.told_of():
+        await until(lambda: node.path.read_text()[0] == "{")
+        assert node.told().keys() == {"p"}
+
+
+async def test_nothing_is_told_before_the_pods_are_known(node: Node):
+    node.synced.clear()
+    async with node.told_of():
+        await asyncio.sleep(5)
+        assert not node.path.exists()
+
+
+async def test_processes_that_stay_are_told(node: Node):
+    node.show(a_pod())
+    node.running = {UID}
+    async with node.told_of():
+        await until(lambda: "p" in node.told())
+        node.delete("p")
+        await asyncio.sleep(TOLD_AFTER_S - 1)
+        assert node.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        await asyncio.sleep(2)
+        problem = node.problems.verdict()
+        assert problem.reason is AgentDegraded.PROCESSES_LEFT
+        assert "default/p (GPU-1)" in problem.text
+        node.running = set()
+        await until(lambda: node.problems.verdict().reason is AgentDegraded.AS_EXPECTED)
+
+
+async def test_a_file_that_cannot_be_written_is_told_and_tried_again(node: Node):
+    node.path.mkdir()
+    node.show(a_pod())
+    async with node.told_of():
+        await until(lambda: node.problems.verdict().reason is AgentDegraded.NOT_PUBLISHED)
+        node.path.rmdir()
+        await until(lambda: node.problems.verdict().reason is AgentDegraded.AS_EXPECTED)
+        assert node.told().keys() == {"p"}
+
+
+@asynccontextmanager
+async def a_reporter_beside(node: ReportingNode, folder: Path) -> AsyncIterator[Node]:
+    beside = Node(folder, node.pods)
+    occupants = beside.occupants()
+    node.left = occupants.left
+    reporter = node.a_reporter()
+    occupants.given, occupants.on_over = reporter.given, reporter.follow
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one.run()) for one in (reporter, occupants)]
+        yield beside
+        for task in tasks:
+            task.cancel()
+
+
+async def is_said(node: ReportingNode, said: dict[str, str]) -> bool:
+    return await node.said() == said
+
+
+async def test_what_a_gone_pod_has_is_reported_until_its_processes_are_gone(tmp_path: Path):
+    async with a_reporting_node() as node, a_reporter_beside(node, tmp_path) as beside:
+        pod = a_node_pod("p")
+        node.pods.upsert(pod)
+        node.kubelet.give("p", main="GPU-7")
+        await until_async(partial(is_said, node, {"uid-p/main": "GPU-7"}))
+        beside.running = {UID}
+        node.kubelet.answers.clear()
+        node.pods.discard(pod)
+        await asyncio.sleep(30)
+        assert await node.said() == {"uid-p/main": "GPU-7"}
+        assert beside.told()["p"].units == ["GPU-7"]
+        beside.running = set()
+        await until_async(partial(is_said, node, {}), within_s=1.0)
+
+
+async def test_what_a_pod_had_that_left_no_process_is_reported_no_more_within_a_second(
+    tmp_path: Path,
+):
+    async with a_reporting_node() as node, a_reporter_beside(node, tmp_path):
+        pod = a_node_pod("p")
+        node.pods.upsert(pod)
+        node.kubelet.give("p", main="GPU-7")
+        await until_async(partial(is_said, node, {"uid-p/main": "GPU-7"}))
+        node.pods.discard(pod)
+        await until_async(partial(is_said, node, {}), within_s=1.0)

@@ -1,0 +1,167 @@
+"""Open files: none of ours to be had by connections that say nothing."""
+
+import asyncio
+import contextlib
+import errno
+import resource
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from aiohttp import ClientSession, ClientTimeout, web
+
+from manifests.constants import LIVENESS_PATH
+from server.connections import Connection, Entrance, Patience, Place, Places
+from server.listening import Port
+from server.settings import Listen
+from tests.component.security.peers import hang_up
+from tests.support.polling import LIMIT_S, until
+from tests.support.running_server import Cluster, a_cluster, free_port, settings_for
+from tests.support.served_app import sample
+
+SOFT, HARD = 64, 400
+"""What the process is given; the soft limit is too small to live with."""
+SILENT = 1_200
+CALL_WITHIN_S = 10.0
+"""A machine that does much else gets it; who is kept out waits in vain."""
+_LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+runpy.run_module("server", run_name="__main__", alter_sys=True)
+"""
+
+
+@contextlib.contextmanager
+def silent_connections(port: int, count: int) -> Iterator[None]:
+    """Open so many and say nothing; those that the server drops stay open here."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            peer = stack.enter_context(socket.socket())
+            peer.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                peer.connect(("127.0.0.1", port))
+        yield
+
+
+async def test_silent_connections_beyond_the_limit_of_open_files_keep_nobody_out(
+    tmp_path: Path,
+) -> None:
+    """The process has its own; what is the system's default would not do."""
+    async with a_cluster(tmp_path) as cluster:
+        await cluster.install()
+        limited = _LIMITED.format(soft=SOFT, hard=HARD)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            limited,
+            "serve",
+            *("--kubeconfig", str(cluster.kubeconfig())),
+            *flags(cluster),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            await until_it_answers(cluster.port)
+            with silent_connections(cluster.port, SILENT):
+                for _ in range(10):
+                    assert await asks(cluster.port) == 200
+        finally:
+            process.terminate()
+            _, told = await process.communicate()
+    assert b"cannot accept a connection" not in told
+    assert b'"connections":200' in told.replace(b" ", b""), "half of the files, it says"
+
+
+def flags(cluster: Cluster) -> list[str]:
+    settings = settings_for(cluster, cluster.port)
+    return [
+        *("--listen.host", settings.listen.host, "--listen.port", str(cluster.port)),
+        *("--device_plugin.image", settings.device_plugin.image),
+    ]
+
+
+async def asks(port: int) -> int:
+    """Ask over a new connection, as long as a caller would wait."""
+    url = f"https://127.0.0.1:{port}{LIVENESS_PATH}"
+    timeout = ClientTimeout(total=CALL_WITHIN_S)
+    async with ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as answer:
+        return answer.status
+
+
+async def until_it_answers(port: int) -> None:
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            with contextlib.suppress(OSError):
+                if await asks(port) == 200:
+                    return
+            await asyncio.sleep(0.05)
+
+
+class ShortOfFiles(socket.socket):
+    """A listener in a process that may open no more files until one is closed."""
+
+    is_short = False
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.is_short:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -> None:
+    before = sample("gpu_connections_dropped_total", cause="files")
+    places = Places(16)
+    listener = ShortOfFiles(fileno=socket.create_server(("127.0.0.1", 0)).detach())
+    listener.setblocking(False)
+    port = listener.getsockname()[1]
+
+    async def answer(_request: web.BaseRequest) -> web.Response:
+        return web.Response(text="ok")
+
+    server = web.Server(answer)
+
+    def build(place: Place) -> Connection:
+        return Connection(server, places, place, head_s=5.0, shortcuts={}, access_log=None)
+
+    entrance = Entrance(listener, build, None, places=places, patience=Patience())
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        entering = group.create_task(entrance.run())
+        silent, writer = await asyncio.open_connection("127.0.0.1", port)
+        while not len(places):  # noqa: ASYNC110  # nothing signals it
+            await asyncio.sleep(0)
+        listener.is_short = True
+        async with ClientSession() as session:
+            call = group.create_task(session.get(f"http://127.0.0.1:{port}/"))
+            with contextlib.suppress(ConnectionError):
+                assert await silent.read() == b"", "it was closed to make room"
+            listener.is_short = False
+            assert await (await call).text() == "ok"
+        entering.cancel()
+        writer.close()
+        await server.shutdown(0.1)
+    listener.close()
+    assert sample("gpu_connections_dropped_total", cause="files") == before + 1
+
+
+@contextlib.contextmanager
+def at_most_open(count: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_half_of_the_open_files_are_for_connections_at_most() -> None:
+    listen = Listen(host="127.0.0.1", port=free_port())
+    before = sample("gpu_connections_dropped_total", cause="limit")
+    with at_most_open(300):
+        port = Port(web.Application(), listen, None)
+    async with port:
+        with silent_connections(listen.port, 155):
+            await until(
+                lambda: sample("gpu_connections_dropped_total", cause="limit") == before + 5
+            )
+            assert len(port._places) == 150
+        hang_up(port)

@@ -1,0 +1,461 @@
+"""Replicas that take over from each other in virtual time, kube-scheduler, and all that may go wrong between.
+
+A history is one seed: `TROUBLE_S` seconds of trouble, then quiet until every pod is bound. The replicas are
+the server's own parts, put together as `server.wiring` does; only controllers and HTTP are left out. What must
+hold is judged by what the API server stores, and by nothing else: no unit to two live bound pods at any moment,
+and every pod bound in the end.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+
+import msgspec
+
+from api.annotations import decode_devices
+from api.core import Pod
+from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESOURCE_PREFIX, NodeName, PodUid
+from kube.client import KubeClient
+from kube.configuration import configuration_for
+from kube.leases import LeaderElection, LeaseTerms
+from kube.resources import PODS
+from kube.watching import Informer, WatchTiming
+from manifests.crds import build_crds
+from pool.facts import pod_facts
+from pool.model import Instant, PodFacts
+from reconciler.pods import PodFeed
+from reconciler.settling import Settling
+from scheduler.binding import bind_pod
+from scheduler.desk import SchedulingDesk
+from scheduler.ports import PodRef
+from scheduler.wire import BindRequest
+from server.binding import KubeBinder
+from server.catching_up import BoundPods
+from server.fencing import Fence
+from server.ids import ReservationIds
+from server.leading import Leading
+from server.stopping import drain
+from simulator.apiserver.resources import PODS as STORED_PODS
+from tests.support.books import cards, some_books
+from tests.support.in_process_api import InProcessApi, Wire
+from tests.support.loop_clock import LoopClock
+from tests.support.polling import until
+
+TROUBLE_S: Final = 40.0
+CALM_S: Final = 400.0
+"""Longer than a doubt (60 s), a Lease and a backoff (30 s) take one after the other, with a margin."""
+REPLICAS: Final = 3
+NODES: Final = ("n1", "n2")
+CARDS: Final = 3
+PODS_AT_ONCE: Final = (2 * CARDS - 2, 2 * CARDS + 2)
+"""From room for all to two that wait."""
+HTTP_TIMEOUT_S: Final = 5.0
+"""kube-scheduler's."""
+TERM = "engine"
+_PODS = "/api/v1/namespaces/default/pods"
+
+Job = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Violated(AssertionError):  # noqa: N818  # named for what happened
+    """Something that must never be; the text has what happened before it."""
+
+
+class _LeaseLost(Exception):  # noqa: N818  # as server.wiring's
+    pass
+
+
+class OfOneOpinion:
+    """The pods' sink without the mend of a list that is older than a read: it is not told of lists."""
+
+    def __init__(self, sink: BoundPods) -> None:
+        self.replace_all: Callable[[Sequence[PodFacts]], None] = sink.replace_all
+        self.replacing: Callable[[Sequence[PodFacts]], Iterator[None]] = sink.replacing
+        self.upsert = sink.upsert
+        self.discard = sink.discard
+
+
+class Flaws(msgspec.Struct, frozen=True):
+    """What is left out, to see that it is missed."""
+
+    lists_undo_reads: bool = False
+    no_read: bool = False
+
+
+class Replica:
+    """One server process; `plane` is what `server.stopping.drain` knows of it."""
+
+    def __init__(
+        self,
+        name: str,
+        api: InProcessApi,
+        *,
+        requests: asyncio.TaskGroup,
+        rng: random.Random,
+        flaws: Flaws,
+    ) -> None:
+        self.name = name
+        clock = LoopClock(rate=rng.uniform(0.93, 1.07), offset_s=rng.uniform(0, 1e6))
+        clock.wall_offset_s = rng.uniform(-300, 300)
+        self.clock = clock
+        self.wire = Wire(api, rng, requests)
+        client = KubeClient(configuration_for("http://in-process"), clock)
+        client._transport = self.wire  # type: ignore[assignment]  # its two methods
+        self.books = some_books(devices=[one for node in NODES for one in cards(CARDS, node)])
+        bound = BoundPods(client, PodFeed(self.books, self._now))
+        self.informer = Informer(
+            client,
+            PODS,
+            Pod,
+            sink=OfOneOpinion(bound) if flaws.lists_undo_reads else bound,
+            clock=clock,
+            project=pod_facts,
+            timing=WatchTiming(later_page=2),
+            rng=rng,
+        )
+        terms = LeaseTerms(namespace="default", name=TERM)
+        self.election = LeaderElection(client, clock, terms, identity=name, rng=rng)
+        self.leading = Leading(
+            self.election,
+            Fence(client, TERM, self.election.identity),
+            _nothing if flaws.no_read else bound.read,
+            settle_s=0.5,
+            rng=rng,
+        )
+        self.desk = SchedulingDesk(
+            books=self.books,
+            binder=KubeBinder(client, 4.0, on_forbidden=self.leading.doubt),
+            new_id=ReservationIds(),
+            now=self._now,
+            is_ready=self.leading.decides,
+            leader=self.leading.token,
+        )
+        # What draining asks for beside the parts above.
+        self.settings = SimpleNamespace(
+            drain_s=1.0,
+            leadership=SimpleNamespace(enabled=True),
+            extender=SimpleNamespace(bind_timeout_s=4.0),
+        )
+        self.readiness = SimpleNamespace(is_handing_over=False, is_stopping=False)
+        self._lost = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.informer.run())
+            await self.informer.synced.wait()
+            group.create_task(self.election.run(self._lost.clear, self._lost.set))
+            while True:
+                await self.leading.take_over()
+                self._idle.clear()
+                try:
+                    await self._act()
+                except* _LeaseLost:
+                    pass
+                finally:
+                    self._idle.set()
+
+    async def stop_acting(self) -> None:
+        self._lost.set()
+        await self._idle.wait()
+
+    async def drain(self) -> None:
+        await drain(self)  # type: ignore[arg-type]  # what it asks of a plane is here
+
+    async def _act(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Settling(self.desk).run())
+            group.create_task(self._until_overtaken())
+            await self._lost.wait()
+            raise _LeaseLost
+
+    async def _until_overtaken(self) -> None:
+        await self.leading.until_overtaken()
+        raise _LeaseLost
+
+    def _now(self) -> Instant:
+        return Instant(self.clock.monotonic(), self.clock.utc_now())
+
+
+async def _nothing() -> None:
+    return
+
+
+class World:
+    """One history."""
+
+    def __init__(self, seed: int, flaws: Flaws, group: asyncio.TaskGroup) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.api = InProcessApi(self.rng)
+        self.api.on_bound = self._judge
+        self.flaws = flaws
+        self.group = group
+        self.replicas: dict[Replica, asyncio.Task[None]] = {}
+        self.steps: list[str] = []
+        self.bindings = 0
+        self.takeovers: Counter[str] = Counter()
+        self._number = 0
+        self._pods = 0
+        self._leader: Replica | None = None
+
+    # --- judged by what is stored ------------------------------------------------------------------
+
+    def stored(self) -> list[Pod]:
+        collection = self.api.store.collection(STORED_PODS)
+        return [msgspec.convert(one.body, Pod) for one in collection.all()]
+
+    def _judge(self) -> None:
+        self.bindings += 1
+        owners: dict[str, str] = {}
+        for pod in self.stored():
+            if not pod.spec.node_name or pod.is_terminal:
+                continue
+            devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+            for unit in (unit for units in devices.values() for unit in units):
+                other = owners.setdefault(unit, pod.metadata.name)
+                if other != pod.metadata.name:
+                    self.violated(f"{unit} to {other} and to {pod.metadata.name}")
+
+    def violated(self, what: str) -> None:
+        recent = "\n".join(self.steps[-40:])
+        raise Violated(f"seed {self.seed}: {what}, after\n{recent}")
+
+    def say(self, what: str) -> None:
+        self.steps.append(f"{asyncio.get_running_loop().time():8.3f} {what}")
+
+    def start(self, job: Job, *args: Any) -> asyncio.Task[None]:
+        return self.group.create_task(_until_cancelled(job, *args))
+
+    # --- who runs ----------------------------------------------------------------------------------
+
+    def start_replica(self) -> None:
+        self._number += 1
+        replica = Replica(
+            f"r{self._number}", self.api, requests=self.group, rng=self.rng, flaws=self.flaws
+        )
+        self.replicas[replica] = self.start(replica.run)
+
+    def stop(self, replica: Replica) -> None:
+        task = self.replicas.pop(replica, None)
+        if task is not None:
+            task.cancel()
+            replica.wire.drop_watches()
+
+    def leader(self) -> Replica | None:
+        leader = next((one for one in self.replicas if one.leading.decides()), None)
+        if leader is not None and leader is not self._leader:
+            self._leader = leader
+            self.takeovers[leader.name] += 1
+            self.say(f"{leader.name} decides")
+        return leader
+
+    # --- kube-scheduler and its users ----------------------------------------------------------------
+
+    async def users(self, until_s: float) -> None:
+        """Create pods, and end each in one way or another some time later."""
+        loop, limit = asyncio.get_running_loop(), self.rng.randint(*PODS_AT_ONCE)
+        while loop.time() < until_s:
+            await asyncio.sleep(self.rng.uniform(0.02, 0.3))
+            if len([pod for pod in self.stored() if not pod.is_terminal]) < limit:
+                self.create_pod()
+
+    def create_pod(self) -> None:
+        self._pods += 1
+        _ = self.start(self._live, f"p{self._pods}")
+
+    async def _live(self, name: str) -> None:
+        await self.api.admin("POST", _PODS, a_pod(name, has_label=self.rng.random() < 0.7))
+        await asyncio.sleep(self.rng.uniform(1, 8))
+        if self.rng.random() < 0.5:
+            path = f"{_PODS}/{name}/status"
+            await self.api.admin("PATCH", path, {"status": {"phase": "Succeeded"}})
+            self.say(f"{name} ends")
+            await asyncio.sleep(self.rng.uniform(0.1, 5))
+        await self.api.admin("DELETE", f"{_PODS}/{name}", {"gracePeriodSeconds": 0})
+        self.say(f"{name} is deleted")
+
+    async def schedule(self) -> None:
+        """Ask for a bind of every pending pod, again and again, mostly of who leads."""
+        while True:
+            await asyncio.sleep(self.rng.uniform(0.05, 0.3))
+            leader = self.leader()
+            for pod in self.stored():
+                if pod.spec.node_name or pod.is_terminal or self.rng.random() < 0.3:
+                    continue
+                asked = leader if self.rng.random() < 0.9 else self.rng.choice([*self.replicas])
+                if asked is not None:
+                    _ = self.start(self._bind, pod, asked)
+
+    async def _bind(self, pod: Pod, replica: Replica) -> None:
+        facts = pod_facts(pod)
+        assert facts is not None
+        uid = PodUid(pod.metadata.uid)
+        replica.desk.recent.remember(uid, facts.demand)
+        ref = PodRef("default", pod.metadata.name, uid)
+        node = NodeName(self.rng.choice(NODES))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HTTP_TIMEOUT_S):
+                bound = await bind_pod(BindRequest(ref, node), replica.desk)
+                if bound.reservation is not None:
+                    devices = bound.reservation.devices
+                    self.say(f"{replica.name}: {ref.name} to {node}, {devices}: {bound.outcome}")
+
+    # --- trouble -----------------------------------------------------------------------------------
+
+    async def trouble(self, until_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        others = [self.compact, self.hand_over, self.kill, self.cut_off, self.lag]
+        # Half of the time it is the one that has most at once.
+        troubles = [*others, *[self.restart] * len(others)]
+        while loop.time() < until_s:
+            await asyncio.sleep(self.rng.uniform(0.2, 4))
+            trouble = self.rng.choice(troubles)
+            self.say(trouble.__name__)
+            await trouble()
+        for replica in self.replicas:
+            _calm(replica)
+        while len(self.replicas) < REPLICAS:
+            self.start_replica()
+
+    async def compact(self) -> None:
+        """Have every watch end with 410; the lists that follow are slow, and so are the watches."""
+        for replica in self.replicas:
+            replica.wire.page_s = self.rng.uniform(0, 3)
+            replica.wire.lag_s = self.rng.uniform(0, 3)
+            replica.wire.drop_watches()
+        await asyncio.sleep(self.rng.uniform(0, 0.2))
+        # A change first: who has seen everything needs no history.
+        await self.api.admin("POST", _PODS, a_pod("nothing", units=0))
+        await self.api.admin("DELETE", f"{_PODS}/nothing", {"gracePeriodSeconds": 0})
+        self.api.forget_history()
+
+    async def restart(self) -> None:
+        """Compact, and take the leader away while others fetch their lists and pods are bound."""
+        await self.compact()
+        await self._until(lambda: self._are_listing() > 1)
+        self.create_pod()
+        await asyncio.sleep(self.rng.uniform(0.2, 1))
+        await self.rng.choice([self.hand_over, self.hand_over, self.kill])()
+        # Another compaction would end the lists.
+        await self._until(lambda: not self._are_listing())
+
+    def _are_listing(self) -> int:
+        return sum(one.wire.pages_under_way > 0 for one in self.replicas)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        with contextlib.suppress(TimeoutError):
+            await until(holds, within_s=8)
+
+    async def hand_over(self) -> None:
+        leader = self.leader()
+        if leader is not None:
+            _ = self.start(self._replace, leader)
+
+    async def _replace(self, leader: Replica) -> None:
+        await leader.drain()
+        self.stop(leader)
+        self.say(f"{leader.name} has left")
+        await asyncio.sleep(self.rng.uniform(0, 2))
+        self.start_replica()
+
+    async def kill(self) -> None:
+        """End a process at once; what it sent goes on."""
+        victim = self.leader() or self.rng.choice([*self.replicas])
+        self.stop(victim)
+        self.start_replica()
+
+    async def cut_off(self) -> None:
+        wire = self.rng.choice([*self.replicas]).wire
+        wire.is_cut = True
+        wire.drop_watches()
+        await asyncio.sleep(self.rng.uniform(0.5, 6))
+        wire.is_cut = False
+
+    async def lag(self) -> None:
+        for replica in self.replicas:
+            replica.wire.lag_s = self.rng.choice([0.0, 0.5, 4.0])
+            replica.wire.trouble = self.rng.choice([0.0, 0.02, 0.15])
+
+    async def play(self) -> None:
+        (term,) = (crd for crd in build_crds() if crd["spec"]["names"]["kind"].endswith("Term"))
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        await self.api.admin("POST", path, term)
+        for _ in range(REPLICAS):
+            self.start_replica()
+        ends_at = asyncio.get_running_loop().time() + TROUBLE_S
+        scheduling = self.start(self.schedule)
+        users = self.group.create_task(self.users(ends_at))
+        await self.trouble(ends_at)
+        await users
+        try:
+            async with asyncio.timeout(CALM_S):
+                while self._waiting():  # noqa: ASYNC110  # the store is plain values
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            self.violated(f"never bound: {self._waiting()}")
+        scheduling.cancel()
+
+    def _waiting(self) -> list[str]:
+        return [
+            one.metadata.name
+            for one in self.stored()
+            if not (one.spec.node_name or one.is_terminal)
+        ]
+
+
+def a_pod(name: str, *, units: int = 1, has_label: bool = True) -> dict[str, Any]:
+    """Return a pod; one that was made around our webhooks has no label of its pool."""
+    resources = {"limits": {f"{RESOURCE_PREFIX}whole": units}} if units else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "labels": {POOL_LABEL: "whole"} if has_label else {},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]},
+    }
+
+
+def _calm(replica: Replica) -> None:
+    wire = replica.wire
+    wire.trouble = wire.page_s = wire.lag_s = 0.0
+    wire.is_cut = False
+
+
+async def _until_cancelled(job: Job, *args: Any) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await job(*args)
+
+
+async def play(seed: int, flaws: Flaws) -> World:
+    """Play a history to its end.
+
+    Raises:
+        Violated: something happened that must not.
+    """
+    world: World | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            world = World(seed, flaws, group)
+            await world.play()
+            # What is under way is of no interest any more.
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+    except* Violated as group_of:
+        raise _first(group_of) from None
+    assert world is not None
+    return world
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

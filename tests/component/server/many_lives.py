@@ -1,0 +1,246 @@
+"""Pods that are created, held, bound, ended and deleted by the thousand, beside nodes, devices and pools that come
+and go: as the watches of a process tell them, whole but for the API server and the controllers that write.
+"""
+
+import asyncio
+import gc
+import random
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from admission.desk import AdmissionDesk
+from admission.webhooks import mutate_pod
+from api.core import Pod
+from api.gpudevice import GPUDevice
+from api.gpupool import GPUPool
+from api.names import NodeName
+from pool.books import Books
+from pool.catalog import Catalog
+from pool.facts import pod_facts
+from pool.model import Instant
+from reconciler.devices import observe_device
+from reconciler.nodes import NodeFeed
+from reconciler.pods import PodFeed
+from reconciler.pool_conflicts import Conflicts
+from reconciler.pools import PoolFeed
+from scheduler.desk import SchedulingDesk
+from scheduler.extender import bind, filter_nodes, prioritize
+from scheduler.recent import LIMIT as RECENT_PODS
+from server.catching_up import BoundPods
+from server.ids import ReservationIds
+from server.stock import Stock
+from telemetry.metrics import REGISTRY
+from tests.support.builders import a_node, at
+from tests.support.hand_made import a_device
+from tests.support.reviews import Reply, a_pod_object, a_pool_object, a_review
+from tests.support.scheduling import FakeBinder
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+
+Json = dict[str, Any]
+
+PRODUCT: Final = frozenset(
+    {"admission", "api", "certs", "inventory", "kube", "pool", "reconciler", "scheduler", "server"}
+    | {"telemetry", "manifests"}
+)
+LIVES_OF_A_NODE: Final = 10
+LIVES_OF_A_POOL: Final = 50
+CARDS: Final = 4
+BOUNDS: Final = {
+    "RecentPods._demand_by_uid": RECENT_PODS,
+    "ReservationLedger._deadlines": 4096 + 4 * 10,
+}
+"""What is full at so many by design, however long the process lives."""
+
+
+class Replica:
+    """What one process keeps of what it is told; a leader also decides, and has its changes looked at."""
+
+    def __init__(self, *, leads: bool) -> None:
+        self.leads = leads
+        self.books, self.catalog = Books(), Catalog()
+        self.stock = Stock(self.books, self.catalog)
+        self.pools = PoolFeed(self.books.index, self.catalog)
+        self.nodes = NodeFeed(self.books.index)
+        client: KubeClient = None  # type: ignore[assignment]  # nothing is read
+        self.pods = BoundPods(client, PodFeed(self.books, self.now))
+        self.conflicts = Conflicts()
+        self.seconds = 0.0
+        self.binder = FakeBinder()
+        new_id = ReservationIds()
+        self.scheduling = SchedulingDesk(
+            books=self.books, binder=self.binder, new_id=new_id, now=self.now, is_ready=lambda: True
+        )
+        self.admission = AdmissionDesk(
+            books=self.books,
+            catalog=self.catalog,
+            scheduler_name="gpu-scheduler",
+            new_id=new_id,
+            now=self.now,
+            is_ready=lambda: True,
+            seal=lambda _: "seal",
+        )
+
+    def now(self) -> Instant:
+        return at(self.seconds)
+
+    def pass_time(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.books.expire(self.now())
+        if self.leads:
+            self.books.index.take_changes()
+
+
+class Lives:
+    """A leader and a standby, and a cluster that changes."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.leader, self.standby = Replica(leads=True), Replica(leads=False)
+        self.replicas = (self.leader, self.standby)
+        self.count = self.bound = 0
+        self.add_pool("whole")
+        for node in ("n1", "n2"):
+            self.add_node(node, "whole")
+
+    def add_pool(self, pool: str) -> None:
+        item = msgspec.convert(a_pool_object(pool), GPUPool)
+        for replica in self.replicas:
+            replica.pools.upsert(item)
+
+    def add_node(self, node: str, pool: str) -> None:
+        for replica in self.replicas:
+            replica.nodes.upsert(a_node(node, labels={"zone": node}))
+            for card in range(CARDS):
+                device = msgspec.convert(a_device(node, card, pool), GPUDevice)
+                replica.stock.device_feed.upsert(observe_device(device))
+        self.leader.conflicts.replace(NodeName(node), {})
+
+    def remove_node(self, node: str, pool: str) -> None:
+        for replica in self.replicas:
+            for card in range(CARDS):
+                device = msgspec.convert(a_device(node, card, pool), GPUDevice)
+                replica.stock.device_feed.discard(observe_device(device))
+            replica.nodes.discard(a_node(node))
+        self.leader.conflicts.discard(NodeName(node))
+
+    def remove_pool(self, pool: str) -> None:
+        for replica in self.replicas:
+            replica.pools.discard(msgspec.convert(a_pool_object(pool), GPUPool))
+
+    def live(self, many: int) -> None:
+        """Let so many pods live, and nodes and pools with them."""
+        for _ in range(many):
+            at_pool, at_node = self.count % LIVES_OF_A_POOL, self.count % LIVES_OF_A_NODE
+            pool, node = f"pool-{self.count - at_pool}", f"node-{self.count - at_node}"
+            home = "whole" if at_pool < LIVES_OF_A_POOL / 2 else pool
+            if at_pool == 0:
+                self.add_pool(pool)
+            if at_node == 0:
+                self.add_node(node, home)
+            self._one(self.count)
+            if at_node == LIVES_OF_A_NODE - 1:
+                self.remove_node(node, home)
+            if at_pool == LIVES_OF_A_POOL - 1:
+                self.remove_pool(pool)
+            self.count += 1
+
+    def settle(self) -> None:
+        """Let everything end that ends by itself."""
+        for replica in self.replicas:
+            replica.pass_time(700)
+        gc.collect()
+
+    def _one(self, number: int) -> None:
+        kind, name = number % 8, f"p{number}"
+        for replica in self.replicas:
+            replica.pass_time(self.rng.uniform(0, 1))
+        body = a_pod_object(self.rng.randint(1, CARDS), name=name)
+        reply = Reply(mutate_pod(a_review(body), self.leader.admission))
+        if kind == 0 or not reply.allowed:
+            return  # refused after us, and never stored
+        stored = reply.applied_to(body)
+        stored["metadata"] |= {"uid": f"uid-{number}"}
+        self._show(stored)
+        if kind > 1:
+            stored = self._schedule(stored)
+        if kind % 2:
+            self._show({**stored, "status": {"phase": "Failed"}})
+        facts = pod_facts(msgspec.convert(stored, Pod))
+        assert facts is not None
+        for replica in self.replicas:
+            replica.pods.discard(facts)
+
+    def _show(self, stored: Json) -> None:
+        facts = pod_facts(msgspec.convert(stored, Pod))
+        assert facts is not None
+        for replica in self.replicas:
+            replica.pods.upsert(facts)
+
+    def _schedule(self, stored: Json) -> Json:
+        meta, desk, binder = stored["metadata"], self.leader.scheduling, self.leader.binder
+        names = [one.name for one in self.leader.books.index.nodes()]
+        args = msgspec.json.encode({"Pod": stored, "NodeNames": names})
+        fitting = msgspec.json.decode(filter_nodes(args, desk).body)["NodeNames"]
+        if not fitting:
+            return stored
+        prioritize(args, desk)
+        node = self.rng.choice(fitting)
+        asked = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
+        asyncio.run(bind(msgspec.json.encode({**asked, "Node": node}), desk))
+        if not binder.bindings:
+            return stored
+        annotations = {**meta.get("annotations", {}), **binder.bindings.pop().annotations}
+        binder.bound.clear()
+        self.bound += 1
+        bound = {
+            **stored,
+            "metadata": {**meta, "annotations": annotations},
+            "spec": {**stored["spec"], "nodeName": node},
+        }
+        self._show(bound)
+        return bound
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def sizes() -> Counter[str]:
+    """Return how much lies in each container that any object of ours has, by class and attribute."""
+    found: Counter[str] = Counter()
+    for one in gc.get_objects():
+        # Of some built-in types it is no text.
+        if str(type(one).__module__).partition(".")[0] in PRODUCT:
+            for attribute, value in _attributes(one):
+                found[f"{type(one).__name__}.{attribute}"] += _length(value)
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in PRODUCT:
+            for attribute, value in list(vars(module).items()):
+                if not attribute.startswith("__"):
+                    found[f"{name}:{attribute}"] += _length(value)
+    found["samples of metrics"] = sum(len(metric.samples) for metric in REGISTRY.collect())
+    return found
+
+
+def _attributes(one: object) -> Iterator[tuple[str, object]]:
+    yield from vars(one).items() if hasattr(one, "__dict__") else ()
+    for parent in type(one).__mro__:
+        slots = vars(parent).get("__slots__", ())
+        for slot in (slots,) if isinstance(slots, str) else slots:
+            if slot not in {"__dict__", "__weakref__"} and hasattr(one, slot):
+                yield slot, getattr(one, slot)
+
+
+def _length(value: object) -> int:
+    match value:
+        case dict():
+            return len(value) + sum(map(_length, value.values()))
+        case list() | set() | deque() | frozenset():
+            return len(value) + sum(map(_length, value))
+        case _:
+            return 0

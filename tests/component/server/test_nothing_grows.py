@@ -1,0 +1,25 @@
+"""Whatever comes and goes leaves nothing behind, in a process that leads and in one that stands by."""
+
+from tests.component.server.many_lives import BOUNDS, Lives, sizes
+
+FEW, MANY = 3_000, 100_000
+SLACK = 8
+"""What was looked at last; hundreds of pods, nodes and devices came and went between the two looks."""
+
+
+def test_nothing_is_left_of_what_is_gone(is_long: bool) -> None:
+    many = MANY if is_long else FEW
+    lives = Lives(seed=1)
+    lives.live(many // 3)
+    lives.settle()
+    before = sizes()
+    lives.live(many - many // 3)
+    lives.settle()
+    after = sizes()
+    grown = {
+        name: (before[name], count)
+        for name, count in after.items()
+        if count > before[name] + SLACK and count > len(lives.replicas) * BOUNDS.get(name, 0)
+    }
+    assert grown == {}
+    assert lives.bound > many // 3

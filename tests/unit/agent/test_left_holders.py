@@ -1,0 +1,150 @@
+"""Pods that have units though kubelet says that nobody has: gone ones, contradicted ones, forgotten ones."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from agent.files import replace_file
+from agent.holdings import Holder, Holdings, Known
+from agent.occupancy import Occupancy
+from agent.pods import NodePods, node_pod
+from api.core import Pod
+from api.names import PodUid
+from api.nodepods import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
+from api.podresources import ContainerUnits, PodUnits
+from server.clock import SystemClock
+from tests.support.bound_pods import RESOURCE, a_bound_pod
+
+UID = PodUid("uid-p")
+STILL = "whose processes are still there"
+FORGOTTEN = "whose devices kubelet has forgotten"
+
+
+class Node:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / PODS_FILE
+        self.pods = NodePods()
+        self.holdings = Holdings(self.pods, Occupancy(folder, SystemClock()))
+        self.holdings.refresh([])
+
+    def tell(self, *units: str, **more: Any) -> None:
+        one = NodePodUnits(uid=UID, namespace="default", name="p", units=list(units), **more)
+        replace_file(self.path, msgspec.json.encode(NodePodsFile(version="v1", pods=[one])))
+
+    def show(self, phase: str = "Running", uid: str = UID, *, runs: bool = False) -> None:
+        pod = a_bound_pod("p", uid=uid, phase=phase, promised={"main": ("GPU-1",)})
+        if runs:
+            status = {"phase": phase, "containerStatuses": [{"state": {"running": {}}}]}
+            pod = msgspec.structs.replace(pod, status=msgspec.convert(status, type(pod.status)))
+        self.pods.upsert(node(pod))
+
+    def delete(self) -> None:
+        self.pods.discard(node(a_bound_pod("p")))
+
+    def why(self, unit: str = "GPU-1") -> str | None:
+        holder = self.holdings.holder(unit, RESOURCE, None)
+        return None if holder is None else holder.why
+
+
+def node(pod: Pod) -> Any:
+    found = node_pod(pod)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_pod_that_went_without_having_ended_has_what_the_agent_says(here: Node) -> None:
+    here.show()
+    here.tell("GPU-1")
+    assert here.why() is None
+    here.delete()
+    assert (here.why(), here.why("GPU-2")) == (STILL, None)
+    here.tell()
+    assert here.why() is None
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_pod_that_ended_in_order_has_something_only_if_processes_were_seen_since(
+    here: Node, *, is_over: bool
+) -> None:
+    here.show()
+    here.tell("GPU-1", is_over=is_over)
+    here.show("Succeeded")
+    assert here.why() == (STILL if is_over else None)
+    here.delete()
+    assert here.why() == (STILL if is_over else None)
+
+
+def test_a_phase_that_running_containers_contradict_ends_nothing(here: Node) -> None:
+    here.tell("GPU-1")
+    here.show("Succeeded", runs=True)
+    assert here.why() == STILL
+
+
+def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) -> None:
+    """Its user had called it ended, and its node has taken that back."""
+    here.show()
+    here.holdings.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
+    here.tell("GPU-1")
+    assert here.why() is None, "a pod that waits for its promise"
+    here.tell("GPU-1", is_given=True)
+    assert here.why() == FORGOTTEN
+    here.holdings.refresh([])
+    assert here.why() is None, "a pod that has ended before our watch shows it"
+    here.holdings.outdate()
+    assert here.why() == FORGOTTEN
+
+
+def test_a_pod_does_not_stand_in_its_own_way_and_one_of_its_name_does(here: Node) -> None:
+    here.tell("GPU-1", is_given=True)
+    here.show(uid="second")
+    second = here.pods.get(PodUid("second"))
+    holder = here.holdings.holder("GPU-1", RESOURCE, second)
+    assert holder == Holder("default/p", UID, STILL)
+    assert holder.text == f"default/p, {STILL}"
+    here.show()
+    here.holdings.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
+    assert here.holdings.holder("GPU-1", RESOURCE, here.pods.get(UID)) is None
+
+
+def test_slices_of_a_card_are_apart_and_the_whole_card_is_not(here: Node) -> None:
+    here.tell("GPU-1::2")
+    assert [here.why(unit) for unit in ("GPU-1::2", "GPU-1::3", "GPU-1")] == [STILL, None, STILL]
+
+
+def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: Node) -> None:
+    here.show()
+    here.tell("GPU-1", is_given=True)
+    known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
+    assert known == [Known.REPORTED]
+    here.pods.upsert(node(a_bound_pod("q", promised={"main": ("GPU-1",)})))
+    known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
+    assert known == [Known.REPORTED, Known.PROMISED, Known.PROMISED]
+    here.delete()
+    assert here.holdings.suspects("GPU-1", RESOURCE) == []
+
+
+def test_an_agent_that_went_away_says_nothing(here: Node) -> None:
+    here.tell("GPU-1")
+    then = SystemClock().utc_now().timestamp() - STALE_S - 1
+    os.utime(here.path, (then, then))
+    assert here.why() is None
+    os.utime(here.path)
+    assert here.why() == STILL
+    here.path.unlink()
+    assert here.why() is None
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"{", b'{"version":"v2"}', b"\xff"])
+def test_a_file_that_makes_no_sense_says_nothing(here: Node, content: bytes) -> None:
+    here.path.write_bytes(content)
+    assert here.why() is None
+    here.tell("GPU-1")
+    assert here.why() == STILL
