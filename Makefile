@@ -12,8 +12,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(BUILD)/uv/bin/uv
 INSTALLED := $(VENV)/.installed
-PACKAGES := admission agent api certs inventory kube manifests pool reconciler scheduler server simulator telemetry
-SOURCES := $(PACKAGES) image tests
+PACKAGES := admission agent api certs cli demo inventory kube manifests pool reconciler scheduler server simulator telemetry
+SOURCES := $(PACKAGES) packaging tests
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
@@ -105,7 +105,7 @@ manifests: install ## print everything a cluster needs into build/manifests
 
 .PHONY: image
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12)
-	$(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar
+	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar
 
 .PHONY: golden
 golden: install ## write the golden manifests anew

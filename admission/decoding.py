@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 import msgspec
 
 from admission.decision import Denied
-from api.faults import UNDECODABLE
+from api.field_errors import UNDECODABLE
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902) operations, as the API server applies them.
 
 Only `add` and `remove`. A `test` that fails, and an `add` under a parent that is missing, are an
-internal error for the user, so the builders in `admission.podpatch` create parents first.
+internal error for the user, so the builders in `admission.pods.patch` create parents first.
 `add` on a member that exists replaces it.
 """
 

@@ -14,7 +14,7 @@ import msgspec
 
 from admission.answer import Answer
 from admission.decision import CODES, Admitted, Decision, Denied
-from api.faults import UNDECODABLE
+from api.field_errors import UNDECODABLE
 from api.meta import Model
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
 from telemetry.reasons import RefusalReason

@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from admission import devices, mutating, pools, validating
+from admission import gpudevices as devices
+from admission import gpupools as pools
 from admission.decision import Admitted, Denied
-from admission.podrequest import POD_KIND, PodRequest, pod_decoder
+from admission.pods import mutate as mutating
+from admission.pods import validate as validating
+from admission.pods.request import POD_KIND, PodRequest, pod_decoder
 from admission.review import (
     Malformed,
     Operation,
@@ -18,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.answer import Answer
+    from admission.context import AdmissionDesk
     from admission.decision import Decision
-    from admission.desk import AdmissionDesk
     from admission.review import GroupVersionKind, Request
 
 _UNTOUCHED: Final = Admitted()

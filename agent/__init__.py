@@ -1,1 +1,1 @@
-"""What runs on a GPU node: it finds, watches and cuts cards, and gives pods the ones that they were promised."""
+"""The node agent: discovers, monitors and partitions devices, and serves them to kubelet."""

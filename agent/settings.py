@@ -6,9 +6,9 @@ from enum import Enum
 from pathlib import Path
 from typing import final
 
-from api.nodecards import RUN_DIRECTORY
-from api.pluginproblems import POOL_PATTERN
-from api.poolconfig import PLUGINS_DIRECTORY, HandOut
+from api.nodefiles.cards import RUN_DIRECTORY
+from api.nodefiles.pluginproblems import POOL_PATTERN
+from api.nodefiles.poolconfig import PLUGINS_DIRECTORY, HandOut
 
 PROBES_PORT = 8081
 CDI_KIND = "gpu.deckhouse.io/gpu"
@@ -44,7 +44,7 @@ class AgentSettings:
     """Which pool that is, known before the list makes sense: under this name the node's agent is told of the
     plugin's problems. Empty: it is not told."""
     ignored_xids: frozenset[int] | None = None
-    """Xids that are an application's fault; None is `inventory.health.IGNORED_XIDS`, which plugins do not load."""
+    """Xids that are an application's fault; None is `inventory.health.device.IGNORED_XIDS`, which plugins do not load."""
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
     plugins_directory: Path = Path(PLUGINS_DIRECTORY)

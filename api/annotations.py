@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from api.faults import UNDECODABLE
+from api.field_errors import UNDECODABLE
 from api.meta import Model
 from api.names import UnitId
 
@@ -33,7 +33,7 @@ class ReservationNote(Model, frozen=True):
     devices: dict[str, tuple[UnitId, ...]] = msgspec.field(default_factory=dict)
     expires_at: dt.datetime | None = None
     seal: str = ""
-    """By which another replica knows that one of us wrote this (`admission.sealing`)."""
+    """By which another replica knows that one of us wrote this (`admission.pods.signature`)."""
 
     def encode(self) -> str:
         """Return the annotation's text."""

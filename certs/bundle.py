@@ -1,6 +1,6 @@
 """Values: key pairs, what the Secret holds, what a server needs, what is wanted.
 
-PEM as it was read; whether it can be decoded is `certs.decoding`'s, whether it is good
+PEM as it was read; whether it can be decoded is `certs.pem`'s, whether it is good
 `certs.validity`'s question. Nothing here shows key material in its repr.
 """
 

@@ -3,7 +3,7 @@
 As cert-manager does; its ca-injector then writes caBundle. The key must be ECDSA P-256 (`privateKey:
 {algorithm: ECDSA, size: 256}` of a Certificate; cert-manager's default is RSA). Whatever else the issuer
 signs makes nobody kube-scheduler: whose certificates are good is said by files of their own
-(`certs.client_files`).
+(`certs.client_ca_files`).
 
 The files are compared by content: kubelet swaps a symlink of the directory, and a watch on it, or
 times of change, would miss or repeat things.

@@ -14,7 +14,7 @@ import msgspec
 from api.meta import ObjectMeta
 from certs.bundle import SERVING_CERTIFICATE, SERVING_KEY
 from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
-from certs.rotating import StoredSecret
+from certs.rotation import StoredSecret
 from kube.errors import ApiError, Conflict, KubeError, NotFound, cut
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -22,7 +22,7 @@ from kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests.constants import MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION
-from manifests.rbac import Rule
+from manifests.install.rbac import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ class _Configuration(msgspec.Struct, frozen=True):
 
 @final
 class KubernetesCertificates:
-    """`certs.rotating.CertificateStore` over the API server."""
+    """`certs.rotation.CertificateStore` over the API server."""
 
     def __init__(
         self,

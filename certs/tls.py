@@ -7,7 +7,7 @@ mechanism of SNI, which OpenSSL runs with or without a name), and a reload swaps
 Connections that are open keep theirs; who their peers are is asked anew at every call.
 
 Client certificates are optional: probes come without one, and the paths that demand one look at
-its name (`peer_common_name`) and its issuer (`certs.clients`). One by a CA that we don't trust, or
+its name (`peer_common_name`) and its issuer (`certs.client_authorities`). One by a CA that we don't trust, or
 made for another purpose, ends the handshake.
 """
 
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import structlog
 
-from certs.clients import ClientAuthorities, ClientTrust, decode_authorities
-from certs.decoding import Certificate, DecodedPair, Fault, decode_pair
+from certs.client_authorities import ClientAuthorities, ClientTrust, decode_authorities
 from certs.errors import Step, UnusableBundle
+from certs.pem import Certificate, DecodedPair, Fault, decode_pair
 from telemetry.metrics import CERTIFICATE_NOT_AFTER
 
 if TYPE_CHECKING:

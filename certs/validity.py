@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, final
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.decoding import (
+from certs.issuance import BACKDATE
+from certs.pem import (
     Certificate,
     Fault,
     Flaw,
@@ -29,7 +30,6 @@ from certs.decoding import (
     decode_certificates,
     decode_pair,
 )
-from certs.issuing import BACKDATE
 
 if TYPE_CHECKING:
     from certs.bundle import Bundle, KeyPair, Requirements

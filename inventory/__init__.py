@@ -1,5 +1,5 @@
-"""What a node has, as a pure core: sources of facts, their merging, identity, readiness, assignment, health.
+"""What a node has, as a pure core: discovery, identity, readiness, assignment and health.
 
-Reads labels, features and samples as values, returns desired objects and verdicts with reasons. No I/O, no
-clock: whoever asks says what time it is.
+Reads labels, features and samples as values; returns desired objects and decisions with reasons.
+No I/O, no clock: the time is an argument.
 """

@@ -2,13 +2,13 @@
 
 NVML says `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lspci's table
 `GA100 [A100 SXM4 80GB]`; shown is the label's spelling, because it can be made of the other two.
-`pool.selection.canonical_product` compares.
+`inventory.assignment.selector.canonical_product` compares.
 """
 
 import re
 from typing import Final
 
-from pool.selection import canonical_product
+from inventory.assignment.selector import canonical_product
 
 NVIDIA: Final = "10de"
 _IN_BRACKETS: Final = re.compile(r"\[(.+)\]")

@@ -3,7 +3,7 @@
 kubernetes-asyncio reads kubeconfigs; its call machinery is not used, because it costs half a
 millisecond a call and keeps objects as dicts (docs/design/0001-models.md).
 Nothing is retried but reads whose kept-alive connection turned out closed: the caller knows
-whether a second write is harmless. Following a watch, with its reconnects, is `kube.watching`'s.
+whether a second write is harmless. Following a watch, with its reconnects, is `kube.informer`'s.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.clock import Clock
-    from kube.connection import Connection
+    from kube.config.connection import Connection
     from kube.resources import Resource
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class KubeClient:
         """Take the settings; nothing is opened yet.
 
         Args:
-            configuration: address, TLS and credentials (`kube.configuration`, `kube.service_account`).
+            configuration: address, TLS and credentials (`kube.config.kubeconfig`, `kube.config.service_account`).
             clock: measures the requests.
             user_agent: as the API server's audit log shows it.
             timeout_s: bound of a request from its start to the last byte of the answer.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 import msgspec
 import structlog
 
-from api.faults import UNDECODABLE
+from api.field_errors import UNDECODABLE
 from kube.errors import Undecodable, cut
 from telemetry.metrics import INFORMER_DECODE_ERRORS
 

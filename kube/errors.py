@@ -30,7 +30,7 @@ Texts from outside are cut, so that a proxy's error page does not fill the log.
 
 import msgspec
 
-from api.faults import UNDECODABLE
+from api.field_errors import UNDECODABLE
 
 MAX_FOREIGN_TEXT = 256
 """Characters of somebody else's text that reach our logs and events."""

@@ -1,7 +1,7 @@
 """How much longer than configured the times of a Lease should be, for an API server that is slow.
 
 Short times make a short hand-over, and would have nobody lead where the API server takes a second to
-answer. A factor, because the proof in `kube.leases` needs the times' proportions and not their length.
+answer. A factor, because the proof in `kube.leader_election` needs the times' proportions and not their length.
 """
 
 from typing import Final, final

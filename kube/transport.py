@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 
     from api.clock import Clock
-    from kube.connection import Connection
+    from kube.config.connection import Connection
 
 JSON: Final = "application/json"
 

@@ -1,24 +1,31 @@
 """What a pod may hold at admission: a plan, or why it holds nothing.
 
 It only reads, but for its memory of which namespaces' pods did not appear. The rules about who may hold are
-`pool.newcomer`'s; `pool.books` takes what is planned.
+`pool.admission_rules`'s; `pool.allocation_state` takes what is planned.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from pool.admission_rules import (
+    ANYBODY,
+    AdmissionBackoff,
+    Deferral,
+    Newcomer,
+    leaves_room,
+    share_of,
+)
 from pool.errors import InvariantViolated
 from pool.model import Capacity
-from pool.newcomer import ANYBODY, AdmissionBackoff, Deferral, Newcomer, leaves_room, share_of
-from pool.placement import Placed, may_go_to, plan_devices
+from pool.placement.planner import Placed, may_go_to, plan_devices
 
 if TYPE_CHECKING:
     from api.names import NodeName, PodUid
-    from pool.index import DeviceIndex
-    from pool.ledger import ReservationLedger
+    from pool.index.device_index import DeviceIndex
     from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
-    from pool.observed import ObservedPods
-    from pool.reservation import Reservation
+    from pool.pods.observed import ObservedPods
+    from pool.reservations.ledger import ReservationLedger
+    from pool.reservations.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +47,7 @@ class AdmissionPlanner:
     def __init__(
         self, index: "DeviceIndex", ledger: "ReservationLedger", pods: "ObservedPods"
     ) -> None:
-        """Take what `pool.books` keeps."""
+        """Take what `pool.allocation_state` keeps."""
         self._index = index
         self._ledger = ledger
         self._pods = pods

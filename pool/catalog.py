@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from api.gpupool import GPUPool
+    from api.kinds.gpupool import GPUPool
     from api.names import PoolName
 
 

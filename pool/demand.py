@@ -18,7 +18,7 @@ from pool.model import ContainerDemand, Demand, Role
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from api.core import Container, PodContainers
+    from api.foreign.core import Container, PodContainers
 
     Asked = tuple[str, str, str, str | int]
     """Container, value of its `Role`, resource, quantity as it is written. Plain values, since they are

@@ -19,11 +19,11 @@ from pool.demand import demand_of, named_resources, units_by_resource
 from pool.model import Demand, DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
 
 if TYPE_CHECKING:
-    from api.core import Node, Pod
-    from api.gpudevice import GPUDevice
-    from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
-    from api.gpupool import GPUPool
-    from pool.truth import PodReport
+    from api.foreign.core import Node, Pod
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
+    from api.kinds.gpupool import GPUPool
+    from pool.pods.reported import PodReport
 
 
 _MOST_ASTRAY: Final = 64

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pool.nodeaffinity import RequiredNodeAffinity, Tolerations
+from pool.node_affinity import RequiredNodeAffinity, Tolerations
 from pool.refusal import NodeReason
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from api.annotations import Devices, ReservationNote
-    from api.core import Affinity, NodeTaint, Toleration
-    from api.gpupool import AllocationMode, Strategy, WhenExhausted
+    from api.foreign.core import Affinity, NodeTaint, Toleration
+    from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
     from api.names import DeviceName, NodeName, PodUid, PoolName
 
 

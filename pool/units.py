@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import MAX_SLICES_PER_DEVICE, UnitId
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""Level-triggered controllers, one a file.
+"""Level-triggered controllers, one folder a subject, on `runtime` and `sinks`.
 
-They feed the index and the ledger from informers, and write back status, labels and events.
+They feed the allocation state from informers, and write back status, labels and Events.
 In a steady state they write nothing.
 """

@@ -7,12 +7,8 @@ score, no eviction; the outcome and the log line say why.
 from typing import TYPE_CHECKING
 
 from scheduler.answer import NOT_READY, Answer, Outcome
-from scheduler.asking import AsksNothing, AsksUnits, read_pod, remember_pod
-from scheduler.binding import bind_pod
-from scheduler.filtering import filter_names
-from scheduler.preempting import keep_nodes
-from scheduler.prioritizing import no_scores, score_names
-from scheduler.wire import (
+from scheduler.bind import bind_pod
+from scheduler.codec import (
     BadRequest,
     decode_bind,
     decode_preemption,
@@ -21,14 +17,18 @@ from scheduler.wire import (
     encode_preemption,
     encode_priorities,
 )
+from scheduler.filter import filter_names
+from scheduler.pod_demand import AsksNothing, AsksUnits, read_pod, remember_pod
+from scheduler.preempt import keep_nodes
+from scheduler.prioritize import no_scores, score_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from scheduler.asking import Asked
-    from scheduler.binding import Bound
-    from scheduler.desk import SchedulingDesk
-    from scheduler.wire import AskingPod, BindRequest
+    from scheduler.bind import Bound
+    from scheduler.codec import AskingPod, BindRequest
+    from scheduler.context import SchedulingDesk
+    from scheduler.pod_demand import Asked
 
 
 def filter_nodes(body: bytes, desk: "SchedulingDesk") -> Answer:
@@ -79,7 +79,7 @@ def preempt(body: bytes, desk: "SchedulingDesk") -> Answer:
 async def bind(body: bytes, desk: "SchedulingDesk") -> Answer:
     """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits the binder, nothing else.
 
-    Cancelled, or failed by the binder, it raises, with the books as `scheduler.binding` says.
+    Cancelled, or failed by the binder, it raises, with the books as `scheduler.bind` says.
     """
     request = decode_bind(body)
     if isinstance(request, BadRequest):

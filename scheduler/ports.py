@@ -39,7 +39,7 @@ class PodBinding:
     labels: "Mapping[str, str]" = field(default_factory=dict)
     """As the annotations."""
     is_fenced: bool = False
-    """Whether an annotation names a term, so that the API server has to compare it (`manifests.fencing`)."""
+    """Whether an annotation names a term, so that the API server has to compare it (`manifests.install.leadership_policy`)."""
 
 
 @dataclass(frozen=True, slots=True)

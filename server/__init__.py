@@ -1,1 +1,1 @@
-"""The process: HTTP application, command line, settings and wiring."""
+"""The server process: HTTP edge, leadership, and the wiring of the controllers."""

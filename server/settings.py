@@ -30,10 +30,10 @@ from pydantic_settings import (
 )
 
 from api.names import DEFAULT_SCHEDULER_NAME, MANAGED_LABEL
-from api.poolconfig import HandOut
+from api.nodefiles.poolconfig import HandOut
 from certs.bundle import Requirements
-from inventory.health import IGNORED_XIDS
-from inventory.software import Requirement
+from inventory.health.device import IGNORED_XIDS
+from inventory.readiness.software import Requirement
 from kube.errors import cut
 from manifests.constants import (
     CONTAINER_PORT,
@@ -44,7 +44,7 @@ from manifests.constants import (
     SERVING_SECRET,
     VALIDATING_CONFIGURATION,
 )
-from manifests.pool_workloads import PluginKind, PluginMode
+from manifests.node.device_plugin import PluginKind, PluginMode
 from telemetry.logs import LogLevel
 
 if TYPE_CHECKING:

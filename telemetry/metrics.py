@@ -1,7 +1,7 @@
 """Every metric of the process: name, unit, help, labels, buckets.
 
 Label values are closed sets (verbs, outcomes, reasons) or pool names; never pod names or UIDs.
-Gauges of pools, pods and reservations are owned by `reconciler.gauges`, which removes those of a deleted
+Gauges of pools, pods and reservations are owned by `reconciler.pool.gauges`, which removes those of a deleted
 pool, and all of them where this replica does not lead.
 """
 

@@ -14,10 +14,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from simulator.apiserver import decoding, listing, patching
-from simulator.apiserver.binding import Binder
-from simulator.apiserver.decoding import Caller, Target
-from simulator.apiserver.deleting import Deleter, decode_options
+from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import (
     ApiFault,
     bad_request,
@@ -31,22 +28,27 @@ from simulator.apiserver.errors import (
     unsupported_media_type,
     unsupported_value,
 )
-from simulator.apiserver.evicting import Evictor
-from simulator.apiserver.faults import Breakage, Fault, Faults
+from simulator.apiserver.http_responses import JSON, cut, respond, respond_fault
+from simulator.apiserver.injection import Breakage, Fault, Faults
 from simulator.apiserver.requestlog import Request, RequestLog
-from simulator.apiserver.resources import BINDINGS
-from simulator.apiserver.responses import JSON, cut, respond, respond_fault
+from simulator.apiserver.resources.registry import BINDINGS
 from simulator.apiserver.routing import resolve
-from simulator.apiserver.selectors import Selection
-from simulator.apiserver.watching import WatchRequest, WatchStream
-from simulator.apiserver.webhooks import User
-from simulator.apiserver.writing import Writer, Written
+from simulator.apiserver.store import list as listing
+from simulator.apiserver.store.selectors import Selection
+from simulator.apiserver.store.watch import WatchRequest, WatchStream
+from simulator.apiserver.webhooks.chain import User
+from simulator.apiserver.write import decoding
+from simulator.apiserver.write.binding import Binder
+from simulator.apiserver.write.decoding import Caller, Target
+from simulator.apiserver.write.delete import Deleter, decode_options
+from simulator.apiserver.write.eviction import Evictor
+from simulator.apiserver.write.writer import Writer, Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulator.apiserver.resources import Registry
-    from simulator.apiserver.store import Store
+    from simulator.apiserver.resources.registry import Registry
+    from simulator.apiserver.store.store import Store
 
 Json = dict[str, Any]
 

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from simulator.apiserver.decoding import Target
 from simulator.apiserver.errors import no_such_path
-from simulator.apiserver.resources import BINDINGS, PODS
+from simulator.apiserver.resources.registry import BINDINGS, PODS
+from simulator.apiserver.write.decoding import Target
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources import Registry
+    from simulator.apiserver.resources.registry import Registry
 
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 

@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aiohttp import web
 
-from simulator.apiserver.binding import Binder
-from simulator.apiserver.deleting import Deleter
-from simulator.apiserver.effects import Effects
-from simulator.apiserver.evicting import Evictor
+from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
-from simulator.apiserver.kinds import strategy_of
-from simulator.apiserver.matching import evaluate_rendered
 from simulator.apiserver.metadata import fill_new, timestamp
-from simulator.apiserver.ownership import Ownership
-from simulator.apiserver.resources import NAMESPACES, PRIORITY_CLASSES, Registry
-from simulator.apiserver.store import Store
-from simulator.apiserver.webhooks import AdmissionChain
-from simulator.apiserver.writing import Writer
+from simulator.apiserver.resources.registry import NAMESPACES, PRIORITY_CLASSES, Registry
+from simulator.apiserver.store.store import Store
+from simulator.apiserver.strategies.all import strategy_of
+from simulator.apiserver.webhooks.chain import AdmissionChain
+from simulator.apiserver.webhooks.matching import evaluate_rendered
+from simulator.apiserver.write.binding import Binder
+from simulator.apiserver.write.delete import Deleter
+from simulator.apiserver.write.effects import Effects
+from simulator.apiserver.write.eviction import Evictor
+from simulator.apiserver.write.writer import Writer
 
 if TYPE_CHECKING:
     import ssl
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.clock import Clock
-    from simulator.apiserver.faults import Faults
-    from simulator.apiserver.matching import MatchCondition
+    from simulator.apiserver.injection import Faults
     from simulator.apiserver.requestlog import RequestLog
-    from simulator.apiserver.resources import ResourceType
-    from simulator.apiserver.webhooks import User
+    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.webhooks.chain import User
+    from simulator.apiserver.webhooks.matching import MatchCondition
 
 Json = dict[str, Any]
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import uvloop
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
-from manifests.crds import build_crds
+from manifests.install.crds import build_crds
 from server.clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.nfd import node_feature_crd
+from simulator.node.nfd import node_feature_crd
 
 
 async def main(certificates: Path) -> None:

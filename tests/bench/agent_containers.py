@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from api.annotations import encode_devices
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, DEVICES_ANNOTATION, UnitId
 from manifests import constants
-from manifests.crds import build_crds
-from simulator.nfd import node_feature_crd
+from manifests.install.crds import build_crds
+from simulator.node.nfd import node_feature_crd
 from tests.bench.agent_node import ALL_ROLES, POOL, RESOURCE
 from tests.cluster.environment import (
     binaries,

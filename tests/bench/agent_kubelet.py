@@ -1,6 +1,6 @@
 """What kubelet does with a plugin for one pod, timed: GetPreferredAllocation, then Allocate.
 
-Over one kept connection, as kubelet has it; `simulator.kubelet_plugins` opens one for each call.
+Over one kept connection, as kubelet has it; `tests.support.kubelet.plugins` opens one for each call.
 """
 
 import contextlib
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 import grpc
 
-from api import deviceplugin as wire
-from api.podresources import ContainerUnits, PodUnits
+from api.kubelet import deviceplugin as wire
+from api.kubelet.podresources import ContainerUnits, PodUnits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,17 +19,17 @@ import aiohttp
 import msgspec
 
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
-from api.nodecards import CARDS_FILE, NodeCard, NodeCards
-from api.poolconfig import CONFIG_KEY, ConfiguredCard, PoolConfig
+from api.nodefiles.cards import CARDS_FILE, NodeCard, NodeCards
+from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredCard, PoolConfig
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
 from server.clock import SystemClock
-from simulator.kubelet_plugins import PluginsOfKubelet
-from simulator.pod_resources import PodResourcesServer
 from tests.bench.agent_kubelet import Books
 from tests.bench.processes import free_port, make_certificates
 from tests.bench.report import ROOT
+from tests.support.kubelet.plugins import PluginsOfKubelet
+from tests.support.kubelet.pod_resources import PodResourcesServer
 from tests.support.nvml.library import FakeNvml, a_card
 
 if TYPE_CHECKING:

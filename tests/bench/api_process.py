@@ -20,21 +20,21 @@ import uvloop
 
 from api.names import GROUP, VERSION
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODE_FEATURES
 from manifests import constants
-from manifests.crds import build_crds
+from manifests.install.crds import build_crds
 from server.clock import SystemClock
-from simulator.apiserver.ownership import Ownership
+from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.nfd import node_feature_crd
+from simulator.node.nfd import node_feature_crd
 from tests.bench.world import SEED, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from simulator.apiserver.resources import ResourceType
-    from simulator.apiserver.store import Collection
+    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.store.store import Collection
 
 FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)
 PODS = ("", "v1", "pods")

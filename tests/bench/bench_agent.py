@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from api.deviceplugin import encode_devices
+from api.kubelet.deviceplugin import encode_devices
 from kube.resources import PODS
 from tests.bench import agent_containers
 from tests.bench.agent_footprint import cpu_s, footprint

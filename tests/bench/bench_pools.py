@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.foreign.workloads import ConfigMap, DaemonSet
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from api.names import DeviceName, NodeName, PoolName
-from api.workloads import ConfigMap, DaemonSet
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import EventRecorder
+from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS
-from kube.watching import Informer
 from manifests import constants
-from manifests.pool_workloads import PluginMode, WorkloadSettings
+from manifests.node.device_plugin import PluginMode, WorkloadSettings
 from pool.catalog import Catalog
-from pool.index import DeviceIndex
-from reconciler.announcing import Announcer
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.exporting import ExportedCards, NodeExports
-from reconciler.pool_workloads import ACTION, ALL_POOLS, LiveWorkloads, PoolWorkloads, selection
-from reconciler.pools import PoolFeed
-from reconciler.runtime import Controller
+from pool.index.device_index import DeviceIndex
+from reconciler.pool.plugin_config import ExportedCards, NodeExports
+from reconciler.pool.workloads import ACTION, ALL_POOLS, LiveWorkloads, PoolWorkloads, selection
+from reconciler.runtime.controller import Controller
+from reconciler.runtime.events import Announcer
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.pools import PoolFeed
 from server.clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most

@@ -15,9 +15,9 @@ from typing import Any
 
 import uvloop
 
-from server import wiring
+from server import process as wiring
+from server.process import ControlPlane
 from server.settings import load_settings
-from server.wiring import ControlPlane
 from telemetry.logs import configure_logs
 
 TURN_S = 0.001

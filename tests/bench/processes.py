@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 
 from certs.bundle import Bundle, Requirements
-from certs.renewing import renew
+from certs.renewal import renew
 from certs.tls import client_context
 from certs.validity import RenewalNeeded, needs_renewal
 from tests.bench.report import ROOT, rss_mib

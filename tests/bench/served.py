@@ -21,27 +21,27 @@ import msgspec
 import uvloop
 from aiohttp import web
 
-from api.core import Node, Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.foreign.core import Node, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX, PodUid, ReservationId
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from pool.facts import node_facts, pod_facts
 from pool.model import ContainerDemand, Demand, Instant, PodFacts, PodPhase, Role
-from reconciler.devices import observe_device
-from reconciler.expiry import Expiry
-from reconciler.namespaces import NamespaceFeed
-from reconciler.nodes import NodeFeed
-from reconciler.pods import PodFeed
-from reconciler.pools import PoolFeed
+from reconciler.pod.reservation_expiry import Expiry
+from reconciler.sinks.devices import observe_device
+from reconciler.sinks.namespaces import NamespaceFeed
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.pools import PoolFeed
 from server.clock import SystemClock
-from server.collector import calm_collector
-from server.listening import Port
+from server.http.listener import Port
+from server.process import ControlPlane
 from server.settings import Leadership, Listen, Settings
-from server.wiring import ControlPlane
+from server.tuning import freeze_garbage_collector
 from telemetry.logs import configure_logs
 from tests.bench.world import SLICES, World
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterable
 
-    from pool.reservation import Reservation
+    from pool.reservations.reservation import Reservation
 
 T = TypeVar("T")
 
@@ -85,7 +85,7 @@ async def serve(options: argparse.Namespace) -> None:
             await stack.enter_async_context(Port(plane.build_app(), listen, context))
             group.create_task(Expiry(plane.books, plane.clock.instant).run())
             group.create_task(show_pods(plane))
-        calm_collector()
+        freeze_garbage_collector()
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         group.create_task(logs.flush_regularly())

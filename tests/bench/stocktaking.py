@@ -20,27 +20,27 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import uvloop
 
-from api.core import Node
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
+from api.foreign.core import Node
+from api.foreign.nodefeature import NodeFeature
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import MANAGED_LABEL, NodeName
-from api.nodefeature import NodeFeature
-from inventory.node import InventoryTerms
+from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import EventRecorder
+from kube.informer import Informer
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
-from kube.watching import Informer
 from pool.facts import node_facts
-from pool.index import DeviceIndex
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.node_features import NodeFeatureFeed, observe_feature
-from reconciler.node_inventory import Known, NodeInventory
-from reconciler.nodes import NodeFeed
-from reconciler.runtime import Controller
-from reconciler.stores import Store
+from pool.index.device_index import DeviceIndex
+from reconciler.inventory.controller import Known, NodeInventory
+from reconciler.runtime.controller import Controller
+from reconciler.runtime.store import Store
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.node_features import NodeFeatureFeed, observe_feature
+from reconciler.sinks.nodes import NodeFeed
 from server.clock import SystemClock
-from server.collector import calm_collector
+from server.tuning import freeze_garbage_collector
 from tests.bench.report import rss_mib
 from tests.bench.world import CARDS, node_name
 
@@ -180,7 +180,7 @@ async def main(options: argparse.Namespace) -> None:
                 tasks += [group.create_task(work) for work in works]
                 for informer in taking.informers:
                     await informer.wait_synced(60)
-                calm_collector()
+                freeze_garbage_collector()
                 works_of_leader = (taking.pump(), taking.controller.run())
                 tasks += [group.create_task(work) for work in works_of_leader]
                 await until(taking.is_converged)

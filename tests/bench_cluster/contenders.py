@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import yaml
 
 from certs.bundle import Bundle, Requirements
-from certs.renewing import renew
+from certs.renewal import renew
 from certs.validity import RenewalNeeded, needs_renewal
 from tests.bench_cluster import idle
 from tests.bench_cluster.stage import PLAIN_RESOURCE, POOL

@@ -11,13 +11,13 @@ import msgspec
 from aiohttp import web
 
 from manifests import constants
-from manifests.rendering import render
-from manifests.webhooks import (
+from manifests.install.webhooks import (
     UrlClient,
     WebhookSettings,
     build_mutating_configuration,
     build_validating_configuration,
 )
+from manifests.yaml import render
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

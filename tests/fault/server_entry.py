@@ -15,8 +15,8 @@ import uvloop
 
 from pool.model import Instant
 from server.clock import SystemClock
+from server.process import serve
 from server.settings import load_settings
-from server.wiring import serve
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:

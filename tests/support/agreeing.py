@@ -4,10 +4,10 @@ import inspect
 from typing import Any
 
 from api.names import NodeName, PodUid, PoolName
-from pool.books import AlreadyBound, Books
+from pool.allocation_state import AlreadyBound, Books
+from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
-from pool.nodeview import PoolNode
-from pool.placement import Placed, Refused
+from pool.placement.planner import Placed, Refused
 from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveBooks
 from tests.support.naive_facts import demand_of, units_of
 

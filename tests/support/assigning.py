@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from api.gpudevice import GPUDevice, PoolRef
-from api.gpupool import GPUPool
+from api.kinds.gpudevice import GPUDevice, PoolRef
+from api.kinds.gpupool import GPUPool
 from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, DeviceName, NodeName
-from inventory.assignment import Action, Decision, NodeView, decide
-from inventory.poolboard import PoolBoard
-from inventory.verdict import SOUND, Objection, PoolFault, PoolVerdict
+from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.decide import Action, Decision, NodeView, decide
+from inventory.pools.validity import SOUND, Objection, PoolFault, PoolVerdict
 
 NODE = NodeName("n1")
 UNSUPPORTED = PoolVerdict(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "cards of AMD only"))

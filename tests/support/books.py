@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
-from pool.books import Applicant, Books
+from pool.admission_rules import Newcomer
+from pool.allocation_state import Applicant, Books
 from pool.model import Constraints, NodeFacts, PodPhase
-from pool.newcomer import Newcomer
-from pool.placement import Placed
+from pool.placement.planner import Placed
 from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pool.admission_planner import Exhausted
     from pool.model import Demand, DeviceFacts, PodFacts, PoolFacts
-    from pool.reservation import Ended, Reservation
+    from pool.reservations.reservation import Ended, Reservation
 
 N1 = NodeName("n1")
 N2 = NodeName("n2")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from api.annotations import encode_devices
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, UnitId
 
 RESOURCE = "gpu.deckhouse.io/whole"

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any
 
-from api.gpupool import AllocationMode, Strategy, WhenExhausted
+from api.kinds.gpupool import AllocationMode, Strategy, WhenExhausted
 from api.names import DeviceName, NodeName, PodUid, PoolName
 from pool.demand import distinct_units
 from pool.model import (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from api.names import NodeName, PodUid
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.demand import distinct_units
 from pool.model import ContainerDemand, Instant, Role
-from pool.reservation import Ended
+from pool.reservations.reservation import Ended
 from tests.support import agreeing, naive_facts
 from tests.support.builders import EPOCH
 from tests.support.naive_books import NaiveBooks

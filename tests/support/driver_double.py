@@ -1,4 +1,4 @@
-"""A double of the driver (`agent.driver.Driver`) in memory, on the event loop: cards that a test changes.
+"""A double of the driver (`agent.driver.port.Driver`) in memory, on the event loop: cards that a test changes.
 
     driver = DriverDouble(a_card("GPU-1", profiles=H100_PROFILES), a_card("GPU-2"))
     driver.emit_xid("GPU-1", 79)            # told to who waits, at once
@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from agent.driver import (
+from agent.driver.port import (
     DriverCard,
     DriverEvent,
     DriverLook,

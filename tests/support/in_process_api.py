@@ -17,15 +17,16 @@ import msgspec
 from api.names import LEADER_ANNOTATION
 from kube.errors import KubeError, TimedOut, Unreachable, from_status
 from kube.transport import Request
-from simulator.apiserver import listing, patching
-from simulator.apiserver.decoding import Caller, Target
-from simulator.apiserver.deleting import decode_options
+from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import ApiFault, forbidden, not_found
 from simulator.apiserver.http import ADMINISTRATOR
 from simulator.apiserver.routing import resolve
-from simulator.apiserver.selectors import Selection
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.watching import WatchRequest, WatchStream
+from simulator.apiserver.store import list as listing
+from simulator.apiserver.store.selectors import Selection
+from simulator.apiserver.store.watch import WatchRequest, WatchStream
+from simulator.apiserver.write.decoding import Caller, Target
+from simulator.apiserver.write.delete import decode_options
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]

@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pool.nodeview import score_of
+from pool.index.node_view import score_of
 from pool.refusal import NodeReason, NodeRefusal
-from scheduler.asking import AsksImpossible, AsksNothing, binding_text, read_pod
-from scheduler.wire import BadRequest, decode_candidates
+from scheduler.codec import BadRequest, decode_candidates
+from scheduler.pod_demand import AsksImpossible, AsksNothing, binding_text, read_pod
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.books import Books
-    from scheduler.asking import AsksUnits
-    from scheduler.wire import CandidatesRequest
+    from pool.allocation_state import Books
+    from scheduler.codec import CandidatesRequest
+    from scheduler.pod_demand import AsksUnits
 
 
 def naive_filter(body: bytes, books: "Books") -> dict[str, Any]:

@@ -5,8 +5,8 @@ import itertools
 from typing import Any
 
 from api.annotations import ReservationNote
-from api.gpunodeinventory import ContainerDevices
-from api.gpupool import AllocationMode, Strategy
+from api.kinds.gpunodeinventory import ContainerDevices
+from api.kinds.gpupool import AllocationMode, Strategy
 from api.names import DeviceName, NodeName, PodUid, PoolName, UnitId
 from pool.model import (
     ContainerDemand,

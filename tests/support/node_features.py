@@ -1,7 +1,7 @@
 """What NFD, gpu-feature-discovery and our node agent write, in exactly their formats.
 
 NFD: github.com/kubernetes-sigs/node-feature-discovery, source/pci. GFD: github.com/NVIDIA/k8s-device-plugin,
-internal/lm. The agent: `api.nodefeature`.
+internal/lm. The agent: `api.foreign.nodefeature`.
 """
 
 import datetime as dt
@@ -9,14 +9,14 @@ import json
 import uuid
 from typing import Any
 
-from api.nodefeature import (
+from api.foreign.nodefeature import (
     AGENT_ATTRIBUTES,
     AGENT_INSTANCES,
     GPU_INSTANCES,
     HEARTBEAT_ANNOTATION,
     NODE_NAME_LABEL,
 )
-from simulator.nfd import NAMESPACE
+from simulator.node.nfd import NAMESPACE
 
 Json = dict[str, Any]
 

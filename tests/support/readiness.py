@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
-from inventory.software import NodeSight, Operand, OperandSight
+from inventory.readiness.software import NodeSight, Operand, OperandSight
 
 NO_OPERANDS: dict[Operand, OperandSight] = {}
 

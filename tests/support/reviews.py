@@ -11,10 +11,10 @@ import jsonpatch
 import msgspec
 
 from admission.answer import Answer
-from admission.desk import AdmissionDesk
-from api.gpupool import EffectiveAllocation, GPUPool
+from admission.context import AdmissionDesk
+from api.kinds.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.catalog import Catalog
 from pool.facts import pool_facts
 from pool.model import Instant

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from manifests import constants
-from manifests.server_policy import OwnObjects
-from server.rights import build_roles
+from manifests.install.server_policy import OwnObjects
+from server.rbac import build_roles
 from simulator.apiserver.requestlog import Request
 from tests.support.running_server import SERVER_USER
 

@@ -17,13 +17,13 @@ import aiohttp
 import msgspec
 import yaml
 
-from api.core import Pod
+from api.foreign.core import Pod
 from certs.bundle import Bundle
 from certs.tls import client_context
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import KubeError
-from kube.leases import Lease
+from kube.leader_election import Lease
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     LEASES,
@@ -34,20 +34,20 @@ from kube.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests import constants
-from manifests.crds import build_crds
-from manifests.webhooks import (
+from manifests.install.crds import build_crds
+from manifests.install.webhooks import (
     UrlClient,
     WebhookSettings,
     build_mutating_configuration,
     build_validating_configuration,
 )
 from server.clock import ProcessClock
+from server.process import serve
 from server.settings import Settings
-from server.wiring import serve
-from simulator import nfd
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.webhooks import User
-from simulator.conditions import evaluate
+from simulator.apiserver.webhooks.chain import User
+from simulator.apiserver.webhooks.match_conditions import evaluate
+from simulator.node import nfd
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 

@@ -9,9 +9,9 @@ import msgspec
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId, UnitId
-from pool.books import Applicant, Books
+from pool.allocation_state import Applicant, Books
 from pool.model import PodPhase
-from scheduler.desk import SchedulingDesk
+from scheduler.context import SchedulingDesk
 from scheduler.ports import (
     Refused,
     SeenBound,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pool.model import Instant, PodFacts, PoolFacts
-    from pool.reservation import Reservation
+    from pool.reservations.reservation import Reservation
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
 
 LOST = Unknown("no answer within 3 s")

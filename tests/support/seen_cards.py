@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from agent.cards import Published
-from agent.driver import DriverCard, DriverLook
-from agent.features import feature_body, shows
-from agent.pci import PciCard
+from agent.driver.pci import PciCard
+from agent.driver.port import DriverCard, DriverLook
+from agent.inventory.cards import Published
+from agent.inventory.node_feature import feature_body, shows
+from api.foreign.nodefeature import NodeFeature
 from api.names import NodeName
-from api.nodefeature import NodeFeature
-from inventory.sources import CardList, FeatureReport, feature_report
+from inventory.discovery.sources import CardList, FeatureReport, feature_report
 from tests.support.builders import EPOCH
 
 

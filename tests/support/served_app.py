@@ -15,12 +15,12 @@ import aiohttp
 from aiohttp import web
 
 from certs.bundle import KeyPair, Requirements, ServingBundle
-from certs.decoding import DecodedPair, decode_pair
-from certs.issuing import issue_authority, issue_client, issue_serving, new_key
+from certs.issuance import issue_authority, issue_client, issue_serving, new_key
+from certs.pem import DecodedPair, decode_pair
 from certs.tls import ServingContext, client_context
-from server.app import Desks, build_app
-from server.authentication import ExtenderAuthentication, WebhookAuthentication
-from server.readiness import Readiness
+from server.http.app import Desks, build_app
+from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+from server.http.readiness import Readiness
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 from tests.support.reviews import Office

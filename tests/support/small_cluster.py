@@ -10,9 +10,9 @@ it was told. Who drives decides what is picked: hypothesis, or a random number g
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
 from pool.admission_planner import Exhausted
-from pool.books import Applicant
+from pool.admission_rules import Newcomer
+from pool.allocation_state import Applicant
 from pool.model import Constraints, Demand, Role
-from pool.newcomer import Newcomer
 from tests.support import agreeing, naive_facts
 from tests.support.cluster_state import (
     CARDS,

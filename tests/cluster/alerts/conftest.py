@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from manifests.alerts import build_alert_rules
+from manifests.monitoring.alerts import build_alert_rules
 
 _ROOT = Path(__file__).parents[3]
 _COMPONENTS = _ROOT / "tests" / "cluster" / "components"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests.alerts import ALERTS
+from manifests.monitoring.alerts import ALERTS
 from tests.cluster.alerts.conftest import Promtool
 
 ALERT_BY_NAME = {alert.name: alert for alert in ALERTS}

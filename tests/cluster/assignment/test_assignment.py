@@ -10,10 +10,10 @@ import pytest
 
 from api.names import API_VERSION, PodUid, UnitId
 from kube.client import KubeClient
-from kube.configuration import load_configuration
+from kube.config.kubeconfig import load_configuration
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from manifests.crds import build_crds
-from manifests.rendering import render
+from manifests.install.crds import build_crds
+from manifests.yaml import render
 from server.clock import SystemClock
 from tests.cluster.environment import client, definitions
 from tests.component.reconciler.assigning import Assigning

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from agent.cards import Published
-from agent.degraded import DegradedCondition
-from agent.features import feature_name
-from agent.problems import Problems
-from agent.publishing import FeaturePublisher
+from agent.inventory.cards import Published
+from agent.inventory.node_feature import feature_name
+from agent.inventory.publisher import FeaturePublisher
+from agent.problems.condition import DegradedCondition
+from agent.problems.registry import Problems
 from api.names import API_VERSION, NodeName
 from kube.client import KubeClient
-from kube.configuration import load_configuration
+from kube.config.kubeconfig import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
-from manifests.crds import build_crds
-from manifests.rendering import render
+from manifests.install.crds import build_crds
+from manifests.yaml import render
 from server.clock import SystemClock
-from simulator.nfd import node_feature_crd
+from simulator.node.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.cluster.environment import definitions, polling
 

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import PoolRef
-from inventory.node import DEFAULT_GONE_FOR
+from api.kinds.gpudevice import PoolRef
+from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.client import KubeClient
-from kube.configuration import load_configuration
+from kube.config.kubeconfig import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import NODES
-from manifests.crds import build_crds
-from manifests.rendering import render
+from manifests.install.crds import build_crds
+from manifests.yaml import render
 from pool.model import Instant
 from server.clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.nfd import NAMESPACE, node_feature_crd
+from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY
 from tests.cluster.environment import definitions, polling
 from tests.cluster.environment.client import ApiRefused

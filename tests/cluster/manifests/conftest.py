@@ -11,16 +11,16 @@ import pytest
 
 from api.names import DEVICES_ANNOTATION
 from manifests import constants
-from manifests.crds import build_crds
-from manifests.policy import build_annotation_policy
-from manifests.rendering import render
-from manifests.webhooks import (
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.crds import build_crds
+from manifests.install.webhooks import (
     UrlClient,
     WebhookSettings,
     build_mutating_configuration,
     build_validating_configuration,
 )
-from simulator.nfd import node_feature_crd
+from manifests.yaml import render
+from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.manifests.objects import ENGINE, a_pod, namespace_and_roles
 from tests.cluster.manifests.stub import serve_stub

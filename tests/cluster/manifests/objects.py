@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from manifests import constants, rbac
+from manifests import constants
+from manifests.install import rbac
 
 ENGINE = constants.service_account_username(constants.DEFAULT_NAMESPACE)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.rights import NAMESPACED_RBAC, PLUGIN_RBAC, RBAC
-from api.nodefeature import NODE_NAME_LABEL
+from agent.rbac import NAMESPACED_RBAC, PLUGIN_RBAC, RBAC
+from api.foreign.nodefeature import NODE_NAME_LABEL
 from manifests import constants
-from manifests.agent_policy import build_agent_policy
-from manifests.rbac import build_device_plugin_rbac, build_node_agent_rbac
-from manifests.rendering import render
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.rbac import build_device_plugin_rbac, build_node_agent_rbac
+from manifests.yaml import render
 from tests.cluster.environment import client, kubeconfigs, polling
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pod

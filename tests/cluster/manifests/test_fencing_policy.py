@@ -8,9 +8,9 @@ import pytest
 
 from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, LEADER_ANNOTATION
 from manifests import constants
-from manifests.crds import build_crds
-from manifests.fencing import build_fencing_policies, leadership_token
-from manifests.rendering import render
+from manifests.install.crds import build_crds
+from manifests.install.leadership_policy import build_fencing_policies, leadership_token
+from manifests.yaml import render
 from server.settings import Leadership
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.objects import a_pod

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from agent.rights import NAMESPACED_RBAC, RBAC
-from api.nodefeature import AGENT_INSTANCES, AgentCard
+from agent.rbac import NAMESPACED_RBAC, RBAC
+from api.foreign.nodefeature import AGENT_INSTANCES, AgentCard
 from manifests import constants
-from manifests.agent_policy import build_agent_policy
-from manifests.rbac import build_node_agent_rbac
-from manifests.rendering import render
-from simulator.kubelet_plugins import PluginsOfKubelet
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.rbac import build_node_agent_rbac
+from manifests.yaml import render
 from tests.cluster.environment import client, polling, ports
 from tests.cluster.environment.server_process import installed_command
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pool
+from tests.support.kubelet.plugins import PluginsOfKubelet
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

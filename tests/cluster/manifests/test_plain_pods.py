@@ -9,10 +9,10 @@ import contextlib
 import pytest
 
 from api.names import FENCED, FENCED_LABEL, LEADER_ANNOTATION
+from cli.render import Target, render_target
 from manifests import constants
-from manifests.crds import build_crds
-from manifests.rendering import render
-from server.rendering import Target, render_target
+from manifests.install.crds import build_crds
+from manifests.yaml import render
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.manifests.objects import a_pod
 from tests.cluster.manifests.plain_pods import bound_all_the_time

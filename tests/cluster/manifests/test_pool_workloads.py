@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.core import Taint
-from api.gpupool import Allocation, AllocationMode, GPUPool, GPUPoolSpec, Scheduling
+from api.foreign.core import Taint
+from api.foreign.workloads import ConfigMap, DaemonSet
+from api.kinds.gpupool import Allocation, AllocationMode, GPUPool, GPUPoolSpec, Scheduling
 from api.meta import ObjectMeta
 from api.names import CONFIG_HASH_ANNOTATION, NodeName, pool_node_label
-from api.poolconfig import ConfiguredCard
-from api.workloads import ConfigMap, DaemonSet
+from api.nodefiles.poolconfig import ConfiguredCard
 from manifests import constants
-from manifests.migparted import PartedCard
-from manifests.node_agent import build_node_agent
-from manifests.pool_workloads import (
+from manifests.node.agent import build_node_agent
+from manifests.node.device_plugin import (
     PluginKind,
     PluginMode,
     WorkloadSettings,
@@ -23,9 +22,10 @@ from manifests.pool_workloads import (
     plugin_name,
     pool_config,
 )
-from manifests.rendering import render
-from reconciler.pool_workloads import FIELD_MANAGER, is_there
-from simulator.apiserver import daemonsets
+from manifests.node.mig_parted import PartedCard
+from manifests.yaml import render
+from reconciler.pool.workloads import FIELD_MANAGER, is_there
+from simulator.apiserver.strategies import daemonsets
 from tests.cluster.environment import polling
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import yaml
 
 from api.names import DEFAULT_SCHEDULER_NAME
 from manifests import constants
-from manifests.scheduler_config import (
+from manifests.install.scheduler import (
     ApiConnection,
     Extender,
     ExtenderTls,

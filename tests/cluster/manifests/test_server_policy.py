@@ -18,8 +18,8 @@ from api.names import (
     pool_node_label,
 )
 from manifests import constants
-from manifests.pool_workloads import WorkloadSettings
-from manifests.server_policy import OwnObjects, build_server_policies
+from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.node.device_plugin import WorkloadSettings
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.conftest import created
 from tests.cluster.manifests.objects import ENGINE, a_pod

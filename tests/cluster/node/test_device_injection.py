@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import grpc
 import pytest
 
-from api import deviceplugin as wire
+from api.kubelet import deviceplugin as wire
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.node.environment import paths, real_node
 

@@ -9,29 +9,29 @@ from typing import Any, Protocol
 
 import pytest
 
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health import HealthTerms
-from inventory.hysteresis import Steadiness
-from inventory.software import BootstrapTerms
+from inventory.debounce import Steadiness
+from inventory.health.device import HealthTerms
+from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
-from kube.configuration import load_configuration
+from kube.config.kubeconfig import load_configuration
+from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
-from kube.watching import Informer, Selection
-from manifests.crds import build_crds
-from manifests.rendering import render
-from pool.books import Books
-from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
-from reconciler.device_health import DeviceHealth, HealthSources
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.exporters import Exporters
-from reconciler.fault_events import FaultEvents
-from reconciler.node_bootstrap import NodeBootstrap, NodeSources
-from reconciler.operand_pods import OperandPodObject, OperandTerms, projection
-from reconciler.operands import OperandFeed
-from reconciler.runtime import Controller
-from reconciler.stores import Store
+from manifests.install.crds import build_crds
+from manifests.yaml import render
+from pool.allocation_state import Books
+from reconciler.dcgm.client import Exporters
+from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from reconciler.device.fault_events import FaultEvents
+from reconciler.device.health import DeviceHealth, HealthSources
+from reconciler.readiness.controller import NodeBootstrap, NodeSources
+from reconciler.runtime.controller import Controller
+from reconciler.runtime.store import Store
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+from reconciler.sinks.operand_pods import OperandFeed
 from server.clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX

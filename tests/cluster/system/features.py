@@ -3,7 +3,7 @@
 import contextlib
 from typing import TYPE_CHECKING
 
-from simulator.nfd import NAMESPACE
+from simulator.node.nfd import NAMESPACE
 from tests.cluster.environment import client
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, final
 import aiohttp
 import yaml
 
-from manifests.rendering import render
-from simulator.nfd import node_feature_crd
+from manifests.yaml import render
+from simulator.node.nfd import node_feature_crd
 from tests.cluster.environment import client, components, polling, ports, server_process
 from tests.cluster.system.objects import POOLS
 

@@ -7,7 +7,7 @@ from tests.cluster.system.objects import DEVICES_KEY, a_container, a_pod
 
 MAX_ANNOTATIONS_BYTES = 262_144
 WRITTEN_BY_US = 1_138
-"""At most, about a pod whose one container `main` asks for one unit (`admission.sizes`)."""
+"""At most, about a pod whose one container `main` asks for one unit (`admission.pods.size_limits`)."""
 
 
 async def refusal_of(api, namespace: str, pod) -> client.ApiRefused:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.kubelet_admission import KubeletOfNode
-from simulator.kubelet_plugins import PluginsOfKubelet
 from tests.component.agent.node import Agent
+from tests.support.kubelet.admission import KubeletOfNode
+from tests.support.kubelet.plugins import PluginsOfKubelet
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from agent.driver import Driver
-from agent.partitioning import Partitioner
-from agent.problems import Problems
-from agent.surroundings import Surroundings
-from agent.verdicts import HEALTHY, CardHealth
-from api.gpudevice import GPUDevice
-from api.gpupool import AllocationMode, EffectiveAllocation, GPUPool
+from agent.driver.port import Driver
+from agent.health.verdicts import HEALTHY, CardHealth
+from agent.mig.partitioner import Partitioner
+from agent.mig.surroundings import Surroundings
+from agent.problems.registry import Problems
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from telemetry.reasons import EventReason
 from tests.support import assigning
 from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agent.card_files import CardFiles, Places, recall_health
-from agent.card_health import HealthBook
-from agent.degraded import DegradedCondition
-from agent.health import HealthWatch
-from agent.inventory import CardInventory
-from agent.problems import Problems
-from agent.publishing import FeaturePublisher
+from agent.health.tracker import HealthBook
+from agent.health.watcher import HealthWatch
+from agent.inventory.collector import CardInventory
+from agent.inventory.node_files import CardFiles, Places, recall_health
+from agent.inventory.publisher import FeaturePublisher
+from agent.problems.condition import DegradedCondition
+from agent.problems.registry import Problems
+from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
-from api.nodecards import NodeCards
-from api.nodefeature import AGENT_INSTANCES
+from api.nodefiles.cards import NodeCards
 from tests.support.agent_api import AgentApi
 from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
-    from agent.driver import Driver
+    from agent.driver.port import Driver
 
 FEATURE = "gpu-control-plane-agent-n1"
 FIRST, SECOND = "0000:17:00.0", "0000:18:00.0"

@@ -9,25 +9,25 @@ from typing import Any
 
 import msgspec
 
-from agent.config import ConfigFile
 from agent.files import replace_file
-from agent.holdings import Holdings
-from agent.nodefile import NodeFile
-from agent.occupancy import Occupancy
-from agent.offers import Offer, Unit
-from agent.podresources import PodResources
-from agent.pods import NodePod, NodePods, node_pod
-from agent.preferring import Preferences
-from agent.problems import Problems
-from agent.serving import ServedPools
-from agent.sources import FileSource
-from api.core import Pod
-from api.nodepods import PODS_FILE, NodePodsFile, NodePodUnits
-from api.poolconfig import CONFIG_KEY, HandOut
+from agent.kubelet.pod_resources import PodResources
+from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.plugin.advertised import Offer, Unit
+from agent.plugin.cards_file import NodeFile
+from agent.plugin.held_units import Holdings
+from agent.plugin.manager import ServedPools
+from agent.plugin.pods_file import Occupancy
+from agent.plugin.pool_config import ConfigFile
+from agent.plugin.preferred_allocation import Preferences
+from agent.plugin.sources import FileSource
+from agent.problems.registry import Problems
+from api.foreign.core import Pod
+from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
+from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
 from server.clock import SystemClock
-from simulator.kubelet_admission import KubeletOfNode
-from simulator.kubelet_plugins import PluginsOfKubelet
 from telemetry.reasons import EventReason
+from tests.support.kubelet.admission import KubeletOfNode
+from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
 
 RESOURCE = "gpu.deckhouse.io/whole"

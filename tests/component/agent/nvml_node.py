@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver import DriverCard, DriverEvent
+from agent.driver.port import DriverCard, DriverEvent
 from agent.errors import DriverUnavailable
-from agent.nvml import NvmlDriver
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from tests.support.nvml.library import FakeNvml, NoCompiler, NvmlCard
 from tests.support.polling import EVERY_S, LIMIT_S

@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
+from agent.allocations.reporter import AllocationReporter
 from agent.errors import KubeletUnavailable
-from agent.pods import ContainerKind, ContainerRequest, NodePod, NodePods
-from agent.problems import Problems
-from agent.reporting import AllocationReporter
-from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
+from agent.kubelet.pods import ContainerKind, ContainerRequest, NodePod, NodePods
+from agent.problems.registry import Problems
+from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
+from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import API_VERSION, NodeName, PodUid
-from api.podresources import ContainerUnits, PodUnits
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_NODE_INVENTORIES
-from manifests.crds import build_crds
+from manifests.install.crds import build_crds
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.loop_clock import LoopClock
 

@@ -5,12 +5,12 @@ import asyncio
 import grpc
 import pytest
 
-from api import deviceplugin as wire
-from api.core import Pod
+from api.foreign.core import Pod
+from api.kubelet import deviceplugin as wire
 from api.names import PodUid
-from simulator.kubelet_admission import KubeletOfNode, PodRejected
 from tests.component.agent.node import Agent, numa_cards, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.kubelet.admission import KubeletOfNode, PodRejected
 from tests.support.polling import until
 
 

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.objects import NodeObjects
-from agent.serving import ServedPools
-from agent.sources import ClusterSource
-from api.poolconfig import HandOut
+from agent.api_cache import NodeObjects
+from agent.plugin.manager import ServedPools
+from agent.plugin.sources import ClusterSource
+from api.nodefiles.poolconfig import HandOut
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from server.clock import SystemClock
-from simulator.kubelet_plugins import PluginsOfKubelet
 from tests.component.reconciler.cluster import Cluster, a_cluster
+from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
 
 WHOLE, SLICES = "gpu.deckhouse.io/whole", "gpu.deckhouse.io/slices"

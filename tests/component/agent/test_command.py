@@ -13,11 +13,11 @@ import aiohttp
 import msgspec
 import pytest
 
+from cli.main import MISUSED, OK, run
 from kube.resources import PODS
-from server.cli import MISUSED, OK, run
-from simulator.kubelet_admission import KubeletOfNode
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.support.bound_pods import a_bound_pod
+from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.polling import LIMIT_S, until, until_async
 from tests.support.running_server import a_cluster
 
@@ -28,7 +28,7 @@ ENDPOINT = "gpu.deckhouse.io_whole.sock"
 async def a_process(**options: object) -> AsyncIterator[Process]:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-m", "server", "agent", *flags, stderr=PIPE
+        sys.executable, "-W", "error", "-m", "cli", "agent", *flags, stderr=PIPE
     )
     try:
         yield process

@@ -7,10 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from api.poolconfig import PACKED_CONFIG_KEY, HandOut
-from simulator.kubelet_plugins import PluginsOfKubelet
+from api.nodefiles.poolconfig import PACKED_CONFIG_KEY, HandOut
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import RESOURCE, MountedConfig, a_plugin, config_of
+from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
 
 

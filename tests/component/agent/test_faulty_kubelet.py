@@ -8,17 +8,17 @@ from typing import Any
 import grpc
 import pytest
 
-from agent.offers import Unit
-from agent.plugin import DevicePlugin
-from api import deviceplugin as wire
-from api.nodecards import CARDS_FILE
-from api.poolconfig import HandOut
+from agent.plugin.advertised import Unit
+from agent.plugin.service import DevicePlugin
+from api.kubelet import deviceplugin as wire
+from api.nodefiles.cards import CARDS_FILE
+from api.nodefiles.poolconfig import HandOut
 from server.clock import SystemClock
-from simulator.kubelet_admission import KubeletOfNode, PodRejected
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.kubelet.admission import KubeletOfNode, PodRejected
 from tests.support.polling import until
 
 

@@ -6,10 +6,10 @@ from functools import partial
 import msgspec
 import pytest
 
-from simulator.kubelet_admission import KubeletOfNode, PodRejected
 from telemetry.reasons import EventReason
 from tests.component.agent.node import Agent, numa_cards, whole_cards
 from tests.support.bound_pods import a_bound_pod
+from tests.support.kubelet.admission import KubeletOfNode, PodRejected
 
 
 @pytest.fixture(params=[False, True], ids=["asked", "aligned"])

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from agent.card_files import CardFiles, Places
-from agent.card_health import HealthBook
-from agent.cards import Published
-from agent.driver import DriverEvent, EventKind
-from agent.health import HealthWatch
-from agent.inventory import CardInventory
-from agent.problems import Problems
-from agent.verdicts import HEALTHY, HealthState
-from api.nodecards import CARDS_FILE, NodeCards
-from api.nodefeature import AgentCard
+from agent.driver.port import DriverEvent, EventKind
+from agent.health.tracker import HealthBook
+from agent.health.verdicts import HEALTHY, HealthState
+from agent.health.watcher import HealthWatch
+from agent.inventory.cards import Published
+from agent.inventory.collector import CardInventory
+from agent.inventory.node_files import CardFiles, Places
+from agent.problems.registry import Problems
+from api.foreign.nodefeature import AgentCard
+from api.nodefiles.cards import CARDS_FILE, NodeCards
 from telemetry.conditions import AgentDegraded
 from tests.support.driver_double import DriverDouble, a_card
 from tests.support.loop_clock import LoopClock

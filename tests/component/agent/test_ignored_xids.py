@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
-from agent.driver import DriverEvent, EventKind
-from agent.inventory_role import InventoryRole
+from agent.context import Shared
+from agent.driver.port import DriverEvent, EventKind
+from agent.roles.inventory import InventoryRole
 from agent.settings import AgentSettings, Role
-from agent.shared import Shared
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:

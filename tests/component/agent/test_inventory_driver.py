@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver import DriverEvent, EventKind
-from api.nodefeature import HEARTBEAT_ANNOTATION
+from agent.driver.port import DriverEvent, EventKind
+from api.foreign.nodefeature import HEARTBEAT_ANNOTATION
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_cards
 from tests.support.driver_double import GpuInstance

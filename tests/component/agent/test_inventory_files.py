@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cards import Published
+from agent.driver.libraries import DriverFiles, find_driver_files
 from agent.files import replace_file
-from agent.libraries import DriverFiles, find_driver_files
+from agent.inventory.cards import Published
 from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_cards
 from tests.support.agent_api import INVENTORIES
 from tests.support.driver_double import GpuInstance, a_card
@@ -46,7 +46,7 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
             raise OSError(28, "No space left on device")
         return replace_file(path, content)
 
-    monkeypatch.setattr("agent.card_files.replace_file", replace_or_fail)
+    monkeypatch.setattr("agent.inventory.node_files.replace_file", replace_or_fail)
     broken = node.files.cards_path if what == "cards" else node.files.cdi_path
     async with node.running():
         await asyncio.sleep(3)
@@ -120,7 +120,7 @@ async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(
         looks.append(root)
         return find_driver_files(root)
 
-    monkeypatch.setattr("agent.card_files.find_driver_files", counted)
+    monkeypatch.setattr("agent.inventory.node_files.find_driver_files", counted)
     async with node.running():
         await asyncio.sleep(60)
         assert len(looks) == 1

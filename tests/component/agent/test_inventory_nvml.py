@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DriverUnavailable
-from agent.nvml import NvmlDriver
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import InventoryNode

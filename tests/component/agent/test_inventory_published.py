@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.degraded import DegradedCondition
-from agent.publishing import HEARTBEAT_S, FeaturePublisher
+from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
+from agent.problems.condition import DegradedCondition
 from api.names import NodeName
 from kube.errors import KubeError, NotFound
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_FEATURES, NODES
-from simulator.nfd import NAMESPACE, node_feature_crd
+from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition

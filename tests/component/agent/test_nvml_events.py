@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver import DriverEvent, EventKind
+from agent.driver.port import DriverEvent, EventKind
 from agent.errors import DriverUnavailable
-from agent.nvml_thread import MAX_STUCK
+from agent.nvml.call_thread import MAX_STUCK
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import DOUBLE_BIT_ECC, XID, a_card

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DriverUnavailable
-from agent.nvml import NvmlDriver
-from agent.nvml_thread import MAX_STUCK
+from agent.nvml.call_thread import MAX_STUCK
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.driver import DriverCard, Instance, Link, LinkType, Profile
+from agent.driver.port import DriverCard, Instance, Link, LinkType, Profile
 from tests.component.agent.nvml_node import nvml_node
 from tests.support.nvml.library import a_card
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver import Instance
+from agent.driver.port import Instance
 from agent.errors import PartitioningRefused
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import a_card

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver import DriverCard
-from agent.nvml import NvmlDriver
-from agent.nvml_library import find_libraries
+from agent.driver.port import DriverCard
+from agent.nvml.driver import NvmlDriver
+from agent.nvml.library import find_libraries
 from server.clock import SystemClock
 
 

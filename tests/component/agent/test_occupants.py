@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.occupants import TOLD_AFTER_S, Occupants
-from agent.pods import NodePods, node_pod
-from agent.problems import Problems
-from api.core import Pod
+from agent.allocations.unit_holders import TOLD_AFTER_S, Occupants
+from agent.kubelet.pods import NodePods, node_pod
+from agent.problems.registry import Problems
+from api.foreign.core import Pod
 from api.names import PodUid
-from api.nodepods import PODS_FILE, NodePodsFile, NodePodUnits
+from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.reporting_node import ReportingNode, a_node_pod, a_reporting_node
 from tests.support.bound_pods import a_bound_pod

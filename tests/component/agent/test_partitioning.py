@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from agent.partitioning import MAX_STEPS
-from agent.problems import NO_PROBLEM
-from agent.verdicts import xid
+from agent.health.verdicts import xid
+from agent.mig.partitioner import MAX_STEPS
+from agent.problems.registry import NO_PROBLEM
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_mig_card, a_pool
 from tests.support.driver_double import Change, Crash, GpuInstance, a_card, crash, refused

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from agent import plugin_problems
 from agent.files import replace_file
-from agent.plugin_problems import MAX_FILES, PLUGIN_REASONS, PluginProblems
-from agent.problem_file import ProblemsFile
-from agent.problems import NO_PROBLEM, Problem, Problems
-from api.pluginproblems import MAX_BYTES, STALE_S, TELL_EVERY_S, PluginProblem
+from agent.problems import file_reader as plugin_problems
+from agent.problems.file_reader import MAX_FILES, PLUGIN_REASONS, PluginProblems
+from agent.problems.file_writer import ProblemsFile
+from agent.problems.registry import NO_PROBLEM, Problem, Problems
+from api.nodefiles.pluginproblems import MAX_BYTES, STALE_S, TELL_EVERY_S, PluginProblem
 from telemetry.conditions import AgentDegraded
 from tests.support.loop_clock import ServerClock
 
@@ -241,7 +241,7 @@ async def test_a_file_is_read_where_it_changed_only(node: Node, monkeypatch):
         read.append(path)
         return really(path)
 
-    monkeypatch.setattr("agent.plugin_problems._read", counted)
+    monkeypatch.setattr("agent.problems.file_reader._read", counted)
     path = node.put()
     for _ in range(3):
         node.verdict()
@@ -261,7 +261,7 @@ async def test_a_disk_that_cannot_be_written_is_logged_once_and_tried_again(
             raise OSError(errno.ENOSPC, "No space left on device")
         return replace_file(path, content)
 
-    monkeypatch.setattr("agent.problem_file.replace_file", replace_or_fail)
+    monkeypatch.setattr("agent.problems.file_writer.replace_file", replace_or_fail)
     async with Plugin(node).running() as plugin:
         with capture_logs() as logs:
             plugin.problems.set("x", BAD, "text")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from api.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION
+from cli.main import OK
 from kube.resources import GPU_NODE_INVENTORIES
-from server.cli import OK
-from simulator.kubelet_admission import KubeletOfNode
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.component.agent.test_command import a_process
+from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
 from tests.support.polling import LIMIT_S, until, until_async
 from tests.support.running_server import Cluster, a_cluster, free_port

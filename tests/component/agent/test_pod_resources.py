@@ -11,12 +11,12 @@ import pytest
 import uvloop
 
 from agent.errors import KubeletUnavailable
-from agent.podresources import PodResources
-from api import podresources as wire
-from api.podresources import ContainerUnits, PodUnits
+from agent.kubelet.pod_resources import PodResources
+from api.kubelet import podresources as wire
+from api.kubelet.podresources import ContainerUnits, PodUnits
 from server.clock import SystemClock
-from simulator.pod_resources import PodResourcesServer
 from telemetry.metrics import REGISTRY
+from tests.support.kubelet.pod_resources import PodResourcesServer
 
 POD = PodUnits("ns", "p", (ContainerUnits("main", {"r/x": ("a", "b")}), ContainerUnits("other")))
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from api import deviceplugin as wire
-from api import podresources
-from simulator.kubelet_admission import KubeletOfNode, PodRejected
+from api.kubelet import deviceplugin as wire
+from api.kubelet import podresources
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
+from tests.support.kubelet.admission import KubeletOfNode, PodRejected
 from tests.support.polling import until
 
 SLICES = "gpu.deckhouse.io/slices"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from agent.offers import Offer
-from api.core import Pod
-from simulator.kubelet_admission import AdmittedContainer, KubeletOfNode, PodRejected
+from agent.plugin.advertised import Offer
+from api.foreign.core import Pod
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import a_bound_pod
+from tests.support.kubelet.admission import AdmittedContainer, KubeletOfNode, PodRejected
 from tests.support.polling import until
 
 SLICES = "gpu.deckhouse.io/slices"

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 import structlog
 
-from agent.offers import Unit
-from agent.plugin import DevicePlugin
-from agent.problems import Problems
-from agent.registering import FIRST_RETRY_S, STREAM_WITHIN_S, ServedPlugin
-from api.deviceplugin import KUBELET_SOCKET
-from simulator.kubelet_plugins import PluginsOfKubelet
+from agent.plugin.advertised import Unit
+from agent.plugin.registration import FIRST_RETRY_S, STREAM_WITHIN_S, ServedPlugin
+from agent.plugin.service import DevicePlugin
+from agent.problems.registry import Problems
+from api.kubelet.deviceplugin import KUBELET_SOCKET
 from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
+from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.polling import until
 
 RESOURCE = "gpu.deckhouse.io/whole"

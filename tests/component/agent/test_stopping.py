@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
-from agent.running import Agent
+from agent.context import Shared
+from agent.main import Agent
 from agent.settings import AgentSettings, Role
-from agent.shared import Shared
-from server.cli import OK
-from simulator.kubelet_admission import KubeletOfNode
+from cli.main import OK
 from tests.component.agent.test_command import a_process
+from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock
 from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
 from tests.support.polling import LIMIT_S, until

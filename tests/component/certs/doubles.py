@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from certs.bundle import Bundle
 from certs.errors import InjectionFailed, SecretConflict
-from certs.rotating import StoredSecret
+from certs.rotation import StoredSecret
 from tests.unit.certs.builders import NOW
 
 

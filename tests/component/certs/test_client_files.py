@@ -10,8 +10,8 @@ import pytest
 import structlog.testing
 
 from certs.bundle import KeyPair
-from certs.client_files import ClientAuthorityFiles, ClientFiles
-from certs.clients import ClientTrust, decode_authorities
+from certs.client_authorities import ClientTrust, decode_authorities
+from certs.client_ca_files import ClientAuthorityFiles, ClientFiles
 from certs.tls import ServingContext
 from telemetry.metrics import REGISTRY
 from tests.component.certs.handshakes import connected

@@ -9,11 +9,11 @@ import pytest
 from certs.bundle import Bundle
 from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
 from certs.kubernetes import RBAC, KubernetesCertificates, namespaced_rbac
-from certs.rotating import CertificateRotation
+from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import Cause, Invalid, StatusDetails
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,

@@ -9,7 +9,7 @@ import structlog.testing
 
 from certs.bundle import Bundle, Requirements
 from certs.errors import CertificateError, InjectionFailed, StoreUnavailable
-from certs.rotating import CertificateRotation
+from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from telemetry.metrics import REGISTRY

@@ -10,7 +10,7 @@ import pytest
 import structlog.testing
 
 from certs.errors import CertificateError, InjectionFailed, SecretConflict, StoreUnavailable
-from certs.rotating import CertificateRotation
+from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from kube.backoff import Backoff
 from telemetry.metrics import REGISTRY

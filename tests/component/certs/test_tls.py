@@ -10,7 +10,7 @@ import uvloop
 
 from certs.bundle import Bundle, KeyPair
 from certs.errors import UnusableBundle
-from certs.issuing import new_key
+from certs.issuance import new_key
 from certs.tls import ServingContext, client_context, peer_common_name
 from telemetry.metrics import REGISTRY
 from tests.component.certs.handshakes import ask, connected, served, shake_hands

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from tests.support.canned_api import CannedApi
 from tests.support.loop_clock import LoopClock
 

@@ -16,7 +16,7 @@ from kube.errors import (
     Undecodable,
     Unreachable,
 )
-from kube.leases import LeaderElection, Lease, LeaseClient, LeaseTerms
+from kube.leader_election import LeaderElection, Lease, LeaseClient, LeaseTerms
 from kube.resources import Resource
 from tests.support.loop_clock import LoopClock
 

@@ -5,10 +5,10 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
+from kube.informer import Informer, Selection, Sink
 from kube.resources import PODS
-from kube.watching import Informer, Selection, Sink
 from telemetry.metrics import REGISTRY
 from tests.support.canned_api import event
 from tests.support.loop_clock import LoopClock

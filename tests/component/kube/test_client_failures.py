@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import (
     ApiError,
     Conflict,

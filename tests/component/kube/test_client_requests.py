@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import structlog
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
 from kube.errors import Gone, Undecodable
 from kube.resources import GPU_POOLS, NODES, PODS

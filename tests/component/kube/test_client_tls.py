@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from kubernetes_asyncio.client import Configuration
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import Unreachable
 from kube.resources import NODES
 from tests.support.canned_api import CannedApi, Json

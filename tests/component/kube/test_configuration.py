@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from kube.client import KubeClient
-from kube.configuration import BadConfiguration, configuration_for, load_configuration
+from kube.config.kubeconfig import BadConfiguration, configuration_for, load_configuration
+from kube.config.service_account import ServiceAccount, ServiceAccountFiles
 from kube.errors import Unreachable
 from kube.resources import NODES
-from kube.service_account import ServiceAccount, ServiceAccountFiles
 from tests.support.canned_api import CannedApi, Json
 from tests.support.loop_clock import LoopClock
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
+from kube.informer import Informer, Selection
 from kube.resources import PODS
-from kube.watching import Informer, Selection
 from telemetry.metrics import REGISTRY
 from tests.component.kube.mirror import Mirror, a_bookmark, a_pod, an_informer, metric, running
 from tests.support.canned_api import CannedApi, Hang, Stream, a_list, event

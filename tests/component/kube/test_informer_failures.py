@@ -5,10 +5,10 @@ import asyncio
 import pytest
 import structlog
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
+from kube.informer import Informer
 from kube.resources import PODS
-from kube.watching import Informer
 from tests.component.kube.mirror import (
     Mirror,
     a_bookmark,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
 from tests.component.kube.mirror import Mirror, a_pod, an_informer, running
 from tests.support.canned_api import CannedApi, Hang, Json, Stream, a_list, event, status

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
+from kube.informer import Informer
 from kube.resources import PODS
-from kube.watching import Informer
 from tests.component.kube.mirror import Mirror, a_pod, an_informer, metric, running
 from tests.support.canned_api import CannedApi, Hang, Json, Stream, a_list, event
 from tests.support.loop_clock import LoopClock

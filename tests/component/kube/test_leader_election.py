@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kube.errors import Unreachable
-from kube.leases import LeaderElection, Lease, LeaseTerms, Term
+from kube.leader_election import LeaderElection, Lease, LeaseTerms, Term
 from kube.resources import LEASES, Resource
 from telemetry.metrics import REGISTRY
 from tests.component.kube.fake_leases import TERMS, Candidate, FakeLeases, running

@@ -8,10 +8,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube.client import KubeClient
-from kube.connection import BadConfiguration
+from kube.config.connection import BadConfiguration
+from kube.config.service_account import ServiceAccount, ServiceAccountFiles, load_service_account
 from kube.errors import Unauthorized
 from kube.resources import NODES
-from kube.service_account import ServiceAccount, ServiceAccountFiles, load_service_account
 from tests.support.canned_api import CannedApi, Json, status
 from tests.support.loop_clock import LoopClock
 

@@ -4,18 +4,18 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
-from inventory.verdict import SOUND, PoolVerdict
+from inventory.pools.validity import SOUND, PoolVerdict
 from kube.errors import AlreadyExists
 from kube.events import Event
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
-from reconciler.assignment_events import AssignmentEvents
-from reconciler.assignment_view import AssignmentSources
-from reconciler.device_assignment import DeviceAssignment
-from reconciler.pool_conflicts import Conflicts, PoolConflicts
-from reconciler.stores import Store
+from reconciler.assignment.conflicts import Conflicts, PoolConflicts
+from reconciler.assignment.controller import DeviceAssignment
+from reconciler.assignment.events import AssignmentEvents
+from reconciler.assignment.view import AssignmentSources
+from reconciler.runtime.store import Store
 from tests.component.reconciler.cluster import Cluster, Json
 
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.core import Node, Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.foreign.core import Node, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from api.names import (
     API_VERSION,
     ASSIGNMENT_ANNOTATION,
@@ -20,9 +20,9 @@ from api.names import (
     DeviceName,
     PoolName,
 )
-from inventory.verdict import PoolVerdict
+from inventory.pools.validity import PoolVerdict
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -31,22 +31,22 @@ from kube.resources import (
     NODES,
     PODS,
 )
-from manifests.crds import build_crds
-from pool.books import Books
+from manifests.install.crds import build_crds
+from pool.allocation_state import Books
 from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
-from reconciler.announcing import Announcer
-from reconciler.device_state import DeviceStatus
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.leftovers import Leftovers
-from reconciler.node_marks import NodeMarks
-from reconciler.nodes import NodeFeed
-from reconciler.pods import PodFeed
-from reconciler.pool_life import LifeDesk, PoolLife
-from reconciler.pool_rules import PoolRules
-from reconciler.pool_status import PoolStatus
-from reconciler.pools import PoolFeed
-from reconciler.stores import DeviceStore
+from reconciler.device.state import DeviceStatus
+from reconciler.pool.lifecycle import LifeDesk, PoolLife
+from reconciler.pool.node_labels import NodeMarks
+from reconciler.pool.remains import Leftovers
+from reconciler.pool.status import PoolStatus
+from reconciler.pool.validity import PoolRules
+from reconciler.runtime.events import Announcer
+from reconciler.runtime.store import DeviceStore
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.pools import PoolFeed
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock

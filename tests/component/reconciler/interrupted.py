@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.annotations import decode_devices
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId
 from kube.client import Body, KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import KubeError
 from kube.resources import PODS, Resource
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from scheduler.answer import Outcome
-from scheduler.binding import Bound, bind_pod
-from scheduler.desk import SchedulingDesk
+from scheduler.bind import Bound, bind_pod
+from scheduler.bind_recovery import MAY_LAND_S, settle
+from scheduler.codec import BindRequest
+from scheduler.context import SchedulingDesk
 from scheduler.ports import PodRef
-from scheduler.settling import MAY_LAND_S, settle
-from scheduler.wire import BindRequest
-from server.binding import KubeBinder
+from server.binder import KubeBinder
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.support.loop_clock import LoopClock
 

@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.core import Node, Pod
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
+from api.foreign.core import Node, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health import HealthTerms, PageSeen
-from inventory.software import BootstrapTerms
+from inventory.health.device import HealthTerms, PageSeen
+from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -25,18 +25,18 @@ from kube.resources import (
     NODES,
     PODS,
 )
-from manifests.crds import build_crds
-from pool.books import Books
+from manifests.install.crds import build_crds
+from pool.allocation_state import Books
 from pool.facts import node_facts, pod_facts
-from reconciler.device_health import DeviceHealth, HealthSources
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.fault_events import FaultEvents
-from reconciler.node_bootstrap import NodeBootstrap, NodeSources
-from reconciler.nodes import NodeFeed
-from reconciler.operand_pods import OperandPodObject, OperandTerms, projection
-from reconciler.operands import OperandFeed
-from reconciler.pods import PodFeed
-from reconciler.stores import Listeners, Store
+from reconciler.device.fault_events import FaultEvents
+from reconciler.device.health import DeviceHealth, HealthSources
+from reconciler.readiness.controller import NodeBootstrap, NodeSources
+from reconciler.runtime.store import Listeners, Store
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+from reconciler.sinks.operand_pods import OperandFeed
+from reconciler.sinks.pods import PodFeed
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
 from tests.support.loop_clock import LoopClock

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.core import Node
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
+from api.foreign.core import Node
+from api.foreign.nodefeature import NodeFeature
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from api.nodefeature import NodeFeature
-from inventory.node import InventoryTerms
+from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import NotFound
 from kube.events import Event
 from kube.resources import (
@@ -29,16 +29,16 @@ from kube.resources import (
     NODE_FEATURES,
     NODES,
 )
-from manifests.crds import build_crds
+from manifests.install.crds import build_crds
 from pool.facts import node_facts
-from pool.index import DeviceIndex
-from reconciler.devices import DeviceFeed, observe_device
-from reconciler.node_features import NodeFeatureFeed, observe_feature
-from reconciler.node_inventory import Known, NodeInventory
-from reconciler.nodes import NodeFeed
-from reconciler.stores import Store
+from pool.index.device_index import DeviceIndex
+from reconciler.inventory.controller import Known, NodeInventory
+from reconciler.runtime.store import Store
+from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.node_features import NodeFeatureFeed, observe_feature
+from reconciler.sinks.nodes import NodeFeed
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.nfd import NAMESPACE, node_feature_crd
+from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Time
 

@@ -4,7 +4,7 @@ import pytest
 
 from api.names import PoolName
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
-from reconciler.assignment_events import GRACE_S
+from reconciler.assignment.events import GRACE_S
 from tests.component.reconciler.assigning import Assigning
 from tests.component.reconciler.cluster import Cluster
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DeviceName, NodeName, PoolName
+from kube.informer import Informer
 from kube.resources import PODS
-from kube.watching import Informer
 from pool.facts import pod_facts
 from scheduler.answer import Outcome
-from scheduler.binding import bind_pod
-from scheduler.settling import settle
+from scheduler.bind import bind_pod
+from scheduler.bind_recovery import settle
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.component.reconciler.interrupted import Office, an_office
 from tests.support.interrupting import Stepping, at_every_suspension, runs_through

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from api.names import NodeName
-from inventory.dcgm import parse_page
-from inventory.health import PageSeen
+from inventory.health.dcgm import parse_page
+from inventory.health.device import PageSeen
 from kube.errors import ServerError
 from kube.resources import GPU_DEVICES
-from reconciler.device_health import FIELD_MANAGER
-from reconciler.runtime import Controller
+from reconciler.device.health import FIELD_MANAGER
+from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.books import a_bound_pod, take_hold

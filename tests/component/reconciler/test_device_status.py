@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
+from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
 from api.names import IGNORE_LABEL, DeviceName
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from reconciler.device_state import FIELD_MANAGER
-from reconciler.devices import ObservedDevice, Reported
+from reconciler.device.state import FIELD_MANAGER
+from reconciler.sinks.devices import ObservedDevice, Reported
 from tests.component.reconciler.cluster import Cluster
 from tests.support.books import a_bound_pod, a_held_pod, commit_to, take_hold
 from tests.support.builders import a_demand, a_pod_facts

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from api.names import PodUid
-from inventory.allocation import Occupant
+from inventory.pools.maintenance import Occupant
 from kube.resources import PODS
-from reconciler.evicting import Evicting
+from reconciler.runtime.eviction import Evicting
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
 from tests.component.reconciler.pool_lives import (

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from reconciler.errors import ExporterSilent
-from reconciler.exporters import Exporters
+from reconciler.dcgm.client import Exporters
+from reconciler.runtime.errors import ExporterSilent
 from tests.support.dcgm import Exporter, a_page, an_exporter, card_lines
 
 PAGE = a_page(card_lines("GPU-a"), card_lines("GPU-b"))

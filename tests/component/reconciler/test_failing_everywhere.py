@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from scheduler.answer import Outcome
-from scheduler.binding import bind_pod
-from scheduler.wire import BindRequest
-from simulator.apiserver.faults import Fault, Faults
+from scheduler.bind import bind_pod
+from scheduler.codec import BindRequest
+from simulator.apiserver.injection import Fault, Faults
 from tests.component.reconciler.interrupted import BIND_TIMEOUT_S, Office, an_office
 
 pytestmark = pytest.mark.looptime

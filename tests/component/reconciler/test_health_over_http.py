@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from inventory.health import HealthTerms
-from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
-from reconciler.exporters import Exporters
+from inventory.health.device import HealthTerms
+from reconciler.dcgm.client import Exporters
+from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.dcgm import Exporter, an_exporter, card_lines
 

@@ -7,8 +7,8 @@ import pytest
 from api.names import NodeName
 from kube.errors import Conflict
 from kube.resources import GPU_NODE_INVENTORIES
-from reconciler.node_bootstrap import FIELD_MANAGER
-from reconciler.runtime import Controller
+from reconciler.readiness.controller import FIELD_MANAGER
+from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.books import a_bound_pod

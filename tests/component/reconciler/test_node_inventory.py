@@ -7,7 +7,7 @@ import pytest
 from api.names import DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
 from kube.resources import GPU_DEVICES
-from reconciler.own_writes import SHOWN_WITHIN_S
+from reconciler.runtime.expectations import SHOWN_WITHIN_S
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
 from tests.support.node_features import (
     address_of,

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import GPUDevice
+from api.kinds.gpudevice import GPUDevice
 from api.names import NodeName
 from kube.resources import GPU_DEVICES, NODES
-from reconciler.node_inventory import REFUSED_AGAIN_S
+from reconciler.inventory.controller import REFUSED_AGAIN_S
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
 from tests.support.node_features import agent_card, agent_feature, gpu_feature, uuid_of
 

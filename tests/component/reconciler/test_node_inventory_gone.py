@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, DEVICE_NODE_LABEL, NodeName
-from inventory.node import DEFAULT_GONE_FOR
+from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking
 from tests.support.node_features import gpu_feature

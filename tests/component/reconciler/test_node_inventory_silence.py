@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.gpudevice import GPUDevice
-from inventory.node import DEFAULT_GONE_FOR
+from api.kinds.gpudevice import GPUDevice
+from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.resources import NODES
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission import podpatch
-from api.core import PodSpec
+from admission.pods import patch as podpatch
+from api.foreign.core import PodSpec
 from api.names import (
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
@@ -14,7 +14,7 @@ from api.names import (
 )
 from kube.errors import Conflict, KubeError, NotFound, ServerError
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
-from pool.nodeaffinity import Tolerations
+from pool.node_affinity import Tolerations
 from tests.component.reconciler.cluster import Cluster
 
 N1 = NodeName("n1")

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import NodeName, PodUid
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import PODS
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.model import PodFacts
-from reconciler.nominating import (
+from reconciler.pod.nomination import (
     AHEAD_S,
     BATCH,
     FIRST_BACKOFF_S,

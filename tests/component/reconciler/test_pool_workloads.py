@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from api.names import POOL_LABEL, NodeName, PoolName
-from api.poolconfig import ConfiguredCard
+from api.nodefiles.poolconfig import ConfiguredCard
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
-from manifests.pool_workloads import PluginKind, PluginMode, WorkloadSettings
-from reconciler.pool_workloads import ALL_POOLS, SHOWN_WITHIN_S, naming_workloads
+from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
+from reconciler.pool.workloads import ALL_POOLS, SHOWN_WITHIN_S, naming_workloads
 from tests.component.reconciler.workloads import (
     CONFIG_PATH,
     NAMESPACE,

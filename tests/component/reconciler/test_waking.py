@@ -5,8 +5,8 @@ import itertools
 import pytest
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
-from reconciler.waking import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
+from kube.config.kubeconfig import configuration_for
+from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
 from tests.support.books import cards, commit_to, some_books
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import WOKEN_ANNOTATION
 from kube.resources import PODS
-from reconciler.waking import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, PERIOD_S, Waking
+from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, PERIOD_S, Waking
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
 from tests.support.books import a_bound_pod

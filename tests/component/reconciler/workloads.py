@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
+from api.foreign.workloads import ConfigMap, DaemonSet
 from api.names import NodeName, PoolName
-from api.poolconfig import CONFIG_KEY, PoolConfig
-from api.workloads import ConfigMap, DaemonSet
+from api.nodefiles.poolconfig import CONFIG_KEY, PoolConfig
 from kube.events import Event
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
-from manifests.pool_workloads import WorkloadSettings, plugin_name
-from reconciler.announcing import Announcer
-from reconciler.exporting import COALESCE_S, ExportedCards, NodeExports
-from reconciler.pool_workloads import ACTION, LABEL_SELECTOR, LiveWorkloads, PoolWorkloads
+from manifests.node.device_plugin import WorkloadSettings, plugin_name
+from reconciler.pool.plugin_config import COALESCE_S, ExportedCards, NodeExports
+from reconciler.pool.workloads import ACTION, LABEL_SELECTOR, LiveWorkloads, PoolWorkloads
+from reconciler.runtime.events import Announcer
 from tests.component.reconciler.cluster import Cluster, a_cluster
 
 NAMESPACE = "gpu-control-plane"

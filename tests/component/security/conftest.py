@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from server.connections import Patience
-from server.listening import Port
+from server.http.connections import Patience
+from server.http.listener import Port
 from server.settings import Listen
 from tests.component.security.peers import hang_up
 from tests.support.reviews import Office

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
-from server.listening import Port
+from server.http.listener import Port
 from tests.support.served_app import ServedApp
 
 WITHIN_S = 20.0

@@ -3,7 +3,7 @@
 import pytest
 
 from certs.bundle import KeyPair
-from certs.clients import ClientTrust, decode_authorities
+from certs.client_authorities import ClientTrust, decode_authorities
 from manifests import constants
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from tests.component.security.peers import post, tls

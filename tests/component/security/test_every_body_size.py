@@ -15,7 +15,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
-from server.listening import Port
+from server.http.listener import Port
 from server.settings import Listen
 from tests.component.security.peers import hang_up, post, post_chunked
 from tests.support.reviews import Office, a_pod_object, a_review

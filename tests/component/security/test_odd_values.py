@@ -15,27 +15,27 @@ import msgspec
 import pytest
 
 from admission.decoding import ObjectDecoder
-from admission.podrequest import POD_KIND
+from admission.pods.request import POD_KIND
 from admission.review import decode_review
-from agent.card_files import CardFiles, Places
-from agent.config import read_config
 from agent.errors import BadConfig
-from agent.nodefile import NodeFile
-from agent.plugin_problems import _read
-from agent.problems import Problems
+from agent.inventory.node_files import CardFiles, Places
+from agent.plugin.cards_file import NodeFile
+from agent.plugin.pool_config import read_config
+from agent.problems.file_reader import _read
+from agent.problems.registry import Problems
 from api.annotations import decode_devices, decode_reservation
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
-from api.nodecards import CARDS_FILE
-from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY
+from api.nodefiles.cards import CARDS_FILE
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY
 from api.quantity import parse_count, parse_duration_s
-from inventory import values
+from inventory.discovery import parsing as values
 from kube.decoding import decode, decode_items, decode_page, identity_of
 from kube.errors import Undecodable, from_status
 from kube.resources import PODS
 from pool.facts import pod_facts
 from pool.model import PodFacts
-from scheduler import wire
+from scheduler import codec as wire
 from tests.support.bound_pods import RESOURCE
 
 _BRACKETS = "[" * 20_000 + "]" * 20_000

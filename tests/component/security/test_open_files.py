@@ -12,8 +12,8 @@ from pathlib import Path
 from aiohttp import ClientSession, ClientTimeout, web
 
 from manifests.constants import LIVENESS_PATH
-from server.connections import Connection, Entrance, Patience, Place, Places
-from server.listening import Port
+from server.http.connections import Connection, Entrance, Patience, Place, Places
+from server.http.listener import Port
 from server.settings import Listen
 from tests.component.security.peers import hang_up
 from tests.support.polling import LIMIT_S, until

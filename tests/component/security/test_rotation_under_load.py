@@ -17,11 +17,11 @@ import aiohttp
 import pytest
 
 from certs.bundle import CA_KEY, SERVING_CERTIFICATE, Bundle, Requirements, ServingBundle
-from certs.rotating import CertificateRotation
+from certs.rotation import CertificateRotation
 from certs.tls import ServingContext, client_context
 from manifests.constants import FILTER_PATH, VALIDATE_DEVICES_PATH
 from server.clock import SystemClock
-from server.listening import Port
+from server.http.listener import Port
 from server.settings import Listen
 from tests.component.certs.doubles import MemoryStore
 from tests.component.security.peers import hang_up

@@ -12,15 +12,15 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.bundle import SERVING_KEY, Bundle
+from cli.render import Target
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import SECRETS
 from manifests import constants
-from server.rendering import Target
-from server.sealing import KEY
+from server.reservation_signer import KEY
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.webhooks import User
-from simulator.conditions import evaluate
+from simulator.apiserver.webhooks.chain import User
+from simulator.apiserver.webhooks.match_conditions import evaluate
 from tests.component.server.test_process import a_process, end_of, settings_file
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async

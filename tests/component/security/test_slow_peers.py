@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from manifests.constants import MUTATE_PODS_PATH, VALIDATE_PODS_PATH
-from server.bodies import LARGE_AT_A_TIME
-from server.connections import Patience, Place, Places
+from server.http.body import LARGE_AT_A_TIME
+from server.http.connections import Patience, Place, Places
 from tests.component.security.conftest import PLACES
 from tests.component.security.peers import Peer, many, post, post_chunked, tcp, tls
 from tests.support.polling import until

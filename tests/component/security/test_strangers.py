@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from certs.bundle import KeyPair
-from certs.issuing import issue_client, new_key
+from certs.issuance import issue_client, new_key
 from manifests.constants import BIND_PATH, FILTER_PATH, PREEMPT_PATH, PRIORITIZE_PATH
 from tests.component.security.peers import post, tls
 from tests.support.scheduling import binding_args

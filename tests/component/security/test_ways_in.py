@@ -10,8 +10,8 @@ import ssl
 import pytest
 
 from certs.bundle import KeyPair
-from certs.decoding import DecodedPair, decode_pair
-from certs.issuing import issue_authority, issue_client, new_key
+from certs.issuance import issue_authority, issue_client, new_key
+from certs.pem import DecodedPair, decode_pair
 from manifests.constants import (
     BIND_PATH,
     FILTER_PATH,

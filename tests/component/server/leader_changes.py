@@ -1,7 +1,7 @@
 """Replicas that take over from each other in virtual time, kube-scheduler, and all that may go wrong between.
 
 A history is one seed: `TROUBLE_S` seconds of trouble, then quiet until every pod is bound. The replicas are
-the server's own parts, put together as `server.wiring` does; only controllers and HTTP are left out. What must
+the server's own parts, put together as `server.process` does; only controllers and HTTP are left out. What must
 hold is judged by what the API server stores, and by nothing else: no unit to two live bound pods at any moment,
 and every pod bound in the end.
 """
@@ -17,29 +17,29 @@ from typing import Any, Final
 import msgspec
 
 from api.annotations import decode_devices
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESOURCE_PREFIX, NodeName, PodUid
 from kube.client import KubeClient
-from kube.configuration import configuration_for
-from kube.leases import LeaderElection, LeaseTerms
+from kube.config.kubeconfig import configuration_for
+from kube.informer import Informer, WatchTiming
+from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
-from kube.watching import Informer, WatchTiming
-from manifests.crds import build_crds
+from manifests.install.crds import build_crds
 from pool.facts import pod_facts
 from pool.model import Instant, PodFacts
-from reconciler.pods import PodFeed
-from reconciler.settling import Settling
-from scheduler.binding import bind_pod
-from scheduler.desk import SchedulingDesk
+from reconciler.pod.binding_recovery import Settling
+from reconciler.sinks.pods import PodFeed
+from scheduler.bind import bind_pod
+from scheduler.codec import BindRequest
+from scheduler.context import SchedulingDesk
 from scheduler.ports import PodRef
-from scheduler.wire import BindRequest
-from server.binding import KubeBinder
-from server.catching_up import BoundPods
-from server.fencing import Fence
-from server.ids import ReservationIds
-from server.leading import Leading
-from server.stopping import drain
-from simulator.apiserver.resources import PODS as STORED_PODS
+from server.binder import KubeBinder
+from server.leadership.bound_pods import BoundPods
+from server.leadership.fence import Fence
+from server.leadership.takeover import Leading
+from server.reservation_ids import ReservationIds
+from server.shutdown import drain
+from simulator.apiserver.resources.registry import PODS as STORED_PODS
 from tests.support.books import cards, some_books
 from tests.support.in_process_api import InProcessApi, Wire
 from tests.support.loop_clock import LoopClock
@@ -87,7 +87,7 @@ class Flaws(msgspec.Struct, frozen=True):
 
 
 class Replica:
-    """One server process; `plane` is what `server.stopping.drain` knows of it."""
+    """One server process; `plane` is what `server.shutdown.drain` knows of it."""
 
     def __init__(
         self,

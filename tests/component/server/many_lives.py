@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from admission.desk import AdmissionDesk
+from admission.context import AdmissionDesk
 from admission.webhooks import mutate_pod
-from api.core import Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.foreign.core import Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from api.names import NodeName
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import Instant
-from reconciler.devices import observe_device
-from reconciler.nodes import NodeFeed
-from reconciler.pods import PodFeed
-from reconciler.pool_conflicts import Conflicts
-from reconciler.pools import PoolFeed
-from scheduler.desk import SchedulingDesk
+from reconciler.assignment.conflicts import Conflicts
+from reconciler.sinks.devices import observe_device
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.pools import PoolFeed
+from scheduler.context import SchedulingDesk
 from scheduler.extender import bind, filter_nodes, prioritize
-from scheduler.recent import LIMIT as RECENT_PODS
-from server.catching_up import BoundPods
-from server.ids import ReservationIds
-from server.stock import Stock
+from scheduler.recent_demands import LIMIT as RECENT_PODS
+from server.caches import Stock
+from server.leadership.bound_pods import BoundPods
+from server.reservation_ids import ReservationIds
 from telemetry.metrics import REGISTRY
 from tests.support.builders import a_node, at
 from tests.support.hand_made import a_device

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from api.gpudevice import DeviceState, GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
-from api.gpupool import GPUPool
+from api.kinds.gpudevice import DeviceState, GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
 from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, NodeName
 from inventory.identity import device_name
@@ -23,8 +23,8 @@ from kube.resources import (
     PODS,
 )
 from server.clock import SystemClock
-from simulator import nfd
-from simulator.kubelet import register_node
+from simulator.node import nfd
+from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition
 from tests.component.server.metrics_story import Story
 from tests.support.dcgm import Exporter, an_exporter, card_lines

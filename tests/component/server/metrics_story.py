@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION
 from kube.errors import KubeError
 from kube.resources import GPU_DEVICES, GPU_POOLS, MUTATING_WEBHOOK_CONFIGURATIONS, PODS
 from manifests import constants
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from tests.support.metric_samples import Counted, shown
 from tests.support.polling import until
 from tests.support.reviews import a_device_object, a_pod_object, a_pool_object, a_review

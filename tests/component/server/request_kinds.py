@@ -7,7 +7,7 @@ manager is a merge patch.
 
 import re
 
-from simulator.apiserver.faults import Breakage, Fault
+from simulator.apiserver.injection import Breakage, Fault
 from simulator.apiserver.requestlog import Request
 from tests.support.running_server import SERVER_USER, Cluster
 

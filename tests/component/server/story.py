@@ -23,9 +23,9 @@ from kube.resources import (
     Resource,
 )
 from manifests import constants
-from simulator import nfd
-from simulator.kubelet import register_node
-from simulator.node_agent import CardDouble, NodeAgentDouble
+from simulator.node import nfd
+from simulator.node.agent import CardDouble, NodeAgentDouble
+from simulator.node.kubelet import register_node
 from tests.component.server.request_kinds import kind_of, requests_of_ours
 from tests.component.server.story_state import Json, at, objects, state_of, true_ones
 from tests.support.loop_clock import ServerClock

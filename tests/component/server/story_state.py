@@ -6,14 +6,14 @@ import json
 from typing import Any, Final
 
 from api.annotations import decode_devices
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import (
     DEVICES_ANNOTATION,
     POOL_LABEL,
     POOL_NODE_LABEL_PREFIX,
     POOL_TAINTS_ANNOTATION,
 )
-from api.poolconfig import CONFIG_KEY
+from api.nodefiles.poolconfig import CONFIG_KEY
 from kube.client import KubeClient
 from kube.resources import (
     CONFIG_MAPS,

@@ -8,12 +8,12 @@ import pytest
 from api.meta import Model
 from api.names import PodUid, PoolName, UnitId
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import EventRecorder
 from kube.resources import EVENTS
-from pool.reservation import Reservation
-from pool.truth import Discrepancy
-from server.announcing import ReservationEvents
+from pool.pods.reported import Discrepancy
+from pool.reservations.reservation import Reservation
+from server.events import ReservationEvents
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER, EventReason
 from tests.support.books import a_bound_pod, take_hold

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
 from kube.resources import GPU_POOLS, PODS
 from manifests import constants
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async

@@ -5,7 +5,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from manifests.constants import BIND_PATH, FILTER_PATH, PREEMPT_PATH, PRIORITIZE_PATH
-from scheduler.wire import NODE_NAMES_ONLY
+from scheduler.codec import NODE_NAMES_ONLY
 from tests.support.polling import until
 from tests.support.scheduling import a_wire_pod, binding_args, extender_args, preemption_args
 from tests.support.served_app import MAX_BODY_BYTES, Reply, ServedApp, sample

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import (
     DEVICES_ANNOTATION,
     FENCED_LABEL,
@@ -18,11 +18,12 @@ from api.names import (
     UnitId,
 )
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import Conflict
 from kube.resources import PODS
 from scheduler.answer import Outcome
-from scheduler.binding import bind_pod
+from scheduler.bind import bind_pod
+from scheduler.codec import BindRequest
 from scheduler.ports import (
     PodBinding,
     PodRef,
@@ -34,8 +35,7 @@ from scheduler.ports import (
     Unseen,
     Written,
 )
-from scheduler.wire import BindRequest
-from server.binding import KubeBinder
+from server.binder import KubeBinder
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Scene

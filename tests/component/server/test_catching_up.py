@@ -5,13 +5,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import PODS
 from pool.model import PodFacts, PodPhase
-from server.catching_up import BoundPods
-from simulator.kubelet import register_node
+from server.leadership.bound_pods import BoundPods
+from simulator.node.kubelet import register_node
 from tests.support.builders import a_pod_facts
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until

@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.core import Node
-from api.gpudevice import DeviceState, GPUDevice
-from api.gpupool import GPUPool
+from api.foreign.core import Node
+from api.kinds.gpudevice import DeviceState, GPUDevice
+from api.kinds.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, NODES
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until_async
 from tests.support.reviews import a_device_object, a_pool_object

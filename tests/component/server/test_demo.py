@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
+from demo.chapters.accounting import accounts
+from demo.chapters.cards import by_annotation, nodes_tell
+from demo.cluster import SERVER_USER
+from demo.main import show
+from demo.story import LINE, Story
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
-from server.demo import show
-from server.demo_accounts import accounts
-from server.demo_cards import by_annotation, nodes_tell
-from server.demo_cluster import SERVER_USER
-from server.demo_story import LINE, Story
 from simulator.apiserver.requestlog import Request
 
 WITHIN_S = 180.0
@@ -19,7 +19,7 @@ WITHIN_S = 180.0
 
 async def test_the_demo_tells_its_story_and_ends_well():
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "server", "demo", stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "cli", "demo", stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(WITHIN_S):
         told, _ = await process.communicate()

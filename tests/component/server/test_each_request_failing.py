@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from simulator.apiserver.faults import Breakage, Fault
+from simulator.apiserver.injection import Breakage, Fault
 from simulator.apiserver.requestlog import Request
 from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
 from tests.component.server.story import Story

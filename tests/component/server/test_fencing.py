@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api.gpucontrolplaneterm import GPUControlPlaneTerm
+from api.kinds.leadershipterm import GPUControlPlaneTerm
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_CONTROL_PLANE_TERMS, PODS
 from manifests import constants
-from manifests.crds import build_crds
-from server.fencing import Fence, LeadLost
-from simulator.kubelet import register_node
+from manifests.install.crds import build_crds
+from server.leadership.fence import Fence, LeadLost
+from simulator.node.kubelet import register_node
 from tests.support.loop_clock import LoopClock, ServerClock
 from tests.support.polling import until, until_async
 from tests.support.running_server import ADMIN_TOKEN, Cluster, a_server

@@ -7,7 +7,7 @@ import socket
 import pytest
 from aiohttp import ClientSession, web
 
-from server.listening import KEEP_ALIVE_S, CannotListen, Port
+from server.http.listener import KEEP_ALIVE_S, CannotListen, Port
 from server.settings import Listen
 from tests.support.running_server import free_port
 

@@ -5,7 +5,7 @@ import string
 
 from admission.webhooks import mutate_pod, validate_pod
 from manifests import constants
-from server.endpoints import Webhook
+from server.http.endpoints import Webhook
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 from tests.support.reviews import a_pod_object, a_review

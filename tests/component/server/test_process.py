@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from server.cli import FAILED, MISUSED, OK
+from cli.main import FAILED, MISUSED, OK
 from tests.support.polling import LIMIT_S
 from tests.support.running_server import Cluster, RunningServer, settings_for
 
@@ -27,7 +27,7 @@ async def a_process(*arguments: str) -> AsyncIterator[Process]:
         if name != "KUBECONFIG" and not name.startswith("GPU_CONTROL_PLANE_")
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "server", *arguments, stdout=PIPE, stderr=PIPE, env=environ
+        sys.executable, "-m", "cli", *arguments, stdout=PIPE, stderr=PIPE, env=environ
     )
     try:
         yield process

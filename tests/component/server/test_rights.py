@@ -16,7 +16,7 @@ from api.names import (
     UnitId,
 )
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.events import Event, EventRecorder, ObjectReference
 from kube.resources import (
     GPU_DEVICES,
@@ -29,13 +29,13 @@ from kube.resources import (
 )
 from manifests import constants
 from pool.model import Instant
-from reconciler.nominating import Nominating
-from reconciler.waking import Waking
+from reconciler.pod.nomination import Nominating
+from reconciler.pod.requeue import Waking
 from scheduler.ports import PodBinding, PodRef, SeenBound, Written
-from server.binding import KubeBinder
-from server.fencing import Fence
+from server.binder import KubeBinder
+from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import Request
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
 from tests.support.books import a_held_pod, cards, some_books
 from tests.support.builders import a_pod_facts, at

@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import SECRETS
 from manifests import constants
-from server.sealing import Seal
+from server.reservation_signer import Seal
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.running_server import ADMIN_TOKEN, Cluster

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from server.cli import MISUSED, OK, run
+from cli.main import MISUSED, OK, run
 from server.settings import BadSettings, Settings, load_settings
 
 

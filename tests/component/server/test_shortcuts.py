@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from manifests import constants
-from server.app import SHORTCUTS
-from server.bodies import Unread
-from server.endpoints import Reply
-from server.shortcuts import Shortcut, ShortHandler
+from server.http.app import SHORTCUTS
+from server.http.body import Unread
+from server.http.endpoints import Reply
+from server.http.fast_path import Shortcut, ShortHandler
 from tests.support.served_app import ServedApp, TestAuthority
 
 WITHIN_S = 20.0

@@ -4,7 +4,7 @@ import pytest
 
 from api.names import IGNORE_LABEL
 from kube.resources import GPU_DEVICES, GPU_POOLS
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from telemetry.metrics import REGISTRY
 from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import ServerClock

@@ -7,12 +7,12 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from api.gpupool import GPUPool
+from api.kinds.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
-from server.listening import CannotListen
-from server.stopping import YIELD_S
-from simulator.kubelet import register_node
+from server.http.listener import CannotListen
+from server.shutdown import YIELD_S
+from simulator.node.kubelet import register_node
 from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import ServerClock
 from tests.support.polling import until, until_async

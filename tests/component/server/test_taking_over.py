@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kube.errors import Unreachable
-from kube.leases import Term
-from server.leading import Leading
+from kube.leader_election import Term
+from server.leadership.takeover import Leading
 
 pytestmark = pytest.mark.looptime
 

@@ -12,7 +12,7 @@ import prometheus_client
 import pytest
 from prometheus_client import Gauge, Histogram
 
-from certs.decoding import DecodedPair, decode_pair
+from certs.pem import DecodedPair, decode_pair
 from server.clock import SystemClock
 from telemetry import metrics
 from tests.component.server.metrics_nodes import (

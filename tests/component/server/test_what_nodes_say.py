@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import ContainerDevices, GPUNodeInventory
-from api.gpupool import GPUPool
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
+from api.kinds.gpupool import GPUPool
 from api.names import API_VERSION, DEVICES_ANNOTATION
 from kube.errors import AlreadyExists
 from kube.resources import EVENTS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
-from simulator.kubelet import register_node
+from simulator.node.kubelet import register_node
 from tests.component.server.metrics_story import Story, comes_to
 from tests.support.metric_samples import shown
 from tests.support.polling import until_async

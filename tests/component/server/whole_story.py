@@ -24,11 +24,11 @@ from kube.resources import (
     PODS,
 )
 from manifests import constants
-from simulator import nfd
-from simulator.apiserver.faults import Fault
-from simulator.extender import ExtenderClient
-from simulator.kubelet import KubeletDouble, register_node
-from simulator.scheduler import SchedulerDouble
+from simulator.apiserver.injection import Fault
+from simulator.node import nfd
+from simulator.node.kubelet import KubeletDouble, register_node
+from simulator.scheduler.extender import ExtenderClient
+from simulator.scheduler.scheduler import SchedulerDouble
 from tests.component.server.story import (
     CARDS,
     POOLS,

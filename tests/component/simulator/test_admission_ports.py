@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 
-from simulator.apiserver.matching import UnknownExpression, evaluate_rendered
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.webhooks import User
+from simulator.apiserver.webhooks.chain import User
+from simulator.apiserver.webhooks.matching import UnknownExpression, evaluate_rendered
 from tests.support.api_servers import Api
 from tests.support.conformance import a_pod
 from tests.support.loop_clock import LoopClock

@@ -6,7 +6,7 @@ import re
 import aiohttp
 import pytest
 
-from simulator.apiserver.faults import Breakage, Fault
+from simulator.apiserver.injection import Breakage, Fault
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.api_servers import Api
 from tests.support.conformance import a_pod

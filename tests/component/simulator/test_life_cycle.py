@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.webhooks import User
+from simulator.apiserver.webhooks.chain import User
 from tests.support.api_servers import Api
 from tests.support.loop_clock import LoopClock
 from tests.support.webhook_server import Authority

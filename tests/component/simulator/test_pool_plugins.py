@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.kubelet import register_node
-from simulator.pool_plugins import PoolPlugins
-from simulator.scheduler import ScheduledNode
+from simulator.node.kubelet import register_node
+from simulator.node.pool_plugins import PoolPlugins
+from simulator.scheduler.scheduler import ScheduledNode
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.configuration import configuration_for
+from kube.config.kubeconfig import configuration_for
 from kube.resources import NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.kubelet import register_node
-from simulator.scheduler import SchedulerDouble
+from simulator.node.kubelet import register_node
+from simulator.scheduler.scheduler import SchedulerDouble
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 

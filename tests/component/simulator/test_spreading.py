@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from admission.webhooks import mutate_pod
-from api.core import NodeTaint, Pod
+from api.foreign.core import NodeTaint, Pod
 from api.names import NodeName, PoolName, pool_node_label
 from pool.model import NodeFacts
-from simulator.spreading import has_strict_spread, nodes_left
+from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 from tests.support.builders import a_node
 from tests.support.reviews import Office, a_pod_object
 

@@ -8,11 +8,11 @@ import pytest
 
 from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import NodeName, PodUid, PoolName, ReservationId
-from pool.books import Applicant
+from pool.allocation_state import Applicant
 from pool.facts import pod_facts
-from pool.placement import Placed
+from pool.placement.planner import Placed
 from telemetry.reasons import RefusalReason
 from tests.support.builders import EPOCH, a_pod_facts, at
 from tests.support.reviews import Office, Reply, a_pod_object, stored

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from admission.decoding import MAX_VALUES, UNCOUNTED_BYTES
-from admission.sizes import MAX_ANNOTATIONS_BYTES, MAX_EXPRESSIONS
+from admission.pods.size_limits import MAX_ANNOTATIONS_BYTES, MAX_EXPRESSIONS
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from api.annotations import decode_reservation, encode_devices
 from api.names import PoolName, ReservationId, UnitId
 from pool.demand import MAX_CONTAINERS, MAX_LISTED_UNITS
-from pool.nodeaffinity import MAX_COMPARISONS
+from pool.node_affinity import MAX_COMPARISONS
 from telemetry.reasons import RefusalReason
 from tests.support.builders import a_device
 from tests.support.reviews import (

@@ -9,7 +9,7 @@ import pytest
 from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.names import PodUid, PoolName, ReservationId
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 from tests.support.builders import at
 from tests.support.reviews import Office, Reply, a_pod_object, stored

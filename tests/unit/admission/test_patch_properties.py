@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from admission.jsonpatch import escape
 from admission.webhooks import mutate_pod
-from api.core import Pod
+from api.foreign.core import Pod
 from pool.demand import demand_of
 from pool.model import Demand
 from tests.support.builders import at

@@ -6,7 +6,7 @@ import pytest
 
 from admission.webhooks import mutate_pod, validate_pod
 from api.names import PodUid
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 from tests.support.builders import at
 from tests.support.reviews import Office, Reply, a_pod_object, stored

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from admission.answer import Answer
-from admission.desk import AdmissionDesk
+from admission.context import AdmissionDesk
 from admission.webhooks import mutate_pod, validate_pod
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from tests.support.reviews import Office, Reply, a_review, stored
 from tests.support.worst_pods import WORST, a_large_office, everything, worst
 

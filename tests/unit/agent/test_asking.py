@@ -5,12 +5,20 @@ from functools import partial
 
 import pytest
 
-from agent.asking import Asking, How, Question, Unrecognised, guess, recognise, wait_for_asking
-from agent.pods import NodePods, node_pod
-from api.core import Pod
-from api.deviceplugin import PreferenceRequest
+from agent.kubelet.pods import NodePods, node_pod
+from agent.plugin.pod_identification import (
+    Asking,
+    How,
+    Question,
+    Unrecognised,
+    guess,
+    recognise,
+    wait_for_asking,
+)
+from api.foreign.core import Pod
+from api.kubelet.deviceplugin import PreferenceRequest
+from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
-from api.podresources import ContainerUnits, PodUnits
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 ALL = tuple(f"GPU-{n}" for n in range(8))

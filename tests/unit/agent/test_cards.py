@@ -5,7 +5,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.cards import (
+from agent.driver.device_files import DeviceFile, FoundFiles
+from agent.driver.port import Instance, Link, LinkType
+from agent.health.verdicts import HEALTHY, LOST, CardHealth, xid
+from agent.inventory.cards import (
     NOT_SHOWN,
     NodeSight,
     cards_of,
@@ -13,11 +16,8 @@ from agent.cards import (
     node_cards,
     published_of,
 )
-from agent.device_files import DeviceFile, FoundFiles
-from agent.driver import Instance, Link, LinkType
-from agent.verdicts import HEALTHY, LOST, CardHealth, xid
-from api.nodecards import NodeCards
-from inventory.values import Partition
+from api.nodefiles.cards import NodeCards
+from inventory.discovery.parsing import Partition
 from tests.support.builders import EPOCH
 from tests.support.seen_cards import FIRST, SECOND, look, pci, read_back, said
 

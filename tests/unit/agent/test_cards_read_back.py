@@ -6,16 +6,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cards import (
+from agent.driver.pci import PciCard
+from agent.driver.port import DriverCard, Instance, Link, LinkType, Profile
+from agent.health.verdicts import HEALTHY, LOST, xid
+from agent.inventory.cards import (
     NodeSight,
     cards_of,
     published_of,
 )
-from agent.driver import DriverCard, Instance, Link, LinkType, Profile
-from agent.pci import PciCard
-from agent.verdicts import HEALTHY, LOST, xid
-from inventory.sources import CardFacts
-from inventory.values import Partition, PeerLink
+from inventory.discovery.parsing import Partition, PeerLink
+from inventory.discovery.sources import CardFacts
 from tests.support.seen_cards import look, read_back
 
 addresses = st.builds(
@@ -111,7 +111,7 @@ def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
 
 
 def expected_facts(card) -> CardFacts:
-    """The facts by the words of `api.nodefeature`, without the agent's code."""
+    """The facts by the words of `api.foreign.nodefeature`, without the agent's code."""
     facts = CardFacts(address=card.address, uuid=card.uuid or None)
     if card.pci is not None:
         facts = replace(

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.cdi import build_specification, file_name
-from agent.device_files import DeviceFile, FoundFiles, find_files
-from agent.driver import DriverCard, Instance
-from agent.libraries import DriverFiles
-from api.nodecards import NodeCard, NodeCards, NodeInstance, NodeMount
+from agent.driver.device_files import DeviceFile, FoundFiles, find_files
+from agent.driver.libraries import DriverFiles
+from agent.driver.port import DriverCard, Instance
+from agent.inventory.cdi import build_specification, file_name
+from api.nodefiles.cards import NodeCard, NodeCards, NodeInstance, NodeMount
 
 KIND = "gpu.deckhouse.io/gpu"
 GOLDEN = Path(__file__).parent / "golden" / "gpu.deckhouse.io-gpu.json"

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.choosing import Choice, Pool, Promised, Refused, Substituted, Unpromised, choose
-from agent.offers import Unit
-from api.deviceplugin import PreferenceRequest
+from agent.plugin.advertised import Unit
+from agent.plugin.device_selection import (
+    Choice,
+    Pool,
+    Promised,
+    Refused,
+    Substituted,
+    Unpromised,
+    choose,
+)
+from api.kubelet.deviceplugin import PreferenceRequest
 
 WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
 SLICES = {

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from agent.errors import BadConfig
-from agent.grants import GrantTerms, NotKnown, grant_of, with_files
-from agent.nodefile import KnownCards, NodeFile
-from agent.offers import Unit, as_seen
-from api.deviceplugin import ContainerGrant, DeviceSpec, Mount
-from api.nodecards import (
+from agent.plugin.advertised import Unit, as_seen
+from agent.plugin.cards_file import KnownCards, NodeFile
+from agent.plugin.container_response import GrantTerms, NotKnown, grant_of, with_files
+from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
+from api.nodefiles.cards import (
     CARDS_FILE,
     NodeCard,
     NodeCards,
@@ -18,7 +18,7 @@ from api.nodecards import (
     NodeMount,
     SharedParts,
 )
-from api.poolconfig import HandOut
+from api.nodefiles.poolconfig import HandOut
 
 CONTENT = NodeCards(
     version="v1",

@@ -4,17 +4,17 @@ from typing import Any
 
 import pytest
 
-from agent.card_health import EventVerdict, HealthBook, HealthChange, HealthTerms
-from agent.driver import DriverCard, DriverEvent, DriverLook, EventKind
-from agent.verdicts import HEALTHY, LOST, HealthState
-from inventory.health import (
+from agent.driver.port import DriverCard, DriverEvent, DriverLook, EventKind
+from agent.health.tracker import EventVerdict, HealthBook, HealthChange, HealthTerms
+from agent.health.verdicts import HEALTHY, LOST, HealthState
+from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
     FaultKind,
     HealthReport,
     examine,
 )
-from inventory.health import HealthTerms as ServerTerms
+from inventory.health.device import HealthTerms as ServerTerms
 
 QUIET_S = 300.0
 
@@ -379,7 +379,7 @@ def test_a_card_that_is_known_is_not_taken_up(book: HealthBook):
     ],
 )
 def test_the_control_plane_knows_each_reason(book: HealthBook, happens: Any, kind: FaultKind):
-    """`inventory.health` tells faults apart by how their reason begins."""
+    """`inventory.health.device` tells faults apart by how their reason begins."""
     (change,) = [one for one in happens(book) if one.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)

@@ -1,10 +1,10 @@
 """Who has which unit: kubelet's list, and what was given since."""
 
-from agent.holdings import Holder, Holdings
-from agent.pods import NodePod, NodePods, node_pod
-from api.core import Pod
+from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.plugin.held_units import Holder, Holdings
+from api.foreign.core import Pod
+from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
-from api.podresources import ContainerUnits, PodUnits
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 OTHER = "gpu.deckhouse.io/other"

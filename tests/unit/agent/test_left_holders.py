@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from agent.files import replace_file
-from agent.holdings import Holder, Holdings, Known
-from agent.occupancy import Occupancy
-from agent.pods import NodePods, node_pod
-from api.core import Pod
+from agent.kubelet.pods import NodePods, node_pod
+from agent.plugin.held_units import Holder, Holdings, Known
+from agent.plugin.pods_file import Occupancy
+from api.foreign.core import Pod
+from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
-from api.nodepods import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
-from api.podresources import ContainerUnits, PodUnits
+from api.nodefiles.pods import PODS_FILE, STALE_S, NodePodsFile, NodePodUnits
 from server.clock import SystemClock
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 

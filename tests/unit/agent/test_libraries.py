@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.libraries import DriverFiles, find_driver_files, host_of, state_of
+from agent.driver.libraries import DriverFiles, find_driver_files, host_of, state_of
 
 MULTIARCH = "usr/lib/x86_64-linux-gnu"
 LIB = "/usr/local/nvidia/lib64"

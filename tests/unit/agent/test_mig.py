@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.driver import DriverCard, Instance, Profile
-from agent.mig import (
+from agent.driver.port import DriverCard, Instance, Profile
+from agent.health.verdicts import HEALTHY, xid
+from agent.mig.planner import (
     WHOLE,
     Complete,
     Create,
@@ -23,9 +24,8 @@ from agent.mig import (
     next_step,
     wanted_of,
 )
-from agent.verdicts import HEALTHY, xid
-from api.gpudevice import GPUDevice
-from api.gpupool import AllocationMode, EffectiveAllocation, GPUPool
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from tests.support.assigning import a_card as a_device
 from tests.support.assigning import a_gpupool
 

@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.driver import DriverCard
-from agent.mig import (
+from agent.driver.port import DriverCard
+from agent.health.verdicts import HEALTHY
+from agent.mig.planner import (
     WHOLE,
     Complete,
     Create,
@@ -21,7 +22,6 @@ from agent.mig import (
     Wanted,
     next_step,
 )
-from agent.verdicts import HEALTHY
 from tests.support.driver_double import (
     H100_PROFILES,
     MEMORY_SLICES,

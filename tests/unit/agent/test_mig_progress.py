@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.mig import HeldUp, HoldUp, Wanted
-from agent.progress import EVERY_S, PATIENCE_S, REFUSED_CAP_S, WHILE_IN_USE_S, Progress, Wish
+from agent.mig.planner import HeldUp, HoldUp, Wanted
+from agent.mig.progress import EVERY_S, PATIENCE_S, REFUSED_CAP_S, WHILE_IN_USE_S, Progress, Wish
 
 REFUSED = HeldUp(HoldUp.REFUSED, "no")
 IN_USE = HeldUp(HoldUp.IN_USE, "pods")

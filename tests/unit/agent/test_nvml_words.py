@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.driver import Link, LinkType
-from agent.nvml_words import address_of, cuda_version_of, links_between, profile_name, watts_of
+from agent.driver.port import Link, LinkType
+from agent.nvml.convert import address_of, cuda_version_of, links_between, profile_name, watts_of
 
 GIB = 1 << 30
 

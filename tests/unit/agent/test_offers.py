@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.config import ConfigFile, read_config
 from agent.errors import BadConfig
-from agent.offers import Offer, Unit, offer_of
-from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+from agent.plugin.advertised import Offer, Unit, offer_of
+from agent.plugin.pool_config import ConfigFile, read_config
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
 
 SMALL = PoolConfig(
     version="v1",

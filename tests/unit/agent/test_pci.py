@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pci import PciCard, read_cards
+from agent.driver.pci import PciCard, read_cards
 
 H100 = {"vendor": "0x10de", "class": "0x030200", "device": "0x2330", "numa_node": "1"}
 

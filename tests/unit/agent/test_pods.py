@@ -1,7 +1,7 @@
 """The node's pods: what is kept of them, and in which order."""
 
-from agent.pods import ContainerKind, NodePod, NodePods, node_pod
-from api.core import Pod
+from agent.kubelet.pods import ContainerKind, NodePod, NodePods, node_pod
+from api.foreign.core import Pod
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.processes import pods_with_processes
+from agent.kubelet.pod_processes import pods_with_processes
 from api.names import PodUid
 
 UID = PodUid("0a1b2c3d-0000-4000-8000-00000000000a")

@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from agent.cards import Published
-from agent.problems import Problems
-from agent.publishing import HEARTBEAT_S, FeaturePublisher
+from agent.inventory.cards import Published
+from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
+from agent.problems.registry import Problems
+from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, NODE_NAME_LABEL
 from api.names import NodeName
-from api.nodefeature import HEARTBEAT_ANNOTATION, NODE_NAME_LABEL
 from kube.errors import Conflict, Forbidden, NotFound, ServerError, TimedOut, TooManyRequests
 from telemetry.conditions import AgentDegraded
 from tests.support.agent_api import FEATURES, AgentApi

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from agent.degraded import BEGINNING_S, CHECK_EVERY_S, DegradedCondition
-from agent.problems import Problems
+from agent.problems.condition import BEGINNING_S, CHECK_EVERY_S, DegradedCondition
+from agent.problems.registry import Problems
 from api.names import NodeName
 from kube.errors import Forbidden, ServerError
 from telemetry.conditions import AgentDegraded

@@ -1,6 +1,6 @@
 """Bytes of kubelet's device plugin API, against bytes made by hand from upstream's field numbers."""
 
-from api import deviceplugin as wire
+from api.kubelet import deviceplugin as wire
 
 
 def tagged(number: int, content: bytes) -> bytes:

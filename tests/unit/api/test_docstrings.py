@@ -1,7 +1,7 @@
 """Descriptions are what the source says."""
 
-from api import docstrings
-from api.gpupool import Access, ReservationPolicy, WhenExhausted
+from api.crd import docstrings
+from api.kinds.gpupool import Access, ReservationPolicy, WhenExhausted
 from api.meta import Condition, Model
 
 

@@ -3,9 +3,9 @@
 import pytest
 from google.protobuf.message import DecodeError
 
-from api import deviceplugin as plugin
-from api import podresources
-from api.podresources import ContainerUnits, PodUnits
+from api.kubelet import deviceplugin as plugin
+from api.kubelet import podresources
+from api.kubelet.podresources import ContainerUnits, PodUnits
 
 
 def field(number: int, content: bytes | str) -> bytes:

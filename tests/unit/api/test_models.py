@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, decode_devices, decode_reservation, encode_devices
-from api.gpudevice import GPUDevice
-from api.gpupool import Access, GPUPool, Strategy
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import Access, GPUPool, Strategy
 from api.meta import LabelSelector, Model
 from api.names import UnitId
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from api import rules
-from api.gpupool import GPUPool, PoolResource
+from api.crd import cel as rules
+from api.kinds.gpupool import GPUPool, PoolResource
 from api.names import MAX_POOL_NAME_LENGTH, RESERVED_POOL_NAMES, pool_name_fault
 
 ALL = [

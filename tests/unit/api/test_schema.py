@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from api.gpucontrolplaneterm import GPUControlPlaneTerm
-from api.gpudevice import GPUDevice
-from api.gpunodeinventory import GPUNodeInventory
-from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.crd.openapi import UnsupportedShapeError, crd_schema
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.kinds.leadershipterm import GPUControlPlaneTerm
 from api.meta import Model
-from api.schema import UnsupportedShapeError, crd_schema
 
 OBSERVED = [GPUPool, GPUDevice, GPUNodeInventory]
 """Kinds that may be written empty, and have a status."""
@@ -138,7 +138,7 @@ def test_label_selector_takes_no_operators_of_node_affinity():
 
 
 def test_pci_ids_are_taken_in_any_case():
-    """Defect 16 (the schema takes them; `pool.selection` compares them whatever the case)."""
+    """Defect 16 (the schema takes them; `inventory.assignment.selector` compares them whatever the case)."""
     pattern = at(crd_schema(GPUPool), ".spec.deviceSelector.include.pciVendors[]")["pattern"]
     assert pattern == "^[0-9a-fA-F]{4}$"
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from certs.bundle import Bundle, KeyPair, Requirements
-from certs.decoding import Certificate, DecodedPair, Fault, decode_certificates, decode_pair
-from certs.renewing import renew
+from certs.pem import Certificate, DecodedPair, Fault, decode_certificates, decode_pair
+from certs.renewal import renew
 from certs.validity import RenewalNeeded, needs_renewal
 
 NOW = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)

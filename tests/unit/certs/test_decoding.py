@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.bundle import KeyPair
-from certs.decoding import DecodedPair, Fault, Flaw, decode_certificates, decode_pair
-from certs.issuing import new_key
+from certs.issuance import new_key
+from certs.pem import DecodedPair, Fault, Flaw, decode_certificates, decode_pair
 from tests.unit.certs.builders import a_bundle, a_pair_by, pem_of, rsa_key
 
 BUNDLE = a_bundle()

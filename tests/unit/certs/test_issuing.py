@@ -10,8 +10,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 
 from certs.bundle import Bundle, Requirements
-from certs.decoding import Certificate
-from certs.issuing import issue_authority, issue_serving, new_key
+from certs.issuance import issue_authority, issue_serving, new_key
+from certs.pem import Certificate
 from tests.unit.certs.builders import DAY, NOW, WANTED, a_bundle, certificate, decoded
 
 BUNDLE = a_bundle()

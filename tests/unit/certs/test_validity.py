@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certs.bundle import Bundle, KeyPair
-from certs.decoding import Flaw
-from certs.issuing import issue_client, issue_serving, new_key
+from certs.issuance import issue_client, issue_serving, new_key
+from certs.pem import Flaw
 from certs.validity import Part, RenewalNeeded, StillGood, needs_renewal
 from tests.unit.certs.builders import (
     DAY,

@@ -1,7 +1,6 @@
 """What apt says of packages, and what of them goes into the image."""
 
 import pytest
-
 from image.debian import Package, is_wanted, packages_of
 from image.errors import CannotBuild
 

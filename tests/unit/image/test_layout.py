@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from image.layout import Blob, Tree, build_image, build_layer, write_layout
 
 NAME = "localhost/thing:1.0"

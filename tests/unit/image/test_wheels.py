@@ -1,7 +1,6 @@
 """Which entries of the lock file go into the image."""
 
 import pytest
-
 from image.errors import CannotBuild
 from image.wheels import is_wanted, runtime_requirements
 

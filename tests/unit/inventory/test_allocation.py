@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.gpupool import GPUPool
+from api.kinds.gpupool import GPUPool
 from api.names import PodUid
-from inventory.allocation import (
+from inventory.pools.maintenance import (
     MAX_NAMED,
     Occupant,
     Plan,

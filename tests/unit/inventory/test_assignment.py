@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import GPUDevice
-from inventory.assignment import Action
-from inventory.eligibility import Reason
-from inventory.poolboard import PoolBoard
+from api.kinds.gpudevice import GPUDevice
+from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.decide import Action
+from inventory.assignment.eligibility import Reason
 from telemetry.conditions import DeviceAssigned
 from tests.support.assigning import (
     MISCONFIGURED,

@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX
-from inventory.assignment import Action, Decision
-from inventory.poolboard import PoolBoard
-from inventory.verdict import SOUND, PoolVerdict
+from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.decide import Action, Decision
+from inventory.pools.validity import SOUND, PoolVerdict
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from api.gpunodeinventory import BootstrapPhase, OperandStatus
-from inventory.bootstrap import Bootstrap, Obstacle, Verdict, judge
-from inventory.hysteresis import Standing, Steadiness
-from inventory.software import (
+from api.kinds.gpunodeinventory import BootstrapPhase, OperandStatus
+from inventory.debounce import Standing, Steadiness
+from inventory.readiness.phases import Bootstrap, Obstacle, Verdict, judge
+from inventory.readiness.software import (
     BootstrapTerms,
     Check,
     NodeSight,

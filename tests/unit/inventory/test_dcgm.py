@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.dcgm import MAX_CARDS, CardReading, parse_page
+from inventory.health.dcgm import MAX_CARDS, CardReading, parse_page
 from tests.support.dcgm import a_page, card_lines
 
 UUID = "GPU-5a1e2d3c-0000-1111-2222-333344445555"

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.gpudevice import PCI, GPUDevice, GPUDeviceStatus
+from api.foreign.nodefeature import NodeFeature
+from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, NodeName
-from api.nodefeature import NodeFeature
-from inventory.devices import DevicePlan, Gone, addresses_of, plan_devices
+from inventory.discovery.labels import LabelReport
+from inventory.discovery.merge import merge
+from inventory.discovery.plan import DevicePlan, Gone, addresses_of, plan_devices
+from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
-from inventory.labels import LabelReport
-from inventory.merging import merge
-from inventory.sources import feature_report
 from tests.support.builders import EPOCH
 from tests.support.node_features import address_of, gpu_feature, uuid_of
 

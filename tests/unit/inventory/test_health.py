@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.dcgm import parse_page
-from inventory.health import (
+from inventory.health.dcgm import parse_page
+from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
     CardHealth,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.hysteresis import UNSEEN, Standing, Steadiness, Track
+from inventory.debounce import UNSEEN, Standing, Steadiness, Track
 
 STEADY = Steadiness(good_samples=3, bad_samples=3, period_s=10)
 

@@ -12,15 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from api.gpudevice import GPUDevice, GPUDeviceStatus
+from api.foreign.nodefeature import NodeFeature
+from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, DeviceName, NodeName
-from api.nodefeature import NodeFeature
-from inventory.devices import addresses_of, plan_devices, shows
+from inventory.discovery.labels import label_report
+from inventory.discovery.merge import merge, merged_labels
+from inventory.discovery.plan import addresses_of, plan_devices, shows
+from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
-from inventory.labels import label_report
-from inventory.merging import merge, merged_labels
-from inventory.sources import feature_report
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     address_of,

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.nodefeature import NodeFeature
-from inventory.labels import label_report
-from inventory.merging import Sighting, merge, merged_labels
-from inventory.sources import FeatureReport, Source, feature_report
+from api.foreign.nodefeature import NodeFeature
+from inventory.discovery.labels import label_report
+from inventory.discovery.merge import Sighting, merge, merged_labels
+from inventory.discovery.sources import FeatureReport, Source, feature_report
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     address_of,

@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from api.gpudevice import GPUDevice, GPUDeviceStatus
-from api.gpunodeinventory import DriverVersions
+from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
+from api.kinds.gpunodeinventory import DriverVersions
 from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL
-from inventory import values
-from inventory.devices import DevicePlan
-from inventory.labels import label_report
-from inventory.merging import Sighting, merge
-from inventory.node import (
+from inventory.discovery import parsing as values
+from inventory.discovery.labels import label_report
+from inventory.discovery.merge import Sighting, merge
+from inventory.discovery.node import (
     DEFAULT_FRESH_FOR,
     InventoryTerms,
     Lacking,
@@ -21,6 +20,7 @@ from inventory.node import (
     lack_of,
     versions_of,
 )
+from inventory.discovery.plan import DevicePlan
 from tests.support.builders import EPOCH
 from tests.support.node_features import gfd_labels, rule_labels
 

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inventory.assignment.selector import canonical_product
 from inventory.products import (
     display_product,
     is_same_product,
     product_by_id,
     product_of_label,
 )
-from pool.selection import canonical_product
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import pytest
 
-from api.gpudevice import MIG, PCI, GPUDeviceStatus, MIGInstance
+from api.kinds.gpudevice import MIG, PCI, GPUDeviceStatus, MIGInstance
 from api.names import NodeName
-from inventory.merging import Statement
-from inventory.settling import Settled, settle
-from inventory.sources import CardFacts, Source
-from inventory.values import Partition
+from inventory.discovery.merge import Statement
+from inventory.discovery.parsing import Partition
+from inventory.discovery.resolve import Settled, settle
+from inventory.discovery.sources import CardFacts, Source
 
 ADDRESS = "0000:17:00.0"
 KNOWN = GPUDeviceStatus(

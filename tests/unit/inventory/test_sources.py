@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.nodefeature import NodeFeature
-from inventory import values
-from inventory.labels import LabelReport, label_report
-from inventory.sources import CardFacts, FeatureReport, feature_report
-from inventory.values import Partition, PeerLink
+from api.foreign.nodefeature import NodeFeature
+from inventory.discovery import parsing as values
+from inventory.discovery.labels import LabelReport, label_report
+from inventory.discovery.parsing import Partition, PeerLink
+from inventory.discovery.sources import CardFacts, FeatureReport, feature_report
 from tests.support.node_features import (
     a_node_feature,
     agent_card,

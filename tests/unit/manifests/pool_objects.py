@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from api.core import Taint
-from api.gpupool import (
+from api.foreign.core import Taint
+from api.kinds.gpupool import (
     Allocation,
     AllocationMode,
     GPUPool,
@@ -12,14 +12,14 @@ from api.gpupool import (
 )
 from api.meta import ObjectMeta
 from api.names import NodeName
-from api.poolconfig import ConfiguredCard
-from manifests.migparted import PartedCard
-from manifests.node_agent import build_node_agent
-from manifests.pool_workloads import (
+from api.nodefiles.poolconfig import ConfiguredCard
+from manifests.node.agent import build_node_agent
+from manifests.node.device_plugin import (
     WorkloadSettings,
     build_pool_workloads,
     pool_config,
 )
+from manifests.node.mig_parted import PartedCard
 
 SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0")
 TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")

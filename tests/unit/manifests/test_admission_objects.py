@@ -6,10 +6,10 @@ import pytest
 
 from api.names import ENGINE_ANNOTATIONS, FENCED, FENCED_LABEL
 from manifests import constants
-from manifests.fencing import build_fencing_policies
-from manifests.policy import build_annotation_policy
-from manifests.server_policy import OwnObjects, build_server_policies
-from manifests.webhooks import (
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.install.webhooks import (
     ServiceClient,
     UrlClient,
     WebhookSettings,

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from manifests.alerts import ALERTS, Alert, build_alert_rules
-from pool.reservation import End, ReservationPhase
+from manifests.monitoring.alerts import ALERTS, Alert, build_alert_rules
+from pool.reservations.reservation import End, ReservationPhase
 from telemetry import agent_metrics, metrics
 from telemetry.conditions import InventoryCondition, PoolCondition
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.gpudevice import GPUDevice
-from api.gpupool import GPUPool
-from manifests.crds import build_crds
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import GPUPool
 from manifests.example_files import example_names, example_text, load_example
+from manifests.install.crds import build_crds
 
 MODELS = {"GPUDevice": GPUDevice, "GPUPool": GPUPool}
 SCHEMAS = {

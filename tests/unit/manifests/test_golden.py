@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent import rights
-from manifests import rbac
-from manifests.agent_policy import build_agent_policy
-from manifests.crds import build_crds
-from manifests.fencing import build_fencing_policies
-from manifests.node_agent import build_node_agent
-from manifests.policy import build_annotation_policy
-from manifests.pool_workloads import PluginKind, PluginMode, WorkloadSettings
-from manifests.rendering import render
-from manifests.scheduler_config import (
+from agent import rbac as rights
+from manifests.install import rbac
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.crds import build_crds
+from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.scheduler import (
     ApiConnection,
     Extender,
     ExtenderTls,
@@ -25,14 +22,17 @@ from manifests.scheduler_config import (
     build_extender_snippet,
     build_scheduler_configuration,
 )
-from manifests.server_policy import OwnObjects, build_server_policies
-from manifests.webhooks import (
+from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.install.webhooks import (
     ServiceClient,
     UrlClient,
     WebhookSettings,
     build_mutating_configuration,
     build_validating_configuration,
 )
+from manifests.node.agent import build_node_agent
+from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
+from manifests.yaml import render
 from tests.unit.manifests import pool_objects
 
 GOLDEN = Path(__file__).parent / "golden"

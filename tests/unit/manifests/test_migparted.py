@@ -3,7 +3,7 @@
 import pytest
 
 from api.names import NodeName
-from manifests.migparted import PartedCard, build_mig_configs, instances_of
+from manifests.node.mig_parted import PartedCard, build_mig_configs, instances_of
 from tests.unit.manifests.pool_objects import PARTED
 
 A30, A100, A100_80, H100, H200, B200 = 24_576, 40_960, 81_920, 81_559, 143_771, 183_359

@@ -6,23 +6,24 @@ from typing import Any
 
 import pytest
 
-from agent.features import feature_name
+from agent.inventory.node_feature import feature_name
 from agent.settings import AgentSettings, Role
 from api.names import NodeName
-from api.pluginproblems import PROBLEMS_DIRECTORY
-from api.poolconfig import HandOut
-from inventory.health import IGNORED_XIDS
-from manifests import constants, node_agent
-from manifests.agent_policy import build_agent_policy
-from manifests.node_agent import build_node_agent
-from manifests.pool_workloads import (
+from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
+from api.nodefiles.poolconfig import HandOut
+from cli.agent import add_arguments, settings_of
+from inventory.health.device import IGNORED_XIDS
+from manifests import constants
+from manifests.install.agent_policy import build_agent_policy
+from manifests.node import agent as node_agent
+from manifests.node.agent import build_node_agent
+from manifests.node.device_plugin import (
     NodeAgentSettings,
     PluginKind,
     PluginMode,
     WorkloadSettings,
 )
-from server.agent_command import add_arguments, settings_of
-from server.pool_controllers import workload_settings
+from server.controllers.pool import workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 

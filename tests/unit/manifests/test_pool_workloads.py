@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
-from api.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
-from manifests.nvidia_plugin import NVIDIA_CONFIG_KEY
-from manifests.pool_workloads import (
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+from manifests.node.device_plugin import (
     CannotServe,
     NodeAgentSettings,
     PluginKind,
@@ -24,6 +23,7 @@ from manifests.pool_workloads import (
     plugin_name,
     unserved,
 )
+from manifests.node.nvidia_device_plugin import NVIDIA_CONFIG_KEY
 from pool.units import layout_of
 from tests.support import builders
 from tests.unit.manifests.pool_objects import (
@@ -178,8 +178,8 @@ def test_a_list_that_is_too_long_for_a_config_map_is_packed():
 
 
 def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatch):
-    monkeypatch.setattr("manifests.pool_workloads.MAX_TEXT_BYTES", 10)
-    monkeypatch.setattr("manifests.pool_workloads.MAX_PACKED_BYTES", 10)
+    monkeypatch.setattr("manifests.node.device_plugin.MAX_TEXT_BYTES", 10)
+    monkeypatch.setattr("manifests.node.device_plugin.MAX_PACKED_BYTES", 10)
     with pytest.raises(CannotServe, match=r"3 cards of pool training .* set .* mode to PerNode"):
         objects_of(a_pool())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.rbac import Rule, build_rbac, merge_rules
+from manifests.install.rbac import Rule, build_rbac, merge_rules
 
 
 def test_verbs_of_a_resource_are_joined():

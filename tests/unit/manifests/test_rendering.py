@@ -2,7 +2,7 @@
 
 import yaml
 
-from manifests.rendering import render
+from manifests.yaml import render
 
 
 def test_keys_stay_in_the_order_of_the_builder():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.scheduler_config import (
+from manifests.install.scheduler import (
     EXTENDER_WEIGHT,
     Extender,
     ExtenderTls,

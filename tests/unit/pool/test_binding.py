@@ -6,12 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from api.names import PoolName, ReservationId
-from pool.books import AlreadyBound, Books
+from pool.allocation_state import AlreadyBound, Books
 from pool.errors import InvariantViolated
 from pool.model import Capacity, PodPhase
-from pool.placement import Placed, Refused
+from pool.placement.planner import Placed, Refused
 from pool.refusal import NodeReason
-from pool.reservation import End, ReservationPhase
+from pool.reservations.reservation import End, ReservationPhase
 from tests.support.books import (
     N1,
     N2,

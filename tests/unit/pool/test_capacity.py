@@ -2,14 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import PoolName
 from pool.model import Capacity
 from tests.support.books import a_bound_pod, a_held_pod, cards, some_books, uid_of
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, a_slice_pool, at
 
 if TYPE_CHECKING:
-    from pool.books import Books
+    from pool.allocation_state import Books
 
 
 def capacity(books: "Books", pool: str = "whole") -> Capacity:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import NodeName
 from pool.admission_planner import Exhausted
 from pool.model import Capacity, PodPhase
-from pool.placement import Refused
+from pool.placement.planner import Refused
 from pool.refusal import NodeReason
 from tests.support.books import (
     a_bound_pod,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.core import Container, PodSpec, ResourceRequirements
+from api.foreign.core import Container, PodSpec, ResourceRequirements
 from pool.demand import (
     BadQuantity,
     ManyPools,

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import DeviceName, PoolName
 from pool.admission_planner import Exhausted
-from pool.books import AlreadyBound, Books
+from pool.allocation_state import AlreadyBound, Books
 from pool.model import Capacity
-from pool.placement import Placed, Refused
+from pool.placement.planner import Placed, Refused
 from tests.support.books import (
     N1,
     N2,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import PodUid, PoolName, UnitId
-from pool.index import DeviceIndex
+from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase
 from tests.support.books import a_bound_pod, cards, some_books, uid_of
 from tests.support.builders import a_slice_pool, at

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpunodeinventory import ContainerDevices
+from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
-from pool.books import Books
+from pool.allocation_state import Books
 from tests.support.books import a_bound_pod, uid_of
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 

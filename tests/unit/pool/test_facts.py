@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from api.annotations import ReservationNote, encode_devices
-from api.core import Node, NodeTaint, Pod
-from api.gpudevice import GPUDevice
-from api.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
+from api.foreign.core import Node, NodeTaint, Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
 from pool.catalog import Catalog
 from pool.facts import device_facts, node_facts, pod_facts, pool_facts

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from api.core import Pod
+from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName
 from pool.facts import pod_facts
 from pool.model import PodPhase
@@ -14,7 +14,7 @@ from tests.support.builders import a_device, a_pool, at
 from tests.unit.pool.test_truth_in_books import X, Y, Z, say, used
 
 if TYPE_CHECKING:
-    from pool.truth import Discrepancy
+    from pool.pods.reported import Discrepancy
 
 UID = uid_of("p")
 

@@ -8,8 +8,8 @@ from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, ReservationId
 from pool.errors import InvariantViolated
 from pool.model import PodPhase
-from pool.placement import Placed
-from pool.reservation import End, ReservationPhase
+from pool.placement.planner import Placed
+from pool.reservations.reservation import End, ReservationPhase
 from tests.support.books import (
     N1,
     a_bound_pod,
@@ -28,7 +28,7 @@ from tests.support.books import (
 from tests.support.builders import a_demand, a_device, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
-    from pool.reservation import Ended
+    from pool.reservations.reservation import Ended
 
 RESOURCE = a_pool().resource
 UID = uid_of("p")

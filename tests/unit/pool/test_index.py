@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
-from pool.changes import Changes
-from pool.claims import Claims
-from pool.index import DeviceIndex
+from pool.index.change_log import Changes
+from pool.index.claims import Claims
+from pool.index.device_index import DeviceIndex
 from tests.support.books import N1, N2, a_bound_pod, a_held_pod, cards, some_books
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.errors import InvariantViolated
-from pool.ledger import ReservationLedger
-from pool.reservation import End, Reservation, ReservationPhase
+from pool.reservations.ledger import ReservationLedger
+from pool.reservations.reservation import End, Reservation, ReservationPhase
 from tests.support.books import unit_ids
 from tests.support.builders import a_demand
 

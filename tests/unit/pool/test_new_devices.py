@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import PoolName
-from pool.new_devices import NEW_FOR_S
+from pool.index.new_devices import NEW_FOR_S
 from tests.support.books import cards, commit_to, some_books
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 

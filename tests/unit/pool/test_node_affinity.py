@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from api.core import NodeSelectorTerm
+from api.foreign.core import NodeSelectorTerm
 from api.meta import SelectorOperator, SelectorRequirement
-from pool.nodeaffinity import MAX_COMPARISONS, RequiredNodeAffinity
+from pool.node_affinity import MAX_COMPARISONS, RequiredNodeAffinity
 
 
 class CountedLabels(dict[str, str]):

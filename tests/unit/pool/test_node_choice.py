@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from api.core import (
+from api.foreign.core import (
     Affinity,
     NodeAffinity,
     NodeSelector,
@@ -12,14 +12,14 @@ from api.core import (
     NodeTaint,
     Toleration,
 )
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.meta import SelectorOperator, SelectorRequirement
 from api.names import NodeName, PoolName
 from pool.admission_planner import Exhausted
+from pool.admission_rules import Deferral
 from pool.model import Constraints
-from pool.newcomer import Deferral
-from pool.pending import NOMINATED_FOR_S
-from pool.placement import Placed, may_go_to
+from pool.placement.planner import Placed, may_go_to
+from pool.pods.pending import NOMINATED_FOR_S
 from tests.support.books import (
     ANYWHERE,
     a_bound_pod,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
-from pool.index import DeviceIndex
+from pool.index.device_index import DeviceIndex
 from tests.support.builders import a_device, a_node, a_pool
 
 POOL = PoolName("whole")

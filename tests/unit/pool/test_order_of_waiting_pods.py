@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from api.names import NodeName
 from pool.admission_planner import Exhausted
-from pool.books import Books
-from pool.newcomer import Deferral, leaves_room
-from pool.placement import Placed
+from pool.admission_rules import Deferral, leaves_room
+from pool.allocation_state import Books
+from pool.placement.planner import Placed
 from tests.support.books import (
     a_bound_pod,
     a_held_pod,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import UnitId
-from pool.devices import DeviceEntry
+from pool.index.devices import DeviceEntry
 from pool.model import Role
-from pool.placement import is_intact, plan_devices
+from pool.placement.planner import is_intact, plan_devices
 from pool.units import layout_of, part_of
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
 

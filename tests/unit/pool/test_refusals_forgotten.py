@@ -1,8 +1,8 @@
 """A view shares equal refusals, and keeps none that no node has any more."""
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import NodeName
-from pool.nodeview import FitView, PoolNode
+from pool.index.node_view import FitView, PoolNode
 
 
 def test_refusals_that_no_node_has_any_more_are_forgotten() -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.annotations import ReservationNote
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.model import Instant, Role
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from tests.support.books import (
     a_bound_pod,
     a_held_pod,
@@ -29,7 +29,7 @@ from tests.support.builders import (
 )
 
 if TYPE_CHECKING:
-    from pool.reservation import Reservation
+    from pool.reservations.reservation import Reservation
 
 UID = uid_of("p")
 

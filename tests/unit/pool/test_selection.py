@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpudevice import GPUDeviceStatus
-from api.gpupool import DeviceSelector
-from pool.selection import (
+from api.kinds.gpudevice import GPUDeviceStatus
+from api.kinds.gpupool import DeviceSelector
+from inventory.assignment.selector import (
     Category,
     Excluded,
     NotIncluded,

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpunodeinventory import ContainerDevices
+from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, UnitId
 from pool.model import Role
-from pool.truth import Truth, as_promised, as_reported
+from pool.pods.reported import Truth, as_promised, as_reported
 from tests.support.books import N1, a_bound_pod
 from tests.support.builders import a_demand
 
 if TYPE_CHECKING:
     from pool.model import PodFacts
-    from pool.truth import PodReport
+    from pool.pods.reported import PodReport
 
 MAIN, INIT, SIDECAR = Role.MAIN, Role.INIT, Role.SIDECAR
 WHOLE = "gpu.deckhouse.io/whole"

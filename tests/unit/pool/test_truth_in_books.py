@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.gpunodeinventory import ContainerDevices
+from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PodUid, PoolName, UnitId
 from pool.model import PodPhase
-from pool.placement import Placed
-from pool.reservation import End
-from pool.truth import Discrepancy
+from pool.placement.planner import Placed
+from pool.pods.reported import Discrepancy
+from pool.reservations.reservation import End
 from tests.support.books import (
     N1,
     N2,
@@ -25,7 +25,7 @@ from tests.support.books import (
 from tests.support.builders import a_device, a_pool, at
 
 if TYPE_CHECKING:
-    from pool.books import Books
+    from pool.allocation_state import Books
     from pool.model import PodFacts
 
 WHOLE = PoolName("whole")

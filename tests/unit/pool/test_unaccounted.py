@@ -6,7 +6,7 @@ import pytest
 
 from api.names import PoolName
 from pool.model import PodPhase
-from pool.reservation import End
+from pool.reservations.reservation import End
 from tests.support.books import (
     N1,
     a_bound_pod,
@@ -19,9 +19,9 @@ from tests.support.books import (
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
-    from pool.books import Books
+    from pool.allocation_state import Books
+    from pool.index.node_view import PoolNode
     from pool.model import PodFacts
-    from pool.nodeview import PoolNode
 
 
 def node(books: "Books", pool: str = "whole") -> "PoolNode":

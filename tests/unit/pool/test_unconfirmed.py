@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName, ReservationId
 from pool.admission_planner import Exhausted
-from pool.books import Books
+from pool.admission_rules import Deferral
+from pool.allocation_state import Books
 from pool.model import Capacity, PodFacts
-from pool.newcomer import Deferral
-from pool.placement import Placed
-from pool.reservation import End, Ended, ReservationPhase
+from pool.placement.planner import Placed
+from pool.reservations.reservation import End, Ended, ReservationPhase
 from tests.support.books import (
     N1,
     a_bound_pod,

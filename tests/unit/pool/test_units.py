@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import UnitId
 from pool.units import NO_UNITS, layout_of, part_of
 from tests.support.builders import a_device, a_pool, a_slice_pool

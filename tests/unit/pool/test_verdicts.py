@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName
-from pool.nodeview import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
+from pool.index.node_view import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
 from pool.refusal import NodeReason, NodeRefusal
 from tests.support.books import (
     N1,

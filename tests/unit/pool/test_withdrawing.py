@@ -1,9 +1,9 @@
 """Withdrawing a hold: its units are free at once, but only while it belongs to no pod."""
 
 from api.names import PodUid, PoolName, ReservationId
-from pool.books import Applicant, Books
-from pool.placement import Placed
-from pool.reservation import End, Ended
+from pool.allocation_state import Applicant, Books
+from pool.placement.planner import Placed
+from pool.reservations.reservation import End, Ended
 from tests.support.books import plan_hold
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 

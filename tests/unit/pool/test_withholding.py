@@ -3,8 +3,8 @@
 import pytest
 
 from api.names import DeviceName, PodUid, PoolName, UnitId
-from pool.books import Books
-from pool.index import DeviceIndex
+from pool.allocation_state import Books
+from pool.index.device_index import DeviceIndex
 from tests.support.builders import a_demand, a_device, a_node, a_pool
 
 WHOLE = PoolName("whole")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from api.names import NodeName
-from reconciler.agent_reports import AgentReports
+from reconciler.sinks.agent_reports import AgentReports
 from tests.support.builders import EPOCH
 from tests.support.scheduling import Time
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from api.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
+from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
 from api.meta import ObjectMeta
 from api.names import PoolName, UnitId
-from pool.books import Books
-from pool.truth import Discrepancy
-from reconciler.allocations import InventoryFeed, Mismatches
-from reconciler.pods import PodFeed
+from pool.allocation_state import Books
+from pool.pods.reported import Discrepancy
+from reconciler.sinks.inventories import InventoryFeed, Mismatches
+from reconciler.sinks.pods import PodFeed
 from tests.support.books import a_bound_pod, cards, some_books, uid_of
 from tests.support.builders import at
 

@@ -5,20 +5,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from api.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import NodeName, PodUid, PoolName, UnitId
-from inventory.verdict import SOUND, PoolVerdict
-from pool.books import Books
-from pool.changes import Changes
+from inventory.pools.validity import SOUND, PoolVerdict
+from pool.allocation_state import Books
 from pool.facts import device_facts
-from reconciler.assignment_routing import AssignmentRouter
-from reconciler.assignment_view import AssignmentSources
-from reconciler.stores import DeviceStore, Store
+from pool.index.change_log import Changes
+from reconciler.assignment.triggers import AssignmentRouter
+from reconciler.assignment.view import AssignmentSources
+from reconciler.runtime.store import DeviceStore, Store
 from tests.support.assigning import UNSUPPORTED, a_card, a_gpupool
 from tests.support.builders import a_node, a_pool
 
 if TYPE_CHECKING:
-    from api.gpupool import GPUPool
+    from api.kinds.gpupool import GPUPool
 
 
 class Scene:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from api.gpunodeinventory import BootstrapPhase, GPUNodeInventoryStatus
+from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventoryStatus
 from api.meta import Condition
-from inventory.bootstrap import Bootstrap, Obstacle, Verdict, judge
-from inventory.hysteresis import Standing
-from inventory.software import BootstrapTerms, Check, NodeSight, Operand
-from reconciler.bootstrap_conditions import OURS, conditions_of, recalled
+from inventory.debounce import Standing
+from inventory.readiness.phases import Bootstrap, Obstacle, Verdict, judge
+from inventory.readiness.software import BootstrapTerms, Check, NodeSight, Operand
+from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
 from tests.support.readiness import NO_OPERANDS, a_sight, all_ready, elsewhere, failing, ready
 

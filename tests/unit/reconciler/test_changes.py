@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api.gpupool import GPUPool
+from api.kinds.gpupool import GPUPool
 from api.meta import ObjectMeta
 from api.names import PoolName, ReservationId
 from pool.catalog import Catalog
-from reconciler.changes import DEVICE_DELAY_S, GAUGES_EVERY, PERIOD_S, ChangePump
-from reconciler.runtime import Controller
+from reconciler.pool.index_changes import DEVICE_DELAY_S, GAUGES_EVERY, PERIOD_S, ChangePump
+from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_held_pod, cards, some_books, take_hold
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from api.meta import Condition
-from reconciler.conditions import condition, condition_of, since, without
+from reconciler.runtime.conditions import condition, condition_of, since, without
 from telemetry.conditions import PoolCondition, PoolReady
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)

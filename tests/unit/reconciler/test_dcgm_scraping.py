@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from api.gpudevice import GPUDevice, GPUDeviceStatus
+from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import NodeName
-from inventory.software import Operand
-from reconciler.dcgm_scraping import DcgmScraping, ScrapeTerms
-from reconciler.errors import ExporterSilent
-from reconciler.operand_pods import OperandPod
-from reconciler.operands import OperandFeed
-from reconciler.runtime import Controller
-from reconciler.stores import DeviceStore
+from inventory.readiness.software import Operand
+from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from reconciler.runtime.controller import Controller
+from reconciler.runtime.errors import ExporterSilent
+from reconciler.runtime.store import DeviceStore
+from reconciler.sinks.operand_pod import OperandPod
+from reconciler.sinks.operand_pods import OperandFeed
 from telemetry.metrics import REGISTRY
 from tests.support.dcgm import card_lines
 from tests.support.loop_clock import LoopClock

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from api.names import PodUid
-from pool.reservation import Ended, Reservation
-from reconciler.endings import Endings
-from reconciler.expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, Expiry
+from pool.reservations.reservation import Ended, Reservation
+from reconciler.pod.reservation_end import Endings
+from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, Expiry
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
 from tests.support.books import a_bound_pod, cards, some_books, take_hold
@@ -19,7 +19,7 @@ from tests.support.builders import a_demand, a_pod_facts, a_pool, at
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pool.books import Books
+    from pool.allocation_state import Books
     from pool.model import Instant
 
 

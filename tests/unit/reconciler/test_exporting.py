@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from api.gpudevice import PCI, GPUDevice, GPUDeviceStatus, PoolRef
-from api.gpupool import AllocationMode as Mode
-from api.gpupool import EffectiveAllocation, GPUPool, GPUPoolStatus
+from api.kinds.gpudevice import PCI, GPUDevice, GPUDeviceStatus, PoolRef
+from api.kinds.gpupool import AllocationMode as Mode
+from api.kinds.gpupool import EffectiveAllocation, GPUPool, GPUPoolStatus
 from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
-from reconciler.exporting import COALESCE_S, NODES_A_SECOND, ExportedCards
-from reconciler.stores import DeviceStore
+from reconciler.pool.plugin_config import COALESCE_S, NODES_A_SECOND, ExportedCards
+from reconciler.runtime.store import DeviceStore
 
 WHOLE, OTHER = PoolName("whole"), PoolName("other")
 N1 = NodeName("n1")

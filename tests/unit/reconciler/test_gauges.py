@@ -5,13 +5,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.gpupool import GPUPool, GPUPoolSpec, PoolResource
+from api.kinds.gpupool import GPUPool, GPUPoolSpec, PoolResource
 from api.meta import ObjectMeta
 from api.names import PoolName
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.catalog import Catalog
 from pool.model import Capacity
-from reconciler.gauges import forget_all, forget_pool, show_assignments, show_capacity, show_sums
+from reconciler.pool.gauges import (
+    forget_all,
+    forget_pool,
+    show_assignments,
+    show_capacity,
+    show_sums,
+)
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books, take_hold
 from tests.support.builders import EPOCH, a_demand, a_pod_facts, at

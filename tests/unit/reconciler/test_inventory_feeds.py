@@ -2,23 +2,23 @@
 
 from typing import Any
 
-from api.core import Namespace
-from api.gpudevice import (
+from api.foreign.core import Namespace
+from api.kinds.gpudevice import (
     DeviceState,
     DeviceUnits,
     GPUDevice,
     GPUDeviceStatus,
     PoolRef,
 )
-from api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
+from api.kinds.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
-from pool.index import DeviceIndex
-from reconciler.devices import DeviceFeed, ObservedDevice, Reported, observe_device
-from reconciler.namespaces import NamespaceFeed
-from reconciler.nodes import NodeFeed
-from reconciler.pools import PoolFeed
+from pool.index.device_index import DeviceIndex
+from reconciler.sinks.devices import DeviceFeed, ObservedDevice, Reported, observe_device
+from reconciler.sinks.namespaces import NamespaceFeed
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pools import PoolFeed
 from tests.support.builders import a_node, a_pool
 
 WHOLE = PoolName("whole")

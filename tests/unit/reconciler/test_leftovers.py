@@ -2,8 +2,8 @@
 
 from api.names import PoolName, pool_node_label
 from pool.facts import device_facts
-from pool.index import DeviceIndex
-from reconciler.leftovers import Leftovers
+from pool.index.device_index import DeviceIndex
+from reconciler.pool.remains import Leftovers
 from tests.support.assigning import a_card
 from tests.support.builders import a_node
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.foreign.nodefeature import NODE_NAME_LABEL, NodeFeature
 from api.names import NodeName
-from api.nodefeature import NODE_NAME_LABEL, NodeFeature
-from reconciler.node_features import NodeFeatureFeed, ObservedFeature, observe_feature
+from reconciler.sinks.node_features import NodeFeatureFeed, ObservedFeature, observe_feature
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     agent_card,

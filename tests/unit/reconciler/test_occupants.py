@@ -1,10 +1,10 @@
 """Who has units of a pool, in whatever cut they were given."""
 
-from api.gpupool import AllocationMode
+from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
-from inventory.allocation import Usage
+from inventory.pools.maintenance import Usage
 from pool.model import PodPhase
-from reconciler.occupants import usage_of
+from reconciler.pool.usage import usage_of
 from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books, unit_ids
 from tests.support.builders import a_pod_facts, a_pool, at
 

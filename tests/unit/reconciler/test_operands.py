@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import POOL_LABEL, NodeName
-from inventory.software import Operand, OperandSight
-from reconciler.operand_pods import (
+from inventory.readiness.software import Operand, OperandSight
+from reconciler.sinks.operand_pod import (
     DEFAULT_APPS,
     OperandPod,
     OperandPodObject,
     OperandTerms,
     projection,
 )
-from reconciler.operands import OperandFeed
+from reconciler.sinks.operand_pods import OperandFeed
 from tests.support.operands import an_operand_pod
 
 TERMS = OperandTerms()

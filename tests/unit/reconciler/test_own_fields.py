@@ -3,8 +3,8 @@
 import pytest
 
 from api.meta import ObjectMeta
-from reconciler.own_fields import OwnFields, Stamped
-from reconciler.own_writes import SHOWN_WITHIN_S
+from reconciler.runtime.expectations import SHOWN_WITHIN_S
+from reconciler.runtime.own_fields import OwnFields, Stamped
 from tests.support.scheduling import Time
 
 

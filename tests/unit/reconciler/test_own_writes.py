@@ -3,7 +3,7 @@
 import pytest
 
 from api.meta import ObjectMeta
-from reconciler.own_writes import SHOWN_WITHIN_S, OwnWrites
+from reconciler.runtime.expectations import SHOWN_WITHIN_S, OwnWrites
 from tests.support.scheduling import Time
 
 

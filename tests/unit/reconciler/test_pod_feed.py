@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from api.gpudevice import DeviceState, DeviceUnits, GPUDevice
+from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
 from api.meta import ObjectMeta
 from api.names import PoolName
-from pool.books import Books
+from pool.allocation_state import Books
 from pool.model import PodFacts, PodPhase
-from reconciler.devices import DeviceFeed, ObservedDevice, Reported
-from reconciler.nodes import NodeFeed
-from reconciler.pods import PodFeed
+from reconciler.sinks.devices import DeviceFeed, ObservedDevice, Reported
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pods import PodFeed
 from tests.support.books import (
     a_bound_pod,
     cards,

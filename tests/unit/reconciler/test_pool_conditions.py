@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
+from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
-from inventory.allocation import Occupant
-from inventory.verdict import SOUND, Objection, PoolFault, PoolVerdict
-from reconciler.conditions import condition_of
-from reconciler.pool_conditions import PoolFigures, status_of
+from inventory.pools.maintenance import Occupant
+from inventory.pools.validity import SOUND, Objection, PoolFault, PoolVerdict
+from reconciler.pool.conditions import PoolFigures, status_of
+from reconciler.runtime.conditions import condition_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from api.gpupool import GPUPool
+from api.kinds.gpupool import GPUPool
 from api.names import PoolName
-from inventory.verdict import Objection
+from inventory.pools.validity import Objection
 from pool.catalog import Catalog
-from reconciler.pool_rules import PoolRules
-from reconciler.stores import DeviceStore
+from reconciler.pool.validity import PoolRules
+from reconciler.runtime.store import DeviceStore
 from tests.support.assigning import a_card, a_gpupool
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION
-from reconciler.settling import PERIOD_S, UNSEEN_AFTER_S, Settling
+from reconciler.pod.binding_recovery import PERIOD_S, UNSEEN_AFTER_S, Settling
 from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
 from telemetry.metrics import REGISTRY

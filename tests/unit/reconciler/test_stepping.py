@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from kube.watching import SteppingSink
+from kube.informer import SteppingSink
 from pool.catalog import Catalog
-from pool.index import DeviceIndex
-from reconciler.devices import DeviceFeed
-from reconciler.gauges import DEVICES_A_STEP, showing_sums
-from reconciler.nodes import NodeFeed
-from reconciler.pods import PodFeed
-from reconciler.stepping import STEP, steps
+from pool.index.device_index import DeviceIndex
+from reconciler.pool.gauges import DEVICES_A_STEP, showing_sums
+from reconciler.runtime.batches import STEP, steps
+from reconciler.sinks.devices import DeviceFeed
+from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.pods import PodFeed
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_bound_pod, some_books
 from tests.support.builders import a_device, a_node, a_pod_facts, at

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.gpudevice import GPUDevice, GPUDeviceStatus, Link
-from api.gpupool import GPUPool
+from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus, Link
+from api.kinds.gpupool import GPUPool
 from api.meta import Condition, ObjectMeta
 from api.names import DeviceName, NodeName
-from pool.index import DeviceIndex
-from reconciler.stores import DeviceStore, Store
+from pool.index.device_index import DeviceIndex
+from reconciler.runtime.store import DeviceStore, Store
 from tests.support.builders import a_device
 
 N1, N2 = NodeName("n1"), NodeName("n2")

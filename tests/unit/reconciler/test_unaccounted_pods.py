@@ -12,8 +12,8 @@ from kube.events import Event
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import PodFacts, PodPhase
-from reconciler.pods import PodFeed
-from server.announcing import ReservationEvents
+from reconciler.sinks.pods import PodFeed
+from server.events import ReservationEvents
 from tests.support.books import a_bound_pod, cards, some_books
 from tests.support.bound_pods import a_bound_pod as stored_pod
 from tests.support.builders import a_pod_facts, at

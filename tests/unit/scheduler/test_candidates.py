@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import NodeName, PodUid
-from pool.placement import Placed
-from scheduler.candidates import KEPT, MAX_KEPT_BYTES, CandidatesReader
+from pool.placement.planner import Placed
+from scheduler.codec import BadRequest, decode_candidates
 from scheduler.extender import filter_nodes, prioritize
-from scheduler.wire import BadRequest, decode_candidates
+from scheduler.node_lists import KEPT, MAX_KEPT_BYTES, CandidatesReader
 from tests.support.builders import a_demand, a_node, a_pool
 from tests.support.naive_extender import naive_filter, naive_prioritize
 from tests.support.scheduling import Scene, a_wire_pod, extender_args

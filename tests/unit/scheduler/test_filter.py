@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from api.names import NodeName, PodUid
 from pool.model import Instant
-from pool.reservation import ReservationPhase
+from pool.reservations.reservation import ReservationPhase
 from scheduler.extender import filter_nodes
 from tests.support.builders import EPOCH, a_device, a_node, a_pool, a_slice_pool
 from tests.support.scheduling import Scene, a_wire_pod, extender_args

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import NodeName, PodUid
-from pool.placement import Placed
+from pool.placement.planner import Placed
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.builders import a_demand
 from tests.support.scheduling import Scene, a_wire_pod, extender_args

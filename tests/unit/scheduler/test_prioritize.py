@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from api.gpupool import Strategy
+from api.kinds.gpupool import Strategy
 from api.names import DeviceName
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.builders import a_pool

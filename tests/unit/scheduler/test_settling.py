@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from api.names import PodUid
+from scheduler.bind_recovery import settle
 from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
-from scheduler.settling import settle
 from tests.support.scheduling import LOST, Scene, binding_args, seen_on
 
 

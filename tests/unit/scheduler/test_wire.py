@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.extender import bind, filter_nodes, preempt, prioritize
-from scheduler.wire import (
+from scheduler.codec import (
     BadRequest,
     BindRequest,
     CandidatesRequest,
@@ -18,6 +17,7 @@ from scheduler.wire import (
     decode_candidates,
     decode_preemption,
 )
+from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from tests.support.scheduling import (
     Scene,
     a_wire_pod,

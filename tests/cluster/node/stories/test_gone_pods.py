@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from agent.processes import pods_with_processes
+from agent.kubelet.pod_processes import pods_with_processes
 from api.names import PodUid
 from tests.cluster.environment import client, pods, polling
 from tests.cluster.node.stories.test_failures import bind_by_hand

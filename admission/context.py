@@ -1,0 +1,33 @@
+"""What admission reads and writes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api.names import ReservationId
+    from pool.allocation_state import Books
+    from pool.catalog import Catalog
+    from pool.model import Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionDesk:
+    """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
+
+    books: "Books"
+    catalog: "Catalog"
+    scheduler_name: str | None
+    """Set on pods that name the default scheduler or none; None leaves them there."""
+    new_id: "Callable[[], ReservationId]"
+    """Unguessable ids: whoever knows the id of a hold that is not tied to a pod yet could take it."""
+    now: "Callable[[], Instant]"
+    is_ready: Callable[[], bool]
+    """Caches are synced and the ledger is built."""
+    may_hold: Callable[[], bool] = lambda: True
+    """This replica leads. Another one admits pods without holding units: they would be held in a
+    ledger from which nothing is given."""
+    callers_are_known: bool = False
+    """Reviews come from API servers for certain, so that their users may be told what concerns them."""
+    seal: Callable[[bytes], str]
+    """An unforgeable text for these bytes, the same at every replica."""

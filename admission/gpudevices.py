@@ -1,0 +1,99 @@
+"""GPUDevice validation: may the operator put this device in that pool?
+
+Judged only when the assignment annotation changes to a name; taking it away is always possible, as is
+every other change of the object. What is wrong is `inventory.assignment.eligibility`'s to say, here as when
+`device.assignment` decides, which looks again before it takes the device. What passes by itself, or is no
+fault of who annotates (the node's readiness, the device's health, maxDevicesPerNode, what is wrong with the
+pool), is not refused: the device's condition Assigned says it. A device of another pool may be annotated:
+its owner lets go of it in an orderly way first.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.decoding import ObjectDecoder
+from admission.review import GroupVersionKind, Operation
+from api.kinds.gpudevice import GPUDevice
+from api.names import GROUP, VERSION, PoolName
+from api.text import MAX_WARNING_LENGTH, cut
+from inventory.assignment.eligibility import (
+    incomplete,
+    kept_out,
+    name_fault,
+    off_limits,
+    terminating,
+    unselected,
+)
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.context import AdmissionDesk
+    from admission.review import Request
+
+KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUDevice")
+
+_decoder: "Final[ObjectDecoder[GPUDevice]]" = ObjectDecoder(GPUDevice, KIND)
+
+
+def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
+    """Admit the device, or say everything that speaks against its new assignment."""
+    if request.operation not in {Operation.CREATE, Operation.UPDATE}:
+        return Admitted()
+    device = _decoder.decode(request.object_)
+    if isinstance(device, Denied):
+        return device
+    if device.assignment is None or device.assignment == _assignment_before(request):
+        return Admitted()
+    if not desk.is_ready():
+        return NOT_READY
+    name = cut(device.assignment)
+    # The API server drops the status of an object that is created: nothing is known of the card yet.
+    is_known = request.operation is not Operation.CREATE
+    faults = [
+        *_pool_faults(device.assignment, device, desk, is_known=is_known),
+        *(one.text for one in kept_out(device)),
+        *(one.text for one in (incomplete(device) if is_known else ())),
+    ]
+    facts = {"pool": name}
+    if faults:
+        text = f"{device.name} cannot be assigned to pool {name}: {'; '.join(faults)}"
+        return Denied(RefusalReason.INVALID_ASSIGNMENT, text, facts)
+    return Admitted(warnings=tuple(_warnings(device)), audit={"pool": name}, facts=facts)
+
+
+def _assignment_before(request: "Request") -> str | None:
+    if request.operation is Operation.CREATE:
+        return None
+    before = _decoder.decode(request.old_object)
+    return before.assignment if isinstance(before, GPUDevice) else None
+
+
+def _warnings(device: GPUDevice) -> "Iterator[str]":
+    owner = device.status.pool_ref
+    if owner is not None and owner.name != device.assignment:
+        text = (
+            f"pool {owner.name} has it until no pod uses it; then pool {device.assignment} has it"
+        )
+        yield cut(text, MAX_WARNING_LENGTH)
+
+
+def _pool_faults(
+    assignment: str, device: GPUDevice, desk: "AdmissionDesk", *, is_known: bool
+) -> "Iterator[str]":
+    unnameable = name_fault(assignment)
+    if unnameable is not None:
+        yield unnameable.text
+        return
+    pool = desk.catalog.pools.get(PoolName(assignment))
+    if pool is None:
+        yield "pool not found; `kubectl get gpupools` lists those there are"
+        return
+    node = desk.books.index.node(device.node)
+    obstacles = (
+        *terminating(pool),
+        *(unselected(pool, device) if is_known else ()),
+        *(off_limits(pool, node.name, node.labels) if node is not None else ()),
+    )
+    yield from (one.text for one in obstacles)

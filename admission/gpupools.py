@@ -1,0 +1,120 @@
+"""GPUPool validation: everything that is wrong with a pool in one message, field by field.
+
+Only a changed spec is judged: a pool that an older version let in must stay deletable, and its
+metadata changeable.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.decoding import ObjectDecoder
+from admission.review import GroupVersionKind, Operation
+from admission.strict_decoding import read
+from api.field_errors import Fault
+from api.kinds.gpupool import GPUPool, GPUPoolSpec
+from api.meta import Model, ObjectMeta
+from api.names import GROUP, VERSION, pool_name_fault
+from api.text import cut
+from inventory.pools.spec_rules import spec_faults
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.context import AdmissionDesk
+    from admission.review import Request
+
+KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUPool")
+
+_OWN_NAME: Final = "spec.resource.name"
+
+
+class _Envelope(Model, frozen=True):
+    """A pool whose spec is not read yet."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] | None = None
+
+
+_decoder: "Final[ObjectDecoder[_Envelope]]" = ObjectDecoder(_Envelope, KIND)
+
+
+def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
+    """Admit the pool, or say everything that is wrong with it."""
+    if request.operation not in {Operation.CREATE, Operation.UPDATE}:
+        return Admitted()
+    new = _decoder.decode(request.object_)
+    if isinstance(new, Denied):
+        return new
+    old = _before(request)
+    if old is not None and (old.spec == new.spec or new.metadata.deletion_timestamp is not None):
+        return Admitted()
+    if not desk.is_ready():
+        return NOT_READY
+    spec, faults = read(new.spec or {}, GPUPoolSpec, "spec")
+    pool = GPUPool(metadata=new.metadata, spec=spec)
+    unread = {_section_of(fault.path) for fault in faults}
+    faults += [fault for fault in spec_faults(spec) if _section_of(fault.path) not in unread]
+    if old is None:
+        faults += _name_faults(pool)
+    else:
+        faults += _change_faults(pool, old)
+    taken = _taken_text(pool, desk)
+    if faults:
+        return Denied(RefusalReason.INVALID_POOL, _text([*faults, *taken]))
+    return Denied(RefusalReason.POOL_NAME_TAKEN, _text(taken)) if taken else Admitted()
+
+
+def _before(request: "Request") -> _Envelope | None:
+    if request.operation is Operation.CREATE:
+        return None
+    old = _decoder.decode(request.old_object)
+    return old if isinstance(old, _Envelope) else None
+
+
+def _section_of(path: str) -> str:
+    """Return the list or object that a path leads into.
+
+    Where something in it could not be read, rules about the rest of it would guess, and items of a
+    list would be counted wrong.
+    """
+    list_path, bracket, _ = path.partition("[")
+    return list_path if bracket else path.rpartition(".")[0]
+
+
+def _name_faults(pool: GPUPool) -> "Iterator[Fault]":
+    fault = pool_name_fault(pool.metadata.name)
+    if fault is not None:
+        yield Fault("metadata.name", fault)
+
+
+def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[Fault]":
+    """Refuse another resource name: running pods hold the resource under the old one."""
+    spec, _ = read(old.spec or {}, GPUPoolSpec, "spec")
+    before = GPUPool(metadata=old.metadata, spec=spec).resource_name
+    if pool.resource_name != before:
+        text = (
+            f"cannot change from {cut(before)} to {cut(pool.resource_name)}, because running pods"
+            " hold the resource under it: create another pool"
+        )
+        yield Fault(_OWN_NAME, text)
+
+
+def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
+    """Refuse a resource name that another pool serves.
+
+    Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
+    second), and the other is misconfigured (`inventory.pools.validity`).
+    """
+    is_taken = any(
+        name != pool.name and other.resource_name == pool.resource_name
+        for name, other in desk.catalog.pools.items()
+    )
+    if not is_taken:
+        return []
+    text = f"{cut(pool.resource_name)} is served by another pool: choose another name"
+    return [Fault(_OWN_NAME, text)]
+
+
+def _text(faults: list[Fault]) -> str:
+    return "; ".join(str(fault) for fault in sorted(faults, key=lambda fault: fault.path))

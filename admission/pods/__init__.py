@@ -1,0 +1,1 @@
+"""Admission of pods: mutation, validation, reservation and the signature of the annotation."""

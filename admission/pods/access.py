@@ -1,0 +1,40 @@
+"""Who may ask for a pool (docs/access.md says what each rule can see)."""
+
+from typing import TYPE_CHECKING
+
+from api.text import cut
+
+if TYPE_CHECKING:
+    from admission.pods.request import PodRequest
+    from api.kinds.gpupool import Access, GPUPool
+    from pool.catalog import Catalog
+
+
+def may_use(pool: "GPUPool", petition: "PodRequest", catalog: "Catalog") -> bool:
+    """Say whether some rule of the pool is met; a pool without rules is open to everybody."""
+    access = pool.spec.access
+    if access.is_open:
+        return True
+    return (
+        petition.namespace in (access.namespaces or ())
+        or _selects_namespace(access, petition.namespace, catalog)
+        or petition.service_account in (access.service_accounts or ())
+        or not set(access.groups or ()).isdisjoint(petition.request.user_info.groups or ())
+    )
+
+
+def refusal_text(pool: "GPUPool", petition: "PodRequest") -> str:
+    """Say who asked; to whom the pool is open, its operator says."""
+    user = cut(petition.request.user_info.username) or "unknown"
+    return (
+        f"pool {pool.name} is not open to this pod: namespace {petition.namespace}, service account"
+        f" {petition.service_account}, created by {user}; ask its operator to extend spec.access"
+    )
+
+
+def _selects_namespace(access: "Access", namespace: str, catalog: "Catalog") -> bool:
+    selector = access.namespace_selector
+    if selector is None:
+        return False
+    labels = catalog.labels_by_namespace.get(namespace)
+    return labels is not None and selector.matches(labels)

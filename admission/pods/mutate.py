@@ -1,0 +1,225 @@
+"""Pod mutation: find the pool, refuse what cannot work, hold units, and say where the pod may go."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.pods import patch as podpatch
+from admission.pods.access import may_use, refusal_text
+from admission.pods.constraints import constraints_of, excludes_pool_nodes
+from admission.pods.request import PoolPod, node_preset_denial
+from admission.pods.reserve import Grant, exceeds, grant
+from admission.pods.size_limits import size_denial
+from api.kinds.gpupool import Strategy
+from api.names import POOL_LABEL, pool_node_label
+from api.text import MAX_WARNING_LENGTH, cut, listed, units
+from inventory.pools.maintenance import change_text
+from pool.model import Demand
+from pool.node_affinity import MAX_COMPARISONS
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.context import AdmissionDesk
+    from admission.jsonpatch import Operation
+    from admission.pods.request import PodRequest
+    from api.foreign.core import PodSpec, Toleration
+    from api.kinds.gpupool import GPUPool
+    from pool.model import PoolFacts
+
+
+def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+    """Admit the pod with what its pool asks for, or refuse it.
+
+    A pod that asks for nothing of ours only loses annotations that are not its to write. Its own
+    output comes out unchanged.
+    """
+    demand = petition.demand()
+    match demand:
+        case None:
+            return Admitted(patch=tuple(podpatch.strip_annotations(petition.pod.metadata)))
+        case Denied():
+            return demand
+        case Demand():  # pragma: no branch  # mypy proves that no case is missing
+            decision = _admit(petition, demand, desk)
+            if isinstance(decision, Denied):
+                return Denied(decision.reason, decision.text, _about(petition, demand))
+            return decision
+
+
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+    if not desk.is_ready():
+        return NOT_READY
+    facts = desk.books.index.pool_of(demand.resource)
+    pool = desk.catalog.pools.get(facts.name) if facts is not None else None
+    if facts is None or pool is None:
+        return _pool_not_found(petition, demand, desk)
+    refusal = _refusal(petition, pool, desk)
+    if refusal is not None:
+        return refusal
+    too_large = size_denial(petition.pod, demand)
+    if too_large is not None:
+        return exceeds(facts, demand, desk) or too_large
+    spec = petition.pod.spec
+    tolerations = podpatch.missing_tolerations(spec, pool.taints)
+    pod = PoolPod(
+        petition=petition,
+        pool=facts,
+        demand=demand,
+        constraints=constraints_of(spec, pool.name, tolerations),
+    )
+    granted = grant(pod, desk)
+    if pod.constraints.required is not None and pod.constraints.required.is_exhausted:
+        granted = _unplanned(granted, facts)
+    if isinstance(granted, Denied):
+        return granted
+    return Admitted(
+        patch=_patch(pod, pool, granted, tolerations=tolerations, desk=desk),
+        warnings=(*granted.warnings, *_spread_warning(pool, desk)),
+        audit={"pool": pool.name, "reservation": granted.id},
+        facts=_about(petition, demand, pool=pool.name, reservation=granted.id, node=granted.node),
+    )
+
+
+def _unplanned(granted: Grant | Denied, pool: "PoolFacts") -> Grant | Denied:
+    """Say the truth of a pod that was not compared with every node: nobody knows where it fits.
+
+    Holding units is a courtesy, so that it comes in without them; to a pool that takes no pod which would
+    have to wait it does not.
+    """
+    if isinstance(granted, Grant):
+        text = (
+            f"GPU pool {pool.name} holds nothing for the pod: its node affinity is too long to plan"
+        )
+        return msgspec.structs.replace(granted, warnings=(text,))
+    if granted.reason is not RefusalReason.INSUFFICIENT_CAPACITY:
+        return granted
+    text = (
+        f"pool {pool.name} refuses pods that would have to wait, and the required nodeAffinity of this one has"
+        f" too many expressions to find out: comparing it with all nodes takes more than {MAX_COMPARISONS}"
+        " comparisons; select nodes by a label that they share"
+    )
+    return Denied(RefusalReason.TOO_LARGE, text)
+
+
+def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
+    return {
+        "object": petition.ref,
+        "resource": cut(demand.resource),
+        "units": demand.units,
+        **more,
+    }
+
+
+def _patch(
+    pod: PoolPod,
+    pool: "GPUPool",
+    granted: Grant,
+    *,
+    tolerations: "list[Toleration]",
+    desk: "AdmissionDesk",
+) -> "tuple[Operation, ...]":
+    meta, spec = pod.petition.pod.metadata, pod.petition.pod.spec
+    return (
+        *podpatch.annotate(meta, granted.annotation),
+        *podpatch.label(meta, pool.name),
+        *podpatch.tolerate(spec, tolerations),
+        *podpatch.require_pool_nodes(spec, pool.name),
+        *(_spread(spec, pool, desk) if pool.strategy is Strategy.SPREAD else ()),
+        *podpatch.choose_scheduler(spec, desk.scheduler_name),
+    )
+
+
+def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Operation]":
+    """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
+
+    A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than
+    another: one node that lost its label, or one zone whose nodes are away, would idle cards without a word.
+    Otherwise nothing is shut out for good, and a preference could be outvoted by other scores, so that
+    "Spread" would promise more than it does.
+    """
+    key = pool.spec.scheduling.topology_key
+    is_strict = desk.books.index.can_spread(pool.name, key)
+    return podpatch.spread(
+        spec,
+        pool.name,
+        key,
+        when_unsatisfiable="DoNotSchedule" if is_strict else "ScheduleAnyway",
+    )
+
+
+def _spread_warning(pool: "GPUPool", desk: "AdmissionDesk") -> "Iterator[str]":
+    """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
+    index, key = desk.books.index, pool.spec.scheduling.topology_key
+    if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
+        return
+    if index.state(pool.name).nodes():
+        yield cut(
+            f"no node of GPU pool {pool.name} has the label {key}: its pods spread over nodes only",
+            MAX_WARNING_LENGTH,
+        )
+
+
+def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionDesk") -> Denied | None:
+    if pool.metadata.deletion_timestamp is not None:
+        text = f"pool {pool.name} is being deleted; use another pool"
+        return Denied(RefusalReason.POOL_TERMINATING, text)
+    if not may_use(pool, petition, desk.catalog):
+        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, petition))
+    if pool.is_in_maintenance:
+        return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, desk))
+    return node_preset_denial(petition.pod) or _conflict(petition, pool)
+
+
+def _maintenance_text(pool: "GPUPool", desk: "AdmissionDesk") -> str:
+    capacity = desk.books.index.state(pool.name).capacity()
+    return (
+        f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
+        f" is in use ({units(capacity.used + capacity.reserved)} are now); try again when the pool's"
+        " condition Maintenance is False, or use another pool"
+    )
+
+
+def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Denied:
+    text = f"no GPU pool serves {cut(demand.resource)}; {_offer(petition, desk)}"
+    return Denied(RefusalReason.POOL_NOT_FOUND, text)
+
+
+def _offer(petition: "PodRequest", desk: "AdmissionDesk") -> str:
+    """Name the pools that are open to this very pod; those of others are none of its business.
+
+    Whoever may say that they are anybody is told none.
+    """
+    if not desk.callers_are_known:
+        return "`kubectl get gpupools` lists those there are, their operator says which are open to you"
+    usable = [
+        pool.resource_name
+        for pool in desk.catalog.pools.values()
+        if may_use(pool, petition, desk.catalog)
+    ]
+    return f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
+
+
+def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:
+    """Refuse a pod that contradicts its own pool and could never run."""
+    meta, spec = petition.pod.metadata, petition.pod.spec
+    label, key = meta.label(POOL_LABEL), pool_node_label(pool.name)
+    text: str | None = None
+    if label is not None and label != pool.name:
+        text = (
+            f'label {POOL_LABEL} says "{cut(label)}", but the pod asks for pool {pool.name};'
+            " remove the label, admission sets it"
+        )
+    elif (selected := (spec.node_selector or {}).get(key, "")) != "":
+        text = (
+            f'nodeSelector wants {key} to be "{cut(selected)}", but nodes of pool {pool.name} carry'
+            " it with an empty value; remove it, admission sends the pod to nodes of the pool"
+        )
+    elif excludes_pool_nodes(spec.affinity, key):
+        text = (
+            f"the required nodeAffinity shuts out nodes with the label {key}, which are the nodes of"
+            f" pool {pool.name}; remove the expression"
+        )
+    return None if text is None else Denied(RefusalReason.CONFLICTING_SPEC, text)

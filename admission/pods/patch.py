@@ -1,0 +1,161 @@
+"""The changes that a pool pod gets, as JSON Patch operations.
+
+Each builder returns nothing where the pod already says what it should, so that a pod of ours is left
+alone when it comes again. Nothing else of the pod is touched, reordered or read back: an API server
+newer than this code may send fields that we do not know.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.jsonpatch import Operation, add, escape, remove
+from admission.pods.constraints import required_terms
+from api.foreign.core import Toleration
+from api.meta import SelectorOperator
+from api.names import (
+    ENGINE_ANNOTATIONS,
+    POOL_LABEL,
+    RESERVATION_ANNOTATION,
+    PoolName,
+    pool_node_label,
+)
+from pool.node_affinity import Tolerations
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from api.foreign.core import NodeSelectorTerm, PodSpec, Taint
+    from api.meta import ObjectMeta
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
+"""No new pod may bring these."""
+
+_LABELS: Final = "/metadata/labels"
+_ANNOTATIONS: Final = "/metadata/annotations"
+_POOL_LABEL_PATH: Final = f"{_LABELS}/{escape(POOL_LABEL)}"
+_RESERVATION_PATH: Final = f"{_ANNOTATIONS}/{escape(RESERVATION_ANNOTATION)}"
+_AFFINITY: Final = "/spec/affinity"
+_NODE_AFFINITY: Final = f"{_AFFINITY}/nodeAffinity"
+_REQUIRED_KEY: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_REQUIRED: Final = f"{_NODE_AFFINITY}/{_REQUIRED_KEY}"
+_TERMS: Final = f"{_REQUIRED}/nodeSelectorTerms"
+
+
+def strip_annotations(
+    meta: "ObjectMeta", keys: "Iterable[str]" = ENGINE_ANNOTATIONS
+) -> list[Operation]:
+    """Take out annotations that only the engine may write."""
+    present = meta.annotations or {}
+    return [remove(f"{_ANNOTATIONS}/{escape(key)}") for key in keys if key in present]
+
+
+def annotate(meta: "ObjectMeta", reservation: str) -> list[Operation]:
+    """Make this text the reservation, and drop the engine's other annotations."""
+    operations = strip_annotations(meta, WRITTEN_LATER)
+    if meta.annotation(RESERVATION_ANNOTATION) == reservation:
+        return operations
+    if meta.annotations is None:
+        return [add(_ANNOTATIONS, {RESERVATION_ANNOTATION: reservation})]
+    return [*operations, add(_RESERVATION_PATH, reservation)]
+
+
+def label(meta: "ObjectMeta", pool: PoolName) -> list[Operation]:
+    """Label the pod with its pool."""
+    if meta.label(POOL_LABEL) == pool:
+        return []
+    if meta.labels is None:
+        return [add(_LABELS, {POOL_LABEL: pool})]
+    return [add(_POOL_LABEL_PATH, pool)]
+
+
+def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[Toleration]:
+    """Return tolerations for those of the pool's taints that the pod does not tolerate yet.
+
+    Only these: a pod that tolerated what else is on a pool's nodes would survive cordon and drain.
+    """
+    if not taints:
+        return []
+    given = Tolerations(spec.tolerations or ())
+    return [_toleration(taint) for taint in taints if not given.cover(taint)]
+
+
+def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> list[Operation]:
+    """Append tolerations."""
+    if not missing:
+        return []
+    if spec.tolerations is None:
+        return [add("/spec/tolerations", list(missing))]
+    return [add("/spec/tolerations/-", one) for one in missing]
+
+
+def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> list[Operation]:
+    """Require a node of the pool in every term of the pod's node affinity.
+
+    Terms are alternatives, so that one without the requirement would undo it. An empty term, and an
+    empty list of terms, select nothing; with our requirement in them they would select something.
+    """
+    key = pool_node_label(pool)
+    expression = {"key": key, "operator": SelectorOperator.EXISTS.value}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    if spec.affinity is None:
+        return [add(_AFFINITY, {"nodeAffinity": {_REQUIRED_KEY: required}})]
+    if spec.affinity.node_affinity is None:
+        return [add(_NODE_AFFINITY, {_REQUIRED_KEY: required})]
+    if spec.affinity.node_affinity.required is None:
+        return [add(_REQUIRED, required)]
+    operations: list[Operation] = []
+    for number, term in enumerate(required_terms(spec.affinity)):
+        if not (term.match_expressions or term.match_fields) or _names_pool_nodes(term, key):
+            continue
+        expressions = f"{_TERMS}/{number}/matchExpressions"
+        operations.append(
+            add(expressions, [expression])
+            if term.match_expressions is None
+            else add(f"{expressions}/-", expression)
+        )
+    return operations
+
+
+def spread(
+    spec: "PodSpec", pool: PoolName, topology_key: str, *, when_unsatisfiable: str
+) -> list[Operation]:
+    """Spread the pool's pods over the values of a node label.
+
+    The selector is the label that `label` puts on this very pod. A constraint on the same key is the
+    user's own wish (and ours, when the pod comes again), and stays alone. Nodes whose taints keep the pod
+    away do not count, which they would by default: a zone that is cordoned or unreachable after the pod was
+    admitted would stay at 0 pods, and hold every other zone down to one.
+    """
+    given = spec.topology_spread_constraints
+    if any(one.get("topologyKey") == topology_key for one in given or ()):
+        return []
+    constraint: dict[str, Any] = {
+        "maxSkew": 1,
+        "topologyKey": topology_key,
+        "whenUnsatisfiable": when_unsatisfiable,
+        "nodeTaintsPolicy": "Honor",
+        "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
+    }
+    path = "/spec/topologySpreadConstraints"
+    return [add(path, [constraint]) if given is None else add(f"{path}/-", constraint)]
+
+
+def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> list[Operation]:
+    """Hand the pod to our scheduler, unless its author chose one."""
+    if scheduler is None or scheduler == spec.scheduler_name:
+        return []
+    if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
+        return []
+    return [add("/spec/schedulerName", scheduler)]
+
+
+def _toleration(taint: "Taint") -> Toleration:
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+
+
+def _names_pool_nodes(term: "NodeSelectorTerm", key: str) -> bool:
+    return any(
+        one.key == key and one.operator in {SelectorOperator.EXISTS, SelectorOperator.IN}
+        for one in term.match_expressions or ()
+    )

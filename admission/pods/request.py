@@ -1,0 +1,115 @@
+"""A pod that asks to come in: the question, and the pod as far as we read it."""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from admission.decision import Denied
+from admission.decoding import ObjectDecoder
+from admission.review import GroupVersionKind
+from api.foreign.core import Pod, PodSpec
+from api.meta import ObjectMeta
+from api.text import cut, listed
+from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
+from telemetry.reasons import RefusalReason, too_large_text
+
+if TYPE_CHECKING:
+    from admission.review import Request
+    from pool.model import Constraints, Demand, PoolFacts
+
+POD_KIND: Final = GroupVersionKind(version="v1", kind="Pod")
+
+
+class AdmittedPod(Pod, frozen=True):
+    """A pod whose metadata and spec are there, so that a patch may reach into them."""
+
+    metadata: ObjectMeta
+    spec: PodSpec
+
+
+pod_decoder: "Final[ObjectDecoder[AdmittedPod]]" = ObjectDecoder(
+    AdmittedPod,
+    POD_KIND,
+    bounds={
+        # JSON in annotations, environments and commands are counted with the rest: a large pod has a tenth.
+        "metadata.annotations": 30_000,
+        "spec.containers": 30_000,
+        "spec.initContainers": 30_000,
+        "spec.affinity": 20_000,  # the names of some thousand nodes
+    },
+)
+
+
+class PodRequest(msgspec.Struct, frozen=True):
+    """A pod at CREATE."""
+
+    request: "Request"
+    pod: AdmittedPod
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace; the object itself may name none."""
+        return self.request.namespace or self.pod.metadata.namespace
+
+    @property
+    def ref(self) -> str:
+        """Return `namespace/name`, with `*` for the part of a generated name that is not known yet."""
+        meta = self.pod.metadata
+        return cut(f"{self.namespace}/{meta.name or f'{meta.generate_name}*'}")
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Say whether the pod will not be stored, whatever we answer."""
+        return self.request.dry_run is True
+
+    @property
+    def is_gated(self) -> bool:
+        """Say whether somebody keeps the pod out of the scheduler's queue."""
+        return bool(self.pod.spec.scheduling_gates)
+
+    @property
+    def service_account(self) -> str:
+        """Return `<namespace>/<name>` of the service account that the pod will run as."""
+        return f"{self.namespace}/{self.pod.spec.service_account_name or 'default'}"
+
+    def demand(self) -> "Demand | Denied | None":
+        """Return what the pod asks of one pool; None when it asks for nothing of ours."""
+        demand = demand_of(self.pod.spec)
+        match demand:
+            case ManyPools(resources=resources):
+                text = (
+                    f"the pod asks for several GPU pools: {listed(resources)}; one pod takes units"
+                    " of one pool: keep one resource, or split the pod"
+                )
+                return Denied(RefusalReason.MIXED_POOLS, text)
+            case BadQuantity(container=container, resource=resource, value=value):
+                text = (
+                    f'container "{cut(container)}" asks for "{cut(value)}" of {cut(resource)};'
+                    " ask for a whole number of units"
+                )
+                return Denied(RefusalReason.BAD_QUANTITY, text)
+            case TooLarge():
+                return Denied(RefusalReason.TOO_LARGE, too_large_text(demand))
+            case _:
+                return demand
+
+
+class PoolPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that asks for units of a pool that it may use."""
+
+    petition: PodRequest
+    pool: "PoolFacts"
+    demand: "Demand"
+    constraints: "Constraints"
+
+
+def node_preset_denial(pod: Pod) -> Denied | None:
+    """Refuse a pod that names its node, or return None."""
+    if not pod.spec.node_name:
+        return None
+    text = (
+        f"spec.nodeName is set to {cut(pod.spec.node_name)}, which bypasses the scheduler, so that"
+        " nobody would choose the pod's devices; remove it, and use a nodeSelector on"
+        " kubernetes.io/hostname where it must be that node"
+    )
+    return Denied(RefusalReason.NODE_PRESET, text)

@@ -1,0 +1,222 @@
+"""The hold: units set aside for a pod at admission, and the annotation that says so.
+
+`request.uid` is new at every call, so that the id in the annotation is all that tells a pod of ours
+that comes again (another mutator changed it) from a new one. An id that the ledger does not know as
+a hold of this namespace, not tied to a pod yet, is forged or copied from an older pod.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from admission.decision import Denied
+from admission.pods.signature import is_sealed, sealed_text
+from api.annotations import ReservationNote, decode_reservation
+from api.kinds.gpupool import WhenExhausted
+from api.names import RESERVATION_ANNOTATION, ReservationId
+from api.text import units
+from pool.admission_planner import Exhausted
+from pool.admission_rules import Deferral, Newcomer
+from pool.allocation_state import Applicant
+from pool.reservations.reservation import ReservationPhase
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from admission.context import AdmissionDesk
+    from admission.pods.request import PodRequest, PoolPod
+    from pool.model import Capacity, Demand, Instant, PoolFacts
+    from pool.placement.planner import Placed
+    from pool.reservations.reservation import Reservation
+
+DRY_RUN_ID: Final = ReservationId("dry-run")
+"""Stands where the id would: says "would be admitted" and claims no hold that anybody has."""
+
+_SAME_EXPIRY: Final = dt.timedelta(seconds=1)
+"""Expiry is kept on the monotonic clock; turned back into UTC it differs by rounding."""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pod gets: a hold, or without a node only a ticket that says it was admitted."""
+
+    id: str
+    annotation: str
+    node: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
+    """Hold units for the pod, or keep what it holds already.
+
+    A dry run plans and takes nothing. A replica that does not lead takes nothing either, but admits
+    or refuses by what it knows. A gated pod gets a ticket only: whoever holds the gate (a
+    queue, a quota) may keep it for hours, and a hold would idle cards for its TTL and then be gone.
+    """
+    now = desk.now()
+    petition = pod.petition
+    held = _held_by(petition, desk)
+    if held is not None and not petition.is_dry_run:
+        if (held.pool, held.demand) == (pod.pool.name, pod.demand):
+            return _kept(pod, held, desk, now=now)
+        desk.books.withdraw(held.id)
+    planned = _plan(pod, desk)
+    if isinstance(planned, Denied):
+        return planned
+    placed, warnings = planned
+    if petition.is_dry_run:
+        note = ReservationNote(id=DRY_RUN_ID, pool=pod.pool.name)
+        return Grant(id=DRY_RUN_ID, annotation=note.encode(), warnings=warnings)
+    applicant = Applicant(
+        id=desk.new_id(),
+        pool=pod.pool,
+        demand=pod.demand,
+        namespace=petition.namespace,
+        name=petition.pod.metadata.name,
+    )
+    reservation = desk.books.hold(applicant, placed if desk.may_hold() else None, now)
+    return Grant(
+        id=reservation.id,
+        annotation=_annotation_of(reservation, desk, now=now),
+        node=reservation.node or "",
+        warnings=warnings,
+    )
+
+
+def _plan(
+    pod: "PoolPod", desk: "AdmissionDesk"
+) -> "tuple[Placed | None, tuple[str, ...]] | Denied":
+    """Choose units, or say what the pod waits for, or that it would wait for ever."""
+    pool, demand = pod.pool, pod.demand
+    if pod.petition.is_gated:
+        return exceeds(pool, demand, desk) or (None, ())
+    newcomer = Newcomer(
+        namespace=pod.petition.namespace,
+        priority=pod.petition.pod.spec.priority or 0,
+        now=desk.now().monotonic,
+    )
+    plan = desk.books.plan_hold(pool, demand, pod.constraints, newcomer=newcomer)
+    if not isinstance(plan, Exhausted):
+        return plan, ()
+    if plan.deferral is not None:
+        return None, _deferral_warnings(pool, plan.deferral)
+    exceeding = exceeds(pool, demand, desk)
+    if exceeding is not None:
+        return exceeding
+    match pool.when_exhausted:
+        case WhenExhausted.PEND:
+            return None, (_waiting_text(pool, plan),)
+        case WhenExhausted.REJECT:  # pragma: no branch  # mypy proves that no case is missing
+            return _insufficient(pool, plan)
+
+
+def _held_by(petition: "PodRequest", desk: "AdmissionDesk") -> "Reservation | None":
+    """Return the hold that the pod was given when it came before."""
+    note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
+    if note is None:
+        return None
+    reservation = desk.books.ledger.get(ReservationId(note.id))
+    if reservation is None or reservation.phase is not ReservationPhase.HELD:
+        return None
+    return reservation if reservation.namespace == petition.namespace else None
+
+
+def _kept(
+    pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant"
+) -> Grant:
+    """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
+    petition = pod.petition
+    truth = _note_of(reservation, now)
+    text = petition.pod.metadata.annotation(RESERVATION_ANNOTATION)
+    note = decode_reservation(text)
+    if (
+        text is None
+        or note is None
+        or not _agree(note, truth)
+        or not is_sealed(note, pod.demand, namespace=petition.namespace, desk=desk)
+    ):
+        text = _annotation_of(reservation, desk, now=now)
+    return Grant(id=reservation.id, annotation=text, node=truth.node)
+
+
+def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
+    if (note.pool, note.node, note.devices) != (truth.pool, truth.node, truth.devices):
+        return False
+    if note.expires_at is None or truth.expires_at is None:
+        return note.expires_at is truth.expires_at
+    return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
+
+
+def _annotation_of(reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant") -> str:
+    note = _note_of(reservation, now)
+    return sealed_text(note, reservation.demand, namespace=reservation.namespace, desk=desk)
+
+
+def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
+    """Return what the annotation says, without its seal."""
+    if reservation.node is None:
+        return ReservationNote(id=reservation.id, pool=reservation.pool)
+    return ReservationNote(
+        id=reservation.id,
+        pool=reservation.pool,
+        node=reservation.node,
+        devices=reservation.devices,
+        expires_at=now.utc + dt.timedelta(seconds=reservation.expires_at - now.monotonic),
+    )
+
+
+def exceeds(pool: "PoolFacts", demand: "Demand", desk: "AdmissionDesk") -> Denied | None:
+    """Refuse what no node could ever give. A pool without units may still get large nodes.
+
+    Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.
+    """
+    state = desk.books.index.state(pool.name)
+    largest_node, largest = state.largest_node(), state.largest_possible()
+    if not largest_node or demand.units <= largest:
+        return None
+    text = (
+        f"the pod asks for {units(demand.units)} of {pool.resource}, but the largest node of pool"
+        f" {pool.name} {'has' if largest == largest_node else 'can have'} {largest}, and the units of a pod"
+        f" come from one node; ask for at most {largest}"
+    )
+    return Denied(RefusalReason.EXCEEDS_CAPACITY, text)
+
+
+def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
+    text = (
+        f"pool {pool.name} cannot hold {units(exhausted.wanted)} on one node for the pod now:"
+        f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
+        " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
+    )
+    return Denied(RefusalReason.INSUFFICIENT_CAPACITY, text)
+
+
+def _deferral_warnings(pool: "PoolFacts", deferral: Deferral) -> tuple[str, ...]:
+    """Tell a user that pods are ahead; the other reasons end by themselves within moments."""
+    if deferral is not Deferral.WAITING_PODS:
+        return ()
+    return (
+        f"the pod waits its turn: pods before it wait for the free units of GPU pool {pool.name}",
+    )
+
+
+def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:
+    capacity = exhausted.capacity
+    if not capacity.total:
+        return f"the pod waits: GPU pool {pool.name} has no devices yet"
+    if capacity.available < exhausted.wanted:
+        return (
+            f"the pod waits: GPU pool {pool.name} has {capacity.available} of {capacity.total}"
+            f" free, {exhausted.wanted} wanted"
+        )
+    return (
+        f"the pod waits: no node of GPU pool {pool.name} that it may go to has"
+        f" {exhausted.wanted} free"
+    )
+
+
+def _figures(capacity: "Capacity") -> str:
+    text = (
+        f"{capacity.available} available, {capacity.reserved} reserved, {capacity.used} used"
+        f" of {capacity.total}"
+    )
+    return f"{text} ({capacity.unhealthy} unhealthy)" if capacity.unhealthy else text

@@ -1,0 +1,152 @@
+"""Pod validation: the last look, at the final pod.
+
+A pool pod must have passed our mutation, and its reservation is tied here to the name and uid that
+are final now. Only CREATE is judged: what a pod asks of a pool cannot change later, and its labels
+and finalizers must stay changeable, also after the rules here have changed.
+"""
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from msgspec import structs
+
+from admission.decision import NOT_READY, Admitted, Decision, Denied
+from admission.pods.patch import WRITTEN_LATER
+from admission.pods.request import node_preset_denial
+from admission.pods.signature import is_sealed
+from admission.pods.size_limits import size_denial
+from api.annotations import decode_reservation
+from api.names import (
+    POOL_LABEL,
+    RESERVATION_ANNOTATION,
+    PodUid,
+    ReservationId,
+)
+from api.text import cut
+from pool.allocation_state import Applicant
+from pool.model import Demand, PodFacts, PodPhase
+from pool.placement.planner import Placed
+from pool.reservations.conflicts import conflicts
+from pool.reservations.restore import restored_hold
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    from admission.context import AdmissionDesk
+    from admission.pods.request import PodRequest
+    from api.annotations import ReservationNote
+
+_MUTATED_LATER: Final = (
+    "another mutating webhook changed the pod after ours; let its configuration sort before"
+    " the one of gpu-control-plane, or leave pool resources and gpu.deckhouse.io annotations to the"
+    " pod's author"
+)
+
+
+def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+    """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
+    annotations = petition.pod.metadata.annotations or {}
+    for key in WRITTEN_LATER:
+        if key in annotations:
+            text = f"annotation {key} is written by gpu-control-plane alone; {_MUTATED_LATER}"
+            return Denied(RefusalReason.FORGED_ANNOTATION, text)
+    demand = petition.demand()
+    match demand:
+        case None:
+            return Admitted()
+        case Denied():
+            return demand
+        case Demand():  # pragma: no branch  # mypy proves that no case is missing
+            decision = (
+                node_preset_denial(petition.pod)
+                or size_denial(petition.pod, demand)
+                or _admit(petition, demand, desk)
+            )
+            return structs.replace(decision, facts={"units": demand.units, **decision.facts})
+
+
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+    if not desk.is_ready():
+        return NOT_READY
+    pool = desk.books.index.pool_of(demand.resource)
+    note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
+    if pool is None or note is None or note.pool != pool.name:
+        text = (
+            f"the pod asks for {cut(demand.resource)}, but carries no reservation for it,"
+            f" so that it was not admitted as it is: {_MUTATED_LATER}"
+        )
+        return Denied(RefusalReason.NOT_ADMITTED, text)
+    if petition.pod.metadata.label(POOL_LABEL) != pool.name:
+        text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
+        return Denied(RefusalReason.NOT_ADMITTED, text)
+    refusal = None if petition.is_dry_run else _tie(petition, demand, note, desk=desk)
+    if refusal is not None:
+        return refusal
+    return Admitted(facts={"pool": pool.name, "reservation": note.id, "node": note.node})
+
+
+def _tie(
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+) -> Denied | None:
+    """Tie the reservation to the pod, or say why it is not this pod's."""
+    meta = petition.pod.metadata
+    if not meta.uid or not meta.name:
+        return Denied(
+            RefusalReason.MALFORMED_REQUEST,
+            "metadata.name and metadata.uid are final at validation, but one of them is missing",
+        )
+    id_ = ReservationId(note.id)
+    reservation = desk.books.ledger.get(id_)
+    if reservation is None:
+        return _adopt(petition, demand, note, desk=desk)
+    if reservation.namespace != petition.namespace:
+        return _not_admitted(note, "belongs to a pod of another namespace")
+    if (reservation.pool, reservation.demand) != (note.pool, demand):
+        return _not_admitted(note, f"is for other resources: {_MUTATED_LATER}")
+    if not desk.books.tie(id_, PodUid(meta.uid), name=meta.name, now=desk.now()):
+        return _not_admitted(note, "belongs to another pod; create the pod without its annotation")
+    return None
+
+
+def _adopt(
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+) -> Denied | None:
+    """Take up what another replica granted, as far as it is still there; refuse what none did.
+
+    Where nothing is left of it, its time included, the pod comes in without a hold: the clocks of two replicas
+    may differ by more than a short TTL. The time is no guard against a note that is shown again, and need
+    not be: mutation replaces what a pod brings along, and a note without units never ended.
+    """
+    now = desk.now()
+    if not is_sealed(note, demand, namespace=petition.namespace, desk=desk):
+        return _not_admitted(note, "was not given to this pod; create the pod again")
+    pool = desk.books.index.pool_of(demand.resource)
+    if pool is None or not desk.may_hold():
+        return None
+    meta = petition.pod.metadata
+    facts = PodFacts(
+        uid=PodUid(meta.uid),
+        namespace=petition.namespace,
+        name=meta.name,
+        demand=demand,
+        phase=PodPhase.PENDING,
+        reservation=note,
+    )
+    hold = restored_hold(facts, desk.books.index, now)
+    if hold is not None and hold.node is not None and not conflicts(hold, desk.books.index):
+        left_s = math.ceil(hold.expires_at - now.monotonic)
+        applicant = Applicant(
+            id=hold.id,
+            pool=replace(pool, ttl_s=left_s),
+            demand=demand,
+            namespace=petition.namespace,
+            name=meta.name,
+        )
+        desk.books.hold(applicant, Placed(pool.name, hold.node, hold.devices), now)
+        desk.books.tie(hold.id, facts.uid, name=meta.name, now=now)
+    return None
+
+
+def _not_admitted(note: "ReservationNote", why: str) -> Denied:
+    text = f"reservation {cut(note.id)} in annotation {RESERVATION_ANNOTATION} {why}"
+    return Denied(RefusalReason.NOT_ADMITTED, text)

@@ -1,0 +1,171 @@
+"""Reading an object of which several fields may be wrong, and naming all of them.
+
+msgspec stops at the first fault, and an operator would learn of the next one only after mending it.
+This walks the same models and limits. What is wrong is left out of the result, so that rules about
+the rest can still be checked.
+"""
+
+import functools
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from msgspec import inspect as types
+
+from api.field_errors import Fault
+from api.kinds.gpupool import MIG_PROFILE_PATTERN, PCI_ID_PATTERN
+from api.meta import Model
+from api.quantity import DURATION_PATTERN
+from api.text import cut, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+M = TypeVar("M", bound=Model)
+
+_WORDS: Final = {
+    PCI_ID_PATTERN: "four hex digits without 0x, such as 10de",
+    MIG_PROFILE_PATTERN: "a MIG profile such as 1g.10gb",
+    DURATION_PATTERN: "a duration such as 90s, 2m or 1h30m",
+    "^[^/]+/[^/]+$": "<namespace>/<name>",
+    "^[0-9]+\\.[0-9]+$": "a version such as 8.0",
+}
+"""Pattern of a model -> what a person would call it."""
+
+_WRONG: Final = object()
+"""In place of a value that is left out."""
+
+
+def read(value: object, model: type[M], path: str) -> tuple[M, list[Fault]]:
+    """Return the object without what is wrong, and everything that is wrong.
+
+    Args:
+        value: JSON as Python values.
+        model: its model, of which every field has a default.
+        path: where the value stands, for the faults.
+    """
+    reader = _Reader()
+    clean = reader.read(value, _info_of(model), path)
+    return msgspec.convert({} if clean is _WRONG else clean, model), reader.faults
+
+
+@functools.cache
+def _info_of(model: type[Model]) -> types.Type:
+    """Return what msgspec knows of a model; it works that out in milliseconds, anew at each call."""
+    return types.type_info(model)
+
+
+class _Reader:
+    """One walk over an object and its model, side by side."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def read(self, value: object, info: types.Type, path: str) -> object:
+        """Return the value as the model takes it, or `_WRONG`."""
+        match info:
+            case types.Metadata(type=inner):
+                return self.read(value, inner, path)
+            case types.UnionType(types=members):
+                return None if value is None else self.read(value, _only_type(members), path)
+            case types.StructType() if isinstance(value, dict):
+                return self._read_struct(value, info, path)
+            case types.ListType() if isinstance(value, list):
+                return self._read_list(value, info, path)
+            case types.DictType(value_type=item) if isinstance(value, dict):
+                found = {
+                    key: self.read(one, item, f"{path}[{cut(key)}]") for key, one in value.items()
+                }
+                return {key: one for key, one in found.items() if one is not _WRONG}
+            case _:
+                return self._read_scalar(value, info, path)
+
+    def _read_struct(self, value: dict[str, object], info: types.StructType, path: str) -> object:
+        clean: dict[str, object] = {}
+        for field in info.fields:
+            name = field.encode_name
+            if name not in value:
+                if field.required:
+                    self.faults.append(Fault(f"{path}.{name}", "is required"))
+                    return _WRONG
+                continue
+            one = self.read(value[name], field.type, f"{path}.{name}")
+            if one is not _WRONG:
+                clean[name] = one
+            elif field.required:
+                return _WRONG
+        return clean
+
+    def _read_list(self, value: list[object], info: types.ListType, path: str) -> list[object]:
+        if info.max_length is not None and len(value) > info.max_length:
+            text = f"has {len(value)} items, at most {info.max_length} are possible"
+            self.faults.append(Fault(path, text))
+        found = [
+            self.read(one, info.item_type, f"{path}[{number}]")
+            for number, one in enumerate(value[: info.max_length])
+        ]
+        return [one for one in found if one is not _WRONG]
+
+    def _read_scalar(self, value: object, info: types.Type, path: str) -> object:
+        text = _scalar_fault(value, info)
+        if text is None:
+            return value
+        self.faults.append(Fault(path, text))
+        return _WRONG
+
+
+def _only_type(members: "Sequence[types.Type]") -> types.Type:
+    """Return the type of a value that may be null; no model has another union."""
+    (info,) = (member for member in members if not isinstance(member, types.NoneType))
+    return info
+
+
+def _scalar_fault(value: object, info: types.Type) -> str | None:
+    match info:
+        case types.StrType() if isinstance(value, str):
+            return _text_fault(value, info)
+        case types.IntType() if isinstance(value, int) and not isinstance(value, bool):
+            return _number_fault(value, info)
+        case types.BoolType() if isinstance(value, bool):
+            return None
+        case types.EnumType(cls=cls) if isinstance(value, str):
+            values = [member.value for member in cls]
+            return None if value in values else f"{_shown(value)} is none of {listed(values, 16)}"
+        case _:
+            return f"{_shown(value)} is not {_kind_of(info)}"
+
+
+def _text_fault(value: str, info: types.StrType) -> str | None:
+    if info.min_length is not None and len(value) < info.min_length:
+        return "must not be empty"
+    if info.max_length is not None and len(value) > info.max_length:
+        return f"has {len(value)} characters, at most {info.max_length} are possible"
+    if info.pattern is not None and re.search(info.pattern, value) is None:
+        return f"{_shown(value)} is not {_WORDS.get(info.pattern, f'text like {info.pattern}')}"
+    return None
+
+
+def _number_fault(value: int, info: types.IntType) -> str | None:
+    if info.ge is not None and value < info.ge:
+        return f"{value} is less than {info.ge}"
+    if info.le is not None and value > info.le:
+        return f"{value} is more than {info.le}"
+    return None
+
+
+def _shown(value: object) -> str:
+    return cut(msgspec.json.encode(value).decode(), 64)
+
+
+def _kind_of(info: types.Type) -> str:
+    match info:
+        case types.StrType() | types.EnumType():
+            return "text"
+        case types.IntType():
+            return "a whole number"
+        case types.BoolType():
+            return "true or false"
+        case types.ListType():
+            return "a list"
+        case _:
+            return "an object"

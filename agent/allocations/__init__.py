@@ -1,0 +1,1 @@
+"""Reports what kubelet allocated, and which pods still hold units."""

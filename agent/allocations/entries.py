@@ -1,0 +1,98 @@
+"""What is reported of containers' units: which are waited for, what kubelet's answer says, what is written.
+
+All of it is values; asking and writing is `agent.allocations.reporter`'s. kubelet lists main containers and sidecars
+and no plain init container, whose units are among those of the others, or are known from the annotation.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from agent.kubelet.pods import ContainerKind
+from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
+from api.names import API_VERSION
+from kube.resources import GPU_NODE_INVENTORIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from agent.kubelet.pods import NodePod
+    from api.kubelet.podresources import PodUnits
+
+    Entries = tuple[ContainerDevices, ...]
+    """Of one pod, in the order in which they are written."""
+
+MAX_BYTES: Final = 900_000
+"""Of the list as JSON: etcd takes 1.5 MB for an object, and this one has other fields."""
+
+
+def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[tuple[str, str]]:
+    """Return (container, resource) of what kubelet will show for the pod."""
+    return frozenset(
+        (container.name, resource)
+        for container in pod.containers
+        if container.kind is not ContainerKind.INIT
+        for resource, count in container.counts.items()
+        if count and is_of_a_pool(resource)
+    )
+
+
+def entries_of(
+    pod: "NodePod", answer: "PodUnits", known: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
+) -> "Entries":
+    """Return what is known of a pod, given kubelet's answer and what was known before.
+
+    What an answer leaves out stays as it was known: a container has its devices as long as its pod runs,
+    and a kubelet that lost its checkpoint has only forgotten them.
+    """
+    wanted = awaited(pod, is_of_a_pool)
+    found = {(one.container, one.resource): one for one in known}
+    for container in answer.containers:
+        for resource, units in container.units.items():
+            if units and (container.name, resource) in wanted:
+                found[container.name, resource] = ContainerDevices(
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    container=container.name,
+                    resource=resource,
+                    units=sorted(units),
+                    uid=pod.uid,
+                )
+    return in_order(found.values())
+
+
+def is_complete(
+    pod: "NodePod", entries: "Entries", *, is_of_a_pool: "Callable[[str], bool]"
+) -> bool:
+    """Say whether each container of the pod that is listed and asks for something shows units."""
+    return awaited(pod, is_of_a_pool) <= {(one.container, one.resource) for one in entries}
+
+
+def in_order(entries: "Iterable[ContainerDevices]") -> "Entries":
+    """Return the entries as they are written."""
+    return tuple(sorted(entries, key=_place))
+
+
+def fitting(entries: "Entries") -> "Entries":
+    """Return as many of the entries as one object holds, the first of them; what is left out is not said."""
+    size, count = 0, 0
+    for entry in entries[:MAX_ALLOCATIONS]:
+        size += len(msgspec.json.encode(entry)) + 1
+        if size > MAX_BYTES:
+            break
+        count += 1
+    return entries[:count]
+
+
+def body_of(node: str, entries: "Entries") -> dict[str, object]:
+    """Return what is applied to the status of the node's inventory."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": GPU_NODE_INVENTORIES.kind,
+        "metadata": {"name": node},
+        "status": {"allocations": entries},
+    }
+
+
+def _place(entry: ContainerDevices) -> tuple[str, str, str, str, str]:
+    return (entry.namespace, entry.pod, entry.uid, entry.container, entry.resource)

@@ -1,0 +1,45 @@
+"""What the roles of one agent's process share."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from agent.events import NodeEvents
+from agent.kubelet.pod_resources import PodResources
+from agent.kubelet.pods import NodePod, NodePods, node_pod
+from agent.problems.registry import Problems
+from api.foreign.core import Pod
+from api.names import NodeName
+from kube.events import EventRecorder
+from kube.informer import Informer, Selection
+from kube.resources import PODS
+
+if TYPE_CHECKING:
+    from agent.settings import AgentSettings
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
+
+
+@final
+class Shared:
+    """One watch of the node's pods, one client of kubelet, one recorder of events, one list of problems."""
+
+    def __init__(self, settings: "AgentSettings", client: "KubeClient", clock: "Clock") -> None:
+        self.settings = settings
+        self.client = client
+        self.clock = clock
+        self.node = NodeName(settings.node)
+        self.problems = Problems()
+        self.pods = NodePods()
+        on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
+        self.pod_informer: Informer[NodePod] = Informer(
+            client, PODS, Pod, sink=self.pods, clock=clock, project=node_pod, selection=on_node
+        )
+        self.kubelet = PodResources(settings.pod_resources_directory, clock)
+        self.recorder = EventRecorder(
+            client,
+            clock,
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance=settings.node,
+        )
+        self.events = NodeEvents(self.recorder)

@@ -1,0 +1,237 @@
+"""The driver's user-space files on the node: libraries and programs that a container with a card needs.
+
+They belong to the kernel's driver, of exactly its version, so that no image can bring them. A container
+sees them in `/usr/local/nvidia/{lib64,bin}`, which NVIDIA's CUDA images have in LD_LIBRARY_PATH and PATH,
+and where GKE mounts them. Where they are on a node depends on who installed them: a distribution, NVIDIA's
+installer, NVIDIA's driver container (a root of its own in /run/nvidia/driver), or GKE.
+
+The agent may see the node's root somewhere else, as in /host. Links are followed inside that root: an
+absolute one, as Debian's alternatives are, would else lead into the agent's own image.
+"""
+
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final, final
+
+from api.nodefiles.cards import NodeMount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIBRARIES: Final = "/usr/local/nvidia/lib64"
+PROGRAMS: Final = "/usr/local/nvidia/bin"
+
+DRIVER_CONTAINER: Final = "run/nvidia/driver"
+"""Under the node's root: that of NVIDIA's driver container."""
+_LIBRARY_DIRECTORIES: Final = (
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/lib64",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "home/kubernetes/bin/nvidia/lib64",
+    # Container-Optimized OS, and images that look like a container of GKE's.
+    "var/lib/nvidia/lib64",
+    "usr/local/nvidia/lib64",
+    # On Red Hat's, the 32-bit ones are here: it comes last.
+    "usr/lib",
+)
+_PROGRAM_DIRECTORIES: Final = (
+    "usr/bin",
+    "usr/sbin",
+    "bin",
+    "home/kubernetes/bin/nvidia/bin",
+    "var/lib/nvidia/bin",
+    "usr/local/nvidia/bin",
+)
+_HOOK_DIRECTORIES: Final = ("usr/bin", "usr/local/nvidia/toolkit", "usr/local/bin")
+_MARKS: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""Whoever has one of these is where the driver is."""
+_STEMS: Final = frozenset(
+    {
+        "libcuda",
+        "libcudadebugger",
+        "libnvcuvid",
+        "libnvoptix",
+        "libnvidia-allocator",
+        "libnvidia-cfg",
+        "libnvidia-encode",
+        "libnvidia-fbc",
+        "libnvidia-glcore",
+        "libnvidia-gpucomp",
+        "libnvidia-ml",
+        "libnvidia-ngx",
+        "libnvidia-nscq",
+        "libnvidia-nvvm",
+        "libnvidia-opencl",
+        "libnvidia-opticalflow",
+        "libnvidia-pkcs11",
+        "libnvidia-pkcs11-openssl3",
+        "libnvidia-ptxjitcompiler",
+        "libnvidia-rtcore",
+        "libnvidia-sandboxutils",
+        "libnvidia-tileiras",
+        "libnvidia-tls",
+    }
+)
+_PROGRAM_NAMES: Final = (
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+)
+_SOCKETS: Final = ("run/nvidia-persistenced/socket",)
+_HOOK: Final = "nvidia-cdi-hook"
+_MAX_LINKS: Final = 40
+"""As many as the kernel follows."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFiles:
+    """What was found; paths are the node's."""
+
+    mounts: tuple[NodeMount, ...] = ()
+    """By path in the container, no path twice."""
+    hook: str | None = None
+    """NVIDIA's program of hooks, which makes the linker's cache in a container."""
+
+    @property
+    def has_libraries(self) -> bool:
+        """Say whether there is any library."""
+        return any(one.container_path.startswith(LIBRARIES) for one in self.mounts)
+
+
+def host_of(driver_root: Path) -> Path:
+    """Return where the node's root is: the driver container's root is three directories below it."""
+    is_container = driver_root.parts[-3:] == PurePosixPath(DRIVER_CONTAINER).parts
+    return driver_root.parents[2] if is_container else driver_root
+
+
+def find_driver_files(driver_root: Path) -> DriverFiles:
+    """Look for the driver's files, in the root itself and in the driver container's under it.
+
+    Args:
+        driver_root: where the node's root, or the driver container's, is seen, such as `/` or `/host`.
+    """
+    host = host_of(driver_root)
+    for root in (driver_root, driver_root / DRIVER_CONTAINER):
+        directory = _directory_of_libraries(root)
+        if directory is not None:
+            break
+    else:
+        return DriverFiles(hook=_find_hook(host))
+    mounts: dict[str, str] = {}
+    for name, real in _libraries(root, directory):
+        at = _on_node(real, host)
+        # A library is asked for by its link's name, and by some others of the driver by its own.
+        mounts.setdefault(f"{LIBRARIES}/{name}", at)
+        mounts.setdefault(f"{LIBRARIES}/{real.name}", at)
+    for name in _PROGRAM_NAMES:
+        real_program = _first(root, _PROGRAM_DIRECTORIES, name)
+        if real_program is not None:
+            mounts[f"{PROGRAMS}/{name}"] = _on_node(real_program, host)
+    for name in _SOCKETS:
+        real_socket = _real(root, root / name)
+        if real_socket is not None and stat.S_ISSOCK(real_socket.stat().st_mode):
+            mounts[f"/{name}"] = _on_node(real_socket, host)
+    return DriverFiles(
+        mounts=tuple(
+            NodeMount(host_path=mounts[path], container_path=path) for path in sorted(mounts)
+        ),
+        hook=_find_hook(host),
+    )
+
+
+def state_of(driver_root: Path) -> tuple[tuple[str, int], ...]:
+    """Return what changes when the driver's files do: the times of all directories that count.
+
+    Some twenty calls of the kernel, where looking for the files reads thousands of names.
+    """
+    roots = (driver_root, driver_root / DRIVER_CONTAINER)
+    names = {*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
+    names |= {str(PurePosixPath(one).parent) for one in _SOCKETS}
+    found = []
+    for path in sorted(root / name for root in roots for name in names):
+        try:
+            found.append((str(path), path.stat().st_mtime_ns))
+        except OSError:
+            continue
+    return tuple(found)
+
+
+def _directory_of_libraries(root: Path) -> Path | None:
+    for name in _LIBRARY_DIRECTORIES:
+        if any(_real(root, root / name / mark) is not None for mark in _MARKS):
+            return root / name
+    return None
+
+
+def _libraries(root: Path, directory: Path) -> "Iterator[tuple[str, Path]]":
+    """Yield the driver's libraries by name, and the file that each leads to."""
+    inside = _real_directory(root, directory)
+    if inside is None:
+        return
+    for path in sorted(inside.iterdir()):
+        stem, dot, version = path.name.partition(".so")
+        if stem not in _STEMS or not dot or (version and not version.startswith(".")):
+            continue
+        real = _real(root, path)
+        if real is not None and stat.S_ISREG(real.stat().st_mode):
+            yield path.name, real
+
+
+def _find_hook(host: Path) -> str | None:
+    found = _first(host, _HOOK_DIRECTORIES, _HOOK)
+    return None if found is None else _on_node(found, host)
+
+
+def _first(root: Path, directories: tuple[str, ...], name: str) -> Path | None:
+    for directory in directories:
+        real = _real(root, root / directory / name)
+        if real is not None and stat.S_ISREG(real.stat().st_mode):
+            return real
+    return None
+
+
+def _on_node(path: Path, host: Path) -> str:
+    return str(PurePosixPath("/") / path.relative_to(host))
+
+
+def _real(root: Path, path: Path) -> Path | None:
+    """Return the path with no link in it, followed as if `root` were the root; None where it leads nowhere."""
+    try:
+        real = _followed(root, path)
+        return real if real.exists() else None
+    except OSError:
+        return None
+
+
+def _real_directory(root: Path, path: Path) -> Path | None:
+    real = _real(root, path)
+    return real if real is not None and real.is_dir() else None
+
+
+def _followed(root: Path, path: Path) -> Path:
+    waiting = list(reversed(path.relative_to(root).parts))
+    at, links = root, 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            at = at if at == root else at.parent
+            continue
+        step = at / part
+        if not step.is_symlink():
+            at = step
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(f"too many links at {step}")
+        target = step.readlink()
+        if target.is_absolute():
+            at = root
+        waiting += reversed([one for one in target.parts if one != target.anchor])
+    return at

@@ -1,0 +1,1 @@
+"""Health of the node's devices: samples, events and verdicts."""

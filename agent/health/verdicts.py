@@ -1,0 +1,88 @@
+"""What can be said of a card's health: the verdicts, and which of them an event is.
+
+Texts have no figure that moves while a fault lasts, so that what is published of it changes once.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from agent.driver.port import EventKind
+
+if TYPE_CHECKING:
+    from agent.driver.port import DriverEvent
+
+
+class HealthState(Enum):
+    """What is published of a card (`api.foreign.nodefeature.AgentCard.HEALTH`)."""
+
+    HEALTHY = "Healthy"
+    UNHEALTHY = "Unhealthy"
+    LOST = "Lost"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CardHealth:
+    """A verdict on a card."""
+
+    state: HealthState
+    reason: str = ""
+    """In PascalCase; it begins with the word by which `inventory.health.device` knows the kind of a fault:
+    Xid, Ecc, Lost or Thermal."""
+    text: str = ""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Say whether the card may be given out."""
+        return self.state is HealthState.HEALTHY
+
+
+HEALTHY: Final = CardHealth(HealthState.HEALTHY)
+LOST: Final = CardHealth(
+    HealthState.LOST,
+    "Lost",
+    "the driver does not reach the card any more: reset it (nvidia-smi --gpu-reset), or reboot the node",
+)
+REMAP_FAILED: Final = CardHealth(
+    HealthState.UNHEALTHY,
+    "EccRowRemapFailed",
+    "a faulty row of the memory could not be remapped: the card is to be replaced",
+)
+TOO_HOT: Final = CardHealth(
+    HealthState.UNHEALTHY,
+    "ThermalShutdown",
+    "as hot as where the card shuts itself down: look at its cooling",
+)
+DOUBLE_BIT: Final = CardHealth(
+    HealthState.UNHEALTHY, "EccDoubleBit", "the driver told of a double-bit ECC error"
+)
+UNCORRECTABLE: Final = CardHealth(
+    HealthState.UNHEALTHY, "EccUncorrectable", "the card's count of uncorrectable ECC errors grew"
+)
+_XID: Final = "Xid"
+_XID_REASON: Final = re.compile(f"{_XID}([0-9]{{1,5}})")
+_HAPPENED: Final = {one.reason: one for one in (DOUBLE_BIT, UNCORRECTABLE)}
+
+
+def xid(code: int) -> CardHealth:
+    return CardHealth(
+        HealthState.UNHEALTHY,
+        f"{_XID}{code}",
+        f"the driver told of Xid {code} (docs.nvidia.com/deploy/xid-errors)",
+    )
+
+
+def verdict_on(event: "DriverEvent") -> CardHealth:
+    match event.kind:
+        case EventKind.XID:
+            return xid(event.code)
+        case EventKind.DOUBLE_BIT_ECC:  # pragma: no branch  # mypy proves that none is missing
+            return DOUBLE_BIT
+
+
+def recalled(reason: str) -> CardHealth | None:
+    """Return the verdict of a fault that happened, by its reason; None for any other reason."""
+    match = _XID_REASON.fullmatch(reason)
+    return xid(int(match[1])) if match else _HAPPENED.get(reason)

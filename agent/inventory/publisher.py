@@ -1,0 +1,251 @@
+"""The node's NodeFeature: what the agent found, and that it is alive.
+
+One object a node, in our namespace, owned by the Node, so that it goes with it. It is written whole, by
+server-side apply, where what is to be said is something else; where nothing is, one annotation of it is
+written every `heartbeat_s`, and this is all that a quiet node costs: a JSON patch of 200 bytes a minute. Who
+reads takes two silent minutes for a dead agent. nfd-master looks at a node anew for each write of a
+NodeFeature, heartbeats too (its own rules over the node's features, and no write where labels stay).
+
+The heartbeat's patch holds only where the object is the one that we wrote: it tests uid, generation (which
+any change of the spec moves, and of metadata none) and the node's label. Where it does not hold, or where the
+object is gone, the whole is written again: so what somebody deleted or changed is put right within a minute.
+
+Whatever fails is logged once for its kind, counted, and tried again with backoff; what is to be said is kept.
+"""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
+
+import msgspec
+import structlog
+
+from agent.inventory.node_feature import feature_body, feature_name, heartbeat_patch, shows
+from api.foreign.core import Node
+from api.foreign.nodefeature import NodeFeature
+from api.meta import ObjectMeta
+from kube.backoff import Backoff
+from kube.errors import ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound, cut
+from kube.resources import NODE_FEATURES, NODES
+from telemetry.agent_metrics import PUBLISHED
+from telemetry.conditions import AgentDegraded
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    import random
+
+    from agent.inventory.cards import Published
+    from agent.problems.registry import Problems
+    from api.clock import Clock
+    from api.names import NodeName
+    from kube.resources import Resource
+
+FIELD_MANAGER: Final = "gpu-control-plane/agent"
+TASK: Final = "agent.inventory.node_feature"
+SOURCE: Final = "features"
+"""Of our problem."""
+FEATURES: Final = "features"
+HEARTBEAT: Final = "heartbeat"
+"""What is written, in metrics."""
+HEARTBEAT_S: Final = 60.0
+GATHER_S: Final = 0.1
+"""A node's cards change together, as where a driver comes back."""
+_CAP_S: Final = 30.0
+"""Two tries in a minute at least: readers wait for two."""
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class FeatureApi(Protocol):
+    """What is asked of the API server; `kube.client.KubeClient`."""
+
+    async def get(
+        self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
+    ) -> T:
+        """Return the object."""
+
+    async def apply(
+        self, resource: "Resource", body: object, type_: type[T], *, field_manager: str
+    ) -> T:
+        """Apply on the server's side, with force."""
+
+    async def json_patch(
+        self, resource: "Resource", body: object, *, name: str, namespace: str | None = None
+    ) -> None:
+        """Carry out all operations or none; a test that does not hold raises Invalid."""
+
+
+class _Stamp(msgspec.Struct, frozen=True):
+    """Which object was written, and which spec of it."""
+
+    metadata: ObjectMeta
+
+
+@final
+class FeaturePublisher:
+    """Says what it was given last, and that the agent is alive; silent before it was given anything."""
+
+    def __init__(  # noqa: PLR0913  # each is set alone by settings or tests
+        self,
+        client: FeatureApi,
+        problems: "Problems",
+        clock: "Clock",
+        *,
+        node: "NodeName",
+        namespace: str,
+        heartbeat_s: float = HEARTBEAT_S,
+        rng: "random.Random | None" = None,
+    ) -> None:
+        """Take the parts; nothing is asked before `run`."""
+        self._client = client
+        self._problems = problems
+        self._clock = clock
+        self._node = node
+        self._namespace = namespace
+        self._heartbeat_s = heartbeat_s
+        self._backoff = Backoff(cap_s=_CAP_S, rng=rng)
+        self._wanted: Published | None = None
+        self._written: Published | None = None
+        self._stamp: ObjectMeta | None = None
+        """Of the object as we wrote it; None where it is to be written whole."""
+        self._owner_uid = ""
+        self._beat_at = 0.0
+        self._changed = asyncio.Event()
+        self._complaint = ""
+        self._attempted = FEATURES
+        TASK_FAILURES.labels(TASK)
+        for what in (FEATURES, HEARTBEAT):
+            for outcome in ("written", "failed"):
+                PUBLISHED.labels(what, outcome)
+
+    def publish(self, published: "Published") -> None:
+        """Say this from now on."""
+        if published != self._wanted:
+            self._wanted = published
+            self._changed.set()
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        await self._changed.wait()
+        while True:
+            self._changed.clear()
+            try:
+                await self.settle()
+            except KubeError as error:
+                await asyncio.sleep(self._failed(error))
+                continue
+            self._succeeded()
+            await self._until_changed(self._beat_at - self._clock.monotonic())
+
+    async def settle(self) -> None:
+        """Write what is to be written now: the whole, the heartbeat, or nothing.
+
+        Raises:
+            KubeError: it could not be written.
+        """
+        wanted = self._wanted
+        if wanted is None:
+            return
+        if self._stamp is None:
+            await self._adopt(wanted)
+        if wanted != self._written or not await self._is_alive():
+            await self._write(wanted)
+
+    async def _adopt(self, wanted: "Published") -> None:
+        """Take over the object of an agent before us, where it says what we say: it needs no write."""
+        if self._written is not None:
+            return
+        try:
+            shown = await self._client.get(
+                NODE_FEATURES, NodeFeature, feature_name(self._node), namespace=self._namespace
+            )
+        except (NotFound, Forbidden):
+            return
+        if shows(shown, wanted, self._node):
+            self._stamp, self._written = shown.metadata, wanted
+            owners = shown.metadata.owner_references or ()
+            self._owner_uid = next((one.uid for one in owners if one.kind == NODES.kind), "")
+
+    async def _is_alive(self) -> bool:
+        """Write the heartbeat where it is due; return whether the object is still as we wrote it."""
+        stamp, now = self._stamp, self._clock.utc_now()
+        if stamp is None:
+            return False
+        if self._clock.monotonic() < self._beat_at:
+            return True
+        self._attempted = HEARTBEAT
+        try:
+            await self._client.json_patch(
+                NODE_FEATURES,
+                heartbeat_patch(stamp, self._node, now),
+                name=feature_name(self._node),
+                namespace=self._namespace,
+            )
+        except (NotFound, Invalid, Conflict) as error:
+            _log.info("features are not as they were written", error=cut(str(error)))
+            self._stamp = None
+            return False
+        self._count(HEARTBEAT)
+        return True
+
+    async def _write(self, wanted: "Published") -> None:
+        self._attempted = FEATURES
+        if self._stamp is None:
+            self._owner_uid = await self._node_uid()
+        now = self._clock.utc_now()
+        body = feature_body(
+            wanted,
+            node=self._node,
+            namespace=self._namespace,
+            owner_uid=self._owner_uid,
+            now=now,
+        )
+        # Whether a write that fails was carried out is not known: only an answer makes a stamp.
+        self._stamp = None
+        answer = await self._client.apply(NODE_FEATURES, body, _Stamp, field_manager=FIELD_MANAGER)
+        self._stamp, self._written = answer.metadata, wanted
+        self._count(FEATURES)
+        _log.info("features written", cards=len(wanted.cards))
+
+    async def _node_uid(self) -> str:
+        """Return the Node's uid; empty where there is none, or we may not see it."""
+        try:
+            node = await self._client.get(NODES, Node, self._node)
+        except (NotFound, Forbidden) as error:
+            _log.warning("features without an owner", node=self._node, error=cut(str(error)))
+            return ""
+        return node.metadata.uid
+
+    def _count(self, what: str) -> None:
+        PUBLISHED.labels(what, "written").inc()
+        self._beat_at = self._clock.monotonic() + self._heartbeat_s
+
+    def _failed(self, error: KubeError) -> float:
+        TASK_FAILURES.labels(TASK).inc()
+        PUBLISHED.labels(self._attempted, "failed").inc()
+        complaint = type(error).__name__
+        if complaint != self._complaint:
+            self._complaint = complaint
+            _log.warning("features not written", name=feature_name(self._node), error=str(error))
+            self._problems.set(SOURCE, AgentDegraded.NOT_PUBLISHED, self._text_of(error))
+        retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+        return self._backoff.fail(retry_after_s)
+
+    def _text_of(self, error: KubeError) -> str:
+        where = f"NodeFeature {self._namespace}/{feature_name(self._node)}"
+        if isinstance(error, NotFound):
+            return f"{where}: is Node Feature Discovery installed, and the namespace there? {error}"
+        return f"{where} cannot be written: {error}"
+
+    def _succeeded(self) -> None:
+        self._backoff.succeed()
+        self._complaint = ""
+        self._problems.clear(SOURCE)
+
+    async def _until_changed(self, within_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
+            await asyncio.sleep(GATHER_S)

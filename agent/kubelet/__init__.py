@@ -1,0 +1,1 @@
+"""Kubelet as the agent sees it: the PodResources API, the node's pods and their processes."""

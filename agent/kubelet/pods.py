@@ -1,0 +1,198 @@
+"""The pods of this node, from a watch of our own: what they ask for, and what they were promised.
+
+kubelet tells plugins ids and counts, and PodResources tells names; UIDs, requests and the annotation with
+the promised devices come from here. Which pod is being admitted is decided in `agent.plugin.pod_identification`.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.annotations import decode_devices
+from api.names import DEVICES_ANNOTATION, PodUid
+from api.quantity import parse_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.annotations import Devices
+    from api.foreign.core import Container, Pod
+
+
+MAX_ENDED: Final = 1024
+"""Far more than a node's pods; a pod that ended is asked about within seconds or never."""
+
+
+class ContainerKind(Enum):
+    """When a container runs, which decides how kubelet shares devices among a pod's containers."""
+
+    INIT = "init"
+    """Runs to its end before the others; kubelet gives its devices to them."""
+    SIDECAR = "sidecar"
+    """An init container that is restarted always: it runs beside the others, and shares nothing."""
+    MAIN = "main"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ContainerRequest:
+    """What a container asks for."""
+
+    name: str
+    kind: ContainerKind
+    counts: "Mapping[str, int]"
+    """Extended resource -> units."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePod:
+    """A pod that is bound to this node and asks for extended resources."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    is_ended: bool
+    """No container of it will run again."""
+    is_contradicted: bool = False
+    """Its phase says ended, and its containers are shown running: kubelet goes by the phase, forgets what
+    the pod has, and lists it no more."""
+    containers: tuple[ContainerRequest, ...]
+    """Those that ask for something, in the order in which kubelet allocates: init containers and
+    sidecars as they are written, then the others."""
+    promised: "Devices | None"
+    """The annotation: container -> units; None where there is none that can be read."""
+
+    @property
+    def ref(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    def asks_for(self, resource: str) -> "tuple[ContainerRequest, ...]":
+        """Return the containers that ask for the resource."""
+        return tuple(one for one in self.containers if one.counts.get(resource))
+
+    def is_promised(self, unit: str, resource: str) -> bool:
+        """Say whether a container of it is to get the unit of the resource."""
+        promised = self.promised or {}
+        return any(unit in promised.get(one.name, ()) for one in self.asks_for(resource))
+
+
+def node_pod(pod: "Pod") -> NodePod | None:
+    """Return what is kept of a pod; None where it asks for no extended resource."""
+    containers = tuple(
+        request
+        for request in (
+            *(_request(one, _kind_of(one)) for one in pod.spec.init_containers or ()),
+            *(_request(one, ContainerKind.MAIN) for one in pod.spec.containers or ()),
+        )
+        if request.counts
+    )
+    if not containers:
+        return None
+    metadata = pod.metadata
+    return NodePod(
+        uid=PodUid(metadata.uid),
+        namespace=metadata.namespace,
+        name=metadata.name,
+        is_ended=pod.has_ended,
+        is_contradicted=pod.is_terminal and not pod.has_ended,
+        containers=containers,
+        promised=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
+    )
+
+
+@final
+class NodePods:
+    """The pods as the watch has shown them: the sink of an informer, whose items are projected."""
+
+    def __init__(self) -> None:
+        self._by_uid: dict[PodUid, NodePod] = {}
+        # In the order in which the watch showed them first, which is that of their bindings.
+        self._uids: dict[tuple[str, str], list[PodUid]] = {}
+        # namespace, name -> in the same order
+        self._ended: dict[PodUid, None] = {}
+        # The latest of those that ended, and then went.
+        self.changed = asyncio.Event()
+        """Replaced by a new one at each change; wait for the one that was read before looking."""
+
+    def replace_all(self, items: "Sequence[NodePod]") -> None:
+        """Take over a full list."""
+        uids = {item.uid for item in items}
+        for gone in self._by_uid.keys() - uids:
+            self._drop(gone)
+        for item in items:
+            self._put(item)
+        self._tell()
+
+    def upsert(self, item: NodePod) -> None:
+        """Take over a pod that is new or changed."""
+        self._put(item)
+        self._tell()
+
+    def discard(self, item: NodePod) -> None:
+        """Forget a pod that is gone."""
+        if item.uid in self._by_uid:
+            self._drop(item.uid)
+            self._tell()
+
+    def get(self, uid: PodUid) -> NodePod | None:
+        """Return a pod as it was last seen."""
+        return self._by_uid.get(uid)
+
+    def is_known_ended(self, uid: PodUid) -> bool:
+        """Say whether a pod that is gone was shown as ended before; of the last ones that went."""
+        return uid in self._ended
+
+    def all(self) -> "Iterable[NodePod]":
+        """Return all pods, those that were bound first before the others."""
+        return self._by_uid.values()
+
+    def find(self, namespace: str, name: str) -> NodePod | None:
+        """Return the pod of this name; of several the one that was bound last, if it has not ended."""
+        for uid in reversed(self._uids.get((namespace, name), ())):
+            if not self._by_uid[uid].is_ended:
+                return self._by_uid[uid]
+        return None
+
+    def _put(self, item: NodePod) -> None:
+        if item.uid not in self._by_uid:
+            self._uids.setdefault((item.namespace, item.name), []).append(item.uid)
+        self._by_uid[item.uid] = item
+
+    def _drop(self, uid: PodUid) -> None:
+        pod = self._by_uid.pop(uid)
+        if pod.is_ended:
+            self._ended[uid] = None
+            if len(self._ended) > MAX_ENDED:
+                del self._ended[next(iter(self._ended))]
+        uids = self._uids[pod.namespace, pod.name]
+        uids.remove(uid)
+        if not uids:
+            del self._uids[pod.namespace, pod.name]
+
+    def _tell(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+def _kind_of(container: "Container") -> ContainerKind:
+    is_sidecar = container.restart_policy == "Always"
+    return ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+
+
+def _request(container: "Container", kind: ContainerKind) -> ContainerRequest:
+    limits = container.resources.limits if container.resources is not None else None
+    counts: dict[str, int] = {}
+    for resource, quantity in (limits or {}).items():
+        if "/" not in resource:
+            continue
+        try:
+            count = parse_count(quantity if isinstance(quantity, int) else str(quantity))
+        except ValueError:
+            # No pod of an API server: it takes whole numbers only.
+            continue
+        if count > 0:
+            counts[resource] = count
+    return ContainerRequest(container.name, kind, counts)

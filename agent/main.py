@@ -1,0 +1,151 @@
+"""The command `agent`: its parts by role, its tasks, and how it stops."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+import structlog
+
+from agent.api_cache import NodeObjects
+from agent.context import Shared
+from agent.errors import UnusableAgent
+from agent.probes import serving_probes
+from agent.settings import AgentSettings, Role
+from kube.client import KubeClient
+from kube.config.connection import BadConfiguration
+from kube.config.service_account import is_in_pod, load_service_account
+from telemetry.tasks import Stopped, forever
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from agent.roles.device_plugin import PluginRole
+    from agent.roles.inventory import InventoryRole
+    from api.clock import Clock
+    from kube.config.connection import Connection
+
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+_log = structlog.get_logger()
+
+
+@final
+class Agent:
+    """The roles of one process."""
+
+    def __init__(self, around: Shared) -> None:
+        settings = around.settings
+        roles = settings.roles
+        serves_all = Role.DEVICE_PLUGIN in roles and settings.config is None
+        self._around = around
+        self._objects: NodeObjects | None = None
+        if Role.MIG in roles or serves_all:
+            self._objects = NodeObjects(around.client, around.clock, node=settings.node)
+        self._plugin: PluginRole | None = None
+        # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
+        if Role.DEVICE_PLUGIN in roles:
+            from agent.roles import device_plugin as plugin_role  # noqa: PLC0415
+
+            self._plugin = plugin_role.PluginRole(around, self._objects)
+        self._inventory: InventoryRole | None = None
+        if Role.INVENTORY in roles:
+            from agent.roles import inventory as inventory_role  # noqa: PLC0415
+
+            self._inventory = inventory_role.InventoryRole(around, self._objects)
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether a restart would help nothing."""
+        return self._plugin is None or self._plugin.is_alive
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what is missing before the node's pods can be given devices."""
+        missing = (
+            [] if self._around.pod_informer.synced.is_set() else ["pods of the node: no list yet"]
+        )
+        return missing + (self._plugin.missing if self._plugin is not None else [])
+
+    async def run(self) -> None:
+        """Work until SIGTERM or SIGINT.
+
+        Raises:
+            ExceptionGroup: a task failed, which none may.
+        """
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            "pods": self._around.pod_informer.run(),
+            "events": self._around.recorder.run(),
+        }
+        if self._objects is not None:
+            tasks |= {
+                f"objects.{number}": one.run() for number, one in enumerate(self._objects.informers)
+            }
+        for role in (self._plugin, self._inventory):
+            tasks |= role.tasks() if role is not None else {}
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, task in tasks.items():
+                    group.create_task(forever(name, task), name=name)
+                group.create_task(_until_told(), name="shutdown")
+        except* Stopped:
+            _log.info("stopped")
+
+    async def close(self) -> None:
+        """Let go of kubelet and the driver; to be called after `run` has ended, from another task.
+
+        A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait
+        that runs out then ends as a cancellation.
+        """
+        await self._around.kubelet.close()
+        if self._inventory is not None:
+            await self._inventory.close()
+
+
+async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
+    """Run an agent until SIGTERM or SIGINT.
+
+    Raises:
+        UnusableAgent: there is no usable way to the API server.
+        OSError: the port of the probes cannot be opened.
+        ExceptionGroup: a task failed; the process should exit with a failure.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            connection = await _connect(settings, clock)
+        except BadConfiguration as error:
+            raise UnusableAgent(str(error)) from error
+        client = await stack.enter_async_context(
+            KubeClient(connection, clock, user_agent="gpu-node-agent")
+        )
+        agent = Agent(Shared(settings, client, clock))
+        stack.push_async_callback(agent.close)
+        await stack.enter_async_context(serving_probes(agent, settings.host, settings.port))
+        _log.info(
+            "started", node=settings.node, roles=sorted(role.value for role in settings.roles)
+        )
+        # In a task of its own, see `close`.
+        await asyncio.gather(agent.run())
+
+
+async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
+    if settings.kubeconfig is None and is_in_pod():
+        return load_service_account()
+    # The library that reads kubeconfigs is 65 MiB, which a pod does without.
+    from kube.config.kubeconfig import load_configuration  # noqa: PLC0415
+
+    kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
+    return await load_configuration(clock, kubeconfig=kubeconfig)
+
+
+async def _until_told() -> NoReturn:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOPPING:
+        loop.add_signal_handler(number, asked.set)
+    try:
+        await asked.wait()
+    finally:
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
+    raise Stopped

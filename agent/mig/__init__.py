@@ -1,0 +1,1 @@
+"""Partitions MIG-capable devices: the plan, its execution and its progress."""

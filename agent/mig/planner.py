@@ -1,0 +1,251 @@
+"""How a card comes to be cut as its pool wants it: the next step, as a function of what is.
+
+Nothing is remembered between steps: each is planned from a fresh look, so that a crash after any of them,
+or in the middle of one (a GPU instance without its compute instance), goes on from what is there. A right
+instance is never destroyed, and what is as wanted needs no step.
+
+A card is touched only while nothing uses it: no process, and no live pod that was given the card or one of
+its instances. Between that check and the step, which may wait some seconds for its turn with the driver, a
+pod may still be admitted. Two others prevent harm: the control plane keeps a pool in maintenance until no
+unit of it is in use, and gives nothing out meanwhile (docs/design/0005); and NVML refuses to destroy an
+instance, or to switch the mode of a card, that is in use (NVML_ERROR_IN_USE). mig-manager does not check
+(gpu-operator#262); where it runs too, it must be told not to touch these nodes.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpupool import AllocationMode
+from api.names import UnitId
+from api.text import listed
+from pool.units import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from agent.driver.port import DriverCard, Instance
+    from agent.health.verdicts import CardHealth
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpupool import GPUPool
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How a card is to be: whole, or cut into instances of one profile as far as they fit."""
+
+    profile: str = ""
+    """Such as `1g.10gb`; empty for a whole card, with MIG off."""
+
+    def __str__(self) -> str:
+        return f"instances of {self.profile}" if self.profile else "whole"
+
+
+WHOLE: Final = Wanted()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LeaveAlone:
+    """Nobody says how the card is to be."""
+
+    text: str
+
+
+def wanted_of(device: "GPUDevice", pools: "Mapping[str, GPUPool]") -> Wanted | LeaveAlone:
+    """Return what the pool that has a device wants its card to be now.
+
+    That is the pool's recorded allocation, not its spec: it is recorded once no unit is in use.
+    """
+    status = device.status
+    if not status.uuid:
+        return LeaveAlone("its UUID is not known")
+    if device.is_ignored or not status.managed:
+        return LeaveAlone("it is kept out of pools")
+    if status.pool_ref is None:
+        return LeaveAlone("it is in no pool")
+    if device.is_draining:
+        return LeaveAlone("it leaves its pool")
+    pool = pools.get(status.pool_ref.name)
+    if pool is None or pool.metadata.deletion_timestamp:
+        return LeaveAlone(f"its pool {status.pool_ref.name} is gone, or going")
+    allocation = pool.status.allocation
+    if allocation is None:
+        return LeaveAlone(f"its pool {pool.name} has not recorded an allocation yet")
+    return Wanted(allocation.mig_profile) if allocation.mode is AllocationMode.MIG else WHOLE
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class EnableMode:
+    """MIG on; also to take back that it is to be off after the next reset."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DisableMode:
+    """MIG off, with no instance left; also to take back that it is to be on after the next reset."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Destroy:
+    """An instance that is not of the wanted profile, or of a card that is to be whole."""
+
+    gpu_instance: int
+    profile: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A GPU instance of the wanted profile lacks its compute instance."""
+
+    gpu_instance: int
+    profile: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Create:
+    """One more instance of the wanted profile."""
+
+    profile: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The card is as it is wanted."""
+
+
+class HoldUp(Enum):
+    """Why a card cannot be brought nearer to what is wanted."""
+
+    LOST = "lost"
+    UNHEALTHY = "unhealthy"
+    NOT_SUPPORTED = "not supported"
+    NO_SUCH_PROFILE = "no such profile"
+    RESET_NEEDED = "reset needed"
+    USE_UNKNOWN = "use unknown"
+    IN_USE = "in use"
+    RUNNING = "running"
+    REFUSED = "refused"
+    """By the driver."""
+
+    @property
+    def is_of_use(self) -> bool:
+        """Say whether it passes by itself as soon as the card's users are gone, or known."""
+        return self in {HoldUp.USE_UNKNOWN, HoldUp.IN_USE, HoldUp.RUNNING}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class HeldUp:
+    """Nothing can be done now; the text says why and what to do."""
+
+    reason: HoldUp
+    text: str
+
+
+def layout_of(card: "DriverCard") -> "tuple[bool, bool | None, tuple[Instance, ...]]":
+    """Return what steps change of a card; the same before and after one means that it did nothing."""
+    return card.is_mig_enabled, card.is_mig_pending, card.instances
+
+
+Action = EnableMode | DisableMode | Destroy | Complete | Create
+Step = Action | Done | HeldUp
+
+
+def next_step(
+    card: "DriverCard",
+    wanted: Wanted,
+    *,
+    health: "CardHealth",
+    in_use: "Collection[str] | None",
+) -> Step:
+    """Return what brings the card one step nearer to what is wanted.
+
+    Args:
+        card: as a fresh look shows it.
+        wanted: how it is to be.
+        health: the verdict on it.
+        in_use: units and UUIDs of cards and MIG instances that live pods of this node were given, or
+            were promised; None where that is not known.
+    """
+    if card.is_lost:
+        return HeldUp(HoldUp.LOST, "the driver does not reach it any more")
+    step = _to_instances(card, wanted.profile) if wanted.profile else _to_whole(card)
+    if isinstance(step, Done | HeldUp):
+        return step
+    return _hindrance(card, health, in_use) or step
+
+
+def _to_whole(card: "DriverCard") -> Step:
+    if not card.is_mig_enabled:
+        # A mode that waits for a reset is taken back.
+        return DisableMode() if card.is_mig_pending else Done()
+    for instance in card.instances:
+        return Destroy(instance.gpu_instance, instance.profile)
+    return DisableMode() if card.is_mig_pending is not False else _reset_needed(card, "off")
+
+
+def _to_instances(card: "DriverCard", profile: str) -> Step:
+    if not card.is_mig_capable:
+        text = (
+            f"{card.product} knows no MIG: take it out of the pool, or give the pool another mode"
+        )
+        return HeldUp(HoldUp.NOT_SUPPORTED, text)
+    known = [one for one in card.profiles if one.name == profile and one.capacity > 0]
+    # Where the driver names no profile at all while MIG is off, it may do so once it is on.
+    if not known and (card.profiles or card.is_mig_enabled):
+        names = listed(one.name for one in card.profiles) or "none"
+        return HeldUp(
+            HoldUp.NO_SUCH_PROFILE, f"{card.product} has no profile {profile}; it has {names}"
+        )
+    if not card.is_mig_enabled:
+        return _reset_needed(card, "on") if card.is_mig_pending else EnableMode()
+    if card.is_mig_pending is False:
+        return EnableMode()
+    return _cut(card.instances, profile, capacity=known[0].capacity)
+
+
+def _cut(instances: "tuple[Instance, ...]", profile: str, *, capacity: int) -> Step:
+    """Others go first, since they take the room; what a crash left unfinished is finished before more."""
+    for one in instances:
+        if one.profile != profile:
+            return Destroy(one.gpu_instance, one.profile)
+    for one in instances:
+        if not one.uuid:
+            return Complete(one.gpu_instance, one.profile)
+    return Create(profile) if len(instances) < capacity else Done()
+
+
+def _reset_needed(card: "DriverCard", mode: str) -> HeldUp:
+    text = (
+        f"MIG is {mode} after a reset of the card only: nvidia-smi --gpu-reset -i {card.uuid},"
+        " or reboot the node"
+    )
+    return HeldUp(HoldUp.RESET_NEEDED, text)
+
+
+def _hindrance(
+    card: "DriverCard", health: "CardHealth", in_use: "Collection[str] | None"
+) -> HeldUp | None:
+    if not health.is_healthy:
+        return HeldUp(HoldUp.UNHEALTHY, f"it is not healthy ({health.reason}): {health.text}")
+    if in_use is None:
+        return HeldUp(HoldUp.USE_UNKNOWN, "who uses it is not known yet")
+    own = {card.uuid, *(one.uuid for one in card.instances)} - {""}
+    used = own & {part_of(UnitId(unit)) for unit in in_use}
+    if used:
+        return HeldUp(HoldUp.IN_USE, f"pods of this node have {listed(used)}: they end first")
+    if card.processes:
+        return HeldUp(
+            HoldUp.RUNNING, "processes run on it (nvidia-smi shows which): they must end first"
+        )
+    return None

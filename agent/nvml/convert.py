@@ -1,0 +1,99 @@
+"""NVML's values in the words of `agent.driver.port`: pure."""
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from agent.driver.port import Link, LinkType
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * _MIB
+_MEMORY_SLICES: Final = 8
+
+PROFILE_ATTRIBUTES: Final[dict[int, str]] = {
+    0x7: "+me",
+    0x8: "+me",
+    0xA: "+gfx",
+    0xB: "+gfx",
+    0xC: "+gfx",
+    0xD: "-me",
+    0xE: "-me",
+    0xF: "+me.all",
+    0x10: "+me.all",
+    0x11: "+gfx",
+}
+"""NVML_GPU_INSTANCE_PROFILE_* -> what follows its size: REV1 has the media engines, GFX graphics, NO_ME none,
+ALL_ME all; 0x9 (REV2) differs in its memory. As in github.com/NVIDIA/go-nvlib, pkg/nvlib/device/mig_profile.go."""
+
+_LEVELS: Final[dict[int, LinkType]] = {
+    0: LinkType.PIX,
+    10: LinkType.PIX,
+    20: LinkType.PXB,
+    30: LinkType.PHB,
+    40: LinkType.NODE,
+    50: LinkType.SYS,
+}
+"""nvmlGpuTopologyLevel_t, as `nvidia-smi topo --matrix` writes them; 0 is two cards of one board."""
+
+
+def address_of(bus_id: str) -> str | None:
+    """Return `0000:3b:00.0` for NVML's `00000000:3B:00.0`; None for what is no address."""
+    domain, _, rest = bus_id.strip().lower().partition(":")
+    try:
+        number = int(domain, 16)
+    except ValueError:
+        return None
+    return f"{number:04x}:{rest}" if rest.count(":") == 1 and "." in rest else None
+
+
+def cuda_version_of(number: int) -> str:
+    """Return `12.8` for 12080."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def watts_of(milliwatts: int | None) -> int | None:
+    return None if milliwatts is None else round(milliwatts / 1000)
+
+
+def profile_name(number: int, *, slices: int, memory_mib: int, card_bytes: int) -> str:
+    """Return a profile's name where the driver has none: `1g.10gb`, `1g.10gb+me`.
+
+    The size is the instance's part of the card's memory in eighths, of the card's size in whole GiB: as
+    getMigMemorySizeInGB in go-nvlib, so that names are those of NVIDIA's own tools.
+    """
+    eighths = math.ceil(memory_mib * _MIB / card_bytes * _MEMORY_SLICES) if card_bytes else 0
+    size = math.floor(eighths / _MEMORY_SLICES * math.ceil(card_bytes / _GIB) + 0.5)
+    return f"{slices}g.{size}gb{PROFILE_ATTRIBUTES.get(number, '')}"
+
+
+def links_between(
+    own: str,
+    *,
+    to_cards: "Mapping[str, Mapping[str, int]]",
+    to_switches: "Mapping[str, int]",
+    levels: "Mapping[str, int]",
+) -> tuple[Link, ...]:
+    """Return a card's links to the others: NVLink where there is one, and PCIe where there is none.
+
+    Cards with links to NVSwitches reach each other through all of them, as far as NVML tells; a fabric that
+    is parted for virtual machines is not seen here.
+
+    Args:
+        own: the card's address.
+        to_cards: card -> other card -> active links from one straight to the other.
+        to_switches: card -> active links to NVSwitches.
+        levels: other card -> nvmlGpuTopologyLevel_t, where it is known.
+    """
+    found = []
+    peers = (set(to_cards) | set(to_switches) | set(levels)) - {own}
+    for peer in sorted(peers):
+        switched = min(to_switches.get(own, 0), to_switches.get(peer, 0))
+        count = to_cards.get(own, {}).get(peer, 0) + switched
+        level = _LEVELS.get(levels.get(peer, -1))
+        if count > 0:
+            found.append(Link(peer, LinkType.NVLINK, count))
+        elif level is not None:
+            found.append(Link(peer, level))
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""What the driver tells by itself, in a daemon thread of its own.
+
+`nvmlEventSetWait_v2` blocks, so it is asked for half a second at a time. Events between the end of one event
+set and the next are lost, since NVML has no memory: while a session is renewed, which takes milliseconds, and
+while a MIG mode changes.
+
+A card that is lost makes waiting fail for all of them: it is left out of a fresh event set.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any, Final, final
+
+import pynvml
+
+from agent.driver.port import DriverEvent, EventKind
+from agent.errors import DriverUnavailable
+from agent.nvml.errors import CardLost, is_stale, unavailable
+from telemetry.conditions import AgentDegraded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.clock import Clock
+
+WAIT_MS: Final = 500
+
+_KINDS: Final = {
+    pynvml.nvmlEventTypeXidCriticalError: EventKind.XID,
+    pynvml.nvmlEventTypeDoubleBitEccError: EventKind.DOUBLE_BIT_ECC,
+}
+
+
+@final
+class NvmlEvents:
+    """One thread, until `stop` or until it fails. Made and asked in an event loop."""
+
+    def __init__(
+        self,
+        clock: "Clock",
+        *,
+        load: "Callable[[], str]",
+        keep: "Callable[[DriverEvent], None]",
+        wake: "Callable[[], None]",
+        overdue_s: float,
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            clock: for how long a call lasts.
+            load: makes the library the one that is called.
+            keep: takes an event, in the event loop.
+            wake: called in the event loop when the thread has ended.
+            overdue_s: after which a call that does not return, waiting apart, is stuck.
+        """
+        self._clock = clock
+        self._overdue_s = overdue_s + WAIT_MS / 1000
+        self._load = load
+        self._keep = keep
+        self._wake = wake
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self._answered_at = clock.monotonic()
+        self._has_ended = False
+        self._failure: DriverUnavailable | None = None
+        threading.Thread(target=self._run, name="driver-events", daemon=True).start()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._has_ended
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a call does not return."""
+        overdue = self._clock.monotonic() - self._answered_at > self._overdue_s
+        return overdue and not self._has_ended
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether `take_failure` has something to say."""
+        return self._failure is not None
+
+    def take_failure(self) -> DriverUnavailable | None:
+        """Return why the thread ended by itself, once."""
+        failure, self._failure = self._failure, None
+        return failure
+
+    def stop(self) -> None:
+        """Let the thread end, which takes half a second at most unless it is stuck."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        failure = None
+        try:
+            self._follow()
+        except DriverUnavailable as unavailable_:
+            failure = unavailable_
+        except pynvml.NVMLError as error:
+            failure = unavailable(error)
+        except Exception as bug:  # noqa: BLE001  # it is told to whoever waits for events
+            text = f"the driver's events cannot be followed: {bug!r}"
+            failure = DriverUnavailable(AgentDegraded.DRIVER_FAILS, text)
+        self._in_loop(self._end, failure)
+
+    def _follow(self) -> None:
+        self._load()
+        pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+        try:
+            while not self._stopping.is_set():
+                self._follow_set()
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
+
+    def _follow_set(self) -> None:
+        """Follow one event set until it has to be made anew."""
+        events = pynvml.nvmlEventSetCreate()
+        made_at = self._clock.monotonic()
+        try:
+            uuids = _register(events)
+            while not self._stopping.is_set():
+                self._answered_at = self._clock.monotonic()
+                if uuids:
+                    self._wait(events, uuids)
+                else:
+                    self._stopping.wait(WAIT_MS / 1000)
+        except CardLost:
+            if self._clock.monotonic() - made_at < WAIT_MS / 1000:
+                self._stopping.wait(WAIT_MS / 1000)  # A fresh set did not help.
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlEventSetFree(events)
+
+    def _wait(self, events: object, uuids: dict[int, str]) -> None:
+        """Wait for an event, and keep it; CardLost where one of the set's cards is."""
+        try:
+            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
+                raise CardLost from error
+            if error.value == pynvml.NVML_ERROR_TIMEOUT:
+                return
+            raise
+        kind = _KINDS.get(event.eventType)
+        if kind is None:
+            return
+        code = int(event.eventData) if kind is EventKind.XID else 0
+        uuid = uuids.get(_value_of(event.device), "")
+        self._in_loop(self._keep, DriverEvent(uuid=uuid, kind=kind, code=code))
+
+    def _in_loop(self, call: "Callable[[Any], None]", argument: object) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants it any more.
+            self._loop.call_soon_threadsafe(call, argument)
+
+    def _end(self, failure: DriverUnavailable | None) -> None:
+        self._has_ended = True
+        self._failure = failure
+        self._wake()
+
+
+def _register(events: object) -> dict[int, str]:
+    """Register every card that can be; return the value of its handle -> UUID.
+
+    A lost card cannot be asked who it is, so that is noted before.
+    """
+    uuids = {}
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            wanted = pynvml.nvmlDeviceGetSupportedEventTypes(handle) & sum(_KINDS)
+            if not wanted:
+                continue
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
+        except pynvml.NVMLError as error:
+            if is_stale(error):
+                raise
+            continue  # Lost, or of a kind that tells nothing.
+        uuids[_value_of(handle)] = uuid
+    return uuids
+
+
+def _value_of(handle: Any) -> int:  # noqa: ANN401  # ctypes takes anything
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0

@@ -1,0 +1,105 @@
+"""How the cards of a node are connected, as NVML says. Blocking, for the thread of a session.
+
+Who is near on PCIe is asked once a session. NVLinks come and go with the cards' health, and are most of all
+questions (16 cards of 18 links: 864 of 1,200), so they are asked once a minute.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import pynvml
+
+from agent.nvml.convert import address_of, links_between
+from agent.nvml.errors import CardLost
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from agent.driver.port import Link
+    from agent.nvml.errors import Handle, Questions
+    from api.clock import Clock
+
+AGAIN_S: Final = 60.0
+
+
+@final
+class CardLinks:
+    """What is known of one session's links."""
+
+    def __init__(self, clock: "Clock") -> None:
+        self._clock = clock
+        self._levels: dict[tuple[str, str], int] = {}  # two addresses -> topology level
+        self._links: dict[str, tuple[Link, ...]] = {}  # address -> to the others
+        self._read_at = 0.0
+
+    def between(
+        self, handles: "Mapping[str, Handle]", questions: "Questions"
+    ) -> "Mapping[str, tuple[Link, ...]]":
+        """Return each card's links to the others; cards are known by address."""
+        now = self._clock.monotonic()
+        if set(self._links) != set(handles) or now > self._read_at + AGAIN_S:
+            self._links = self._read(handles, questions)
+            self._read_at = now
+        return self._links
+
+    def _read(
+        self, handles: "Mapping[str, Handle]", questions: "Questions"
+    ) -> "dict[str, tuple[Link, ...]]":
+        to_cards: dict[str, dict[str, int]] = {}
+        to_switches: dict[str, int] = {}
+        for address, handle in handles.items():
+            to_cards[address], to_switches[address] = _nvlinks(
+                handle, cards=handles, questions=questions
+            )
+        found = {}
+        for own in handles:
+            levels = {
+                peer: self._level((min(own, peer), max(own, peer)), handles, questions)
+                for peer in handles
+                if peer != own
+            }
+            found[own] = links_between(
+                own, to_cards=to_cards, to_switches=to_switches, levels=levels
+            )
+        return found
+
+    def _level(
+        self, pair: tuple[str, str], handles: "Mapping[str, Handle]", questions: "Questions"
+    ) -> int:
+        if pair not in self._levels:
+            one, other = pair
+            try:
+                self._levels[pair] = questions.ask(
+                    -1, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[one], handles[other]
+                )
+            except CardLost:
+                return -1  # The look at that card says so.
+        return self._levels[pair]
+
+
+def _nvlinks(
+    handle: "Handle", *, cards: "Mapping[str, Handle]", questions: "Questions"
+) -> tuple[dict[str, int], int]:
+    """Return the active links to each other card, and to NVSwitches."""
+    to_cards: dict[str, int] = {}
+    to_switches = 0
+    try:
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            is_active = questions.ask(None, pynvml.nvmlDeviceGetNvLinkState, handle, link)
+            if is_active is None and link == 0:
+                break  # A card without NVLink.
+            if not is_active:
+                continue
+            pci = questions.ask(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
+            peer = None if pci is None else address_of(pci.busId)
+            if peer is not None and peer in cards:
+                to_cards[peer] = to_cards.get(peer, 0) + 1
+            else:
+                to_switches += _is_to_switch(handle, link, questions)
+    except CardLost:
+        return {}, 0
+    return to_cards, to_switches
+
+
+def _is_to_switch(handle: "Handle", link: int, questions: "Questions") -> bool:
+    remote = questions.ask(None, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+    return bool(remote == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)

@@ -1,0 +1,305 @@
+"""MIG through NVML: what a card is cut into, and cutting it. Blocking, for the thread of a session.
+
+A GPU instance gets one compute instance that has all of it. Others may have made several of them, or smaller
+ones: such an instance is told under the name of its compute instance (`1c.3g.40gb`), which is no profile that
+we make, and with the lowest of them.
+
+nvml.h, "Multi Instance GPU Management".
+"""
+
+import ctypes
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+import pynvml
+
+from agent.driver.port import Instance, Profile
+from agent.errors import PartitioningRefused
+from agent.nvml.convert import profile_name
+from agent.nvml.errors import Handle, Questions, SessionStale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Protocol
+
+    class ProfilesOf(Protocol):
+        """The forms of a card, which are asked once a session."""
+
+        def __call__(
+            self, uuid: str, handle: Handle, *, is_enabled: bool, questions: Questions
+        ) -> "Profiles": ...
+
+
+Result = TypeVar("Result")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _GpuProfile:
+    name: str
+    id: int
+    slices: int
+    capacity: int
+
+
+Profiles = tuple[_GpuProfile, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigState:
+    """What a look shows; `processes` of the whole card, cut or not."""
+
+    is_capable: bool = False
+    is_enabled: bool = False
+    is_pending: bool | None = None
+    profiles: tuple[Profile, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    processes: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _MigDevice:
+    """A compute instance, as the rest of NVML sees it."""
+
+    handle: Handle
+    compute_instance: int
+    uuid: str
+    is_whole: bool
+    """It has all of its GPU instance."""
+    slices: int
+
+
+def read_profiles(handle: Handle, questions: Questions) -> Profiles:
+    """Return the forms that a card can be cut into, in NVML's order."""
+    found: list[_GpuProfile] = []
+    memory = questions.ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+        info = questions.ask(None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 2)
+        if info is not None:
+            name = str(info.name).removeprefix("MIG ")
+        else:
+            info = questions.ask(
+                None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 1
+            )
+            name = ""
+        if info is None or info.instanceCount == 0:
+            continue
+        card_bytes = 0 if memory is None else int(memory.total)
+        name = name or profile_name(
+            number, slices=info.sliceCount, memory_mib=info.memorySizeMB, card_bytes=card_bytes
+        )
+        found.append(_GpuProfile(name, info.id, info.sliceCount, info.instanceCount))
+    return tuple(found)
+
+
+@final
+class MigCard:
+    """A card, by a handle of the session."""
+
+    def __init__(self, uuid: str, handle: Handle) -> None:
+        self._uuid = uuid
+        self._handle = handle
+
+    def read(self, questions: Questions, profiles_of: "ProfilesOf") -> MigState:
+        """Return what it is cut into, and how many processes use it.
+
+        Raises:
+            CardLost: it is lost.
+        """
+        modes = questions.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
+        if modes is None:
+            return MigState(processes=len(_processes(self._handle, questions)))
+        is_enabled, is_pending = bool(modes[0]), bool(modes[1])
+        profiles = profiles_of(self._uuid, self._handle, is_enabled=is_enabled, questions=questions)
+        devices = self._mig_devices(questions) if is_enabled else {}
+        handles = [self._handle, *(one.handle for all_ in devices.values() for one in all_)]
+        return MigState(
+            is_capable=True,
+            is_enabled=is_enabled,
+            is_pending=is_pending if is_pending != is_enabled else None,
+            profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in profiles),
+            instances=self._instances(profiles, devices, questions) if is_enabled else (),
+            processes=len(set().union(*(_processes(handle, questions) for handle in handles))),
+        )
+
+    def set_mode(self, *, is_enabled: bool) -> bool:
+        """Set the MIG mode; return whether it is in effect."""
+        mode = pynvml.NVML_DEVICE_MIG_ENABLE if is_enabled else pynvml.NVML_DEVICE_MIG_DISABLE
+        what = "enabling MIG" if is_enabled else "disabling MIG"
+        # The status says why it is not in effect; the modes say whether.
+        self._do(what, pynvml.nvmlDeviceSetMigMode, self._handle, mode)
+        current: int = self._do(what, pynvml.nvmlDeviceGetMigMode, self._handle)[0]
+        return bool(current) == is_enabled
+
+    def create(self, profile: str) -> None:
+        """Make a GPU instance and its compute instance; where the second is refused, none of them."""
+        forms = [one for one in read_profiles(self._handle, Questions()) if one.name == profile]
+        if not forms:
+            raise self._refused(f"making {profile}", "the card has no such profile")
+        made = self._do(
+            f"making {profile}", pynvml.nvmlDeviceCreateGpuInstance, self._handle, forms[0].id
+        )
+        try:
+            self._complete(made)
+        except PartitioningRefused:
+            self._do(f"undoing {profile}", pynvml.nvmlGpuInstanceDestroy, made)
+            raise
+        except SessionStale as stale:  # Not to be tried again by itself: half of it is done.
+            raise self._refused(f"making {profile}", str(stale)) from stale
+
+    def complete(self, gpu_instance: int) -> None:
+        """Make the compute instance of a GPU instance; one that has it is left as it is."""
+        instance = self._do(
+            f"finding GPU instance {gpu_instance}",
+            pynvml.nvmlDeviceGetGpuInstanceById,
+            self._handle,
+            gpu_instance,
+        )
+        if not list(_compute_instances(instance, Questions())):
+            self._complete(instance)
+
+    def destroy(self, gpu_instance: int) -> None:
+        """Destroy a GPU instance and its compute instances; one that is not there is destroyed."""
+        what = f"destroying GPU instance {gpu_instance}"
+        questions = Questions()
+        for device in self._mig_devices(questions).get(gpu_instance, ()):
+            processes = len(_processes(device.handle, questions))
+            if processes:  # Before anything of it is destroyed.
+                raise self._refused(what, f"{device.uuid} is used by {processes} processes")
+        instance = questions.ask(
+            None, pynvml.nvmlDeviceGetGpuInstanceById, self._handle, gpu_instance
+        )
+        if instance is None:
+            return
+        for compute in _compute_instances(instance, questions):
+            self._do(what, pynvml.nvmlComputeInstanceDestroy, compute)
+        self._do(what, pynvml.nvmlGpuInstanceDestroy, instance)
+
+    def _complete(self, instance: Handle) -> None:
+        what = "making a compute instance"
+        largest = max(
+            _compute_profiles(instance, Questions()), key=lambda info: info.sliceCount, default=None
+        )
+        if largest is None:
+            raise self._refused(what, "the driver has no profile for it")
+        self._do(what, pynvml.nvmlGpuInstanceCreateComputeInstance, instance, largest.id)
+
+    def _do(self, what: str, function: "Callable[..., Result]", *arguments: object) -> Result:
+        try:
+            return function(*arguments)
+        except pynvml.NVMLError as error:
+            raise self._refused(what, f"NVML: {error}") from error
+
+    def _refused(self, what: str, why: str) -> PartitioningRefused:
+        return PartitioningRefused(f"{what} on {self._uuid} was refused: {why}")
+
+    def _mig_devices(self, questions: Questions) -> dict[int, list[_MigDevice]]:
+        """Return GPU instance -> its compute instances."""
+        found: dict[int, list[_MigDevice]] = defaultdict(list)
+        most = questions.ask(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
+        for index in range(most):
+            handle = questions.ask(
+                None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, index
+            )
+            if handle is None:
+                continue
+            gpu_instance = questions.ask(None, pynvml.nvmlDeviceGetGpuInstanceId, handle)
+            compute = questions.ask(None, pynvml.nvmlDeviceGetComputeInstanceId, handle)
+            uuid = questions.ask("", pynvml.nvmlDeviceGetUUID, handle)
+            if gpu_instance is None or compute is None or not uuid:
+                continue  # It went while we looked.
+            sizes = questions.ask(None, pynvml.nvmlDeviceGetAttributes, handle)
+            slices = 0 if sizes is None else sizes.computeInstanceSliceCount
+            is_whole = sizes is None or slices == sizes.gpuInstanceSliceCount
+            found[gpu_instance].append(_MigDevice(handle, compute, uuid, is_whole, slices))
+        return found
+
+    def _instances(
+        self, profiles: Profiles, devices: dict[int, list[_MigDevice]], questions: Questions
+    ) -> tuple[Instance, ...]:
+        found = []
+        for profile in profiles:
+            for gpu_instance in self._gpu_instances(profile, questions):
+                info = questions.ask(None, pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
+                if info is not None:
+                    found.append(_instance(int(info.id), profile, devices.get(int(info.id), [])))
+        return tuple(sorted(found, key=lambda instance: instance.gpu_instance))
+
+    def _gpu_instances(self, profile: _GpuProfile, questions: Questions) -> "Iterator[Any]":
+        room = (pynvml.c_nvmlGpuInstance_t * profile.capacity)()
+        count = ctypes.c_uint(0)
+        if (
+            questions.ask(
+                None,
+                pynvml.nvmlDeviceGetGpuInstances,
+                self._handle,
+                profile.id,
+                room,
+                ctypes.byref(count),
+            )
+            is None
+        ):
+            return
+        yield from room[: count.value]
+
+
+def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]) -> Instance:
+    if not devices:
+        return Instance(gpu_instance=gpu_instance, profile=profile.name)
+    lowest = min(devices, key=lambda device: device.compute_instance)
+    return Instance(
+        gpu_instance=gpu_instance,
+        profile=profile.name if lowest.is_whole else f"{lowest.slices}c.{profile.name}",
+        uuid=lowest.uuid,
+        compute_instance=lowest.compute_instance,
+    )
+
+
+def _compute_profiles(instance: Handle, questions: Questions) -> "Iterator[Any]":
+    for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        info = questions.ask(
+            None,
+            pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
+            instance,
+            number,
+            pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+            1,
+        )
+        if info is not None:
+            yield info
+
+
+def _compute_instances(instance: Handle, questions: Questions) -> "Iterator[Any]":
+    for info in _compute_profiles(instance, questions):
+        room = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
+        count = ctypes.c_uint(0)
+        if (
+            questions.ask(
+                None,
+                pynvml.nvmlGpuInstanceGetComputeInstances,
+                instance,
+                info.id,
+                room,
+                ctypes.byref(count),
+            )
+            is not None
+        ):
+            yield from room[: count.value]
+
+
+_PROCESSES = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+)
+
+
+def _processes(handle: Handle, questions: Questions) -> set[int]:
+    """Return the ids of the processes that use a card or an instance, as far as our PID namespace has them."""
+    found: set[int] = set()
+    for function in _PROCESSES:
+        found.update(process.pid for process in questions.ask((), function, handle))
+    return found

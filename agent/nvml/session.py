@@ -1,0 +1,240 @@
+"""A session with NVML, and a look at all cards: blocking code for a thread that may hang.
+
+Forms of GPU instance, which a card keeps while the driver is loaded, are asked once a session. NVML finds
+cards when it is initialised and not later: a session is stale when the bus has other cards than at its start.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import pynvml
+
+from agent.driver.port import DriverCard, DriverLook
+from agent.nvml.convert import address_of, cuda_version_of, watts_of
+from agent.nvml.errors import CardLost, Handle, Questions, SessionStale, is_stale, unavailable
+from agent.nvml.links import CardLinks
+from agent.nvml.mig import MigCard, Profiles, read_profiles
+from telemetry.conditions import AgentDegraded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from agent.driver.port import Link
+    from api.clock import Clock
+
+    Bus = Callable[[], frozenset[str]]
+    Load = Callable[[], str]
+
+_MIB: Final = 1024 * 1024
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is remembered of a card, so that it has a name when it is lost."""
+
+    address: str
+    uuid: str
+    minor: int
+
+
+@final
+class NvmlSession:
+    """NVML, initialised when it is first asked; for one thread, and one initialisation of NVML's count."""
+
+    def __init__(
+        self, clock: "Clock", *, load: "Load", bus: "Bus", known: dict[int, Identity]
+    ) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            clock: for the age of what is kept.
+            load: makes the library the one that is called; raises DriverUnavailable.
+            bus: what changes when a card comes, goes, or is bound to a driver.
+            known: index -> who was there, kept over sessions as long as NVML counts as many cards.
+        """
+        self._clock = clock
+        self._load = load
+        self._bus = bus
+        self._known = known
+        self._is_open = False
+        self._is_proven = False  # A card has answered in this session.
+        self._on_bus: frozenset[str] = frozenset()
+        self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its forms
+        self._links = CardLinks(clock)
+
+    def open(self) -> None:
+        """Initialise NVML, if it is not.
+
+        Raises:
+            DriverUnavailable: no library, no driver, or it does not work.
+        """
+        if self._is_open:
+            return
+        self._load()
+        on_bus = self._bus()
+        try:
+            pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
+        except pynvml.NVMLError as error:
+            raise unavailable(error) from error
+        self._is_open = True
+        self._is_proven = False
+        self._on_bus = on_bus
+
+    def close(self) -> None:
+        """Give the driver up; what was cached of it is forgotten."""
+        self._profiles.clear()
+        self._links = CardLinks(self._clock)
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError:
+            return  # It is down already.
+
+    def look(self) -> DriverLook:
+        """Look at all cards.
+
+        Raises:
+            DriverUnavailable: there is no driver.
+            SessionStale: there is another driver, or the bus has other cards; `close` helps.
+        """
+        self.open()
+        if self._bus() != self._on_bus:
+            raise _another("NVML: cards came or went since it was initialised")
+        questions = Questions()
+        try:
+            version: str = pynvml.nvmlSystemGetDriverVersion()
+            count: int = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise unavailable(error) from error
+        cuda = questions.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        if len(self._known) > count:
+            self._known.clear()
+        of_cards = Questions()
+        cards = self._cards(count, of_cards)
+        if of_cards.are_unknown and self._is_proven:
+            raise _another("NVML: no card answers, as after the driver was loaded again")
+        self._is_proven = self._is_proven or not of_cards.are_unknown
+        return DriverLook(
+            driver_version=version,
+            cuda_version=cuda_version_of(cuda) if cuda else "",
+            cards=tuple(sorted(cards, key=lambda card: card.address)),
+        )
+
+    def card(self, uuid: str) -> MigCard:
+        """Return a card to be cut.
+
+        Raises:
+            CardLost: it is lost, or not there.
+            SessionStale: as in `look`. Nothing was done then.
+        """
+        self.open()
+        try:
+            return MigCard(uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+        except pynvml.NVMLError as error:
+            if is_stale(error):
+                raise unavailable(error) from error
+            raise CardLost from error
+
+    def _cards(self, count: int, questions: Questions) -> list[DriverCard]:
+        reached: dict[Identity, Handle] = {}  # who -> handle
+        lost = []
+        for index in range(count):
+            try:
+                identity, handle = _identify(index, questions)
+            except CardLost:
+                if index in self._known:
+                    lost.append(_lost(self._known[index]))
+                continue
+            self._known[index] = identity
+            reached[identity] = handle
+        handles = {who.address: handle for who, handle in reached.items()}
+        links = self._links.between(handles, questions)
+        cards = [
+            self._card(identity, handle, links=links[identity.address], questions=questions)
+            for identity, handle in reached.items()
+        ]
+        return cards + lost
+
+    def _card(
+        self, who: Identity, handle: Handle, *, links: "tuple[Link, ...]", questions: Questions
+    ) -> DriverCard:
+        ask = questions.ask
+        try:
+            memory = ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+            capability = ask(None, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+            power = ask(None, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
+            limits = ask((None, None), pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
+            remapped = ask(None, pynvml.nvmlDeviceGetRemappedRows, handle)
+            mig = MigCard(who.uuid, handle).read(questions, self._profiles_of)
+            return DriverCard(
+                address=who.address,
+                uuid=who.uuid,
+                minor=who.minor,
+                product=ask("", pynvml.nvmlDeviceGetName, handle),
+                memory_mib=None if memory is None else memory.total // _MIB,
+                compute_capability=None
+                if capability is None
+                else f"{capability[0]}.{capability[1]}",
+                power_limit_watts=watts_of(power),
+                max_power_limit_watts=watts_of(limits[1]),
+                links=links,
+                is_mig_capable=mig.is_capable,
+                is_mig_enabled=mig.is_enabled,
+                is_mig_pending=mig.is_pending,
+                profiles=mig.profiles,
+                instances=mig.instances,
+                processes=mig.processes,
+                temperature_celsius=ask(
+                    None, pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU
+                ),
+                shutdown_temperature_celsius=ask(
+                    None,
+                    pynvml.nvmlDeviceGetTemperatureThreshold,
+                    handle,
+                    pynvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
+                ),
+                uncorrectable_errors=ask(
+                    None,
+                    pynvml.nvmlDeviceGetTotalEccErrors,
+                    handle,
+                    pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+                    pynvml.NVML_VOLATILE_ECC,
+                ),
+                is_row_remap_failed=remapped is not None and bool(remapped[3]),
+            )
+        except CardLost:
+            return _lost(who)
+
+    def _profiles_of(
+        self, uuid: str, handle: Handle, *, is_enabled: bool, questions: Questions
+    ) -> Profiles:
+        key = (uuid, is_enabled)
+        if key not in self._profiles:
+            self._profiles[key] = read_profiles(handle, questions)
+        return self._profiles[key]
+
+
+def _another(text: str) -> SessionStale:
+    return SessionStale(AgentDegraded.DRIVER_FAILS, text)
+
+
+def _identify(index: int, questions: Questions) -> tuple[Identity, Handle]:
+    """Return who a card is; CardLost for one that cannot be reached, for whatever reason."""
+    handle = questions.ask(None, pynvml.nvmlDeviceGetHandleByIndex, index)
+    if handle is None:
+        raise CardLost
+    pci = questions.ask(None, pynvml.nvmlDeviceGetPciInfo, handle)
+    uuid = questions.ask("", pynvml.nvmlDeviceGetUUID, handle)
+    address = None if pci is None else address_of(pci.busId)
+    if address is None or not uuid:
+        raise CardLost
+    return Identity(
+        address, uuid, questions.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)
+    ), handle
+
+
+def _lost(who: Identity) -> DriverCard:
+    return DriverCard(address=who.address, uuid=who.uuid, minor=who.minor, product="", is_lost=True)

@@ -1,0 +1,1 @@
+"""The device plugin: registration, ListAndWatch, preferred allocation and Allocate."""

@@ -1,0 +1,260 @@
+"""Which units kubelet is told to take: those that were promised, or the best that can be had in their place.
+
+Units of live pods are never among them. Units that are promised to others who have not got theirs yet are the
+last to be taken. Where too few are left kubelet is told to reject the pod.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+from api.names import UnitId
+from pool.units import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from agent.plugin.advertised import Unit
+    from api.kubelet.deviceplugin import PreferenceRequest
+
+    HeldBy = Callable[[str], str | None]
+    """Unit -> `namespace/name` of another live pod with which it would be shared."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Promised:
+    """What the pod was bound with."""
+
+    units: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Substituted:
+    """Some of what was promised cannot be given."""
+
+    units: tuple[str, ...]
+    missing: tuple[str, ...]
+    given: tuple[str, ...]
+    why: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unpromised:
+    """Nothing was promised, as far as is known."""
+
+    units: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Too little can be given without sharing it."""
+
+    text: str
+
+
+Choice = Promised | Substituted | Unpromised | Refused
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """What may be given out, as it is at one moment."""
+
+    resource: str
+    units: "Mapping[str, Unit]"
+    """All that are offered, by id."""
+    held_by: "HeldBy"
+    reserved: "Collection[str]" = ()
+    """Promised to others that have not got theirs yet."""
+
+
+def choose(request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | None") -> Choice:
+    """Return what one container is to get; deterministic.
+
+    Args:
+        request: kubelet's; ids that nobody offers are passed over, and so are doubles.
+        pool: what there is.
+        promised: to this container; None where nobody promised it anything.
+    """
+    must = [one for one in dict.fromkeys(request.must_include) if one in pool.units]
+    shared = {one: holder for one in must if (holder := pool.held_by(one))}
+    if shared:
+        return Refused(f"{pool.resource}: {_pairs(shared)}")
+    whole = _whole_promise(request, pool, promised)
+    if whole is not None:
+        return whole
+    fitting = _Fitting(request, pool, must)
+    wanted = [one for one in dict.fromkeys(promised or ()) if one not in must]
+    for one in wanted:
+        if one in fitting.free and fitting.lacking:
+            fitting.take(one)
+    lost = [one for one in wanted if one not in fitting.chosen]
+    for at, one in enumerate(lost):
+        fitting.replace(one, lost[at + 1 :])
+    fitting.fill()
+    if fitting.lacking > 0:
+        return Refused(fitting.refusal())
+    units = tuple(fitting.chosen)
+    if not promised:
+        return Unpromised(units)
+    missing = tuple(one for one in promised if one not in units)
+    given = tuple(one for one in units if one not in promised)
+    if not missing and not given:
+        return Promised(units)
+    return Substituted(units, missing, given, fitting.why_not(missing))
+
+
+def _whole_promise(
+    request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | None"
+) -> Promised | None:
+    """Return the promise where all of it can be given: by far most often, and without a look at the rest."""
+    units = tuple(dict.fromkeys((*request.must_include, *(promised or ()))))
+    if not promised or len(units) != request.size or len(set(promised)) != request.size:
+        return None
+    is_free = set(units) <= set(request.available) and all(
+        (unit := pool.units.get(one)) is not None and unit.is_healthy and not pool.held_by(one)
+        for one in units
+    )
+    return Promised(units) if is_free else None
+
+
+@final
+@dataclass(slots=True)
+class _Fitting:
+    """The choice while it is being made."""
+
+    request: "PreferenceRequest"
+    pool: Pool
+    chosen: list[str]
+    free: set[str] = field(init=False)
+    """What kubelet has to give, and may be given: healthy, and held by no live pod."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Card of a unit that was lost -> the card that stands in for it."""
+    left: Counter[str] = field(init=False)
+    """Card -> free units."""
+    used: Counter[str] = field(init=False)
+    """Card -> chosen units."""
+
+    def __post_init__(self) -> None:
+        self.free = {
+            one
+            for one in self.request.available
+            if (unit := self.pool.units.get(one)) is not None
+            and unit.is_healthy
+            and not self.pool.held_by(one)
+        } - set(self.chosen)
+        self.left = Counter(map(self.card_of, self.free))
+        self.used = Counter(map(self.card_of, self.chosen))
+
+    @property
+    def lacking(self) -> int:
+        return self.request.size - len(self.chosen)
+
+    def card_of(self, one: str) -> str:
+        unit = self.pool.units.get(one)
+        return part_of(UnitId(one)) if unit is None else unit.card
+
+    def take(self, one: str) -> None:
+        self.chosen.append(one)
+        self.used[self.card_of(one)] += 1
+        if one in self.free:
+            self.free.discard(one)
+            self.left[self.card_of(one)] -= 1
+
+    def replace(self, lost: str, others: "Sequence[str]") -> None:
+        """Take another in place of one that is lost, on its card if possible, or near it.
+
+        Those of one card move to one card, if there is one with room for them.
+        """
+        if self.lacking <= 0 or not self.free:
+            return
+        unit = self.pool.units.get(lost)
+        card = self.card_of(lost)
+        look = _Look(
+            cards=(card, self.moved.get(card)),
+            room=1 + sum(self.card_of(other) == card for other in others),
+            numa_node=self._numa_node() if unit is None else unit.numa_node,
+        )
+        best = min(self.free, key=lambda one: self._rank(one, look))
+        self.moved[card] = self.card_of(best)
+        self.take(best)
+
+    def fill(self) -> None:
+        """Take what is lacking: one of each card before a second of any."""
+        while self.lacking > 0 and self.free:
+            look = _Look(numa_node=self._numa_node())
+            self.take(min(self.free, key=lambda one: self._rank(one, look)))
+
+    def refusal(self) -> str:
+        """Say why there is not enough."""
+        offered = len(self.pool.units)
+        held = {one: holder for one in self.request.available if (holder := self.pool.held_by(one))}
+        text = (
+            f"{self.pool.resource}: {self.request.size} wanted, and only {len(self.chosen)} of"
+            f" {offered} can be given without sharing them"
+        )
+        return f"{text}: {_pairs(held)}" if held else text
+
+    def why_not(self, missing: "Iterable[str]") -> str:
+        """Say what became of units that were promised."""
+        reasons: dict[str, str] = {}
+        for one in missing:
+            holder = self.pool.held_by(one)
+            unit = self.pool.units.get(one)
+            if unit is None:
+                reasons[one] = "is not there any more"
+            elif holder:
+                reasons[one] = f"is held by {holder}"
+            elif not unit.is_healthy:
+                reasons[one] = "is unhealthy"
+            elif one not in self.request.available:
+                reasons[one] = "is in use"
+            else:
+                reasons[one] = "gives way to what an init container has"
+        return ", ".join(f"{one} {reason}" for one, reason in reasons.items())
+
+    def _numa_node(self) -> int | None:
+        nodes = Counter(
+            unit.numa_node
+            for one in self.chosen
+            if (unit := self.pool.units.get(one)) is not None and unit.numa_node is not None
+        )
+        return min(nodes, key=lambda node: (-nodes[node], node), default=None)
+
+    def _rank(self, one: str, look: "_Look") -> tuple[bool, int, int, bool, int, str, str]:
+        """Return what is least for the best."""
+        unit = self.pool.units[one]
+        left = self.left[unit.card]
+        is_far = None not in {look.numa_node, unit.numa_node} and look.numa_node != unit.numa_node
+        return (
+            one in self.pool.reserved,
+            # Slices of one card are one card to the container, so each it has there makes it worse.
+            look.cards.index(unit.card)
+            if unit.card in look.cards
+            else len(look.cards) + self.used[unit.card],
+            max(0, look.room - left),
+            is_far,
+            left,
+            unit.card,
+            one,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What would be best."""
+
+    cards: tuple[str | None, ...] = ()
+    """Best first."""
+    room: int = 1
+    """Units that are to be on one card."""
+    numa_node: int | None = None
+
+
+def _pairs(held: "Mapping[str, str]") -> str:
+    return ", ".join(f"{one} is held by {holder}" for one, holder in sorted(held.items()))

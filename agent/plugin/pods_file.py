@@ -1,0 +1,74 @@
+"""The file of the node's pods, as a plugin reads it: which units pods have that are gone (`agent.allocations.unit_holders`).
+
+It is looked at where that matters, before units are given out, and read again when it changed. Without an
+agent, or with one that went away, nothing is known of processes: what kubelet says is free is free then.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+import structlog
+
+from agent.files import file_identity
+from api.names import UnitId
+from api.nodefiles.pods import PODS_FILE, STALE_S, NodePodsFile
+from pool.units import part_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from api.clock import Clock
+    from api.nodefiles.pods import NodePodUnits
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+"""A thousand slices, each a pod's, take 300 KiB."""
+
+_log = structlog.get_logger()
+
+
+@final
+class Occupancy:
+    """Remembers which version was read."""
+
+    def __init__(self, directory: "Path", clock: "Clock") -> None:
+        """Take the run directory; the file may come later, or never."""
+        self._path = directory / PODS_FILE
+        self._clock = clock
+        self._seen: object = None
+        self._by_part: dict[str, list[NodePodUnits]] = {}
+
+    def with_part(self, part: str) -> "Sequence[NodePodUnits]":
+        """Return the pods of the file that have a unit of this card or MIG instance."""
+        self._look()
+        return self._by_part.get(part, ())
+
+    def _look(self) -> None:
+        identity = file_identity(self._path)
+        if identity != self._seen:
+            self._seen = identity
+            self._by_part = self._read()
+        if self._by_part and self._is_stale():
+            self._by_part = {}
+
+    def _is_stale(self) -> bool:
+        try:
+            written_at = self._path.stat().st_mtime
+        except OSError:
+            return True
+        return abs(self._clock.utc_now().timestamp() - written_at) > STALE_S
+
+    def _read(self) -> "dict[str, list[NodePodUnits]]":
+        try:
+            content = self._path.read_bytes()
+            said = msgspec.json.decode(content[: MAX_BYTES + 1], type=NodePodsFile)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            _log.warning("not a list of the node's pods", path=str(self._path), error=str(error))
+            return {}
+        found: dict[str, list[NodePodUnits]] = {}
+        for pod in said.pods:
+            for part in {part_of(UnitId(unit)) for unit in pod.units}:
+                found.setdefault(part, []).append(pod)
+        return found

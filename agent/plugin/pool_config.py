@@ -1,0 +1,69 @@
+"""The pool's file: read whole, and read again when it changed.
+
+A ConfigMap is mounted as links into a directory that is swapped at once, so the file that a path leads to
+is complete, and its identity tells one version from the next; a look each second needs no inotify.
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import final
+
+import msgspec
+
+from agent.errors import BadConfig
+from agent.files import file_identity
+from api.field_errors import UNDECODABLE
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
+
+MAX_BYTES = 64 * 1024 * 1024
+"""Unpacked; a million cards."""
+
+
+def read_config(path: Path) -> PoolConfig:
+    """Read the file; where it is not there, the packed one beside it.
+
+    Raises:
+        BadConfig: it cannot be read, unpacked or understood.
+    """
+    packed = path.with_name(PACKED_CONFIG_KEY)
+    try:
+        if not path.exists() and packed.exists():
+            with gzip.open(packed) as file:
+                content = file.read(MAX_BYTES + 1)
+        else:
+            content = path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise BadConfig(f"{path} cannot be read: {error}") from error
+    if len(content) > MAX_BYTES:
+        raise BadConfig(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
+    try:
+        return msgspec.json.decode(content, type=PoolConfig)
+    except UNDECODABLE as error:
+        raise BadConfig(f"{path} is not a list of cards: {error}") from error
+
+
+@final
+class ConfigFile:
+    """Remembers which version was read."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the path, or the directory that holds a file of the usual name."""
+        self.path = path / CONFIG_KEY if path.is_dir() else path
+        self._seen: tuple[object, ...] | None = None
+
+    def read_if_changed(self) -> PoolConfig | None:
+        """Return what the file says, None where it is the one that was read last.
+
+        Raises:
+            BadConfig: it cannot be used; the same one is not tried again.
+        """
+        identity = self._identity()
+        if identity == self._seen:
+            return None
+        self._seen = identity
+        return read_config(self.path)
+
+    def _identity(self) -> tuple[object, ...]:
+        packed = self.path.with_name(PACKED_CONFIG_KEY)
+        return (file_identity(self.path), file_identity(packed))

@@ -1,0 +1,232 @@
+"""A plugin's socket, and kubelet's knowledge of it.
+
+Serve first, then register, because kubelet calls back while it registers. A kubelet that starts deletes
+every socket of the directory and admits waiting pods a second later, so both sockets are looked at several
+times a second, and what is new is answered at once.
+
+kubelet may also drop a plugin whose socket is alive: where two of one resource overlap, the end of the older
+makes it forget the newer. Then no ListAndWatch stream is open, and registering again brings it back. Of two
+that overlap the newer has the socket, and the older leaves it alone; it goes on serving what is connected.
+"""
+
+import asyncio
+import contextlib
+import socket as sockets
+from typing import TYPE_CHECKING, Any, Final, final
+
+import grpc
+import structlog
+
+from agent.errors import NotRegistered
+from agent.files import FileIdentity, file_identity
+from api.kubelet import deviceplugin as wire
+from kube.errors import cut
+from telemetry.agent_metrics import PLUGIN_REGISTERED
+from telemetry.conditions import AgentDegraded
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from agent.plugin.service import DevicePlugin
+    from agent.problems.registry import Problems
+    from api.clock import Clock
+
+REGISTER_WITHIN_S: Final = 12.0
+"""kubelet itself gives up after 10 s; it must not look as if we did before that."""
+STREAM_WITHIN_S: Final = 3.0
+"""After registering; kubelet opens it in milliseconds."""
+FIRST_RETRY_S: Final = 0.05
+"""A kubelet that has just opened its socket may still reset connections."""
+MAX_RETRY_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.1
+"""While kubelet takes its time to register us; another kubelet may be there before."""
+DRAIN_WITHIN_S: Final = 1.0
+"""Calls that are open when we stop serving get as long to end."""
+
+_OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
+# Channels of one target share a connection, and how long it waits before it tries again.
+
+_log = structlog.get_logger()
+
+
+@final
+class ServedPlugin:
+    """Keeps one plugin served and registered; `tend` is to be called again and again."""
+
+    def __init__(
+        self, plugin: "DevicePlugin", directory: "Path", clock: "Clock", *, problems: "Problems"
+    ) -> None:
+        self.plugin = plugin
+        self.endpoint = plugin.resource.replace("/", "_") + ".sock"
+        self._socket = directory / self.endpoint
+        self._kubelet = directory / wire.KUBELET_SOCKET
+        self._clock = clock
+        self._problems = problems
+        self._server: grpc.aio.Server | None = None
+        self._served_as: FileIdentity | None = None
+        self._registered_with: FileIdentity | None = None
+        self._registered_at = 0.0
+        self._streams_before = 0
+        self._refused_by: FileIdentity | None = None
+        self._retry_at = 0.0
+        self._retry_s = FIRST_RETRY_S
+
+    @property
+    def is_registered(self) -> bool:
+        """Say whether the present kubelet knows the plugin."""
+        return (
+            self._registered_with is not None
+            and self._registered_with == file_identity(self._kubelet)
+            and self.plugin.streams > 0
+        )
+
+    async def tend(self) -> None:
+        """Serve where the socket is not ours any more; register where kubelet does not know us.
+
+        What does not work is told and tried again, more and more seldom until kubelet is another.
+        """
+        kubelet = file_identity(self._kubelet)
+        now = self._clock.monotonic()
+        if self._is_resting(kubelet, now):
+            return
+        try:
+            trouble = await self._tend(kubelet, now)
+        except NotRegistered as error:
+            self._note_trouble(kubelet, now, str(error))
+            trouble = str(error)
+        except (OSError, RuntimeError) as error:
+            # grpc raises RuntimeError where it cannot bind.
+            TASK_FAILURES.labels("plugin.serve").inc()
+            trouble = f"{self._socket} cannot be served: {cut(str(error))}"
+            self._note_trouble(kubelet, now, trouble)
+        PLUGIN_REGISTERED.labels(self.plugin.resource).set(self.is_registered)
+        if trouble:
+            text = f"{self.plugin.resource}: {trouble}"
+            self._problems.set(self._source, AgentDegraded.NOT_REGISTERED, text)
+        else:
+            self._problems.clear(self._source)
+
+    async def _tend(self, kubelet: FileIdentity | None, now: float) -> str:
+        """Return what is wrong and will be right without another attempt, nothing where nothing is.
+
+        Raises:
+            NotRegistered: kubelet refused.
+            OSError, RuntimeError: the socket cannot be had.
+        """
+        found = file_identity(self._socket)
+        if self._server is None or found is None:
+            await self._serve()
+        elif found != self._served_as:
+            if _is_alive(self._socket):
+                # What is connected to us is still served. Registering would have kubelet dial the other.
+                return f"another process serves {self._socket}"
+            await self._serve()
+        if kubelet is None:
+            return f"there is no kubelet at {self._kubelet}"
+        if not self._is_known_to(kubelet, now):
+            await self._register(kubelet)
+        self._refused_by, self._retry_s, self._retry_at = None, FIRST_RETRY_S, 0.0
+        return ""
+
+    async def close(self) -> None:
+        """Stop serving; kubelet marks the units as unhealthy, and running pods keep them.
+
+        Streams are ended first, so that kubelet asks nothing more; calls that are open come to their end.
+        """
+        await self._stop(DRAIN_WITHIN_S)
+
+    @property
+    def _source(self) -> str:
+        return f"plugin {self.plugin.resource}"
+
+    def _is_resting(self, kubelet: FileIdentity | None, now: float) -> bool:
+        return self._retry_at > now and kubelet == self._refused_by
+
+    def _is_known_to(self, kubelet: FileIdentity, now: float) -> bool:
+        if kubelet != self._registered_with:
+            return False
+        if self.plugin.streams > 0:
+            return True
+        was_opened = self.plugin.streams_opened > self._streams_before
+        return not was_opened and now - self._registered_at < STREAM_WITHIN_S
+
+    async def _stop(self, grace_s: float) -> None:
+        server, self._server = self._server, None
+        self._served_as = self._registered_with = None
+        if server is not None:
+            self.plugin.end_streams()
+            await server.stop(grace_s)
+
+    async def _serve(self) -> None:
+        # Whoever is still connected is a kubelet that is gone.
+        await self._stop(0)
+        # A process that was killed leaves its socket behind, and binding to it would fail.
+        with contextlib.suppress(FileNotFoundError):
+            self._socket.unlink()
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((self.plugin.handlers(),))
+        server.add_insecure_port(f"unix://{self._socket}")
+        await server.start()
+        self._server = server
+        self._served_as = file_identity(self._socket)
+
+    async def _register(self, kubelet: FileIdentity) -> None:
+        """Register with the kubelet whose socket was seen; give up once the socket is another's."""
+        request = wire.Registration(endpoint=self.endpoint, resource=self.plugin.resource)
+        self._streams_before = self.plugin.streams_opened
+        async with grpc.aio.insecure_channel(
+            f"unix://{self._kubelet}", options=_OWN_CONNECTION
+        ) as channel:
+            registering: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
+                f"/{wire.REGISTRATION_SERVICE}/{wire.REGISTER}",
+                request_serializer=wire.encode_registration,
+                response_deserializer=wire.decode_empty,
+            )
+            call = registering(request, timeout=REGISTER_WITHIN_S)
+            try:
+                await self._while_it_is(kubelet, call)
+                await call
+            except grpc.aio.AioRpcError as error:
+                raise NotRegistered(cut(f"{error.code().name}: {error.details()}")) from error
+        # The socket that we looked at before we asked: if kubelet changed meanwhile, we ask again.
+        self._registered_with, self._registered_at = kubelet, self._clock.monotonic()
+        _log.info("registered", resource=self.plugin.resource, endpoint=self.endpoint)
+
+    async def _while_it_is(
+        self, kubelet: FileIdentity, call: "grpc.aio.UnaryUnaryCall[Any, Any]"
+    ) -> None:
+        ended = asyncio.Event()
+        call.add_done_callback(lambda _: ended.set())
+        while not ended.is_set():
+            if file_identity(self._kubelet) != kubelet:
+                call.cancel()
+                raise NotRegistered("kubelet restarts")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), LOOK_EVERY_S)
+
+    def _note_trouble(self, kubelet: FileIdentity | None, now: float, text: str) -> None:
+        if self._refused_by != kubelet:
+            self._retry_s = FIRST_RETRY_S
+        self._refused_by = kubelet
+        self._retry_at = now + self._retry_s
+        _log.warning(
+            "not registered",
+            resource=self.plugin.resource,
+            error=text,
+            retry_in_s=self._retry_s,
+        )
+        self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s)
+
+
+def _is_alive(path: "Path") -> bool:
+    """Say whether somebody listens at a socket; this takes no time, whoever it is."""
+    with sockets.socket(sockets.AF_UNIX) as probe:
+        probe.setblocking(False)  # noqa: FBT003  # the standard library's own signature
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+    return True

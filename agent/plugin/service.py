@@ -1,0 +1,243 @@
+"""A device plugin: one resource, its units, and what a container gets for them.
+
+kubelet asks twice for most containers. GetPreferredAllocation learns who asks and names the units, which
+kubelet then takes; Allocate is told ids alone, and answers for exactly these at once. Where it comes by
+itself (kubelet hands on what an init container has, or a TopologyManager policy leaves no choice) what was
+listed for an earlier pod is old, and who seems to have a unit is asked after (`agent.plugin.unpreferred_allocation`); never by a
+List, which makes kubelet give the units of an open Allocate out twice. It refuses what is not its own, and
+what another live pod has; kubelet then fails the pod, which is better than a card that two think theirs.
+kubelet sets no deadline, and admits no pod of the node while a call is open.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from agent.plugin.container_response import GrantTerms, NotKnown, grant_of
+from agent.plugin.device_selection import Refused
+from agent.plugin.pod_identification import Question
+from api.kubelet import deviceplugin as wire
+from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from agent.plugin.advertised import Unit, Units
+    from agent.plugin.cards_file import KnownCards
+    from agent.plugin.pod_identification import Asking
+    from agent.plugin.preferred_allocation import Preferences
+    from api.clock import Clock
+
+    Answering = Callable[[bytes], Awaitable[bytes]]
+
+_log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class _Refusal(Exception):  # noqa: N818  # it is named for what it is
+    """What kubelet is to be told in place of an answer."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@final
+class DevicePlugin:
+    """Answers kubelet about one resource."""
+
+    def __init__(
+        self,
+        resource: str,
+        clock: "Clock",
+        *,
+        preferences: "Preferences | None" = None,
+    ) -> None:
+        """Offer nothing yet; without `preferences` kubelet chooses the units by itself."""
+        self.resource = resource
+        self.streams = 0
+        """Open ListAndWatch streams; none means that kubelet has forgotten us."""
+        self.streams_opened = 0
+        """All there ever were."""
+        self._terms = GrantTerms(pool="")
+        self._clock = clock
+        self._preferences = preferences
+        self._units: Units = ()
+        self._by_id: dict[str, Unit] = {}
+        self._cards: KnownCards | None = None
+        self._asking: Asking | None = None
+        # Who asked last. What is allocated without asking may be for that pod or for any other.
+        self._expected: frozenset[str] | None = None
+        # What the container that asked is about to be given.
+        self._changed = asyncio.Event()
+        self._turn = 0
+        # Streams of another turn end.
+
+    def offer(
+        self,
+        units: "Units",
+        terms: "GrantTerms | None" = None,
+        cards: "KnownCards | None" = None,
+    ) -> None:
+        """Offer these units from now on, on these terms; kubelet is told where they differ."""
+        self._terms, self._cards = terms or self._terms, cards
+        if units == self._units:
+            return
+        self._units = units
+        self._by_id = {unit.id: unit for unit in units}
+        self._wake()
+
+    def end_streams(self) -> None:
+        """End all ListAndWatch streams, by which kubelet learns that it is not served any more."""
+        self._turn += 1
+        self._wake()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the service, for a server."""
+        return grpc.method_handlers_generic_handler(
+            wire.PLUGIN_SERVICE,
+            {
+                wire.GET_OPTIONS: self._handler(wire.GET_OPTIONS, self._options),
+                wire.LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
+                    self._list_and_watch,
+                    request_deserializer=wire.decode_empty,
+                    response_serializer=wire.encode_devices,
+                ),
+                wire.GET_PREFERRED: self._handler(wire.GET_PREFERRED, self._prefer),
+                wire.ALLOCATE: self._handler(wire.ALLOCATE, self._allocate),
+                wire.PRE_START: self._handler(wire.PRE_START, self._pre_start),
+            },
+        )
+
+    def _handler(self, call: str, answering: "Answering") -> "grpc.RpcMethodHandler[Any, Any]":
+        async def handle(content: bytes, context: Context) -> bytes:
+            started = self._clock.monotonic()
+            try:
+                return await answering(content)
+            except _Refusal as refusal:
+                _log.warning(
+                    "kubelet refused", resource=self.resource, call=call, error=str(refusal)
+                )
+                await context.abort(refusal.code, str(refusal))
+            except DecodeError:
+                text = f"{call}: the request is no message of the device plugin API {wire.VERSION}"
+                _log.warning("kubelet speaks nonsense", resource=self.resource, error=text)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+            except Exception as error:  # noqa: BLE001  # the boundary of a request
+                TASK_FAILURES.labels("plugin.answer").inc()
+                _log.error("answer failed", resource=self.resource, call=call, exc_info=error)
+                await context.abort(grpc.StatusCode.INTERNAL, f"{call}: a fault of the plugin")
+            finally:
+                ANSWER_DURATION.labels(call).observe(self._clock.monotonic() - started)
+            raise AssertionError("abort returned")
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    async def _options(self, _content: bytes) -> bytes:
+        return wire.encode_options(
+            wire.PluginOptions(
+                get_preferred_allocation_available=self._preferences is not None,
+            )
+        )
+
+    async def _list_and_watch(
+        self, _request: None, _context: Context
+    ) -> "AsyncIterator[tuple[wire.OfferedDevice, ...]]":
+        turn = self._turn
+        # A kubelet that connects anew has forgotten what it asked.
+        self._asking = self._expected = None
+        self.streams += 1
+        self.streams_opened += 1
+        try:
+            while turn == self._turn:
+                changed = self._changed
+                yield tuple(unit.listed for unit in self._units)
+                await changed.wait()
+        finally:
+            self.streams -= 1
+
+    async def _prefer(self, content: bytes) -> bytes:
+        requests = wire.decode_preference_requests(content)
+        if len(requests) > 1:
+            text = f"{self.resource}: preferences of {len(requests)} containers in one request"
+            raise _Refusal(grpc.StatusCode.INVALID_ARGUMENT, text)
+        return wire.encode_preferences(tuple([await self._preferred(one) for one in requests]))
+
+    async def _preferred(self, request: wire.PreferenceRequest) -> tuple[str, ...]:
+        if self._preferences is None or request.size <= 0:
+            return ()
+        self._asking = self._expected = None
+        answer = await self._preferences.answer(Question(self.resource, request), self._by_id)
+        self._asking = answer.asking
+        if isinstance(answer.choice, Refused):
+            raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
+        self._expected = frozenset(answer.choice.units)
+        return answer.choice.units
+
+    async def _allocate(self, content: bytes) -> bytes:
+        containers = wire.decode_allocation(content)
+        everything = [one for ids in containers for one in ids]
+        unknown = sorted(set(everything) - self._by_id.keys())
+        if unknown:
+            self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
+        was_asked, self._expected = self._expected == frozenset(everything), None
+        if was_asked:
+            self._refuse_shared(everything)
+        else:
+            await self._refuse_held(everything)
+        asking = self._asking if was_asked else None
+        grants = tuple(self._grant(dict.fromkeys(ids), asking) for ids in containers)
+        if self._preferences is not None and asking is not None:
+            self._preferences.holdings.grant(
+                asking.pod, asking.container.name, resource=self.resource, units=everything
+            )
+        return wire.encode_grants(grants)
+
+    def _grant(self, ids: "dict[str, None]", asking: "Asking | None") -> wire.ContainerGrant:
+        units = [self._by_id[one] for one in ids]
+        grant = grant_of(units, self._terms, self._cards)
+        if isinstance(grant, NotKnown):
+            self._refuse("unknown", f"{self.resource}: {grant.text}")
+        pod = asking.pod.ref if asking else ""
+        _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
+        return grant
+
+    def _refuse_shared(self, ids: "Sequence[str]") -> None:
+        if self._preferences is None:
+            return
+        pod = self._asking.pod if self._asking else None
+        for one in ids:
+            holder = self._preferences.holdings.holder(one, self.resource, pod)
+            if holder is not None:
+                self._refuse("held", f"{self.resource}: {one} is held by {holder.text}")
+
+    async def _refuse_held(self, ids: "Sequence[str]") -> None:
+        """Refuse what another pod has, where the asking pod is not known and nothing was listed for it."""
+        if self._preferences is None:
+            return
+        last = self._asking.pod if self._asking else None
+        held = await self._preferences.held(ids, self.resource, last)
+        if held:
+            found = ", ".join(f"{one} is held by {ref}" for one, ref in sorted(held.items()))
+            self._refuse("held", f"{self.resource}: {found}")
+
+    def _refuse(self, cause: str, text: str) -> NoReturn:
+        REFUSED_ALLOCATIONS.labels(self.resource, cause).inc()
+        raise _Refusal(
+            grpc.StatusCode.INVALID_ARGUMENT
+            if cause == "unknown"
+            else grpc.StatusCode.FAILED_PRECONDITION,
+            text,
+        )
+
+    async def _pre_start(self, _content: bytes) -> bytes:
+        return b""
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

@@ -1,0 +1,1 @@
+"""Problems of the node: a registry, files between processes, and the condition."""

@@ -1,0 +1,209 @@
+"""The condition AgentDegraded of the node's GPUNodeInventory, written by the agent itself.
+
+One condition of a list that others write too: server-side apply under a field manager of our own, on a
+difference only. What is shown is read once, and again every few minutes, in case somebody took it away; a
+node whose inventory is not there yet is waited for.
+"""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Protocol, TypeVar, final
+
+import structlog
+
+from agent.problems.registry import NO_PROBLEM
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.meta import Condition
+from api.names import API_VERSION
+from api.text import MAX_MESSAGE_LENGTH
+from api.text import cut as shorten
+from kube.backoff import Backoff
+from kube.errors import KubeError, NotFound, cut
+from kube.resources import GPU_NODE_INVENTORIES
+from telemetry.agent_metrics import PUBLISHED
+from telemetry.conditions import InventoryCondition
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import random
+
+    from agent.problems.registry import Problem, Problems
+    from api.clock import Clock
+    from api.names import NodeName
+    from kube.resources import Resource
+
+FIELD_MANAGER: Final = "gpu-control-plane/agent"
+TASK: Final = "agent.condition"
+GATHER_S: Final = 1.0
+"""Problems come and go together, as at the start of the process."""
+BEGINNING_S: Final = 15.0
+"""Until each part has found out whether something is wrong: what was wrong before a restart stands as long."""
+CHECK_EVERY_S: Final = 300.0
+_CAP_S: Final = 30.0
+_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+_WHAT: Final = "condition"
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+
+class Inventories(Protocol):
+    """What is asked of the API server; `kube.client.KubeClient`."""
+
+    async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
+        """Return the object."""
+
+    async def apply(
+        self,
+        resource: "Resource",
+        body: object,
+        type_: None = None,
+        *,
+        field_manager: str,
+        subresource: str | None = None,
+    ) -> None:
+        """Apply on the server's side."""
+
+
+def condition_for(
+    problem: "Problem", shown: Condition | None, *, generation: int, now: "dt.datetime"
+) -> Condition:
+    """Return the condition; its transition time is that of the one shown while the status is the same."""
+    status: Literal["True", "False"] = "False" if problem == NO_PROBLEM else "True"
+    is_same = shown is not None and shown.status == status
+    return Condition(
+        type=InventoryCondition.AGENT_DEGRADED.value,
+        status=status,
+        reason=problem.reason.value,
+        message=shorten(problem.text, MAX_MESSAGE_LENGTH),
+        last_transition_time=(
+            shown.last_transition_time if shown is not None and is_same else now.strftime(_FORMAT)
+        ),
+        observed_generation=generation,
+    )
+
+
+@final
+class DegradedCondition:
+    """Keeps the condition equal to what is wrong."""
+
+    def __init__(
+        self,
+        client: Inventories,
+        problems: "Problems",
+        clock: "Clock",
+        *,
+        node: "NodeName",
+        rng: "random.Random | None" = None,
+    ) -> None:
+        """Take the parts; nothing is asked before `run`."""
+        self._client = client
+        self._problems = problems
+        self._clock = clock
+        self._node = node
+        self._backoff = Backoff(cap_s=_CAP_S, rng=rng)
+        self._shown: Condition | None = None
+        self._generation = 0
+        self._read_at: float | None = None
+        self._began_at: float | None = None
+        self._has_written = False
+        self._complaint = ""
+        TASK_FAILURES.labels(TASK)
+
+    async def run(self) -> NoReturn:
+        """Follow the problems until cancelled."""
+        self._began_at = self._clock.monotonic()
+        while True:
+            self._problems.changed.clear()
+            try:
+                await self.settle()
+            except NotFound:
+                # A node without cards never gets an inventory, and this is no problem of anybody's.
+                self._forget()
+                await asyncio.sleep(max(self._backoff.fail(), GATHER_S))
+            except KubeError as error:
+                self._forget()
+                self._complain(error)
+                await asyncio.sleep(self._backoff.fail(getattr(error, "retry_after_s", None)))
+            else:
+                self._backoff.succeed()
+                self._complaint = ""
+                await self._rest()
+
+    async def settle(self) -> bool:
+        """Write the condition where another is shown; return whether it was written.
+
+        Raises:
+            KubeError: it could not be read or written.
+        """
+        now = self._clock.monotonic()
+        if self._read_at is None or now - self._read_at >= CHECK_EVERY_S:
+            await self._read(now)
+        wanted = condition_for(
+            self._problems.verdict(),
+            self._shown,
+            generation=self._generation,
+            now=self._clock.utc_now(),
+        )
+        if wanted == self._shown or self._is_too_early(wanted):
+            return False
+        await self._client.apply(
+            GPU_NODE_INVENTORIES,
+            {
+                "apiVersion": API_VERSION,
+                "kind": GPU_NODE_INVENTORIES.kind,
+                "metadata": {"name": self._node},
+                "status": {"conditions": [wanted]},
+            },
+            field_manager=FIELD_MANAGER,
+            subresource="status",
+        )
+        self._shown, self._has_written = wanted, True
+        PUBLISHED.labels(_WHAT, "written").inc()
+        _log.info("condition written", reason=wanted.reason, text=wanted.message)
+        return True
+
+    def _is_too_early(self, wanted: Condition) -> bool:
+        """Say whether what is shown was written before a restart, and may be wrong still."""
+        return (
+            wanted.status == "False"
+            and self._shown is not None
+            and not self._has_written
+            and self._beginning_s > 0
+        )
+
+    @property
+    def _beginning_s(self) -> float:
+        """How long the beginning lasts still."""
+        began_at = self._began_at
+        return 0.0 if began_at is None else began_at + BEGINNING_S - self._clock.monotonic()
+
+    async def _rest(self) -> None:
+        next_check_s = (self._read_at or 0.0) + CHECK_EVERY_S - self._clock.monotonic()
+        within_s = self._beginning_s if self._beginning_s > 0 else next_check_s
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._problems.changed.wait()
+        await asyncio.sleep(GATHER_S)
+
+    async def _read(self, now: float) -> None:
+        inventory = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
+        conditions = inventory.status.conditions or ()
+        type_ = InventoryCondition.AGENT_DEGRADED.value
+        self._shown = next((one for one in conditions if one.type == type_), None)
+        self._generation = inventory.metadata.generation
+        self._read_at = now
+
+    def _forget(self) -> None:
+        """Whether a write that failed was carried out is seen by reading."""
+        self._read_at = None
+
+    def _complain(self, error: KubeError) -> None:
+        TASK_FAILURES.labels(TASK).inc()
+        PUBLISHED.labels(_WHAT, "failed").inc()
+        complaint = type(error).__name__
+        if complaint != self._complaint:
+            self._complaint = complaint
+            _log.warning("condition not written", node=self._node, error=cut(str(error)))

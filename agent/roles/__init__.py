@@ -1,0 +1,1 @@
+"""Roles of an agent process: each module puts the components of one role together."""

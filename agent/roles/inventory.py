@@ -1,0 +1,177 @@
+"""The roles inventory, health and mig: everything that asks the driver, and what is told of it."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import structlog
+
+from agent.allocations.reporter import AllocationReporter
+from agent.allocations.unit_holders import Occupants
+from agent.driver.pci import read_cards
+from agent.errors import DriverUnavailable
+from agent.files import file_identity
+from agent.health.tracker import HealthBook, HealthTerms
+from agent.health.watcher import HealthWatch
+from agent.inventory.collector import CardInventory
+from agent.inventory.node_files import CardFiles, Places, recall_health
+from agent.inventory.publisher import FeaturePublisher
+from agent.kubelet.pod_processes import pods_with_processes
+from agent.mig.partitioner import Partitioner
+from agent.mig.surroundings import Surroundings
+from agent.nvml.driver import NvmlDriver
+from agent.problems.condition import DegradedCondition
+from agent.problems.file_reader import PluginProblems
+from agent.settings import CDI_KIND, Role
+from api.kubelet.podresources import SOCKET
+from api.names import RESOURCE_PREFIX
+from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
+from api.nodefiles.pods import PODS_FILE
+from kube.errors import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Coroutine
+
+    from agent.api_cache import NodeObjects
+    from agent.context import Shared
+
+_log = structlog.get_logger()
+
+
+@final
+class InventoryRole:
+    """Finds cards, watches them, cuts them, and tells what containers got."""
+
+    def __init__(self, around: "Shared", objects: "NodeObjects | None") -> None:
+        """Take what is shared; `objects` where cards are cut too."""
+        settings = around.settings
+        self._around = around
+        self._objects = objects
+        places = Places(
+            sysfs=settings.sysfs,
+            proc=settings.procfs,
+            dev=settings.dev_root,
+            driver_root=settings.driver_root,
+            run_directory=settings.run_directory,
+            cdi_directory=settings.cdi_directory,
+            cdi_kind=CDI_KIND,
+        )
+        self._driver = NvmlDriver(
+            around.clock,
+            library=settings.nvml_library,
+            driver_root=settings.driver_root,
+            bus=lambda: frozenset(
+                f"{one.address} {one.driver}" for one in read_cards(settings.sysfs)
+            ),
+        )
+        files = CardFiles(places, around.problems)
+        ignored = settings.ignored_xids
+        terms = HealthTerms() if ignored is None else HealthTerms(ignored_xids=ignored)
+        book = HealthBook(terms)
+        recall_health(files.remembered(), book, around.clock.monotonic())
+        self._health = HealthWatch(self._driver, book, around.clock, on_change=self._health_changed)
+        self._publisher = FeaturePublisher(
+            around.client,
+            around.problems,
+            around.clock,
+            node=around.node,
+            namespace=settings.namespace,
+        )
+        self._cards = CardInventory(
+            self._driver,
+            health=self._health,
+            files=files,
+            publisher=self._publisher,
+            problems=around.problems,
+            places=places,
+        )
+        self._condition = DegradedCondition(
+            around.client, around.problems, around.clock, node=around.node
+        )
+        self._occupants = Occupants(
+            around.pods,
+            partial(pods_with_processes, procfs=settings.processes),
+            synced=around.pod_informer.synced,
+            path=settings.run_directory / PODS_FILE,
+            clock=around.clock,
+            problems=around.problems,
+            is_of_a_pool=self._is_of_a_pool,
+        )
+        self._reporter = AllocationReporter(
+            around.pods,
+            around.kubelet,
+            around.client,
+            synced=around.pod_informer.synced,
+            clock=around.clock,
+            node=around.node,
+            problems=around.problems,
+            is_of_a_pool=self._is_of_a_pool,
+            incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
+            left=self._occupants.left,
+        )
+        self._occupants.given = self._reporter.given
+        self._occupants.on_over = self._reporter.follow
+        self._of_plugins = PluginProblems(
+            settings.run_directory / PROBLEMS_DIRECTORY, around.problems, around.clock
+        )
+        self._partitioner: Partitioner | None = None
+        if Role.MIG in settings.roles and objects is not None:
+            self._partitioner = Partitioner(
+                self._driver,
+                Surroundings(
+                    wishes=objects,
+                    health=self._health.health,
+                    in_use=self._units_in_use,
+                    events=around.events,
+                    problems=around.problems,
+                    after_change=self._cards.poke,
+                ),
+                around.clock,
+            )
+            partitioner = self._partitioner
+            objects.listeners.append(partitioner.poke)
+            self._cards.cutting = lambda: partitioner.cutting
+
+    def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
+        """Return the tasks by name; each runs until cancelled."""
+        tasks: dict[str, Coroutine[Any, Any, object]] = {
+            "inventory": self._cards.run(),
+            "features": self._publisher.run(),
+            "condition": self._condition.run(),
+            "occupants": self._occupants.run(),
+            "allocations": self._reporter.run(),
+            "plugin.problems": self._of_plugins.run(),
+        }
+        if Role.HEALTH in self._around.settings.roles:
+            tasks["health"] = self._health.run()
+        if self._partitioner is not None:
+            tasks["mig"] = self._partitioner.run()
+        return tasks
+
+    async def close(self) -> None:
+        """Let go of the driver; one that hangs is let go of by the end of the process."""
+        try:
+            await self._driver.close()
+        except DriverUnavailable as error:
+            _log.warning("driver not closed", error=cut(str(error)))
+
+    def _health_changed(self) -> None:
+        self._cards.health_changed()
+
+    def _is_of_a_pool(self, resource: str) -> bool:
+        if resource.startswith(RESOURCE_PREFIX):
+            return True
+        return self._objects is not None and self._objects.is_of_a_pool(resource)
+
+    def _units_in_use(self) -> "Collection[str] | None":
+        """Return what live pods were promised or given; None while that is not known."""
+        given = self._reporter.units_in_use()
+        if given is None or not self._around.pod_informer.synced.is_set():
+            return None
+        promised = {
+            unit
+            for pod in self._around.pods.all()
+            if not pod.is_ended
+            for units in (pod.promised or {}).values()
+            for unit in units
+        }
+        return promised | given

@@ -1,0 +1,1 @@
+"""CRD schemas from the models: OpenAPI, CEL rules and descriptions."""

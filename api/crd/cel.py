@@ -1,0 +1,263 @@
+"""What the API server checks about our kinds, beyond the types: CEL rules, list semantics, limits.
+
+Data only; `api.crd.openapi` weaves it into the CRD schemas. Here stands what is static.
+What needs other objects (two pools with one resource, a device that another pool owns) is admission's.
+The models do not enforce these rules when they decode: an object written before a rule existed
+must stay readable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal
+
+from api.foreign.core import Taint
+from api.kinds.gpudevice import GPUDeviceStatus, Link, MIGInstance
+from api.kinds.gpunodeinventory import (
+    MAX_ALLOCATIONS,
+    ContainerDevices,
+    GPUNodeInventoryStatus,
+    OperandStatus,
+    PoolDevices,
+)
+from api.kinds.gpupool import (
+    Allocation,
+    Assignment,
+    DeviceSelector,
+    GPUPool,
+    GPUPoolSpec,
+    Maintenance,
+    PoolResource,
+    ReservationPolicy,
+    Scheduling,
+)
+from api.kinds.leadershipterm import GPUControlPlaneTermSpec
+from api.meta import Condition, LabelSelector, SelectorOperator, SelectorRequirement
+from api.names import (
+    MAX_POOL_NAME_LENGTH,
+    MAX_RESOURCE_NAME_LENGTH,
+    POOL_NAME_PATTERN,
+    RESERVED_POOL_NAMES,
+    RESOURCE_PREFIX,
+    UUID_PATTERN,
+)
+
+LABEL_KEY_PATTERN: Final = (
+    "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+)
+LABEL_VALUE_PATTERN: Final = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
+MAX_LABEL_KEY_LENGTH: Final = 317  # a DNS subdomain (253), a slash, a name (63)
+MAX_LABEL_VALUE_LENGTH: Final = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One entry of `x-kubernetes-validations`, relative to the object that it is declared for.
+
+    `field` is what the message is about; left out, it is the object itself. The API server takes
+    no field of `metadata` there, so rules about the name say so in their text.
+    """
+
+    expression: str
+    message: str
+    field: str = ""
+    reason: Literal["FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired"] = (
+        "FieldValueInvalid"
+    )
+
+    def to_schema(self) -> dict[str, Any]:
+        """Return the entry as the CRD carries it."""
+        entry = {"rule": self.expression, "message": self.message, "reason": self.reason}
+        return entry | {"fieldPath": f".{self.field}"} if self.field else entry
+
+
+def _cel_list(words: frozenset[str]) -> str:
+    return "[" + ", ".join(f"'{word}'" for word in sorted(words)) + "]"
+
+
+_HAS_NAME: Final = "(has({0}.resource) && has({0}.resource.name))"
+"""Spelled with has(): the API server cannot bound the cost of comparing optional values."""
+_NO_POOL_WORDS: Final = _cel_list(RESERVED_POOL_NAMES)
+_NO_RESOURCE_WORDS: Final = _cel_list(
+    frozenset(RESOURCE_PREFIX + word for word in RESERVED_POOL_NAMES)
+)
+
+_POOL_RULES: Final = (
+    Rule(
+        expression=f"self.metadata.name.size() <= {MAX_POOL_NAME_LENGTH}",
+        message=f"metadata.name is longer than {MAX_POOL_NAME_LENGTH} characters, so that"
+        f" {RESOURCE_PREFIX}<name> would exceed the {MAX_RESOURCE_NAME_LENGTH} that kubelet takes;"
+        " choose a shorter name",
+    ),
+    Rule(
+        expression=f"self.metadata.name.matches('{POOL_NAME_PATTERN}')",
+        message="metadata.name must consist of lower-case letters, digits and '-', and start and end"
+        " with a letter or digit, because it becomes part of a resource name; choose another name",
+    ),
+    Rule(
+        expression=f"!(self.metadata.name in {_NO_POOL_WORDS})",
+        message=f"metadata.name is a reserved word ({', '.join(sorted(RESERVED_POOL_NAMES))});"
+        " choose another name",
+    ),
+)
+
+_ALLOCATION_RULES: Final = (
+    Rule(
+        expression="self.mode != 'MIG' || has(self.migProfile)",
+        message="mode MIG needs a profile: set migProfile, for instance 1g.10gb",
+        field="migProfile",
+        reason="FieldValueRequired",
+    ),
+    Rule(
+        expression="self.mode == 'MIG' || !has(self.migProfile)",
+        message="migProfile has a meaning in mode MIG only: remove it, or set mode to MIG",
+        field="migProfile",
+        reason="FieldValueForbidden",
+    ),
+    Rule(
+        expression="self.mode != 'TimeSlice' || has(self.slicesPerDevice)",
+        message="mode TimeSlice needs the number of slices of a card: set slicesPerDevice (2 to 64)",
+        field="slicesPerDevice",
+        reason="FieldValueRequired",
+    ),
+    Rule(
+        expression="self.mode == 'TimeSlice' || !has(self.slicesPerDevice)",
+        message="slicesPerDevice has a meaning in mode TimeSlice only:"
+        " remove it, or set mode to TimeSlice",
+        field="slicesPerDevice",
+        reason="FieldValueForbidden",
+    ),
+)
+
+RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
+    GPUControlPlaneTermSpec: (
+        Rule(
+            expression="self.number > oldSelf.number"
+            " || (self.number == oldSelf.number && self.holder == oldSelf.holder)",
+            message="number only goes up, and another holder needs a higher one:"
+            " bindings of a term that is over must stay refused",
+            field="number",
+        ),
+    ),
+    GPUPool: _POOL_RULES,
+    GPUPoolSpec: (
+        Rule(
+            expression=f"{_HAS_NAME.format('self')} == {_HAS_NAME.format('oldSelf')}"
+            f" && (!{_HAS_NAME.format('self')} || self.resource.name == oldSelf.resource.name)",
+            message="resource.name cannot change, because running pods hold the resource under it;"
+            " create another pool",
+            field="resource.name",
+        ),
+    ),
+    PoolResource: (
+        Rule(
+            expression=f"!has(self.name) || !(self.name in {_NO_RESOURCE_WORDS})",
+            message="name ends in a reserved word"
+            f" ({', '.join(sorted(RESERVED_POOL_NAMES))}); choose another name",
+            field="name",
+        ),
+    ),
+    Allocation: _ALLOCATION_RULES,
+    Assignment: (
+        Rule(
+            expression="!(self.requireAnnotation && has(self.autoApproveSelector))",
+            message="autoApproveSelector contradicts requireAnnotation: true (the default):"
+            " set requireAnnotation to false to take devices by label, or remove the selector",
+            field="autoApproveSelector",
+            reason="FieldValueForbidden",
+        ),
+    ),
+    Maintenance: (
+        Rule(
+            expression="self.deadline.matches('^([0-9]{1,6}(h|m|s))+$')"
+            " && duration(self.deadline) >= duration('1m')"
+            " && duration(self.deadline) <= duration('168h')",
+            message="deadline must be a duration from 1m to 168h, such as 30m or 24h",
+            field="deadline",
+        ),
+    ),
+    ReservationPolicy: (
+        Rule(
+            # Six digits at most, since a duration that overflows ends the rule without its message.
+            expression="self.ttl.matches('^([0-9]{1,6}(h|m|s))+$')"
+            " && duration(self.ttl) >= duration('5s') && duration(self.ttl) <= duration('1h')",
+            message="ttl must be a duration from 5s to 1h, such as 90s or 2m",
+            field="ttl",
+        ),
+    ),
+    SelectorRequirement: (
+        Rule(
+            expression="!(self.operator in ['In', 'NotIn']) || self.?values.orValue([]).size() > 0",
+            message="operators In and NotIn need at least one value",
+            field="values",
+            reason="FieldValueRequired",
+        ),
+        Rule(
+            expression="self.operator in ['In', 'NotIn'] || self.?values.orValue([]).size() == 0",
+            message="operators Exists and DoesNotExist take no values: remove them",
+            field="values",
+            reason="FieldValueForbidden",
+        ),
+    ),
+}
+"""Model -> the rules of its objects, wherever they stand."""
+
+LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
+    Condition: ("type",),
+    Link: ("peer", "type"),
+    MIGInstance: ("uuid",),
+    OperandStatus: ("name",),
+    PoolDevices: ("pool",),
+    Taint: ("key", "effect"),
+}
+"""Item of a list -> what tells items apart, so that writers of different items do not collide."""
+
+ATOMIC_LISTS: Final = frozenset(
+    {
+        (SelectorRequirement, "values"),
+        (ContainerDevices, "units"),
+        # One writer, and up to a thousand items: who owns each of them would double the object.
+        (GPUNodeInventoryStatus, "allocations"),
+    }
+)
+"""Lists that are replaced as a whole; of the others, those of text are sets."""
+
+ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
+    SelectorOperator: (
+        SelectorOperator.IN,
+        SelectorOperator.NOT_IN,
+        SelectorOperator.EXISTS,
+        SelectorOperator.DOES_NOT_EXIST,
+    ),
+}
+"""Enums of which our kinds take fewer members than the models, which read other kinds as well."""
+
+REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {Taint: ("key", "effect")}
+"""Fields with a default in the model that an object of ours must nevertheless name."""
+
+LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
+    (Condition, "last_transition_time"): {"format": "date-time"},
+    (DeviceSelector, "exclude"): {"minProperties": 1},
+    (GPUDeviceStatus, "uuid"): {"pattern": f"^({UUID_PATTERN})?$"},
+    (GPUNodeInventoryStatus, "allocations"): {"maxItems": MAX_ALLOCATIONS},
+    (GPUNodeInventoryStatus, "last_heartbeat"): {"format": "date-time"},
+    (LabelSelector, "match_expressions"): {"maxItems": 32},
+    (LabelSelector, "match_labels"): {"maxProperties": 64},
+    (MIGInstance, "uuid"): {"pattern": f"^{UUID_PATTERN}$"},
+    (Scheduling, "topology_key"): {"pattern": LABEL_KEY_PATTERN},
+    (SelectorRequirement, "key"): {
+        "minLength": 1,
+        "maxLength": MAX_LABEL_KEY_LENGTH,
+        "pattern": LABEL_KEY_PATTERN,
+    },
+    (SelectorRequirement, "values"): {"maxItems": 256},
+    (Taint, "effect"): {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
+    (Taint, "key"): {
+        "minLength": 1,
+        "maxLength": MAX_LABEL_KEY_LENGTH,
+        "pattern": LABEL_KEY_PATTERN,
+    },
+    (Taint, "value"): {"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LABEL_VALUE_PATTERN},
+}
+"""(model, attribute) -> keywords of its schema: what a node or a pod would be refused for later is
+refused here, and CEL can bound its cost."""

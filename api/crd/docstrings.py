@@ -1,0 +1,64 @@
+"""Descriptions of the models, taken from their source: a class's docstring, and the docstring under a field.
+
+Python keeps the former and drops the latter, so the module's text is parsed once.
+`kubectl explain` then says what the code says, with no second text that could drift.
+"""
+
+import ast
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
+
+
+_PACKAGE: Final = __name__.partition(".")[0]
+
+
+def class_description(cls: type) -> str:
+    """Return the class's docstring as text without hard line breaks; empty where there is none."""
+    return _reflow(cls.__dict__.get("__doc__") or "")
+
+
+def field_descriptions(cls: type) -> "Mapping[str, str]":
+    """Return attribute name -> docstring under it, for fields and enum members.
+
+    Classes of `api` only: bases from elsewhere may have no source.
+    """
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.partition(".")[0] == _PACKAGE:
+            found |= _module_descriptions(sys.modules[base.__module__]).get(base.__name__, {})
+    return found
+
+
+@functools.cache
+def _module_descriptions(module: "ModuleType") -> dict[str, dict[str, str]]:
+    tree = ast.parse(inspect.getsource(module))
+    return {
+        node.name: dict(_documented(node)) for node in tree.body if isinstance(node, ast.ClassDef)
+    }
+
+
+def _documented(cls: ast.ClassDef) -> "Iterator[tuple[str, str]]":
+    for statement, following in zip(cls.body, cls.body[1:], strict=False):
+        name = _assigned_name(statement)
+        match following:
+            case ast.Expr(value=ast.Constant(value=str() as text)) if name is not None:
+                yield name, _reflow(text)
+
+
+def _assigned_name(statement: ast.stmt) -> str | None:
+    match statement:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+            return name
+        case _:
+            return None
+
+
+def _reflow(text: str) -> str:
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

@@ -1,0 +1,1 @@
+"""Our kinds: GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm."""

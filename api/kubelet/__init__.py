@@ -1,0 +1,1 @@
+"""Kubelet's gRPC APIs: device plugin v1beta1 and PodResources v1."""

@@ -1,0 +1,1 @@
+"""Files between our own processes on a node."""

@@ -1,0 +1,138 @@
+"""`gpu-control-plane render`: what a cluster needs, as YAML."""
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from manifests import constants
+from manifests.example_files import example_names, example_text
+from manifests.install.agent_policy import build_agent_policy
+from manifests.install.annotation_policy import build_annotation_policy
+from manifests.install.crds import build_crds
+from manifests.install.leadership_policy import build_fencing_policies
+from manifests.install.scheduler import (
+    ApiConnection,
+    Extender,
+    ExtenderTls,
+    LeaderElection,
+    build_scheduler_configuration,
+)
+from manifests.install.server_policy import OwnObjects, build_server_policies
+from manifests.install.webhooks import (
+    ServiceClient,
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from manifests.monitoring.alerts import build_alert_rules
+from manifests.yaml import render
+from server.controllers.pool import workload_settings
+from server.rbac import build_roles
+from server.settings import BadSettings, load_settings
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+SCHEDULER_FILES = "/etc/gpu-scheduler"
+"""Where kube-scheduler's Deployment mounts its Secret, `constants.SCHEDULER_SECRET`."""
+
+
+class Target(Enum):
+    """What can be printed."""
+
+    CRDS = "crds"
+    WEBHOOKS = "webhooks"
+    RBAC = "rbac"
+    POLICY = "policy"
+    SCHEDULER_CONFIG = "scheduler-config"
+    ALERTS = "alerts"
+    EXAMPLES = "examples"
+
+
+def render_target(target: Target, options: "argparse.Namespace") -> str:
+    """Return the YAML stream of one target.
+
+    Raises:
+        BadSettings: the settings, or a file that was named, cannot be used.
+    """
+    own = _own_objects(options)
+    namespace = own.namespace
+    match target:
+        case Target.CRDS:
+            return render(build_crds())
+        case Target.RBAC:
+            return render(build_roles(own))
+        case Target.WEBHOOKS:
+            settings = _webhook_settings(options, namespace)
+            return render(
+                [build_mutating_configuration(settings), build_validating_configuration(settings)]
+            )
+        case Target.POLICY:
+            excluded = _excluded(namespace)
+            return render(
+                [
+                    *build_annotation_policy(
+                        options.user or [own.username],
+                        server=own.username,
+                        excluded_namespaces=excluded,
+                    ),
+                    *build_fencing_policies(term=own.lease),
+                    *build_agent_policy(namespace),
+                    *build_server_policies(own, excluded_namespaces=excluded),
+                ]
+            )
+        case Target.SCHEDULER_CONFIG:
+            return render([_scheduler_configuration(options, namespace)])
+        case Target.ALERTS:
+            return render([build_alert_rules(namespace)])
+        case Target.EXAMPLES:
+            return "---\n".join(example_text(name) for name in example_names())
+
+
+def _own_objects(options: "argparse.Namespace") -> OwnObjects:
+    """Return what the server has, by its settings where they are given; without them, any image."""
+    settings = load_settings([], options.settings)
+    return OwnObjects(
+        namespace=options.namespace or settings.namespace,
+        lease=options.lease or settings.leadership.lease,
+        serving_secret=settings.tls.secret,
+        images=workload_settings(settings).images if options.settings else None,
+    )
+
+
+def _webhook_settings(options: "argparse.Namespace", namespace: str) -> WebhookSettings:
+    return WebhookSettings(
+        client=UrlClient(base_url=options.url)
+        if options.url
+        else ServiceClient(namespace=namespace),
+        ca_bundle=_read(options.ca_file) if options.ca_file else b"",
+        excluded_namespaces=_excluded(namespace),
+    )
+
+
+def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> dict[str, Any]:
+    url = options.url or f"https://{constants.SERVICE_NAME}.{namespace}.svc"
+    tls = ExtenderTls(
+        ca_file=str(options.ca_file or f"{SCHEDULER_FILES}/ca.crt"),
+        cert_file=str(options.client_cert or f"{SCHEDULER_FILES}/scheduler.crt"),
+        key_file=str(options.client_key or f"{SCHEDULER_FILES}/scheduler.key"),
+    )
+    in_cluster = options.kubeconfig is None
+    return build_scheduler_configuration(
+        Extender(base_url=url, tls=tls),
+        leader_election=LeaderElection(namespace=namespace) if in_cluster else None,
+        connection=ApiConnection(kubeconfig="" if in_cluster else str(options.kubeconfig)),
+    )
+
+
+def _excluded(namespace: str) -> tuple[str, ...]:
+    others = set(constants.DEFAULT_EXCLUDED_NAMESPACES) - {constants.DEFAULT_NAMESPACE}
+    return (namespace, *sorted(others))
+
+
+def _read(path: "Path") -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadSettings(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,45 @@
+"""The demo's last chapter: what it cost, and who has what."""
+
+from api.foreign.core import Pod
+from demo.story import Story, Untrue, devices_text, units_of
+from kube.resources import PODS
+
+
+async def accounts(story: Story) -> None:
+    """Count what the server did to pods, and show pod, node and devices."""
+    story.title("What it cost, and who has what")
+    writes = story.cluster.server_writes()
+    bindings = [path for _, path in writes if path.endswith("/binding")]
+    others = [write for write in writes if write[1] not in bindings]
+    # kube-scheduler may have tried a waiting pod before our watch showed that cards are free.
+    woken = {name: others.count(("PATCH", PODS.path("default", name))) for name in story.waited}
+    story.check(
+        f"{len(story.bound)} pods were bound, each with exactly one write to the API server",
+        holds=len(set(bindings)) == len(bindings) == len(story.bound)
+        and len(others) == sum(woken.values()),
+    )
+    for name, count in woken.items():
+        if count:
+            times = "once" if count == 1 else f"{count} times"
+            story.claim(f"waiting pod {name} was woken {times}, by an annotation")
+    story.check(
+        "no pod had to be read for it: the watch suffices",
+        holds=story.cluster.server_pod_reads() == 0,
+    )
+    pods = sorted(
+        (await story.cluster.client.list_(PODS, Pod)).items, key=lambda pod: pod.metadata.name
+    )
+    holders: dict[str, str] = {}
+    for pod in pods:
+        for unit in () if pod.is_terminal else units_of(pod):
+            if unit in holders:
+                raise Untrue(f"{unit} was given to {holders[unit]} and to {pod.metadata.name}")
+            holders[unit] = pod.metadata.name
+    story.claim(f"{len(holders)} units are in use, none of them twice")
+    story.say("")
+    story.table([("POD", "NODE", "DEVICES"), *map(_row, pods)])
+
+
+def _row(pod: Pod) -> tuple[str, str, str]:
+    ended = " (ended)" if pod.is_terminal else ""
+    return (pod.metadata.name + ended, pod.spec.node_name or "(waiting)", devices_text(pod))

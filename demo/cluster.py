@@ -1,0 +1,288 @@
+"""The demo's cluster: API server, scheduler, kubelet and node agents as doubles, and our real server."""
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+import aiohttp
+
+from api.foreign.core import Pod
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
+from api.meta import Condition, Model, ObjectMeta
+from api.names import ASSIGNMENT_ANNOTATION
+from certs.tls import client_context
+from demo.objects import NODES, cards_of
+from demo.server import DemoServer
+from kube.client import MERGE_PATCH, KubeClient
+from kube.config.kubeconfig import configuration_for
+from kube.errors import NotFound
+from kube.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    PODS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
+from kube.resources import NODES as NODE_RESOURCE
+from manifests import constants
+from manifests.install.crds import build_crds
+from manifests.install.webhooks import (
+    UrlClient,
+    WebhookSettings,
+    build_mutating_configuration,
+    build_validating_configuration,
+)
+from server.clock import SystemClock
+from simulator.apiserver.server import InMemoryApiServer
+from simulator.apiserver.webhooks import match_conditions as conditions
+from simulator.apiserver.webhooks.chain import User
+from simulator.node import nfd
+from simulator.node.agent import NodeAgentDouble
+from simulator.node.kubelet import KubeletDouble, register_node
+from simulator.node.pool_plugins import PoolPlugins
+from simulator.scheduler.extender import ExtenderClient
+from simulator.scheduler.scheduler import ScheduledNode, SchedulerDouble
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+SERVER_USER: Final = constants.service_account_username(constants.DEFAULT_NAMESPACE)
+SERVER_TOKEN: Final = "demo-server"  # noqa: S105  # of a cluster that lives for a minute on loopback
+ADMIN_TOKEN: Final = "demo-admin"  # noqa: S105  # likewise
+
+
+class _PodStatus(Model, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class _ScheduledPod(Model, frozen=True):
+    status: _PodStatus = _PodStatus()
+
+
+class ApiEvent(Model, frozen=True):
+    """An Event, as the demo shows it."""
+
+    reason: str = ""
+    note: str = ""
+    regarding: ObjectMeta = ObjectMeta()
+
+
+@final
+class DemoCluster:
+    """Everything running; `client` is the operator's."""
+
+    def __init__(self, folder: "Path", log: "Path") -> None:
+        self.clock = SystemClock()
+        self.server = DemoServer(folder, log, self.clock)
+        self._stack = contextlib.AsyncExitStack()
+        self.api = InMemoryApiServer(
+            self.clock,
+            tokens={
+                ADMIN_TOKEN: User(name="kubernetes-admin", groups=("system:masters",)),
+                SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
+            },
+            match_condition=conditions.evaluate,
+        )
+        self.client: KubeClient
+        self.kubelet: KubeletDouble
+        self.agents: dict[str, NodeAgentDouble]
+
+    async def __aenter__(self) -> Self:
+        """Start all of it."""
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.api)
+            self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
+            self.agents = {
+                node: NodeAgentDouble(self.client, self.clock, node=node, cards=cards_of(node))
+                for node in NODES
+            }
+            await self._install()
+            await stack.enter_async_context(
+                self.server.serving(self.api.url, SERVER_TOKEN, self.client)
+            )
+            await self._start_doubles(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: "TracebackType | None",
+    ) -> None:
+        """Stop all of it."""
+        await self._stack.aclose()
+
+    # --- what the story does -------------------------------------------------------------------
+
+    async def create_pod(self, body: "Mapping[str, Any]") -> list[str]:
+        """Create a pod as a user would; return the warnings that the user sees.
+
+        Raises:
+            Denied: admission refused it.
+        """
+        return await self._write("POST", PODS.path(body["metadata"]["namespace"]), body)
+
+    async def assign(self, device: str, pool: str) -> list[str]:
+        """Annotate a device with a pool, as `kubectl annotate` does; return the warnings.
+
+        Raises:
+            Denied: admission refused it.
+        """
+        patch = {"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: pool}}}
+        return await self._write("PATCH", GPU_DEVICES.path(None, device), patch)
+
+    async def change_pool(self, name: str, spec: "Mapping[str, Any]") -> list[str]:
+        """Change fields of a pool's spec, as `kubectl patch` does; return the warnings.
+
+        Raises:
+            Denied: admission refused it.
+        """
+        return await self._write("PATCH", GPU_POOLS.path(None, name), {"spec": spec})
+
+    async def _write(self, method: str, path: str, body: "Mapping[str, Any]") -> list[str]:
+        """Write past our own client, which cuts what others say and drops warnings."""
+        headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+        if method == "PATCH":
+            headers["Content-Type"] = MERGE_PATCH
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.request(method, f"{self.api.url}{path}", json=body) as answer,
+        ):
+            if answer.status >= 400:
+                raise Denied((await answer.json())["message"])
+            return [
+                warning.split('"', 1)[1].rstrip('"')
+                for warning in answer.headers.getall("Warning", [])
+            ]
+
+    async def pod(self, name: str, namespace: str = "default") -> Pod | None:
+        """Return a pod, or None."""
+        try:
+            return await self.client.get(PODS, Pod, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def why_unscheduled(self, name: str, namespace: str = "default") -> str:
+        """Return what kube-scheduler wrote about a pod that it found no node for; else nothing."""
+        pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
+        for condition in pod.status.conditions or ():
+            if (condition.type, condition.status) == ("PodScheduled", "False"):
+                return condition.message
+        return ""
+
+    async def pool(self, name: str) -> GPUPool:
+        """Return a pool."""
+        return await self.client.get(GPU_POOLS, GPUPool, name)
+
+    async def devices(self) -> dict[str, GPUDevice]:
+        """Return all devices by name."""
+        found = (await self.client.list_(GPU_DEVICES, GPUDevice)).items
+        return {one.name: one for one in sorted(found, key=lambda one: one.name)}
+
+    async def device(self, name: str) -> GPUDevice:
+        """Return a device."""
+        return await self.client.get(GPU_DEVICES, GPUDevice, name)
+
+    async def inventories(self) -> list[GPUNodeInventory]:
+        """Return what is known of all nodes."""
+        return (await self.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
+
+    async def offered(self, node: str, resource: str) -> int:
+        """Return how many units of a resource kubelet offers on a node."""
+        found = await self.client.get(NODE_RESOURCE, ScheduledNode, node)
+        return found.allocatable(resource)
+
+    async def event(self, reason: str, name: str, *, says: str = "") -> ApiEvent | None:
+        """Return the event that was written for this reason about an object of this name, if any."""
+        for event in (await self.client.list_(EVENTS, ApiEvent)).items:
+            if (event.reason, event.regarding.name) == (reason, name) and says in event.note:
+                return event
+        return None
+
+    def server_writes(self) -> list[tuple[str, str]]:
+        """Return method and path of every write that our server made on pods."""
+        return [
+            (request.method, request.path)
+            for request in self.api.requests
+            if request.user == SERVER_USER and request.method != "GET" and "/pods/" in request.path
+        ]
+
+    def server_pod_reads(self) -> int:
+        """Return how often our server read a single pod."""
+        return sum(
+            request.user == SERVER_USER and request.method == "GET" and "/pods/" in request.path
+            for request in self.api.requests
+        )
+
+    # --- starting ------------------------------------------------------------------------------
+
+    def _client(self, token: str) -> KubeClient:
+        return KubeClient(configuration_for(self.api.url, token=token), self.clock)
+
+    async def _install(self) -> None:
+        """Do what an operator does once: CRDs and webhooks; and have the nodes join."""
+        for name in (constants.DEFAULT_NAMESPACE, nfd.NAMESPACE, "ml-team", "students"):
+            await self.client.create(
+                NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
+        for crd in (*build_crds(), nfd.node_feature_crd()):
+            await self.client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
+        for node in NODES:
+            await register_node(self.client, node, {})
+        settings = WebhookSettings(client=UrlClient(base_url=self.server.url))
+        await self.client.create(
+            MUTATING_WEBHOOK_CONFIGURATIONS, build_mutating_configuration(settings)
+        )
+        await self.client.create(
+            VALIDATING_WEBHOOK_CONFIGURATIONS, build_validating_configuration(settings)
+        )
+
+    async def _start_doubles(self, stack: contextlib.AsyncExitStack) -> None:
+        bundle = await self.server.bundle(self.client)
+        extender = await stack.enter_async_context(
+            ExtenderClient(
+                f"{self.server.url}{constants.EXTENDER_PREFIX}",
+                client_context(bundle.trust_pem, bundle.client),
+            )
+        )
+        group = await stack.enter_async_context(_Background())
+        group.spawn(SchedulerDouble(self.client, extender, self.clock).run(), "kube-scheduler")
+        self.kubelet = KubeletDouble(self.client, self.clock)
+        group.spawn(self.kubelet.run(), "kubelet")
+        plugins = PoolPlugins(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
+        group.spawn(plugins.run(), "device plugins")
+
+
+class Denied(Exception):  # noqa: N818  # it is named for what happened
+    """Admission refused it; the text is what the user sees."""
+
+
+@final
+class _Background:
+    """Endless tasks that are cancelled at the end."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
+
+    def spawn(self, work: "Coroutine[Any, Any, None]", name: str) -> None:
+        """Run it until the end."""
+        self._tasks.append(self._group.create_task(work, name=name))

@@ -1,0 +1,122 @@
+"""What people write in the demo, and the cards that are there.
+
+Three nodes of eight cards: n1 and n2 have eight H200 each, n3 has four of them and four L40S. The L40S are
+for the pool of time slices, all H200 for the pool of whole cards.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.names import API_VERSION, RESOURCE_PREFIX, NodeName
+from inventory.identity import device_name
+from simulator.node.agent import CardDouble
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CARDS_PER_NODE: Final = 8
+NODES: Final = ("n1", "n2", "n3")
+SLICED_NODE: Final = "n3"
+SLICED_FROM: Final = 4
+"""Cards 4..7 of n3 are L40S."""
+BIG_PRODUCT, SMALL_PRODUCT = "NVIDIA-H200", "NVIDIA-L40S"
+WHOLE, SLICES = "whole", "slices"
+SLICES_PER_CARD: Final = 4
+FINER_SLICES_PER_CARD: Final = 8
+HOLD_S: Final = 5
+"""What is held for a pod of the pool of slices is held for so long."""
+
+
+def cards_of(node: str) -> list[CardDouble]:
+    """Return the cards of a node."""
+    small = range(SLICED_FROM, CARDS_PER_NODE) if node == SLICED_NODE else range(0)
+    return [
+        _l40s(node, number) if number in small else _h200(node, number)
+        for number in range(CARDS_PER_NODE)
+    ]
+
+
+def device_of(card: CardDouble, node: str) -> str:
+    """Return the name of the GPUDevice that the inventory makes of a card."""
+    return device_name(NodeName(node), card.address)
+
+
+def _h200(node: str, number: int) -> CardDouble:
+    return CardDouble(
+        uuid=_uuid(node, number),
+        address=_address(number),
+        product="NVIDIA H200",
+        pci_device="2335",
+        memory_mib=143771,
+        compute_capability="9.0",
+    )
+
+
+def _l40s(node: str, number: int) -> CardDouble:
+    return CardDouble(
+        uuid=_uuid(node, number),
+        address=_address(number),
+        product="NVIDIA L40S",
+        pci_device="26b9",
+        memory_mib=46068,
+        compute_capability="8.9",
+    )
+
+
+def _uuid(node: str, number: int) -> str:
+    return f"GPU-{node}-{number}"
+
+
+def _address(number: int) -> str:
+    return f"0000:{0x17 + number:02x}:00.0"
+
+
+def whole_pool() -> dict[str, Any]:
+    """Return the pool that takes every H200 by itself, for two namespaces."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": WHOLE},
+        "spec": {
+            "allocation": {"mode": "Exclusive"},
+            "deviceSelector": {"include": {"products": [BIG_PRODUCT]}},
+            "assignment": {"requireAnnotation": False},
+            "access": {"namespaces": ["default", "ml-team"]},
+        },
+    }
+
+
+def slices_pool() -> dict[str, Any]:
+    """Return the pool that takes those L40S that an operator puts into it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUPool",
+        "metadata": {"name": SLICES},
+        "spec": {
+            "allocation": {"mode": "TimeSlice", "slicesPerDevice": SLICES_PER_CARD},
+            "deviceSelector": {"include": {"products": [SMALL_PRODUCT]}},
+            "reservation": {"ttl": f"{HOLD_S}s"},
+        },
+    }
+
+
+def a_pod(
+    name: str,
+    pool: str,
+    units: int,
+    *,
+    namespace: str = "default",
+    containers: "Sequence[str]" = ("main",),
+) -> dict[str, Any]:
+    """Return a pod of which every container asks for so many units of a pool."""
+    limits = {f"{RESOURCE_PREFIX}{pool}": str(units)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "containers": [
+                {"name": container, "image": "train", "resources": {"limits": dict(limits)}}
+                for container in containers
+            ]
+        },
+    }

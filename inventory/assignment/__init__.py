@@ -1,0 +1,1 @@
+"""Which pool a device belongs to: selectors, eligibility, candidates and the decision."""

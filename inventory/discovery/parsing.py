@@ -1,0 +1,178 @@
+"""From the text of a label or attribute to a value; None is text that makes no sense.
+
+Plain functions of text, bounded, that never raise: what others wrote may be anything.
+"""
+
+import re
+from decimal import Decimal
+from typing import Final
+
+import msgspec
+
+from api.field_errors import UNDECODABLE
+from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
+from inventory.identity import canonical_address
+
+MAX_MEMORY_MIB: Final = 2**24
+"""16 TiB: more than any card has."""
+_MAX_INDEX: Final = 1024
+_MIB: Final = {
+    "": Decimal(1),
+    "m": Decimal(1),
+    "mb": Decimal(1),
+    "mib": Decimal(1),
+    "g": Decimal(2**10),
+    "gb": Decimal(2**10),
+    "gib": Decimal(2**10),
+    "t": Decimal(2**20),
+    "tb": Decimal(2**20),
+    "tib": Decimal(2**20),
+    "kb": Decimal(1) / 2**10,
+    "kib": Decimal(1) / 2**10,
+    "b": Decimal(1) / 2**20,
+    "bytes": Decimal(1) / 2**20,
+}
+"""NVIDIA's tools write MB and GB where they mean binary ones; a bare number is MiB."""
+_MEMORY: Final = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)\s*([A-Za-z]{0,5})", re.ASCII)
+_UUID: Final = re.compile(UUID_PATTERN, re.ASCII)
+_HEX: Final = re.compile(r"(?:0x)?([0-9a-f]{1,4})", re.ASCII | re.IGNORECASE)
+_CLASS: Final = re.compile(r"(?:0x)?([0-9a-f]{4})(?:[0-9a-f]{2})?", re.ASCII | re.IGNORECASE)
+_CAPABILITY: Final = re.compile(r"\d{1,2}\.\d{1,2}", re.ASCII)
+_VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}", re.ASCII)
+_PROFILE: Final = re.compile(
+    r"(?:\d{1,2}c\.)?\d{1,2}g\.\d{1,4}gb(?:\+[a-z0-9]+(?:\.[a-z0-9]+)*|-me)*", re.ASCII
+)
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+class PeerLink(msgspec.Struct, frozen=True):
+    """A connection to another card, by its address."""
+
+    peer: str
+    type: str
+    count: int = 1
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """A MIG instance on a card."""
+
+    profile: str
+    uuid: str
+
+
+_links = msgspec.json.Decoder(tuple[PeerLink, ...])
+_partitions = msgspec.json.Decoder(tuple[Partition, ...])
+
+
+def memory_mib(text: str) -> int | None:
+    """Return MiB of `81559`, `80 GiB`, `85899345920 bytes`."""
+    found = _MEMORY.fullmatch(text.strip())
+    unit = _MIB.get(found.group(2).lower()) if found is not None else None
+    if found is None or unit is None:
+        return None
+    mib = int(Decimal(found.group(1)) * unit)
+    return mib if 0 < mib <= MAX_MEMORY_MIB else None
+
+
+def uuid(text: str) -> str | None:
+    """Return a UUID of a card or instance; `::` cannot be in one, since it parts off a slice."""
+    return text if _UUID.fullmatch(text) else None
+
+
+def address(text: str) -> str | None:
+    """Return a canonical PCI address."""
+    return canonical_address(text)
+
+
+def hex_id(text: str) -> str | None:
+    """Return four lower-case hex digits."""
+    found = _HEX.fullmatch(text.strip())
+    return found.group(1).lower().rjust(4, "0") if found is not None else None
+
+
+def pci_class(text: str) -> str | None:
+    """Return the class as four lower-case hex digits; the programming interface is left out."""
+    found = _CLASS.fullmatch(text.strip())
+    return found.group(1).lower() if found is not None else None
+
+
+def compute_capability(text: str) -> str | None:
+    """Return a compute capability such as `9.0`."""
+    return text if _CAPABILITY.fullmatch(text) else None
+
+
+def count(text: str) -> int | None:
+    """Return a number of devices, or a device's index."""
+    plain = text.isascii() and text.isdecimal() and len(text) < 6
+    return int(text) if plain and int(text) <= _MAX_INDEX else None
+
+
+def numa_node(text: str) -> int | None:
+    """Return a NUMA node; -1 is none."""
+    found = -1 if text == "-1" else count(text)
+    return found if found is None or found <= MAX_NUMA_NODE else None
+
+
+def flag(text: str) -> bool | None:
+    """Return yes or no."""
+    return _WORDS.get(text.lower())
+
+
+def version(text: str) -> str | None:
+    """Return a version such as `550.107.02`."""
+    return text if _VERSION.fullmatch(text) else None
+
+
+def word(text: str) -> str | None:
+    """Return a single word."""
+    return text if _WORD.fullmatch(text) else None
+
+
+def product(text: str) -> str | None:
+    """Return a product's name as it came."""
+    return text if 0 < len(text.strip()) <= 256 and text.isprintable() else None
+
+
+def profile(text: str) -> str | None:
+    """Return a MIG profile such as `1g.10gb+me`; case does not matter."""
+    return text.lower() if _PROFILE.fullmatch(text.lower()) else None
+
+
+def profiles(text: str) -> tuple[str, ...] | None:
+    """Return the profiles of a list with commas; one that makes no sense spoils the list."""
+    found = [profile(part.strip()) for part in text.split(",") if part.strip()]
+    known = [one for one in found if one is not None]
+    return tuple(sorted(set(known))) if len(known) == len(found) else None
+
+
+def links(text: str) -> tuple[PeerLink, ...] | None:
+    """Return the connections of a card, in order of peer and type."""
+    try:
+        said = _links.decode(text)
+    except UNDECODABLE:
+        return None
+    found = {}
+    for one in said:
+        peer = canonical_address(one.peer)
+        if peer is None or word(one.type) is None or not 0 < one.count <= _MAX_INDEX:
+            return None
+        found[peer, one.type] = PeerLink(peer, one.type, one.count)
+    return tuple(found[key] for key in sorted(found))
+
+
+def partitions(text: str) -> tuple[Partition, ...] | None:
+    """Return the MIG instances of a card, in order of profile and UUID."""
+    try:
+        said = _partitions.decode(text)
+    except UNDECODABLE:
+        return None
+    found = {}
+    for one in said:
+        kind = profile(one.profile)
+        if kind is None or uuid(one.uuid) is None:
+            return None
+        found[one.uuid] = Partition(kind, one.uuid)
+    if len(found) > MAX_MIG_INSTANCES:
+        return None
+    return tuple(sorted(found.values(), key=lambda one: (one.profile, one.uuid)))

@@ -1,0 +1,276 @@
+"""What each source says of a node and its cards, read from labels and features.
+
+Sources, the most trusted first (docs/design/0005-from-slot-to-pool.md):
+
+* `AGENT`: our node agent's NodeFeature (`api.foreign.nodefeature`), by PCI address.
+* `INSTANCES`: instances `nvidia.com/gpu` of other NodeFeatures, by PCI address.
+* `SLOTS`: labels `gpu.deckhouse.io/device.NN.*` of the NodeFeatureRule, in order of the PCI address,
+  which they do not tell (`inventory.discovery.labels`).
+* `NODE`: labels `nvidia.com/*` of gpu-feature-discovery, about all cards of the node at once.
+
+A value that makes no sense is skipped and told as a `BadFeature`; nothing here raises.
+"""
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from sys import intern
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentCard, AgentNode
+from inventory.discovery import parsing as values
+
+if TYPE_CHECKING:
+    from api.foreign.nodefeature import Instances, NodeFeature
+
+_MAX_SHOWN: Final = 64
+
+
+class Source(Enum):
+    """Who says something; the value is a metric's label."""
+
+    AGENT = "agent"
+    INSTANCES = "instances"
+    SLOTS = "device-labels"
+    NODE = "node-labels"
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class BadFeature:
+    """A label or attribute that was skipped, because its value makes no sense."""
+
+    source: str
+    key: str
+    value: str
+    """Cut: it is somebody else's text."""
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value!r}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardFacts:
+    """What one source says of a card; None is nothing said."""
+
+    address: str | None = None
+    uuid: str | None = None
+    vendor: str | None = None
+    device: str | None = None
+    class_: str | None = None
+    product: str | None = None
+    """As the source spells it."""
+    memory_mib: int | None = None
+    compute_capability: str | None = None
+    numa_node: int | None = None
+    """-1 where the machine has none."""
+    links: tuple[values.PeerLink, ...] | None = None
+    mig_capable: bool | None = None
+    mig_mode: str | None = None
+    mig_profiles: tuple[str, ...] | None = None
+    mig_instances: tuple[values.Partition, ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """What a source says of the node's software; None is nothing said."""
+
+    driver: str | None = None
+    cuda: str | None = None
+    toolkit: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardList:
+    """The cards that one source lists, by address."""
+
+    cards: tuple[CardFacts, ...]
+    is_complete: bool
+    """False where an element tells no address: who is missing cannot be said then."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureReport:
+    """What one NodeFeature says."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that the inventory reads."""
+    agent: CardList | None = None
+    instances: CardList | None = None
+    versions: Versions = field(default_factory=Versions)
+    health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """UUID -> what the agent says of the card's health, and why."""
+    heartbeat: dt.datetime | None = None
+    bad: frozenset[BadFeature] = frozenset()
+
+
+class Reading:
+    """Reads values out of text by key, and keeps those that made no sense."""
+
+    def __init__(self, source: Source, texts: Mapping[str, str], prefix: str = "") -> None:
+        self._source = source
+        self._texts = texts
+        self._prefix = prefix
+        self.bad: set[BadFeature] = set()
+
+    def read(self, key: str, parse: "Callable[[str], Any]", *, unless: str = "") -> Any:  # noqa: ANN401  # what `parse` returns
+        """Return the parsed value; None where there is none, and for `unless`, which means none."""
+        text = self._texts.get(key)
+        if text is None or text in {"", unless}:
+            return None
+        value = parse(text)
+        if value is None:
+            self.spoil(key, text)
+        return value
+
+    def first(self, keys: "tuple[str, ...]", parse: "Callable[[str], Any]") -> Any:  # noqa: ANN401  # what `parse` returns
+        """Return the value under the first of several names that has one."""
+        for key in keys:
+            value = self.read(key, parse)
+            if value is not None:
+                return value
+        return None
+
+    def spoil(self, key: str, text: str) -> None:
+        """Note a value that makes no sense."""
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+        self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
+
+
+_LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
+
+_AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
+    "uuid": ((AgentCard.UUID,), values.uuid),
+    "address": ((AgentCard.ADDRESS,), values.address),
+    "vendor": ((AgentCard.VENDOR,), values.hex_id),
+    "device": ((AgentCard.DEVICE,), values.hex_id),
+    "class_": ((AgentCard.CLASS,), values.pci_class),
+    "product": ((AgentCard.PRODUCT,), values.product),
+    "memory_mib": ((AgentCard.MEMORY,), values.memory_mib),
+    "compute_capability": ((AgentCard.COMPUTE_CAPABILITY,), values.compute_capability),
+    "numa_node": ((AgentCard.NUMA_NODE,), values.numa_node),
+    "links": ((AgentCard.LINKS,), values.links),
+    "mig_capable": ((AgentCard.MIG_CAPABLE,), values.flag),
+    "mig_mode": ((AgentCard.MIG_MODE,), values.word),
+    "mig_profiles": ((AgentCard.MIG_PROFILES,), values.profiles),
+    "mig_instances": ((AgentCard.MIG_INSTANCES,), values.partitions),
+}
+"""Field of CardFacts -> the attributes that tell it, and how they are read."""
+_GPU_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
+    **_AGENT_FIELDS,
+    "address": (("pci.address", "pci.bus_id"), values.address),
+    "vendor": (("pci.vendor", "vendor"), values.hex_id),
+    "device": (("pci.device", "device"), values.hex_id),
+    "class_": (("pci.class", "class"), values.pci_class),
+    "memory_mib": (("memory.total", "memory.mib", "memory"), values.memory_mib),
+    "mig_capable": (("mig.capable", "mig-capable"), values.flag),
+}
+
+
+def feature_report(feature: "NodeFeature") -> FeatureReport:
+    """Return what a NodeFeature says."""
+    features = feature.spec.features
+    bad: set[BadFeature] = set()
+    health: dict[str, tuple[str, str]] = {}
+    agent = _card_list(Source.AGENT, features.instances.agent, bad)
+    if features.instances.agent is not None:
+        health = _health(features.instances.agent)
+    instances = _card_list(Source.INSTANCES, features.instances.gpu, bad)
+    told = features.attributes.agent
+    reading = Reading(Source.AGENT, told.elements if told is not None else {})
+    versions = Versions(
+        driver=reading.read(AgentNode.DRIVER_VERSION, values.version),
+        cuda=reading.read(AgentNode.CUDA_VERSION, values.version),
+        toolkit=reading.read(AgentNode.TOOLKIT_VERSION, values.version),
+    )
+    heartbeat = None
+    if agent is not None:
+        annotations = feature.metadata.annotations or {}
+        beat = Reading(Source.AGENT, annotations)
+        heartbeat = beat.read(HEARTBEAT_ANNOTATION, _time)
+        bad |= beat.bad
+    labels = {
+        intern(key): intern(value)
+        for key, value in (feature.spec.labels or {}).items()
+        if key.startswith(_LABEL_PREFIXES)
+    }
+    return FeatureReport(
+        labels=labels,
+        agent=agent,
+        instances=instances,
+        versions=versions,
+        health=health,
+        heartbeat=heartbeat,
+        bad=frozenset(bad | reading.bad),
+    )
+
+
+def _card_list(
+    source: Source, instances: "Instances | None", bad: set[BadFeature]
+) -> CardList | None:
+    """Return the cards of a list; the first element of an address has it."""
+    if instances is None or instances.elements is None:
+        return None
+    fields = _AGENT_FIELDS if source is Source.AGENT else _GPU_FIELDS
+    cards: dict[str, CardFacts] = {}
+    is_complete = True
+    for number, element in enumerate(instances.elements):
+        reading = Reading(source, element.attributes, f"[{number}].")
+        said = {name: reading.first(keys, parse) for name, (keys, parse) in fields.items()}
+        if source is Source.INSTANCES and said["compute_capability"] is None:
+            said["compute_capability"] = two_part_capability(reading, "compute.{}")
+        bad |= reading.bad
+        address = said["address"]
+        if address is None:
+            is_complete = False
+            if not reading.bad:
+                bad.add(BadFeature(source.value, f"[{number}].{AgentCard.ADDRESS}", ""))
+        elif address in cards:
+            bad.add(BadFeature(source.value, f"[{number}].{AgentCard.ADDRESS}", address))
+        else:
+            cards[intern(address)] = CardFacts(**_interned(said))
+    return CardList(cards=tuple(cards[key] for key in sorted(cards)), is_complete=is_complete)
+
+
+def two_part_capability(reading: Reading, key: str) -> str | None:
+    """Return the compute capability of its two halves, `major` and `minor`."""
+    major = reading.read(key.format("major"), values.count)
+    minor = reading.read(key.format("minor"), values.count)
+    return None if major is None or minor is None else values.compute_capability(f"{major}.{minor}")
+
+
+_REPEATED: Final = frozenset(
+    {"address", "vendor", "device", "class_", "product", "compute_capability", "mig_mode"}
+)
+
+
+def _interned(said: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with texts that many cards have in common kept once."""
+    return {
+        name: intern(value) if name in _REPEATED and value is not None else value
+        for name, value in said.items()
+    }
+
+
+def _health(instances: "Instances") -> dict[str, tuple[str, str]]:
+    found = {}
+    for element in instances.elements or ():
+        uuid = values.uuid(element.attributes.get(AgentCard.UUID, ""))
+        status = element.attributes.get(AgentCard.HEALTH, "")
+        if uuid is not None and status:
+            reason = element.attributes.get(AgentCard.HEALTH_REASON, "")
+            found[uuid] = (intern(status[:_MAX_SHOWN]), intern(reason[:_MAX_SHOWN]))
+    return found
+
+
+def _time(text: str) -> dt.datetime | None:
+    try:
+        moment = dt.datetime.fromisoformat(text)
+        return moment.astimezone(dt.UTC) if moment.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None

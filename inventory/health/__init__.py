@@ -1,0 +1,1 @@
+"""Health of a device: faults, hysteresis and DCGM samples."""

@@ -1,0 +1,448 @@
+"""The informer: one resource, listed and then watched, told to a sink for as long as we live.
+
+    list ──> sink.replace_all ──> watch from the list's version ──> sink.upsert, sink.discard
+     ^                                  │    ^
+     └── too old (410), or failing ─────┘    └── ended properly: again, from the last version seen
+
+Trouble of the API server ends nothing: it is logged, counted and retried with backoff.
+An exception out of the sink is a fault of ours and propagates, because state that missed a change
+must not go on deciding.
+
+The list is consistent: no resourceVersion, hence as new as anything that was ever answered to
+anybody. `resourceVersion=0` is cheaper but may show a past in which a card was still free, and a
+restarted process would give it out again. It comes in pages of one moment, so that neither its
+bytes lie in memory as a whole nor their decoding takes the loop for long; where the token of a page
+has expired, the next attempt takes everything at once.
+
+The first list is told to the sink in one go, because nobody is answered before it is there. Later
+ones, which come while others are answered, are told in steps to a sink that can do so.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    Protocol,
+    TypeVar,
+    final,
+    runtime_checkable,
+)
+
+import msgspec
+import structlog
+
+from api.field_errors import UNDECODABLE
+from kube.backoff import Backoff
+from kube.decoding import report_undecodable
+from kube.errors import (
+    ApiError,
+    Gone,
+    KubeError,
+    NotFound,
+    Status,
+    TimedOut,
+    Undecodable,
+    Unreachable,
+    cut,
+    from_status,
+)
+from telemetry.metrics import (
+    INFORMER_DECODE_ERRORS,
+    INFORMER_EVENTS,
+    INFORMER_FAILURES,
+    INFORMER_LAG,
+    INFORMER_RELISTS,
+    INFORMER_SYNCED,
+)
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from api.clock import Clock
+    from api.meta import ObjectMeta
+    from kube.client import KubeClient
+    from kube.decoding import Listing
+    from kube.resources import Resource
+
+_EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
+_log = structlog.get_logger()
+
+
+class KubeObject(Protocol):
+    """What an informer needs to know of its items."""
+
+    @property
+    def metadata(self) -> "ObjectMeta":
+        """Return the object's metadata, with its resourceVersion."""
+
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Sink(Protocol[T_contra]):
+    """Where an informer's items go; plain calls, never concurrent, and whatever they raise is fatal.
+
+    Calls may repeat: an upsert of what is known, a discard of what is not.
+    """
+
+    def replace_all(self, items: "Sequence[T_contra]") -> None:
+        """Take these as all that there are; whatever is missing was deleted unseen."""
+
+    def upsert(self, item: T_contra) -> None:
+        """Take the item as the present state of its object."""
+
+    def discard(self, item: T_contra) -> None:
+        """Forget the object; the item is its last state."""
+
+
+@runtime_checkable
+class SteppingSink(Sink[T_contra], Protocol[T_contra]):
+    """A sink that takes over a full list without keeping everybody waiting."""
+
+    def replacing(self, items: "Sequence[T_contra]") -> "Iterator[None]":
+        """Do what `replace_all` does, in steps of a millisecond or two; each leaves a valid state.
+
+        Between two steps some objects are as listed and others as they were known before.
+        """
+
+
+@runtime_checkable
+class ListingSink(Protocol):
+    """A sink to which other reads of the same objects go as well; it must tell older from newer."""
+
+    def list_begins(self) -> None:
+        """Note that a LIST is asked for. It is handed over later, unless another one begins."""
+
+    def list_ends(self, version: str) -> None:
+        """Note that the LIST is complete: what is handed over next is all there was at the version."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects of the resource; all of them by default."""
+
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchTiming:
+    """How an informer deals with time."""
+
+    server_timeout_s: int = 300
+    """The server is asked to end a watch after once to twice as long, so that not all end together
+    and connections spread anew over API servers; client-go's figures."""
+    idle_timeout_s: float = 150.0
+    """Silence after which a connection is taken for half-open. Bookmarks come once a minute; this is
+    two of them and a half."""
+    steady_s: float = 1.0
+    """A watch that lived so long counts as a success. One that did not is a failure even if the
+    server ended it properly: a server that closes at once would be asked thousands of times."""
+    relist_after: int = 6
+    """Failures in a row, about half a minute of them, after which the version itself is doubted and
+    the list is taken anew: an etcd restored from a backup may be behind it."""
+    first_page: int = 5_000
+    """Items at a time before anybody is served: 36 MB of usual pods, and few round trips."""
+    absent_s: float = 60.0
+    """Between two looks for an optional resource that is not served."""
+    later_page: int = 1_000
+    """Items at a time while others are served: finding the bounds of as many takes 5 ms, of Nodes."""
+
+
+@final
+class Informer(Generic[T]):
+    """Keeps one sink equal to one selection of one resource.
+
+    A second one for the same resource in a process needs a name: metrics are told apart by it.
+    An object that cannot be decoded or projected is counted, logged and skipped: in a list it counts
+    as absent, after a change the sink keeps what it knew.
+    """
+
+    synced: Final[asyncio.Event]
+    """Set once the first full list is in the sink, and never cleared."""
+    last_heard: float
+    """Monotonic time of the last list, event or bookmark, or of the start of `run`."""
+
+    def __init__(  # noqa: PLR0913  # what, where to, and how; each has one meaning
+        self,
+        client: "KubeClient",
+        resource: "Resource",
+        item_type: type[KubeObject],
+        *,
+        sink: Sink[T],
+        clock: "Clock",
+        project: "Callable[[Any], T | None] | None" = None,
+        selection: Selection = Selection(),
+        timing: WatchTiming = WatchTiming(),
+        is_optional: bool = False,
+        name: str | None = None,
+        rng: "random.Random | None" = None,
+    ) -> None:
+        """Take the parts; `run` does the work.
+
+        Metrics and logs show `name` as the resource, where one is given.
+
+        An optional resource may be one that the API server does not serve, as a kind whose definition is
+        not installed: that counts as an empty list, and is looked at again every `absent_s`.
+
+        `project` says what the sink gets of an item, None for nothing at all; the decoded item is
+        dropped at once, so that whoever needs little of many large objects pays for that little.
+        Without it the sink gets the items.
+        """
+        self._client = client
+        self._resource = resource
+        self._item_type = item_type
+        self._project: Callable[[Any], T | None] = project or _itself
+        self._sink = sink
+        self._listing_sink = sink if isinstance(sink, ListingSink) else None
+        self._clock = clock
+        self._selection = selection
+        self._timing = timing
+        self._is_optional = is_optional
+        self._name = name or resource.plural
+        self._backoff = Backoff(rng=rng)
+        self._rng = self._backoff.rng
+        self._events = msgspec.json.Decoder(_Event)
+        self._items = msgspec.json.Decoder(item_type)
+        self._version: str | None = None
+        self._relist_cause = ""
+        self._takes_pages = True
+        self._last_failure = "none"
+        self._was_unreachable = False
+        self._log = _log.bind(resource=self._name)
+        self.synced = asyncio.Event()
+        self.last_heard = 0.0
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled; raises nothing but what the sink raises."""
+        name = self._name
+        self.last_heard = self._clock.monotonic()
+        INFORMER_SYNCED.labels(name).set(0)
+        # Shown as 0 from the start, so that a rate sees the first.
+        INFORMER_DECODE_ERRORS.labels(name)
+        INFORMER_LAG.labels(name).set_function(lambda: self._clock.monotonic() - self.last_heard)
+        try:
+            while True:
+                try:
+                    await self._follow(self._version or await self._list())
+                except NotFound as error:
+                    await (self._do_without() if self._is_optional else self._recover(error))
+                except KubeError as error:
+                    await self._recover(error)
+        finally:
+            INFORMER_SYNCED.labels(name).set(0)
+            INFORMER_LAG.remove(name)
+
+    async def wait_synced(self, timeout_s: float) -> None:
+        """Wait for the first full list.
+
+        Raises:
+            TimeoutError: it did not come in time; the text names the resource and the last failure.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.synced.wait()
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"{self._name} not listed within {timeout_s:g} s; "
+                f"last failure: {self._last_failure}"
+            ) from error
+
+    async def _list(self) -> str:
+        if self._listing_sink is not None:
+            self._listing_sink.list_begins()
+        listing = await self._all_items()
+        if self._listing_sink is not None:
+            self._listing_sink.list_ends(listing.resource_version)
+        await self._replace(listing.items)
+        self._version = listing.resource_version
+        self.last_heard = self._clock.monotonic()
+        name = self._name
+        if self.synced.is_set():
+            INFORMER_RELISTS.labels(name, self._relist_cause).inc()
+        self.synced.set()
+        INFORMER_SYNCED.labels(name).set(1)
+        self._log.info(
+            "listed",
+            items=len(listing.items),
+            undecodable=listing.undecodable,
+            cause=self._relist_cause or "start",
+        )
+        return listing.resource_version
+
+    async def _do_without(self) -> None:
+        """Take a resource that is not served for one of which there is nothing, for a while."""
+        await self._replace([])
+        self.last_heard = self._clock.monotonic()
+        if not self.synced.is_set() or self._version is not None:
+            self._log.info("not served: taken for empty", next_look_in_s=self._timing.absent_s)
+        self._version = None
+        self._relist_cause = "absent"
+        self.synced.set()
+        INFORMER_SYNCED.labels(self._name).set(1)
+        self._backoff.succeed()
+        await asyncio.sleep(self._timing.absent_s)
+
+    async def _all_items(self) -> "Listing[T]":
+        timing = self._timing
+        pages = timing.later_page if self.synced.is_set() else timing.first_page
+        try:
+            listing = await self._client.list_as(
+                self._resource,
+                self._item_type,
+                self._project,
+                namespace=self._selection.namespace,
+                label_selector=self._selection.label_selector,
+                field_selector=self._selection.field_selector,
+                page_size=pages if self._takes_pages else None,
+            )
+        except Gone:
+            self._takes_pages = False
+            raise
+        self._takes_pages = True
+        return listing
+
+    async def _replace(self, items: list[T]) -> None:
+        if self.synced.is_set() and isinstance(self._sink, SteppingSink):
+            for _ in self._sink.replacing(items):
+                await asyncio.sleep(0)
+        else:
+            self._sink.replace_all(items)
+
+    async def _follow(self, version: str) -> None:
+        """Feed the sink from one watch until it ends; raise unless it ended properly and in time."""
+        timing = self._timing
+        opened = self._clock.monotonic()
+        failure: KubeError | None = None
+        try:
+            async with self._client.watch(
+                self._resource,
+                resource_version=version,
+                timeout_s=round(timing.server_timeout_s * self._rng.uniform(1, 2)),
+                idle_timeout_s=timing.idle_timeout_s,
+                namespace=self._selection.namespace,
+                label_selector=self._selection.label_selector,
+                field_selector=self._selection.field_selector,
+            ) as lines:
+                async for line in lines:
+                    self._observe(line)
+        except KubeError as error:
+            failure = error
+        lived_s = self._clock.monotonic() - opened
+        # A silent watch lived long too, but proves nothing.
+        if lived_s >= timing.steady_s and not isinstance(failure, TimedOut):
+            self._backoff.succeed()
+        elif failure is None:
+            failure = Unreachable(f"watch closed after {lived_s:.2f} s", request_sent=True)
+        if failure is not None:
+            raise failure
+
+    def _observe(self, line: bytes) -> None:
+        try:
+            event = self._events.decode(line)
+        except UNDECODABLE as error:
+            raise Undecodable(f"not a watch event: {error}") from error
+        if event.type not in _EVENT_TYPES:
+            raise Undecodable(f"a watch event of type {event.type!r}")
+        self.last_heard = self._clock.monotonic()
+        INFORMER_EVENTS.labels(self._name, event.type).inc()
+        match event.type:
+            case "BOOKMARK":
+                self._version = _version_of(event.object) or self._version
+            case "ERROR":
+                raise _error_of(event.object)
+            case _:
+                self._deliver(event)
+
+    def _deliver(self, event: "_Event") -> None:
+        try:
+            item = self._items.decode(event.object)
+            kept = self._project(item)
+        except Exception as error:  # the per-item boundary: counted, and said
+            report_undecodable(event.object, self._name, error)
+            if event.type == "DELETED":
+                # What must be forgotten cannot be named to the sink; a list without it can.
+                self._doubt_version("undecodable")
+                raise Undecodable(f"a deletion cannot be decoded: {error}") from error
+            self._version = _version_of(event.object) or self._version
+            return
+        if kept is not None:
+            if event.type == "DELETED":
+                self._sink.discard(kept)
+            else:
+                self._sink.upsert(kept)
+        self._version = item.metadata.resource_version or self._version
+
+    async def _recover(self, error: KubeError) -> None:
+        if self._was_unreachable and isinstance(error, ApiError) and error.status < 500:
+            # A restarted API server is back: it says 403 while it reads its roles, and 410 after
+            # that. It answers, so the waiting starts over.
+            self._backoff.succeed()
+        self._was_unreachable = isinstance(error, Unreachable)
+        asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+        delay_s = self._backoff.fail(asked_s)
+        if isinstance(error, Gone):
+            self._doubt_version("gone")
+        elif self._backoff.failures % self._timing.relist_after == 0:
+            self._doubt_version("failures")
+        INFORMER_FAILURES.labels(self._name, type(error).__name__).inc()
+        self._last_failure = f"{type(error).__name__}: {error}"
+        self._log.warning(
+            "list or watch failed",
+            cause=type(error).__name__,
+            error=cut(str(error)),
+            failures=self._backoff.failures,
+            next_is="list" if self._version is None else "watch",
+            retry_in_s=round(delay_s, 2),
+        )
+        await asyncio.sleep(delay_s)
+
+    def _doubt_version(self, cause: str) -> None:
+        if self._version is not None:
+            self._version = None
+            self._relist_cause = cause
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct):
+    metadata: _Version = msgspec.field(default_factory=_Version)
+
+
+_VERSION_DECODER = msgspec.json.Decoder(_Versioned)
+_STATUS_DECODER = msgspec.json.Decoder(Status)
+
+
+def _version_of(item: msgspec.Raw) -> str:
+    try:
+        return _VERSION_DECODER.decode(item).metadata.resource_version
+    except UNDECODABLE:
+        return ""
+
+
+def _error_of(item: msgspec.Raw) -> KubeError:
+    try:
+        status = _STATUS_DECODER.decode(item)
+    except UNDECODABLE as error:
+        return Undecodable(f"an ERROR event without a Status: {error}")
+    return from_status(status.code, bytes(item))
+
+
+def _itself(item: Any) -> Any:  # noqa: ANN401  # of the type that the caller gave
+    return item

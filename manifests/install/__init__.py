@@ -1,0 +1,1 @@
+"""What an installation applies: CRDs, RBAC, webhooks, policies and scheduler configuration."""

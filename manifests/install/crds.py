@@ -1,0 +1,172 @@
+"""CustomResourceDefinitions of our kinds: schema from `api`, columns and short names from here."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from api.crd.openapi import crd_schema
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
+from api.kinds.leadershipterm import GPUControlPlaneTerm
+from api.names import GROUP, VERSION
+
+if TYPE_CHECKING:
+    from api.meta import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    name: str
+    path: str
+    type: str = "string"
+    description: str = ""
+    is_wide: bool = False
+
+    def build(self) -> dict[str, Any]:
+        column: dict[str, Any] = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        if self.description:
+            column["description"] = self.description
+        if self.is_wide:
+            column["priority"] = 1
+        return column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    model: "type[Model]"
+    plural: str
+    short_name: str
+    columns: tuple[_Column, ...]
+    selectable: tuple[str, ...] = ()
+
+    def build(self) -> dict[str, Any]:
+        kind = self.model.__name__
+        schema = crd_schema(self.model)
+        has_status = "status" in schema["properties"]
+        version: dict[str, Any] = {
+            "name": VERSION,
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": schema},
+            **({"subresources": {"status": {}}} if has_status else {}),
+            "additionalPrinterColumns": [column.build() for column in (*self.columns, _AGE)],
+        }
+        if self.selectable:
+            version["selectableFields"] = [{"jsonPath": path} for path in self.selectable]
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{self.plural}.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "scope": "Cluster",
+                "names": {
+                    "kind": kind,
+                    "listKind": f"{kind}List",
+                    "plural": self.plural,
+                    "singular": kind.lower(),
+                    "shortNames": [self.short_name],
+                    "categories": ["gpu"],
+                },
+                "versions": [version],
+            },
+        }
+
+
+def _condition(
+    column: str, condition: str, *, is_wide: bool = False, field: str = "status"
+) -> _Column:
+    path = f'.status.conditions[?(@.type=="{condition}")].{field}'
+    return _Column(name=column, path=path, is_wide=is_wide)
+
+
+_AGE: Final = _Column(name="Age", path=".metadata.creationTimestamp", type="date")
+
+_POOL_COLUMNS: Final = (
+    _Column(name="Mode", path=".spec.allocation.mode"),
+    _Column(name="Total", path=".status.capacity.total", type="integer", description="Units."),
+    _Column(name="Used", path=".status.capacity.used", type="integer"),
+    _Column(name="Available", path=".status.capacity.available", type="integer"),
+    _Column(name="Reserved", path=".status.capacity.reserved", type="integer"),
+    _Column(name="Phase", path=".status.phase"),
+    _condition("Reason", "Ready", field="reason"),
+    _Column(
+        name="Strategy",
+        path=".spec.scheduling.strategy",
+        description="Empty: the default of the mode.",
+        is_wide=True,
+    ),
+    _Column(name="Nodes", path=".status.nodes", type="integer", is_wide=True),
+    _Column(name="Unhealthy", path=".status.capacity.unhealthy", type="integer", is_wide=True),
+    _condition("Ready", "Ready", is_wide=True),
+    _condition("Why", "Ready", is_wide=True, field="message"),
+    _condition("Conflict", "Conflict", is_wide=True, field="message"),
+)
+
+_DEVICE_COLUMNS: Final = (
+    _Column(name="Node", path=".status.nodeName"),
+    _Column(name="Pool", path=".status.poolRef.name"),
+    _Column(name="State", path=".status.state"),
+    _Column(name="Product", path=".status.product"),
+    _Column(name="Units", path=".status.units.capacity", type="integer"),
+    _Column(name="Reserved", path=".status.units.reserved", type="integer"),
+    _Column(name="Allocated", path=".status.units.allocated", type="integer"),
+    _Column(name="UUID", path=".status.uuid", is_wide=True),
+    _Column(name="PCI", path=".status.pci.address", is_wide=True),
+    _Column(
+        name="Memory",
+        path=".status.memoryMiB",
+        type="integer",
+        description="In MiB.",
+        is_wide=True,
+    ),
+    _condition("Assigned", "Assigned", is_wide=True, field="reason"),
+    _condition("Why", "Assigned", is_wide=True, field="message"),
+)
+
+_INVENTORY_COLUMNS: Final = (
+    _Column(name="Phase", path=".status.phase"),
+    _condition("Poolable", "ReadyForPooling"),
+    _condition("Reason", "ReadyForPooling", field="reason"),
+    _Column(name="Driver", path=".status.driver.version"),
+    _Column(name="CUDA", path=".status.driver.cudaVersion", is_wide=True),
+)
+
+_TERM_COLUMNS: Final = (
+    _Column(name="Holder", path=".spec.holder"),
+    _Column(name="Number", path=".spec.number", type="integer", description="Of take-overs."),
+)
+
+_KINDS: Final = (
+    _Kind(
+        model=GPUPool,
+        plural="gpupools",
+        short_name="gpool",
+        columns=_POOL_COLUMNS,
+        selectable=(".status.phase",),
+    ),
+    _Kind(
+        model=GPUDevice,
+        plural="gpudevices",
+        short_name="gdev",
+        columns=_DEVICE_COLUMNS,
+        selectable=(".status.nodeName", ".status.poolRef.name", ".status.state"),
+    ),
+    _Kind(
+        model=GPUNodeInventory,
+        plural="gpunodeinventories",
+        short_name="gni",
+        columns=_INVENTORY_COLUMNS,
+    ),
+    _Kind(
+        model=GPUControlPlaneTerm,
+        plural="gpucontrolplaneterms",
+        short_name="gterm",
+        columns=_TERM_COLUMNS,
+    ),
+)
+
+
+def build_crds() -> list[dict[str, Any]]:
+    """Return the definitions of our kinds."""
+    return [kind.build() for kind in _KINDS]

@@ -1,0 +1,121 @@
+"""Two ValidatingAdmissionPolicies that refuse bindings of a replica which no longer leads.
+
+A replica asks its clock whether it leads, and then sends a Binding. Between the two it may be stopped
+for any time: by SIGSTOP, by a hypervisor, by a network that keeps the bytes back. When the Binding
+arrives, another replica may have given the same card away. So every Binding with devices says under
+which term it was decided, and the API server compares that with our GPUControlPlaneTerm as it knows it.
+
+Why not with the Lease itself: its API server keeps the last Lease for ever once a policy that refers to
+Leases was deleted and applied again (measured on 1.36), and no Binding would pass until that API server
+is restarted. Objects of a CustomResourceDefinition are followed anew.
+
+The API server resolves the parameter before it evaluates a condition, and refuses where there is none.
+Without a term, or without the kind, it would so refuse every Binding of every pod in the cluster, that of
+our own pod included, which alone can write the term. What it evaluates before is `matchConstraints`. So
+our Bindings carry a label, and the policy with the parameter selects by it; a second policy without a
+parameter sees to it that no Binding names a term and leaves the label out.
+
+What is not fenced: a Binding without the annotation, as a server without leader election sends it.
+Nobody but the server may write devices into a Binding at all (`manifests.install.annotation_policy`).
+Which time this leaves open, and how it is bridged: docs/design/0004-high-availability.md.
+"""
+
+from typing import Any, Final
+
+from api.kinds.leadershipterm import GPUControlPlaneTerm
+from api.names import API_VERSION, FENCED, FENCED_LABEL, LEADER_ANNOTATION
+from manifests import constants
+
+_RESOURCE_RULES: Final = (
+    {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "scope": "Namespaced",
+        # `bindings` is a resource of its own, which `pods/*` does not cover.
+        "resources": ["pods/binding", "bindings"],
+    },
+)
+_NAMES_TERM: Final = f"'{LEADER_ANNOTATION}' in object.metadata.?annotations.orValue({{}})"
+_LEADER: Final = f"object.metadata.annotations['{LEADER_ANNOTATION}']"
+_HOLDER: Final = "params.spec.holder + '/' + string(params.spec.number)"
+_IS_OURS: Final = f"{_LEADER} == {_HOLDER}"
+"""Stands in the condition too, so that a binding that passes is converted once: `manifests.install.annotation_policy`."""
+
+
+def leadership_token(holder: str, number: int) -> str:
+    """Return what the annotation says for a term; the policy puts the same together from the object."""
+    return f"{holder}/{number}"
+
+
+def build_fencing_policies(*, term: str = constants.LEASE_NAME) -> list[dict[str, Any]]:
+    """Return the policies and their bindings. Without our term no Binding that names one may pass."""
+    compared = {
+        # Whatever breaks it, a missing term above all, may stop our own Bindings only.
+        "failurePolicy": "Fail",
+        "paramKind": {"apiVersion": API_VERSION, "kind": GPUControlPlaneTerm.__name__},
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "objectSelector": {"matchLabels": {FENCED_LABEL: FENCED}},
+            "resourceRules": [dict(rule) for rule in _RESOURCE_RULES],
+        },
+        "matchConditions": [
+            {"name": "says-that-another-leads", "expression": f"{_NAMES_TERM} && !({_IS_OURS})"}
+        ],
+        "validations": [
+            {
+                "expression": _IS_OURS,
+                "messageExpression": (
+                    f"'decided by ' + {_LEADER} + ', but the GPU control plane is led by ' + {_HOLDER}"
+                ),
+                "reason": "Forbidden",
+            }
+        ],
+    }
+    labelled = {
+        # No expression of it can raise, so that it stops no other Binding; a server of ours that
+        # left the label out would otherwise be fenced by nothing.
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "resourceRules": [dict(rule) for rule in _RESOURCE_RULES],
+        },
+        "matchConditions": [{"name": "names-a-term", "expression": _NAMES_TERM}],
+        "validations": [
+            {
+                "expression": f"object.metadata.?labels[?'{FENCED_LABEL}'].orValue('') == '{FENCED}'",
+                "message": (
+                    f"a Binding with the annotation {LEADER_ANNOTATION} needs the label"
+                    f" {FENCED_LABEL}={FENCED}: is the GPU control plane older than its policies?"
+                ),
+                "reason": "Forbidden",
+            }
+        ],
+    }
+    return [
+        _policy(constants.FENCING_POLICY, compared),
+        _binding(
+            constants.FENCING_POLICY,
+            {"paramRef": {"name": term, "parameterNotFoundAction": "Deny"}},
+        ),
+        _policy(constants.FENCED_POLICY, labelled),
+        _binding(constants.FENCED_POLICY, {}),
+    ]
+
+
+def _policy(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name, "labels": dict(constants.LABELS)},
+        "spec": spec,
+    }
+
+
+def _binding(name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name, "labels": dict(constants.LABELS)},
+        "spec": {"policyName": name, **spec, "validationActions": ["Deny"]},
+    }

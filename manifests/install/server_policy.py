@@ -1,0 +1,281 @@
+"""ValidatingAdmissionPolicies that hold our own server to what it writes.
+
+RBAC knows resources and names, not fields: a right to patch pods is one to replace their images, and a
+right to create Secrets is one to make a token of any service account of the namespace. So the API server
+compares what the server's service account writes with what a server of ours can write. What it writes of
+pods is in the policy that sees all of those anyway (`manifests.install.annotation_policy`).
+
+The condition of each policy is the account's name, which cannot fail, so that nobody else meets the rest;
+whatever fails in the rest stops the server only, and it fails closed, as it is there for a server that is
+not ours any more. Admission policies are not asked about webhook configurations: these are RBAC's, by name.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.names import (
+    ENGINE_ANNOTATIONS,
+    FENCED_LABEL,
+    POOL_LABEL,
+    POOL_NODE_LABEL_PREFIX,
+    POOL_TAINTS_ANNOTATION,
+)
+from manifests import constants
+from manifests.install.policy_expressions import cel_list, same_but
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_KEPT_BY_API_SERVER: Final = ("managedFields", "resourceVersion", "generation")
+"""Of metadata: they change with every write."""
+
+_TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
+_PLACES: Final = (
+    f"(dyn({{0}}).metadata.?annotations[?'{POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
+)
+_SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Nodes are shut and emptied by them; a pool's own may have any other key."""
+
+_SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
+"""Above all not `kubernetes.io/service-account-token`, which makes a token of the account that it names."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnObjects:
+    """What the server has in its namespace."""
+
+    namespace: str = constants.DEFAULT_NAMESPACE
+    lease: str = constants.LEASE_NAME
+    serving_secret: str = constants.SERVING_SECRET
+    images: tuple[str, ...] | None = None
+    """Of its DaemonSets; None: any."""
+
+    @property
+    def username(self) -> str:
+        """Return the name of the server's service account."""
+        return constants.service_account_username(self.namespace)
+
+
+def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
+    """Return what must hold where the server writes a pod, its status or its Binding."""
+    metadata = same_but("metadata", ("annotations", *_KEPT_BY_API_SERVER))
+    annotations = same_but("metadata.?annotations", ENGINE_ANNOTATIONS)
+    status = same_but("status", ("nominatedNodeName",))
+    return (
+        {
+            "expression": (
+                "request.kind.kind == 'Binding'"
+                " || request.operation == 'UPDATE' && dyn(object).spec == dyn(oldObject).spec"
+                f" && {metadata} && {annotations} && {status}"
+            ),
+            "message": (
+                "of a pod the GPU control plane writes its annotations and"
+                " status.nominatedNodeName, and nothing else"
+            ),
+            "reason": "Forbidden",
+        },
+        {
+            "expression": (
+                "request.kind.kind != 'Binding'"
+                f" || !(request.namespace in {cel_list(excluded_namespaces)})"
+                " && object.metadata.?annotations.orValue({})"
+                f".all(k, k in {cel_list(ENGINE_ANNOTATIONS)})"
+                " && object.metadata.?labels.orValue({})"
+                f".all(k, k in {cel_list((FENCED_LABEL, POOL_LABEL))})"
+            ),
+            "message": (
+                "a Binding of the GPU control plane has its annotations and labels only,"
+                f" and is of no pod in {', '.join(excluded_namespaces)}"
+            ),
+            "reason": "Forbidden",
+        },
+    )
+
+
+def build_server_policies(
+    own: OwnObjects,
+    *,
+    excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
+) -> list[dict[str, Any]]:
+    """Return the policies of the cluster's objects and of our namespace's, and their bindings."""
+    in_cluster = {
+        "resourceRules": [
+            _rule("", "v1", "nodes", operations=("UPDATE",)),
+            _rule("", "v1", "pods/eviction", operations=("CREATE",)),
+        ]
+    }
+    in_namespace = {
+        # Leases of nodes are renewed all the time: they are left out before anything is evaluated.
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own.namespace}},
+        "resourceRules": [
+            _rule("", "v1", "configmaps", "secrets"),
+            _rule("apps", "v1", "daemonsets"),
+            _rule("coordination.k8s.io", "v1", "leases"),
+        ],
+    }
+    return [
+        *_policy(
+            constants.SERVER_POLICY,
+            own.username,
+            matched=in_cluster,
+            validations=[*_node_rules(), _eviction_rule(excluded_namespaces)],
+        ),
+        *_policy(
+            constants.SERVER_OBJECTS_POLICY,
+            own.username,
+            matched=in_namespace,
+            validations=_object_rules(own),
+        ),
+    ]
+
+
+def _node_rules() -> list[dict[str, str]]:
+    ours = f"k.startsWith('{POOL_NODE_LABEL_PREFIX}')"
+    metadata = same_but("metadata", ("labels", "annotations", *_KEPT_BY_API_SERVER))
+    labels = same_but("metadata.?labels", (), beside=ours)
+    annotations = same_but("metadata.?annotations", (POOL_TAINTS_ANNOTATION,))
+    spec = same_but("spec", ("taints",))
+    new, old = _TAINTS.format("object"), _TAINTS.format("oldObject")
+    named = f"{_PLACES.format('object')} + {_PLACES.format('oldObject')}"
+    system = " || ".join(f"t.key.startsWith('{prefix}')" for prefix in _SYSTEM_TAINTS)
+    return [
+        {
+            "expression": (
+                "request.resource.resource != 'nodes'"
+                f" || {metadata} && {labels} && {annotations} && {spec}"
+            ),
+            "message": (
+                f"of a Node the GPU control plane writes labels with {POOL_NODE_LABEL_PREFIX},"
+                f" the annotation {POOL_TAINTS_ANNOTATION} and taints, and nothing else"
+            ),
+            "reason": "Forbidden",
+        },
+        {
+            "expression": (
+                "request.resource.resource != 'nodes'"
+                f" || ({new}.filter(t, !(t in {old})) + {old}.filter(t, !(t in {new})))"
+                f".all(t, (t.key + ':' + t.effect) in ({named}) && !({system}))"
+            ),
+            "message": (
+                "the GPU control plane writes no taint but those that the annotation"
+                f" {POOL_TAINTS_ANNOTATION} of the Node names, and none of the system's"
+            ),
+            "reason": "Forbidden",
+        },
+    ]
+
+
+def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
+    return {
+        "expression": (
+            "request.resource.resource != 'pods'"
+            f" || !(request.namespace in {cel_list(excluded_namespaces)})"
+        ),
+        "message": f"the GPU control plane evicts no pod of {', '.join(excluded_namespaces)}",
+        "reason": "Forbidden",
+    }
+
+
+def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
+    ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.SEALING_SECRET)
+    named = (
+        f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
+        " : request.resource.resource == 'leases'"
+        f" ? one.metadata.name == '{own.lease}'"
+        f" : one.metadata.name == '{constants.NODE_AGENT}'"
+        f" || one.metadata.name.startsWith('{constants.DEVICE_PLUGIN}-')"
+        f" || one.metadata.name.startsWith('{constants.MIG_CONFIG}-')"
+    )
+    template = "dyn(object).spec.template.spec"
+    accounts = (constants.DEVICE_PLUGIN, constants.NODE_AGENT)
+    is_daemon_set = "object != null && request.resource.resource == 'daemonsets'"
+    rules = [
+        {
+            "expression": f"[object, oldObject].filter(one, one != null).all(one, {named})",
+            "message": "the GPU control plane writes objects of its own names only",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": (
+                "object == null || request.resource.resource != 'secrets'"
+                f" || dyn(object).?type.orValue('') in {cel_list(_SECRET_TYPES)}"
+            ),
+            "message": f"a Secret of the GPU control plane is of type {' or '.join(_SECRET_TYPES)}",
+            "reason": "Forbidden",
+        },
+        {
+            "expression": (
+                f"!({is_daemon_set})"
+                f" || {template}.?serviceAccountName.orValue('') in {cel_list(accounts)}"
+                f" || {template}.?serviceAccountName.orValue('') == ''"
+                f" && !{template}.?automountServiceAccountToken.orValue(true)"
+            ),
+            "message": (
+                f"pods of the GPU control plane's DaemonSets run as {' or '.join(accounts)},"
+                " or without a token"
+            ),
+            "reason": "Forbidden",
+        },
+    ]
+    if own.images is not None:
+        images = cel_list(own.images)
+        containers = (
+            f"({template}.containers + {template}.?initContainers.orValue([]))"
+            f".all(c, c.?image.orValue('') in {images})"
+        )
+        rules.append(
+            {
+                "expression": f"!({is_daemon_set}) || {containers}",
+                "message": (
+                    f"containers of the GPU control plane's DaemonSets run {' or '.join(own.images) or 'nothing'}:"
+                    " render the policy anew where a setting names another image"
+                ),
+                "reason": "Forbidden",
+            }
+        )
+    return rules
+
+
+def _policy(
+    name: str, username: str, *, matched: dict[str, Any], validations: list[dict[str, str]]
+) -> list[dict[str, Any]]:
+    metadata = {"name": name, "labels": dict(constants.LABELS)}
+    policy = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": metadata,
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"matchPolicy": "Equivalent", **matched},
+            "matchConditions": [
+                {
+                    "name": "is-the-server",
+                    "expression": f"request.userInfo.username == '{username}'",
+                }
+            ],
+            "validations": validations,
+        },
+    }
+    binding = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": metadata,
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def _rule(
+    group: str,
+    version: str,
+    *resources: str,
+    operations: "Sequence[str]" = ("CREATE", "UPDATE", "DELETE"),
+) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": list(operations),
+        "resources": list(resources),
+        "scope": "*",
+    }

@@ -1,0 +1,194 @@
+"""Webhook configurations: which requests we are asked about.
+
+Everything fails closed, so the conditions are narrow: a pod that names no pool never depends on us,
+and neither does any write of a pool or device that leaves open nothing for us to judge.
+No label that a user may set keeps a request from us.
+"""
+
+import base64
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+from api.names import ASSIGNMENT_ANNOTATION, GROUP, RESOURCE_PREFIX, VERSION
+from manifests import constants
+
+TIMEOUT_S: Final = 3
+"""Answers come from memory in milliseconds. All webhooks of a request share the API server's 30 s,
+and a server that hangs should cost a pod's creator no more than this."""
+
+NAMES_POOL_EXPRESSION: Final = (
+    "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,"
+    f" (c.?resources.?limits.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
+    f" || (c.?resources.?requests.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}')))"
+)
+"""Pods that ask for a pool: the prefix stands at no other key of a container's resources."""
+_HAS_ANNOTATION: Final = (
+    f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
+)
+POOL_POD_EXPRESSION: Final = f"{_HAS_ANNOTATION} || {NAMES_POOL_EXPRESSION}"
+"""Pods that carry an annotation of ours, which may be forged, and those that ask for a pool. When they
+are validated, they have one, and no container is looked at."""
+
+MIRRORED_EXPRESSION: Final = (
+    "('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})"
+    " && 'system:nodes' in request.userInfo.?groups.orValue([]))"
+)
+"""A static pod already runs when kubelet mirrors it; from anybody else the annotation means nothing."""
+
+_ASSIGNMENT: Final = "{0}.metadata.?annotations[?'" + ASSIGNMENT_ANNOTATION + "'].orValue('')"
+NEW_ASSIGNMENT_EXPRESSION: Final = (
+    f"{_ASSIGNMENT.format('object')} != '' && (oldObject == null"
+    f" || {_ASSIGNMENT.format('object')} != {_ASSIGNMENT.format('oldObject')})"
+)
+SPEC_CHANGED_EXPRESSION: Final = (
+    "oldObject == null || object.?spec.orValue({}) != oldObject.?spec.orValue({})"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceClient:
+    """The API server reaches us through a Service."""
+
+    namespace: str = constants.DEFAULT_NAMESPACE
+    name: str = constants.SERVICE_NAME
+    port: int = constants.SERVICE_PORT
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UrlClient:
+    """The API server reaches us under `https://host:port`, as beside a cluster under development."""
+
+    base_url: str
+
+
+Client = ServiceClient | UrlClient
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """What differs between installations."""
+
+    client: Client
+    ca_bundle: bytes = b""
+    """PEM; empty where it is injected later. Until then every request that concerns us is refused."""
+    excluded_namespaces: tuple[str, ...] = constants.DEFAULT_EXCLUDED_NAMESPACES
+    """No pod there is asked about, since our own must start while nobody answers; the policy of
+    `manifests.install.annotation_policy` keeps pool pods out of them."""
+
+
+def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
+    """Return the configuration that sends new pods to admission."""
+    webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
+    webhook["reinvocationPolicy"] = "IfNeeded"
+    return _configuration(
+        "MutatingWebhookConfiguration", constants.MUTATING_CONFIGURATION, [webhook]
+    )
+
+
+def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
+    """Return the configuration that has pods, pools and device assignments checked."""
+    pools = _webhook(
+        settings,
+        name=constants.POOLS_WEBHOOK,
+        path=constants.VALIDATE_POOLS_PATH,
+        rule=_rule(GROUP, VERSION, "gpupools", scope="Cluster"),
+        conditions={"spec-changed": SPEC_CHANGED_EXPRESSION},
+    )
+    devices = _webhook(
+        settings,
+        name=constants.DEVICES_WEBHOOK,
+        path=constants.VALIDATE_DEVICES_PATH,
+        rule=_rule(GROUP, VERSION, "gpudevices", scope="Cluster"),
+        conditions={"newly-assigned": NEW_ASSIGNMENT_EXPRESSION},
+    )
+    return _configuration(
+        "ValidatingWebhookConfiguration",
+        constants.VALIDATING_CONFIGURATION,
+        [_pods_webhook(settings, constants.VALIDATE_PODS_PATH), pools, devices],
+    )
+
+
+def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:
+    # CREATE only: the API server lets nothing later add a resource to a pod.
+    webhook = _webhook(
+        settings,
+        name=constants.PODS_WEBHOOK,
+        path=path,
+        rule=_rule("", "v1", "pods", scope="Namespaced") | {"operations": ["CREATE"]},
+        conditions={
+            "concerns-a-pool": POOL_POD_EXPRESSION,
+            "not-a-mirror-pod": f"!{MIRRORED_EXPRESSION}",
+        },
+    )
+    webhook["namespaceSelector"] = {
+        "matchExpressions": [
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": sorted(set(settings.excluded_namespaces)),
+            }
+        ]
+    }
+    return webhook
+
+
+def _webhook(
+    settings: WebhookSettings,
+    *,
+    name: str,
+    path: str,
+    rule: dict[str, Any],
+    conditions: dict[str, str],
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "clientConfig": _client_config(settings, path),
+        "rules": [rule],
+        "matchConditions": [
+            {"name": condition, "expression": expression}
+            for condition, expression in conditions.items()
+        ],
+        "matchPolicy": "Equivalent",
+        "failurePolicy": "Fail",
+        "sideEffects": "NoneOnDryRun",
+        "timeoutSeconds": TIMEOUT_S,
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def _rule(group: str, version: str, resource: str, *, scope: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [resource],
+        "scope": scope,
+    }
+
+
+def _client_config(settings: WebhookSettings, path: str) -> dict[str, Any]:
+    config = _address(settings.client, path)
+    if settings.ca_bundle:
+        config["caBundle"] = base64.b64encode(settings.ca_bundle).decode()
+    return config
+
+
+def _address(client: Client, path: str) -> dict[str, Any]:
+    match client:
+        case ServiceClient(namespace=namespace, name=name, port=port):
+            service = {"namespace": namespace, "name": name, "path": path, "port": port}
+            return {"service": service}
+        case UrlClient(base_url=base_url):
+            return {"url": base_url.rstrip("/") + path}
+
+
+def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": dict(constants.LABELS)},
+        "webhooks": webhooks,
+    }

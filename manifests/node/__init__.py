@@ -1,0 +1,1 @@
+"""Workloads on GPU nodes: the agent and the device plugins."""

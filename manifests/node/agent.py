@@ -1,0 +1,101 @@
+"""The node agent: one pod on each node that may have cards, which finds, watches and cuts them.
+
+Where one agent serves all pools of a node (`PluginMode.PER_NODE`) it is the device plugin too.
+It is privileged: NVML opens the cards' device files, some of which appear while it runs, cutting a card
+needs the driver's capabilities, and whether a card is idle is told by processes of the whole node.
+A pool's own device plugin needs none of that (`manifests.node.device_plugin`); it reads what this one found.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from manifests import constants
+from manifests.node.daemonset import (
+    build_agent_container,
+    build_daemon_set,
+    build_pod_spec,
+    host_directory,
+    labels_of,
+    plugins_mount,
+    plugins_volume,
+    pod_resources_mount,
+    pod_resources_volume,
+    run_mount,
+    run_volume,
+)
+from manifests.node.device_plugin import PluginMode, signed
+
+if TYPE_CHECKING:
+    from manifests.node.device_plugin import WorkloadSettings
+
+Json = dict[str, Any]
+
+ROLES: Final = ("inventory", "health", "mig")
+PLUGIN_ROLE: Final = "device-plugin"
+CDI_DIRECTORY: Final = "/var/run/cdi"
+"""Where runtimes look for specifications that last until the node restarts."""
+HOST_ROOT: Final = "/host"
+
+
+def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
+    """Return the DaemonSet; nothing where there is to be none.
+
+    It tolerates every taint: it has to see the cards of a node before any pool has them, and cannot
+    follow the taints of all pools without being restarted.
+    """
+    if not settings.agent.is_enabled:
+        return []
+    serves = settings.mode is PluginMode.PER_NODE
+    container = build_agent_container(
+        constants.NODE_AGENT,
+        settings.agent_image,
+        [
+            "--namespace",
+            settings.namespace,
+            "--roles",
+            ",".join([*ROLES, PLUGIN_ROLE] if serves else ROLES),
+            *settings.hand_out_arguments(),
+            *_xid_arguments(settings.agent.ignored_xids),
+            "--driver-root",
+            HOST_ROOT,
+        ],
+        mounts=[
+            plugins_mount(),
+            pod_resources_mount(),
+            run_mount(),
+            {"name": "cdi", "mountPath": CDI_DIRECTORY},
+            {"name": "dev", "mountPath": "/dev"},
+            {
+                "name": "host",
+                "mountPath": HOST_ROOT,
+                "readOnly": True,
+                # A driver container mounts its root below /run/nvidia/driver whenever it starts.
+                "mountPropagation": "HostToContainer",
+            },
+        ],
+        security={"privileged": True},
+    )
+    volumes = [
+        plugins_volume(),
+        pod_resources_volume(),
+        run_volume(),
+        host_directory("cdi", CDI_DIRECTORY, "DirectoryOrCreate"),
+        # A privileged container has the device files of its start; these are those of now.
+        host_directory("dev", "/dev"),
+        host_directory("host", "/"),
+    ]
+    spec: Json = {
+        "serviceAccountName": constants.NODE_AGENT,
+        "nodeSelector": dict(sorted(settings.node_selector.items())),
+        "tolerations": [{"operator": "Exists"}],
+        # NVML names processes by the pids of the node.
+        "hostPID": True,
+        **build_pod_spec(container, volumes),
+    }
+    labels = labels_of(constants.NODE_AGENT)
+    body = build_daemon_set(constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec)
+    return [signed(body)]
+
+
+def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:
+    """Return how the agent is told; in one word, since no Xid at all is a list, too."""
+    return [] if ignored is None else [f"--ignored-xids={','.join(map(str, sorted(ignored)))}"]

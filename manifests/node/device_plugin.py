@@ -1,0 +1,381 @@
+"""What a pool runs on its nodes: the list of its cards, a device plugin on its nodes only, MIG configurations.
+
+The list (`api.nodefiles.poolconfig`) is all that a change of cards changes: the DaemonSet's template says nothing of
+them, and the plugin reads the list again, so no pod restarts. Every object carries a digest of the whole
+desired object, which tells an object of an older form from one to which the API server added defaults.
+
+One DaemonSet a pool, or one for all pools (`manifests.node.agent`): docs/design/0006-one-daemonset-or-many.md.
+"""
+
+import base64
+import gzip
+import hashlib
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+import yaml
+
+from api.kinds.gpupool import AllocationMode
+from api.names import (
+    API_VERSION,
+    CONFIG_HASH_ANNOTATION,
+    POOL_LABEL,
+    PoolName,
+    pool_node_label,
+)
+from api.nodefiles.poolconfig import (
+    CONFIG_KEY,
+    PACKED_CONFIG_KEY,
+    ConfiguredCard,
+    HandOut,
+    PoolConfig,
+)
+from manifests import constants
+from manifests.node.daemonset import (
+    build_agent_container,
+    build_daemon_set,
+    build_pod_spec,
+    labels_of,
+    plugins_mount,
+    plugins_volume,
+    pod_resources_mount,
+    pod_resources_volume,
+    problems_mount,
+    problems_volume,
+    run_mount,
+    run_volume,
+)
+from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedCard, build_mig_configs
+from manifests.node.nvidia_device_plugin import (
+    NVIDIA_CONFIG_KEY,
+    build_nvidia_config,
+    build_nvidia_container,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.foreign.core import Taint
+    from api.kinds.gpupool import GPUPool
+    from api.names import NodeName
+
+Json = dict[str, Any]
+
+CONFIG_DIRECTORY: Final = "/etc/gpu-control-plane/pool"
+MAX_NAME_LENGTH: Final = 63
+"""Names are taken into labels and host names of pods."""
+MAX_TEXT_BYTES: Final = 900_000
+"""A ConfigMap may hold 1 MiB; from here on the list is packed, 20,000 cards or so."""
+MAX_PACKED_BYTES: Final = 1_000_000
+_DIGEST_LENGTH: Final = 8
+
+
+class PluginMode(Enum):
+    """Who runs device plugins."""
+
+    PER_POOL = "PerPool"
+    """A DaemonSet for each pool, on its nodes only."""
+    PER_NODE = "PerNode"
+    """One DaemonSet, whose pods serve all pools of their node."""
+    NONE = "None"
+    """Somebody else."""
+
+
+class PluginKind(Enum):
+    """Which device plugin the image holds."""
+
+    OWN = "Own"
+    NVIDIA = "NVIDIA"
+    """NVIDIA's k8s-device-plugin with the changes that `manifests.node.nvidia_device_plugin` names: for whole cards
+    and time slices, one DaemonSet a pool, restarted by each change of its cards."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgentSettings:
+    """What finds, watches and cuts the cards of a node (`manifests.node.agent`)."""
+
+    is_enabled: bool = True
+    """Without it somebody else tells of cards, and no card is cut."""
+    image: str = ""
+    """Empty: that of the device plugin, if it is ours."""
+    ignored_xids: frozenset[int] | None = None
+    """Xids that say nothing of a card; None leaves them to the agent's own list."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSettings:
+    """What is the same for all pools."""
+
+    image: str
+    namespace: str = constants.DEFAULT_NAMESPACE
+    mode: PluginMode = PluginMode.PER_POOL
+    plugin: PluginKind = PluginKind.OWN
+    hand_out: HandOut = HandOut.CDI
+    cdi_kind: str = ""
+    """Of CDI names; empty: that of our own specification."""
+    node_selector: "Mapping[str, str]" = field(
+        default_factory=lambda: {"nvidia.com/gpu.present": "true"}
+    )
+    """The nodes that may have cards: where the node agent runs."""
+    agent: NodeAgentSettings = NodeAgentSettings()
+
+    def __post_init__(self) -> None:
+        if self.mode is PluginMode.PER_NODE:
+            if self.plugin is PluginKind.NVIDIA:
+                raise ValueError("NVIDIA's plugin serves one pool: set mode to PerPool")
+            if not self.agent.is_enabled:
+                raise ValueError(
+                    "the node agent serves the pools of its node: enable it, or set mode to PerPool"
+                )
+
+    @property
+    def agent_image(self) -> str:
+        """Return the image of the node agent, which is always ours."""
+        ours = self.image if self.plugin is PluginKind.OWN else constants.NAME
+        return self.agent.image or ours
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Return what the containers of our DaemonSets run; nothing where there are none."""
+        plugin = {self.image} if self.mode is PluginMode.PER_POOL else set()
+        agent = {self.agent_image} if self.agent.is_enabled else set()
+        return tuple(sorted(plugin | agent))
+
+    def hand_out_arguments(self) -> list[str]:
+        """Return how our agents are told of the way in which containers come to their devices."""
+        kind = ["--cdi-kind", self.cdi_kind] if self.cdi_kind else []
+        return ["--hand-out", self.hand_out.value, *kind]
+
+
+class CannotServe(ValueError):  # noqa: N818  # it is named for what is wrong
+    """A pool's list of cards does not fit a ConfigMap, packed or not."""
+
+
+def names_registry(image: str) -> bool:
+    """Say whether the first part of an image's name is a registry's, as container runtimes read it.
+
+    Where it is not, they take the image from docker.io, and one part only from docker.io/library.
+    """
+    host, slash, _ = image.partition("/")
+    return bool(slash) and (host == "localhost" or "." in host or ":" in host)
+
+
+def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
+    """Say why no device plugin serves the pool though one should; nothing where one does."""
+    if settings.plugin is PluginKind.NVIDIA and pool.allocation.mode is AllocationMode.MIG:
+        return (
+            f"NVIDIA's device plugin serves no pool of MIG instances such as {pool.name}:"
+            " use our own, or another allocation"
+        )
+    return ""
+
+
+def object_name(prefix: str, pool: "PoolName") -> str:
+    """Return `<prefix>-<pool>`; where that is too long it is cut, and ends in a digest of the pool."""
+    name = f"{prefix}-{pool}"
+    if len(name) <= MAX_NAME_LENGTH:
+        return name
+    digest = hashlib.sha256(pool.encode()).hexdigest()[:_DIGEST_LENGTH]
+    return f"{name[: MAX_NAME_LENGTH - _DIGEST_LENGTH - 1].rstrip('-.')}-{digest}"
+
+
+def plugin_name(pool: "PoolName") -> str:
+    """Return the name of a pool's DaemonSet, and of the ConfigMap with its cards."""
+    return object_name(constants.DEVICE_PLUGIN, pool)
+
+
+def pool_config(
+    pool: "GPUPool", cards_by_node: "Mapping[NodeName, Sequence[ConfiguredCard]]"
+) -> PoolConfig:
+    """Return what the pool's device plugins are told; cards are units as the pool's are now."""
+    allocation = pool.allocation
+    is_sliced = allocation.mode is AllocationMode.TIME_SLICE
+    return PoolConfig(
+        version="v1",
+        pool=pool.name,
+        resource=pool.resource_name,
+        slices=allocation.slices_per_device if is_sliced else 1,
+        nodes={
+            node: sorted(cards, key=lambda card: card.uuid)
+            for node, cards in sorted(cards_by_node.items())
+            if cards
+        },
+    )
+
+
+def build_pool_workloads(
+    pool: "GPUPool",
+    config: PoolConfig,
+    settings: WorkloadSettings,
+    *,
+    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+) -> list[Json]:
+    """Return a pool's objects; `parted` are its cards as mig-parted tells them apart, by node.
+
+    Raises:
+        CannotServe: the list of cards does not fit a ConfigMap.
+    """
+    is_mig = pool.allocation.mode is AllocationMode.MIG
+    objects: list[Json] = []
+    if settings.mode is PluginMode.PER_POOL and not unserved(pool, settings):
+        objects += [_build_list(pool, config, settings), _build_plugin(pool, config, settings)]
+    if is_mig and settings.mode is not PluginMode.NONE:
+        objects.append(_build_mig(pool, parted, settings))
+    return [signed(one) for one in objects]
+
+
+def digest_of(body: "Mapping[str, Any]") -> str:
+    """Return the digest that a signed object carries."""
+    found: str = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+    return found
+
+
+def signed(body: Json) -> Json:
+    """Return the object with a digest of itself as annotation."""
+    content = msgspec.json.encode(body, order="sorted")
+    digest = hashlib.sha256(content).hexdigest()
+    body["metadata"].setdefault("annotations", {})[CONFIG_HASH_ANNOTATION] = digest
+    return body
+
+
+def _metadata(pool: "GPUPool", name: str, settings: WorkloadSettings) -> Json:
+    return {
+        "name": name,
+        "namespace": settings.namespace,
+        # Not on pods: there the label is of those that ask for the pool.
+        "labels": labels_of(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
+        "ownerReferences": [
+            {
+                "apiVersion": API_VERSION,
+                "kind": "GPUPool",
+                "name": pool.name,
+                "uid": pool.metadata.uid,
+                "controller": True,
+            }
+        ],
+    }
+
+
+def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
+    body: Json = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(pool, plugin_name(pool.name), settings),
+    }
+    if settings.plugin is PluginKind.NVIDIA:
+        text = yaml.safe_dump(build_nvidia_config(config), sort_keys=False)
+        if len(text) > MAX_TEXT_BYTES:
+            raise _too_many(config)
+        return body | {"data": {NVIDIA_CONFIG_KEY: text}}
+    content = msgspec.json.encode(config)
+    if len(content) <= MAX_TEXT_BYTES:
+        return body | {"data": {CONFIG_KEY: content.decode()}}
+    packed = gzip.compress(content, mtime=0)
+    if len(packed) > MAX_PACKED_BYTES:
+        raise _too_many(config)
+    return body | {"binaryData": {PACKED_CONFIG_KEY: base64.b64encode(packed).decode()}}
+
+
+def _too_many(config: PoolConfig) -> CannotServe:
+    cards = sum(len(one) for one in config.nodes.values())
+    return CannotServe(
+        f"the list of {cards:,} cards of pool {config.pool} does not fit a ConfigMap;"
+        " set the device plugin's mode to PerNode, or divide the pool"
+    )
+
+
+def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
+    name = plugin_name(pool.name)
+    labels = labels_of(constants.DEVICE_PLUGIN, pool.name)
+    config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
+    config_volume = {"name": "config", "configMap": {"name": name}}
+    mounts = [config_mount, plugins_mount()]
+    volumes = [config_volume, plugins_volume()]
+    annotations = {}
+    if settings.plugin is PluginKind.NVIDIA:
+        file = f"{CONFIG_DIRECTORY}/{NVIDIA_CONFIG_KEY}"
+        container = build_nvidia_container(settings.image, file, mounts)
+        account: Json = {"automountServiceAccountToken": False}
+        # It reads its file at start only.
+        content = msgspec.json.encode(config)
+        annotations = {CONFIG_HASH_ANNOTATION: hashlib.sha256(content).hexdigest()}
+    else:
+        container = _own_container(pool.name, settings, mounts)
+        account = {"serviceAccountName": constants.DEVICE_PLUGIN}
+        volumes += [pod_resources_volume(), run_volume(), problems_volume()]
+    on_nodes_of_pool = {"key": pool_node_label(pool.name), "operator": "Exists"}
+    spec: Json = {
+        **account,
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchExpressions": [on_nodes_of_pool]}]
+                }
+            }
+        },
+        **({"tolerations": [_tolerating(one) for one in pool.taints]} if pool.taints else {}),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        **build_pod_spec(container, volumes),
+    }
+    body = build_daemon_set(
+        name,
+        settings.namespace,
+        labels=labels,
+        spec=spec,
+        annotations=annotations,
+        # Of two servers of one resource kubelet drops the newer as the older ends; ours registers again
+        # within a fifth of a second, where a start from nothing would take seconds, in which bound pods fail.
+        overlaps=settings.plugin is PluginKind.OWN,
+    )
+    return body | {"metadata": _metadata(pool, name, settings)}
+
+
+def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json:
+    """Return our own plugin: it opens no device, and has nothing of root but the files that are root's."""
+    return build_agent_container(
+        constants.DEVICE_PLUGIN,
+        settings.image,
+        [
+            "--roles",
+            "device-plugin",
+            "--config",
+            f"{CONFIG_DIRECTORY}/{CONFIG_KEY}",
+            "--pool",
+            pool,
+            *settings.hand_out_arguments(),
+        ],
+        mounts=[
+            *mounts,
+            pod_resources_mount(),
+            run_mount() | {"readOnly": True},
+            problems_mount(),
+        ],
+        security={"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    )
+
+
+def _build_mig(
+    pool: "GPUPool",
+    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+    settings: WorkloadSettings,
+) -> Json:
+    profile = pool.allocation.mig_profile
+    configs, names = build_mig_configs(pool.name, profile, parted)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _metadata(pool, object_name(constants.MIG_CONFIG, pool.name), settings),
+        "data": {
+            MIG_CONFIG_KEY: yaml.safe_dump(configs, sort_keys=False),
+            MIG_NODES_KEY: yaml.safe_dump(names, sort_keys=False),
+        },
+    }
+
+
+def _tolerating(taint: "Taint") -> dict[str, str]:
+    toleration = {"key": taint.key, "operator": "Equal", "effect": taint.effect}
+    return toleration | {"value": taint.value} if taint.value else toleration

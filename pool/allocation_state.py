@@ -1,0 +1,599 @@
+"""The books: index and ledger kept in step, and every transition of a pod between them.
+
+All methods are synchronous and therefore atomic. `plan_*`, `fits_*` and `can_*` only read; the others
+write. A plan is valid until the next `await`: commit it before that, or plan again.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+from msgspec.structs import replace
+
+from api.names import PodUid, ReservationId
+from pool.admission_planner import AdmissionPlanner, Exhausted
+from pool.admission_rules import ANYBODY, Newcomer
+from pool.errors import InvariantViolated
+from pool.index.device_index import DeviceIndex
+from pool.index.node_view import refusal_of
+from pool.model import PodPhase
+from pool.placement.planner import Placed, Refused, is_intact, plan_devices
+from pool.pods.observed import ObservedPods
+from pool.pods.reported import Discrepancies, NodeReports, as_promised, as_reported, reported_units
+from pool.refusal import NodeReason, NodeRefusal
+from pool.reservations.conflicts import (
+    conflicts,
+    conflicts_with_stored_pods,
+    free_units_without,
+    recoverable_units,
+    unconfirmed_rivals,
+    units_within_reach,
+)
+from pool.reservations.ledger import ReservationLedger
+from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
+from pool.reservations.restore import restored_hold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from api.names import NodeName, PoolName, UnitId
+    from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+    from pool.pods.reported import Discrepancy, PodReport
+
+OBSERVE_WITHIN_S: Final = 5.0
+"""How long after admission the watch may take to show the pod; the API server stores it within
+milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyBound:
+    """The pod is bound, or its binding was sent; this is where."""
+
+    node: "NodeName"
+    reservation: Reservation | None
+    """None once the watch has shown the binding."""
+
+
+class Applicant(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod at admission, before it has a uid."""
+
+    id: ReservationId
+    pool: "PoolFacts"
+    demand: "Demand"
+    namespace: str
+    name: str = ""
+
+
+@final
+class Books:
+    """Who holds what, and who may take what."""
+
+    def __init__(
+        self,
+        observe_within_s: float = OBSERVE_WITHIN_S,
+        on_end: "Callable[[Ended], None] | None" = None,
+        on_discrepancy: "Callable[[Discrepancy], None] | None" = None,
+    ) -> None:
+        """Start with empty books.
+
+        Args:
+            observe_within_s: how long after admission the watch may take to show a pod.
+            on_end: told of every reservation with units that ends; it must not call back.
+            on_discrepancy: told of every pod whose node reports other units than it was bound with;
+                it must not call back.
+        """
+        self.index = DeviceIndex(on_cards=self._reconsider_nodes)
+        self.ledger = ReservationLedger()
+        self._observe_within_s = observe_within_s
+        self._on_end = on_end
+        self._pods = ObservedPods()
+        self._admission = AdmissionPlanner(self.index, self.ledger, self._pods)
+        self._reports = NodeReports()
+        self._discrepancies = Discrepancies(on_discrepancy)
+        self._left: dict[PodUid, PodFacts] = {}
+        # Pods that are gone without having ended, and that their node reports still.
+
+    # --- admission -----------------------------------------------------------------------------
+
+    def plan_hold(
+        self,
+        pool: "PoolFacts",
+        demand: "Demand",
+        constraints: "Constraints",
+        *,
+        newcomer: Newcomer = ANYBODY,
+    ) -> Placed | Exhausted:
+        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
+
+    def hold(self, applicant: Applicant, placed: Placed | None, now: "Instant") -> Reservation:
+        """Take the planned units for a pod; without a plan, note only that it was admitted."""
+        reservation = Reservation(
+            id=applicant.id,
+            pool=applicant.pool.name,
+            demand=applicant.demand,
+            namespace=applicant.namespace,
+            name=applicant.name,
+            node=placed.node if placed else None,
+            devices=placed.devices if placed else {},
+            phase=ReservationPhase.HELD,
+            created_at=now.monotonic,
+            expires_at=now.monotonic + applicant.pool.ttl_s,
+            observe_by=now.monotonic + self._observe_within_s,
+        )
+        if conflicts(reservation, self.index):
+            raise _not_free(reservation)
+        self._add(reservation)
+        return reservation
+
+    def tie(self, id_: ReservationId, uid: PodUid, *, name: str, now: "Instant") -> bool:
+        """Tie a hold to its pod's final name and uid; False when it ended before, or is another's."""
+        reservation = self.ledger.get(id_)
+        if reservation is None or reservation.uid not in {None, uid}:
+            return False
+        other = self.ledger.of_pod(uid)
+        if other is not None and other.id != id_:
+            return False
+        self.ledger.tie(id_, uid, name=name, observe_by=now.monotonic + self._observe_within_s)
+        return True
+
+    def withdraw(self, id_: ReservationId) -> Ended | None:
+        """End a hold that is not tied to a pod yet: its pod is planned anew. None for any other."""
+        reservation = self.ledger.get(id_)
+        if reservation is None or reservation.phase is not ReservationPhase.HELD:
+            return None
+        return self._end(reservation, End.RELEASED)
+
+    def release_holds(self, pool: "PoolName") -> list[Ended]:
+        """End the holds of a pool that gives out nothing, so that it empties; their pods wait.
+
+        What was committed to a binding stays: the API server may have bound the pod.
+        """
+        held = [
+            one
+            for one in self.ledger.all()
+            if one.pool == pool and one.phase.is_hold and one.holds_units
+        ]
+        return [self._end(reservation, End.RELEASED) for reservation in held]
+
+    # --- what the watch says of pods -----------------------------------------------------------
+
+    def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
+        """Take over a pod that names a pool; return the reservations that this ends.
+
+        A pod never goes back to pending, so that an older event that comes late changes nothing.
+        """
+        before = self._pods.get(facts.uid)
+        if not self._pods.take_in(facts):
+            return []
+        if before is None:
+            self._admission.note_appearance(facts)
+            self._forget_left(facts.uid)
+        ended: list[Ended]
+        match facts.phase:
+            case PodPhase.PENDING:
+                ended = self._observe_pending(facts, now, is_new=before is None)
+            case PodPhase.BOUND:
+                ended = self._observe_bound(facts, before)
+            case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
+                ended = self._drop_claims(facts)
+        return [one for one in ended if one.reservation.holds_units]
+
+    def discard_pod(self, uid: PodUid) -> list[Ended]:
+        """Forget a pod that is gone; return the reservations that this ends.
+
+        kubelet shows a pod as ended before it deletes it. One that goes without that was deleted by force,
+        and its processes may run on: it has what its node reports of it until the node does no more.
+        """
+        facts = self._pods.discard(uid)
+        ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
+        if facts is not None and facts.phase is PodPhase.BOUND and self.is_reported(facts):
+            self._left[uid] = facts
+            self._account_left(facts)
+        return [one for one in ended if one.reservation.holds_units]
+
+    def expire(self, now: "Instant") -> list[Ended]:
+        """End the holds whose time is over; devices that were new may be so no longer."""
+        self.index.let_devices_settle(now.monotonic)
+        ended: list[Ended] = []
+        for reservation, end in self.ledger.due(now.monotonic):
+            one = self._end(reservation, end)
+            if end is End.NOT_OBSERVED:
+                self._admission.note_absence(reservation, now)
+            if reservation.holds_units:
+                ended.append(one)
+        return ended
+
+    # --- what nodes say of pods ----------------------------------------------------------------
+
+    def observe_reports(
+        self, node: "NodeName", reports: "Mapping[PodUid, PodReport]"
+    ) -> "list[PodFacts]":
+        """Make these all that a node reports; return the bound pods of which it says something else now.
+
+        Those that are bound to another node are among them, and nothing that is said of them counts.
+        What a pod really has is in use from here on, and what it was promised and did not get is free.
+        A hold or a commitment that has such a unit loses it, as to any bound pod: its pod is planned anew.
+        A report may come before its pod is known as bound, or after its end; it counts in between. Of a
+        pod that was deleted without having ended it counts as long as the node repeats it.
+        """
+        changed = self._reports.replace(node, reports)
+        for uid in changed:
+            left = self._left.get(uid)
+            if left is not None and left.node == node:
+                self._account_left(left)
+        found = [facts for uid in changed if (facts := self._bound(uid)) is not None]
+        for facts in found:
+            if facts.node == node:
+                self._account(facts, node)
+        return found
+
+    def is_reported(self, pod: "PodFacts") -> bool:
+        """Say whether the node of a bound pod reports what the pod has."""
+        return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
+
+    def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
+        """Return the units that several bound pods have, with these pods: none, if all goes well.
+
+        Where a node reports who has a unit, somebody else's promise of it is none: kubelet gives a unit
+        once, so that the other pod gets another one, which its own report is about to say.
+        """
+        found: dict[UnitId, frozenset[PodUid]] = {}
+        for unit, owners in self.index.held_twice().items():
+            pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
+            reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
+            if not reported or len(reported) > 1:
+                found[unit] = reported or owners
+        return found
+
+    # --- scheduling ----------------------------------------------------------------------------
+
+    def refusal_on(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid | None = None
+    ) -> NodeRefusal | None:
+        """Return why a node cannot take a pod, the units of its own hold counted as free.
+
+        Views answer this for pods that hold nothing there; this is for the one node that differs.
+        """
+        summary = self.index.state(pool.name).node(node)
+        if summary is None:
+            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
+        reservation = self.ledger.of_pod(uid) if uid is not None else None
+        if (
+            reservation is not None
+            and reservation.node == node
+            and reservation.phase.is_confirmed  # as long as it is not, its units count as free
+        ):
+            mine = recoverable_units(reservation, pool.name, self.index)
+            summary = summary.without_hold(mine)
+        return refusal_of(summary, demand.units)
+
+    def bound_to(self, uid: PodUid) -> AlreadyBound | None:
+        """Return where a pod is bound or its binding was sent; None while it may go anywhere."""
+        facts = self._pods.get(uid)
+        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
+            return AlreadyBound(facts.node, None)
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase.is_hold:
+            return None
+        if reservation.node is None:
+            raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+        return AlreadyBound(reservation.node, reservation)
+
+    def plan_bind(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid
+    ) -> Placed | Refused | AlreadyBound:
+        """Choose the units that a pod gets on the node kube-scheduler chose.
+
+        Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
+        own counted as free. An intact hold does not help where an unaccounted pod may sit on it.
+        """
+        bound = self.bound_to(uid)
+        if bound is not None:
+            return bound
+        reservation = self.ledger.of_pod(uid)
+        refusal = self.refusal_on(node, pool, demand, uid=uid)
+        if refusal is not None:
+            return Refused(node, refusal)
+        entries = self.index.devices_on(pool.name, node)
+        own = self.index.masks_held_alone(reservation.id) if reservation else {}
+        if (
+            reservation is not None
+            and (reservation.node, reservation.pool) == (node, pool.name)
+            and reservation.demand == demand
+            and is_intact(reservation.devices, own, entries)
+        ):
+            return Placed(pool.name, node, reservation.devices)
+        devices = plan_devices(entries, demand, pool.strategy, own=own)
+        if devices is None:
+            within_reach = units_within_reach(
+                entries, demand.units, own=reservation, index=self.index, ledger=self.ledger
+            )
+            devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
+        if devices is None:
+            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+        return Placed(pool.name, node, devices)
+
+    def commit(
+        self, applicant: Applicant, placed: Placed, *, uid: PodUid, now: "Instant"
+    ) -> Reservation:
+        """Turn a plan into a commitment, in place of the pod's hold if it has one.
+
+        `applicant.id` is used only for a pod without a reservation, or names a hold that nobody tied
+        to its pod yet.
+
+        Raises:
+            InvariantViolated: the pod is bound or committed already, or a unit is another stored pod's.
+                What a pod has that nobody has seen is taken over.
+        """
+        existing = self.ledger.of_pod(uid) or self._untied(applicant.id)
+        facts = self._pods.get(uid)
+        if (existing is not None and not existing.phase.is_hold) or (
+            facts is not None and facts.phase is not PodPhase.PENDING
+        ):
+            raise InvariantViolated(f"pod uid {uid} is bound or committed already")
+        reservation = Reservation(
+            id=existing.id if existing else applicant.id,
+            pool=placed.pool,
+            demand=applicant.demand,
+            namespace=applicant.namespace,
+            name=applicant.name,
+            uid=uid,
+            node=placed.node,
+            devices=placed.devices,
+            phase=ReservationPhase.COMMITTED,
+            created_at=existing.created_at if existing else now.monotonic,
+            expires_at=existing.expires_at if existing else now.monotonic,
+            observe_by=now.monotonic + self._observe_within_s,
+        )
+        self._take_over(reservation, now)
+        if existing is None:
+            self._add(reservation)
+        else:
+            self.ledger.move(reservation)
+            self._claim(reservation)
+        if facts is not None:
+            self._pods.pending.stop_waiting(facts)
+        return reservation
+
+    def written(self, uid: PodUid) -> None:
+        """Note that the API server accepted the Binding. The watch retires the commitment."""
+        reservation = self.ledger.of_pod(uid)
+        if reservation is not None and not reservation.phase.is_hold:
+            self.ledger.move(replace(reservation, phase=ReservationPhase.BOUND))
+
+    def doubt(self, uid: PodUid, now: "Instant") -> None:
+        """Note that nobody knows whether the API server accepted the Binding.
+
+        Nothing to do when the watch was faster, the pod is gone, or the answer came after all.
+        """
+        reservation = self.ledger.of_pod(uid)
+        if reservation is not None and reservation.phase is ReservationPhase.COMMITTED:
+            self.ledger.move(
+                replace(reservation, phase=ReservationPhase.DOUBTFUL, observe_by=now.monotonic)
+            )
+
+    def retry(self, uid: PodUid) -> Reservation | None:
+        """Take a doubtful commitment up again, to send the very same Binding once more.
+
+        None where another pod was bound with any of its units: while another replica led, they were
+        free to be given away. The doubt ends as every doubt does, and the pod is planned anew.
+        """
+        reservation = self.ledger.of_pod(uid)
+        if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
+            return None
+        if conflicts_with_stored_pods(reservation, self.index):
+            return None
+        committed = replace(reservation, phase=ReservationPhase.COMMITTED)
+        self.ledger.move(committed)
+        return committed
+
+    def release(self, uid: PodUid) -> Ended | None:
+        """End a pod's reservation: its binding was refused, or a read showed that it is not bound."""
+        reservation = self.ledger.of_pod(uid)
+        return self._end(reservation, End.RELEASED) if reservation else None
+
+    def unsettled(self) -> list[Reservation]:
+        """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
+        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
+        return [one for one in self.ledger.all() if one.phase in late]
+
+    def can_place_without(
+        self,
+        victims: "Collection[PodUid]",
+        node: "NodeName",
+        applicant: "tuple[PoolFacts, Demand]",
+        *,
+        uid: PodUid | None = None,
+    ) -> bool:
+        """Say whether the pod would fit the node if these bound pods were gone.
+
+        The pod's own hold counts as free, and so does what was assumed for a victim whose binding
+        the watch has not shown yet.
+        """
+        pool, demand = applicant
+        known = self.index.pool(pool.name)
+        if known is not None and known.closed is not None:
+            return False
+        gone: set[PodUid | ReservationId] = set(victims)
+        for pod in (*victims, uid):
+            reservation = self.ledger.of_pod(pod) if pod is not None else None
+            if reservation is not None:
+                gone.add(reservation.id)
+        free = free_units_without(gone, self.index.devices_on(pool.name, node), self.index)
+        strangers = self.index.unaccounted_pods(pool.resource, node)
+        return free >= demand.units and not (strangers.keys() - gone)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def pod(self, uid: PodUid) -> "PodFacts | None":
+        """Return an observed pod that names a pool."""
+        return self._pods.get(uid)
+
+    def holder(self, uid: PodUid) -> "PodFacts | None":
+        """Return a pod that may have units: an observed one, or one that is gone and still reported."""
+        return self._pods.get(uid) or self._left.get(uid)
+
+    def pods(self) -> "Iterable[PodFacts]":
+        """Return all observed pods that name a pool. Read them, don't keep them."""
+        return self._pods.all()
+
+    def waiting(self, resource: str) -> "list[PodFacts]":
+        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
+        return self._pods.waiting(resource)
+
+    def waiting_count(self, resource: str) -> int:
+        """Return how many pending pods hold nothing and aren't gated."""
+        return self._pods.waiting_count(resource)
+
+    def waiting_since(self, resource: str) -> str:
+        """Return when the oldest of them was created; empty without one that says so."""
+        return self._pods.waiting_since(resource)
+
+    def oldest_reservations(self) -> "dict[PoolName, Reservation]":
+        """Return each pool's oldest reservation that holds units; one pass over all of them."""
+        oldest: dict[PoolName, Reservation] = {}
+        for one in self.ledger.all():
+            known = oldest.get(one.pool)
+            if one.holds_units and (known is None or one.created_at < known.created_at):
+                oldest[one.pool] = one
+        return oldest
+
+    # --- steps ---------------------------------------------------------------------------------
+
+    def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
+        self._pods.pending.nominate(facts, now.monotonic)
+        reservation = self._reservation_of(facts)
+        if reservation is None and is_new:
+            reservation = self._restore(facts, now)
+        if reservation is None:
+            self._pods.pending.wait(facts)
+            return []
+        if not reservation.phase.is_hold:
+            return []
+        if not reservation.holds_units:
+            self._pods.pending.wait(facts)
+            return self._drop(reservation)
+        self.ledger.confirm(reservation.id, facts.uid, facts.name)
+        self.index.set_assumed(reservation.id, reservation.units)
+        return []
+
+    def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
+        if facts.node is None:
+            raise InvariantViolated(f"pod {facts.ref} is bound to no node")
+        if before is None or not before.is_accounted_like(facts):
+            self._account(facts, facts.node)
+        return self._drop(self._reservation_of(facts), End.BOUND)
+
+    def _account(self, facts: "PodFacts", node: "NodeName") -> None:
+        """Make a bound pod's claims what its node reports, or what it was bound with."""
+        report = self._reports.of(node, facts.uid)
+        if report is None:
+            truth = as_promised(facts, node)
+        else:
+            truth = as_reported(
+                facts, node, report, is_here=lambda unit: self.index.is_on(unit, node)
+            )
+        self.index.set_observed(facts.uid, truth.units)
+        self.index.set_unaccounted(facts.uid, truth.missing)
+        self._discrepancies.judge(facts, truth, self.index)
+
+    def _bound(self, uid: PodUid) -> "PodFacts | None":
+        facts = self._pods.get(uid)
+        return facts if facts is not None and facts.phase is PodPhase.BOUND else None
+
+    def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
+        """Account for what these nodes report anew: cards came, or are gone."""
+        if len(self._pods) == 0 and not self._left:
+            return
+        for node in nodes:
+            for uid in self._reports.on(node):
+                facts, left = self._bound(uid), self._left.get(uid)
+                if facts is not None and facts.node == node:
+                    self._account(facts, node)
+                if left is not None and left.node == node:
+                    self._account_left(left)
+
+    def _account_left(self, facts: "PodFacts") -> None:
+        """Make the claims of a pod that is gone what its node reports, and forget it with the report."""
+        node = facts.node
+        report = self._reports.of(node, facts.uid) if node is not None else None
+        if node is None or report is None:
+            self._forget_left(facts.uid)
+            return
+        reported = reported_units(facts, report, is_here=lambda unit: self.index.is_on(unit, node))
+        self.index.set_observed(facts.uid, reported)
+
+    def _forget_left(self, uid: PodUid) -> None:
+        if self._left.pop(uid, None) is not None:
+            self.index.set_observed(uid, ())
+
+    def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
+        self._discrepancies.forget(facts.uid)
+        self.index.set_observed(facts.uid, ())
+        self.index.set_unaccounted(facts.uid, {})
+        return self._drop(self._reservation_of(facts))
+
+    def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
+        """Return the pod's reservation: by uid, or the one that its note names and nobody tied yet."""
+        reservation = self.ledger.of_pod(facts.uid)
+        if reservation is None and facts.reservation is not None:
+            return self._untied(ReservationId(facts.reservation.id))
+        return reservation
+
+    def _untied(self, id_: ReservationId) -> Reservation | None:
+        reservation = self.ledger.get(id_)
+        return reservation if reservation is not None and reservation.uid is None else None
+
+    def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
+        """Take up the hold that an earlier process wrote into the pod, while it is still good."""
+        hold = restored_hold(facts, self.index, now)
+        if (
+            hold is None
+            or self.ledger.get(hold.id) is not None
+            or conflicts_with_stored_pods(hold, self.index)
+        ):
+            return None
+        self._take_over(hold, now)
+        self._add(hold)
+        return hold
+
+    def _add(self, reservation: Reservation) -> None:
+        self.ledger.add(reservation)
+        self._claim(reservation)
+
+    def _claim(self, reservation: Reservation) -> None:
+        """Make the index's claims what a live reservation says."""
+        self.index.set_assumed(
+            reservation.id, reservation.units, is_confirmed=reservation.phase.is_confirmed
+        )
+
+    def _take_over(self, reservation: Reservation, now: "Instant") -> None:
+        """End the unconfirmed reservations that have any of these units."""
+        if conflicts_with_stored_pods(reservation, self.index):
+            raise _not_free(reservation)
+        for id_ in unconfirmed_rivals(reservation, self.index):
+            rival = self.ledger.get(id_)
+            if rival is None:
+                raise InvariantViolated(f"reservation {id_} has units and is not in the ledger")
+            self._end(rival, End.TAKEN_OVER)
+            self._admission.note_absence(rival, now)
+
+    def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
+        return [self._end(reservation, end)] if reservation is not None else []
+
+    def _end(self, reservation: Reservation, end: End) -> Ended:
+        """End a live reservation: its units are free, its pod waits, whoever wants to know is told."""
+        self.ledger.end(reservation.id, end)
+        self.index.set_assumed(reservation.id, ())
+        ended = Ended(reservation, end)
+        if self._on_end is not None and reservation.holds_units:
+            self._on_end(ended)
+        self._pods.await_units(reservation.uid)
+        return ended
+
+
+def _not_free(reservation: Reservation) -> InvariantViolated:
+    return InvariantViolated(
+        f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
+    )

@@ -1,0 +1,1 @@
+"""The device index: devices by node and pool, claims on their units, and views of a node."""

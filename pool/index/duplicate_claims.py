@@ -1,0 +1,52 @@
+"""Units that two bound pods have: what must never be, found wherever it came from.
+
+A Binding written around us, or by an earlier leader after its time, may name a unit that is taken.
+Nothing is repaired here: the unit stays taken until both pods are gone, and somebody is told.
+"""
+
+from typing import TYPE_CHECKING, Generic, TypeVar, final
+
+from api.names import UnitId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pool.index.claims import Claims
+
+Owner = TypeVar("Owner")
+
+
+@final
+class DoubleClaims(Generic[Owner]):
+    """Units with more than one owner, by card or MIG instance."""
+
+    def __init__(self) -> None:
+        self._owners_by_unit: dict[str, dict[UnitId, frozenset[Owner]]] = {}
+        # UUID of a card or MIG instance -> unit of it -> its owners, two or more
+
+    def recheck(self, parts: "Iterable[str]", claims: "Claims[Owner]") -> None:
+        """Look again at who holds units of these UUIDs."""
+        for part in parts:
+            shared = _shared(part, claims) if claims.has_many_owners(part) else {}
+            if shared:
+                self._owners_by_unit[part] = shared
+            else:
+                self._owners_by_unit.pop(part, None)
+
+    def all(self) -> "Mapping[UnitId, frozenset[Owner]]":
+        """Return every such unit with its owners."""
+        found: dict[UnitId, frozenset[Owner]] = {}
+        for shared in self._owners_by_unit.values():
+            found |= shared
+        return found
+
+
+def _shared(part: str, claims: "Claims[Owner]") -> dict[UnitId, frozenset[Owner]]:
+    """Return the units of one card that have several owners; a whole card overlaps its slices."""
+    owners: dict[UnitId, set[Owner]] = {}
+    for owner, unit in claims.on(part):
+        owners.setdefault(unit, set()).add(owner)
+    whole = owners.get(UnitId(part))
+    if whole is not None:
+        whole.update(*owners.values())
+    return {unit: frozenset(some) for unit, some in owners.items() if len(some) > 1}

@@ -1,0 +1,58 @@
+"""Devices that came into their pool a moment ago: kubelet may not have their units yet.
+
+Until it does, a pod that was promised one is given another unit of the node by the pool's plugin. So units
+of other devices are given out first (`pool.placement.planner`).
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from api.names import DeviceName
+
+NEW_FOR_S: Final = 90.0
+"""kubelet shows a changed ConfigMap to a pool's plugin within its sync period and the time that it keeps
+one, 60 s and some; the plugin then tells kubelet of the units at once."""
+_SETTLED_AT_ONCE: Final = 1_000
+"""In half a millisecond."""
+
+
+@final
+class NewDevices:
+    """Their names, each until its time is over."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        """When `settled` was last asked."""
+        self._until: dict[DeviceName, float] = {}
+        self._order: deque[tuple[DeviceName, float]] = deque()
+        # the same in their order; an entry is stale when the device has gone, or came once more
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def __contains__(self, name: "DeviceName") -> bool:
+        return name in self._until
+
+    def add(self, name: "DeviceName") -> None:
+        """Count the device as new from now on."""
+        until = self._until[name] = self._now + NEW_FOR_S
+        self._order.append((name, until))
+
+    def discard(self, name: "DeviceName") -> None:
+        """Forget a device."""
+        self._until.pop(name, None)
+
+    def settled(self, now: float) -> "list[DeviceName]":
+        """Return those that are new no longer, and forget them; of very many some are left for the next call."""
+        self._now = now
+        found: list[DeviceName] = []
+        for _ in range(min(_SETTLED_AT_ONCE, len(self._order))):
+            name, until = self._order[0]
+            if until > now:
+                break
+            self._order.popleft()
+            if self._until.get(name) == until:
+                del self._until[name]
+                found.append(name)
+        return found

@@ -1,0 +1,238 @@
+"""One pool inside the index: its devices by node, what is free there, and the views on it.
+
+Changes only mark a node; its summary, the views and the buckets are brought up to date by the next
+reader. A burst of changes to one node is computed once.
+"""
+
+import heapq
+from bisect import bisect_left, insort
+from collections import Counter
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import NodeName
+from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
+from pool.model import Capacity
+from pool.units import most_units_of_a_card
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.names import DeviceName
+    from pool.model import PoolFacts
+
+_MAX_VIEWS: Final = 64
+"""Sizes kept at a time; a request for more distinct sizes than that drops the oldest view."""
+
+
+@final
+class PoolState:
+    """Devices, node summaries and views of one pool. `facts` is None until its object is seen."""
+
+    def __init__(
+        self, summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]"
+    ) -> None:
+        self.facts: PoolFacts | None = None
+        self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
+        # in the order of their names, in which units are given out
+        self._summarize = summarize
+        self._nodes: dict[NodeName, PoolNode] = {}
+        self._dirty: set[NodeName] = set()
+        self._views: dict[int, FitView] = {}
+        self._names_by_bucket: dict[Bucket, list[NodeName]] = {}
+        # bucket -> its placeable nodes in order; 5,000 pointers are moved in a microsecond, which is
+        # less than any tree costs
+        self._totals = list(_NOTHING)
+        self._sizes: Counter[int] = Counter()
+        # units that a node has, taken or not -> how many nodes have as many
+        self._rooms: Counter[int] = Counter()
+        # units that a stored pod may be given on a placeable node -> how many nodes have as many
+        self.sizes_moved = 0
+        """Counts changes of a node's number of units; read it after `nodes`, which brings it up to date."""
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def set_facts(self, facts: "PoolFacts | None") -> None:
+        """Take over the pool's object; every node is computed anew."""
+        self.facts = facts
+        self._views.clear()
+        self._dirty.update(self.devices_by_node)
+
+    def add_device(self, node: NodeName, device: "DeviceName") -> None:
+        """Count the device on the node."""
+        insort(self.devices_by_node.setdefault(node, []), device)
+        self.mark(node)
+
+    def remove_device(self, node: NodeName, device: "DeviceName") -> None:
+        """Count the device no more."""
+        devices = self.devices_by_node[node]
+        devices.remove(device)
+        if not devices:
+            del self.devices_by_node[node]
+        self.mark(node)
+        if node not in self.devices_by_node and node not in self._nodes:
+            # Nobody has looked since it came, as on a standby: there is nothing to bring up to date.
+            self._dirty.discard(node)
+
+    def mark(self, node: NodeName) -> None:
+        """Note that something on the node changed."""
+        self._dirty.add(node)
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def node(self, name: NodeName) -> PoolNode | None:
+        """Return what is free on a node; None when it has no unit of the pool."""
+        self._refresh()
+        return self._nodes.get(name)
+
+    def nodes(self) -> "dict[NodeName, PoolNode]":
+        """Return all nodes of the pool. Read it, don't keep it."""
+        self._refresh()
+        return self._nodes
+
+    def view(self, size: int) -> FitView:
+        """Return verdicts and scores for a size."""
+        self._refresh()
+        view = self._views.get(size)
+        if view is None:
+            view = self._new_view(size)
+        return view
+
+    def capacity(self) -> Capacity:
+        """Return the pool's units."""
+        self._refresh()
+        return Capacity(*self._totals)
+
+    def largest_node(self) -> int:
+        """Return the largest number of units that one node has, taken or not."""
+        self._refresh()
+        return max(self._sizes, default=0)
+
+    def rooms(self) -> "Counter[int]":
+        """Return how many placeable nodes have how many units for a pod that exists. Only read it."""
+        self._refresh()
+        return self._rooms
+
+    def largest_possible(self) -> int:
+        """Return the largest number of units that one node has, or has once all of its cards are cut."""
+        if self.facts is None:
+            return 0
+        cards = max(map(len, self.devices_by_node.values()), default=0)
+        return max(self.largest_node(), cards * most_units_of_a_card(self.facts))
+
+    def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
+        """Return the best placeable node with enough free units that `accepts` takes.
+
+        Best by the pool's strategy; equal nodes in order of their names.
+        """
+        self._refresh()
+        if self.facts is None:
+            return None
+        prefer = PREFERENCES[self.facts.strategy]
+        alike: dict[Preference, list[list[NodeName]]] = {}
+        for bucket, names in self._names_by_bucket.items():
+            if bucket[0] >= size:
+                alike.setdefault(prefer(bucket, size), []).append(names)
+        for preference in sorted(alike):
+            some = alike[preference]
+            for name in some[0] if len(some) == 1 else heapq.merge(*some):
+                if accepts(name):
+                    return name
+        return None
+
+    # --- keeping up ----------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if not self._dirty:
+            return
+        for name in self._dirty:
+            before = self._nodes.get(name)
+            devices = self.devices_by_node.get(name)
+            after = self._summarize(name, devices) if devices and self.facts else None
+            if before == after:
+                continue
+            self._move(name, before, after)
+            self._count(before, after)
+            if after is None:
+                del self._nodes[name]
+            else:
+                self._nodes[name] = after
+            if self.facts is not None:
+                for view in self._views.values():
+                    view.update(name, after, self.facts.strategy)
+        self._dirty.clear()
+
+    def _new_view(self, size: int) -> FitView:
+        view = FitView(size)
+        if self.facts is not None:
+            for name in sorted(self._nodes):
+                view.update(_side_by_side(name), self._nodes[name], self.facts.strategy)
+        if len(self._views) >= _MAX_VIEWS:
+            del self._views[next(iter(self._views))]
+        self._views[size] = view
+        return view
+
+    def _move(self, name: NodeName, before: PoolNode | None, after: PoolNode | None) -> None:
+        source, target = _bucket_of(before), _bucket_of(after)
+        if source == target:
+            return
+        if source is not None:
+            names = self._names_by_bucket[source]
+            del names[bisect_left(names, name)]
+            if not names:
+                del self._names_by_bucket[source]
+        if target is not None:
+            insort(self._names_by_bucket.setdefault(target, []), name)
+
+    def _count(self, before: PoolNode | None, after: PoolNode | None) -> None:
+        old, new = _share_of(before), _share_of(after)
+        for place, share in enumerate(new):
+            # Exact: shares are whole numbers, and the one taken away is the one that was added.
+            self._totals[place] += share - old[place]
+        _move_count(self._rooms, old[_AVAILABLE], new[_AVAILABLE])
+        if before is not None and after is not None and before.total == after.total:
+            return
+        self.sizes_moved += 1
+        _move_count(self._sizes, before.total if before else 0, after.total if after else 0)
+
+
+def _side_by_side(name: NodeName) -> NodeName:
+    """Return the name as a new object, whose memory is next to that of the name before.
+
+    kube-scheduler asks about nodes nearly in the order of their names, so that the processor can fetch
+    ahead what would else lie among everything that was decoded with it: half the time of a look-up.
+    """
+    return NodeName(name.encode().decode())
+
+
+def _bucket_of(node: PoolNode | None) -> Bucket | None:
+    """Return where the node stands, or None where no hold may be taken."""
+    if node is None or not node.is_placeable or not node.is_open or node.free == 0:
+        return None
+    return node.bucket
+
+
+_NOTHING: Final = (0, 0, 0, 0, 0)
+_AVAILABLE: Final = 3
+"""Its place in a node's share."""
+
+
+def _move_count(counts: Counter[int], before: int, after: int) -> None:
+    """Count a node under another figure; one that has none is not counted."""
+    if before == after:
+        return
+    if before:
+        counts[before] -= 1
+        if not counts[before]:
+            del counts[before]
+    if after:
+        counts[after] += 1
+
+
+def _share_of(node: PoolNode | None) -> tuple[int, int, int, int, int]:
+    """Return a node's part of the pool's `Capacity`, in the order of its fields."""
+    if node is None:
+        return _NOTHING
+    used = node.used + min(node.unaccounted, node.free)
+    available = node.available if node.is_placeable else 0
+    withheld = node.total - node.held - used - available
+    return (node.total, node.held, used, available, withheld)

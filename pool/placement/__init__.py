@@ -1,0 +1,1 @@
+"""Placement of a demand on named devices of a node, and node affinity."""

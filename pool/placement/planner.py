@@ -1,0 +1,167 @@
+"""Placement: which node a hold is taken on, and which units of a node each container gets.
+
+Both are plans: they read and return a value; `pool.allocation_state` commits it in the same synchronous step.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from api.kinds.gpupool import Strategy
+from pool.model import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from api.annotations import Devices
+    from api.names import DeviceName, NodeName, PoolName, UnitId
+    from pool.index.devices import DeviceEntry
+    from pool.model import Constraints, Demand, NodeFacts
+    from pool.refusal import NodeRefusal
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """Units of one node for every container."""
+
+    pool: "PoolName"
+    node: "NodeName"
+    devices: "Devices"
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A node cannot take the pod."""
+
+    node: "NodeName"
+    refusal: "NodeRefusal"
+
+
+@dataclass(slots=True)
+class _Card:
+    """A card while units are being chosen on it."""
+
+    ids: "tuple[UnitId, ...]"
+    """By slot."""
+    free: int
+    """Mask of units still to be had."""
+
+    def has_any(self, units: "Sequence[UnitId]") -> bool:
+        return not set(units).isdisjoint(self.ids)
+
+    def take(self) -> "UnitId":
+        slot = (self.free & -self.free).bit_length() - 1
+        self.free &= self.free - 1
+        return self.ids[slot]
+
+
+_Ranked = tuple[bool, int, "DeviceName", int, "tuple[UnitId, ...]"]
+"""Whether the card is new, what decides then, its name, its free units, its units by slot. Names differ, so that nothing behind
+them is compared."""
+
+
+def plan_devices(
+    entries: "Sequence[DeviceEntry]",
+    demand: "Demand",
+    strategy: Strategy,
+    *,
+    own: "dict[DeviceName, int] | None" = None,
+) -> "Devices | None":
+    """Choose units for every container, as kubelet hands them out; None when there are too few.
+
+    A container first reuses what plain init containers before it left (kubelet insists), then takes
+    new units: on distinct cards while there are any, fullest cards first (Spread: emptiest first).
+
+    Args:
+        entries: the pool's devices on the node, by name.
+        demand: what the pod asks for.
+        strategy: the pool's.
+        own: bits by device that the pod's own reservation holds alone, which are free to it.
+    """
+    ranked = _ranked(entries, strategy, own or {})
+    if len(demand.containers) == 1 and demand.units == 1:  # most pods
+        return {demand.containers[0].name: (_card(min(ranked)).take(),)} if ranked else None
+    cards = list(map(_card, sorted(ranked)))
+    devices: Devices = {}
+    reusable: list[UnitId] = []
+    for container in demand.containers:
+        kept = reusable[: container.units]
+        fresh = _take(cards, container.units - len(kept), kept)
+        if fresh is None:
+            return None
+        devices[container.name] = (*kept, *fresh)
+        if container.role is Role.INIT:
+            reusable += fresh
+        else:
+            reusable = reusable[len(kept) :]
+    return devices
+
+
+def is_intact(
+    devices: "Devices",
+    masks: "dict[DeviceName, int]",
+    entries: "Sequence[DeviceEntry]",
+) -> bool:
+    """Say whether a reservation's units are all still there, healthy and nobody else's.
+
+    `masks` are the bits by device that the reservation holds alone.
+    """
+    intact: set[UnitId] = set()
+    for entry in entries:
+        mask = masks.get(entry.facts.name, 0) if entry.is_usable else 0
+        mask &= ~entry.observed
+        intact.update(unit for slot, unit in enumerate(entry.layout.ids) if mask >> slot & 1)
+    return all(unit in intact for units in devices.values() for unit in units)
+
+
+def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
+    """Say whether a pod's selector, required affinity and tolerations let it go to a node.
+
+    Only a hint for where to hold: kube-scheduler has the last word.
+    """
+    selector, required = constraints.node_selector, constraints.required
+    if selector and not selector.items() <= node.labels.items():
+        return False
+    if required is not None and not required.accepts(node.labels, node.name):
+        return False
+    return not node.taints or all(
+        taint.effect == "PreferNoSchedule" or constraints.tolerated.cover(taint)
+        for taint in node.taints
+    )
+
+
+def _ranked(
+    entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
+) -> list[_Ranked]:
+    """Return the cards with something free, to be sorted into the order in which they are taken."""
+    sign = 1 if strategy is Strategy.SPREAD else -1
+    ranked: list[_Ranked] = []
+    for entry in entries:
+        name = entry.facts.name
+        others = entry.observed | (entry.assumed & ~own.get(name, 0))
+        free = entry.layout.full & ~others
+        if free and entry.is_usable:
+            ranked.append((entry.is_new, sign * others.bit_count(), name, free, entry.layout.ids))
+    return ranked
+
+
+def _card(ranked: _Ranked) -> _Card:
+    *_, free, ids = ranked
+    return _Card(ids, free)
+
+
+def _take(
+    cards: "Sequence[_Card]", count: int, beside: "Sequence[UnitId]"
+) -> "list[UnitId] | None":
+    """Take units round by round: one from each card before a second from any."""
+    taken: list[UnitId] = []
+    fresh_cards = [card for card in cards if not card.has_any(beside)] if beside else list(cards)
+    while len(taken) < count:
+        before = len(taken)
+        for card in fresh_cards:
+            if card.free and len(taken) < count:
+                taken.append(card.take())
+        fresh_cards = list(cards)
+        if len(taken) == before and not any(card.free for card in cards):
+            return None
+    return taken

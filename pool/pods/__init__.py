@@ -1,0 +1,1 @@
+"""Pods as observed, pending or reported by nodes."""

@@ -1,0 +1,1 @@
+"""Reservations, the ledger that holds them, their conflicts, and their restoration."""

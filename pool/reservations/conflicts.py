@@ -1,0 +1,119 @@
+"""What holders have, judged by the index: conflicts, what is recovered, what evictions would free."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from api.names import DeviceName, PodUid, PoolName, ReservationId
+    from pool.index.device_index import DeviceIndex
+    from pool.index.devices import DeviceEntry
+    from pool.reservations.ledger import ReservationLedger
+    from pool.reservations.reservation import Reservation
+
+
+def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
+    """Say whether a bound pod or another reservation has any of the reservation's units."""
+    return any(
+        mask & (entry.observed | index.assumed_without(entry, {reservation.id}))
+        for entry, mask in _entries_of(reservation, index)
+    )
+
+
+def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex") -> bool:
+    """Say whether a pod that exists has any of the reservation's units, bound or by its reservation."""
+    return any(
+        mask & (entry.observed | index.confirmed_without(entry, {reservation.id}))
+        for entry, mask in _entries_of(reservation, index)
+    )
+
+
+def unconfirmed_rivals(reservation: "Reservation", index: "DeviceIndex") -> "list[ReservationId]":
+    """Return the other reservations with any of these units whose pods nobody has seen, in order."""
+    rivals: set[ReservationId] = set()
+    for entry, mask in _entries_of(reservation, index):
+        rivals |= index.unconfirmed_on(entry, mask)
+    return sorted(rivals - {reservation.id})
+
+
+def units_within_reach(
+    entries: "Sequence[DeviceEntry]",
+    wanted: int,
+    *,
+    own: "Reservation | None",
+    index: "DeviceIndex",
+    ledger: "ReservationLedger",
+) -> "dict[DeviceName, int]":
+    """Return the bits by device that a stored pod may take besides free ones.
+
+    They are those of its own reservation, and of as few unconfirmed reservations as will do, the longest
+    unseen first.
+    """
+    gone = {own.id} if own is not None else set()
+    unseen = {id_ for entry in entries for id_ in index.unconfirmed_on(entry, entry.assumed)}
+    reservations = filter(None, map(ledger.get, unseen - gone))
+    for one in sorted(reservations, key=lambda one: (one.observe_by, one.id)):
+        if _free_units(entries, gone, index) >= wanted:
+            break
+        gone.add(one.id)
+    return {
+        entry.facts.name: entry.assumed & ~index.assumed_without(entry, gone) for entry in entries
+    }
+
+
+def _entries_of(
+    reservation: "Reservation", index: "DeviceIndex"
+) -> "Iterator[tuple[DeviceEntry, int]]":
+    for name, mask in index.masks_of(reservation.units).items():
+        entry = index.device(name)
+        if entry is not None:
+            yield entry, mask
+
+
+def recoverable_units(reservation: "Reservation", pool: "PoolName", index: "DeviceIndex") -> int:
+    """Count the units of a reservation that are usable, still of this pool, and no other stored pod's.
+
+    A card may change its node or pool under a hold; what is held there is of no use here.
+    """
+    count = 0
+    for entry, mask in _entries_of(reservation, index):
+        is_here = (entry.facts.node, entry.facts.pool) == (reservation.node, pool)
+        if is_here and entry.is_usable:
+            others = entry.observed | index.confirmed_without(entry, {reservation.id})
+            count += (mask & ~others).bit_count()
+    return count
+
+
+def free_units_without(
+    gone: "Collection[PodUid | ReservationId]",
+    entries: "Iterable[DeviceEntry]",
+    index: "DeviceIndex",
+) -> int:
+    """Count the units that a stored pod could have on these devices if these holders were gone."""
+    return sum(
+        (entry.layout.full & ~_taken_without(gone, entry, index)).bit_count()
+        for entry in entries
+        if entry.is_usable
+    )
+
+
+def _taken_without(
+    gone: "Collection[PodUid | ReservationId]", entry: "DeviceEntry", index: "DeviceIndex"
+) -> int:
+    mask = 0
+    for owner, units in index.firm_holders(entry).items():
+        if owner in gone:
+            continue
+        for unit in units:
+            mask |= entry.layout.mask_of(unit)
+    return mask
+
+
+def _free_units(
+    entries: "Iterable[DeviceEntry]", gone: "Collection[ReservationId]", index: "DeviceIndex"
+) -> int:
+    return sum(
+        (entry.layout.full & ~entry.observed & ~index.assumed_without(entry, gone)).bit_count()
+        for entry in entries
+        if entry.is_usable
+    )

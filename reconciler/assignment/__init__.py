@@ -1,0 +1,1 @@
+"""Assignment of devices to pools: decision, status, Events and conflicts."""

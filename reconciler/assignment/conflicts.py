@@ -1,0 +1,191 @@
+"""`pool.conflict`: condition Conflict of a GPUPool, the sum over nodes of devices that it wants and another has.
+
+`device.assignment` says for each node what it found. A pool is written once for many nodes: changes are queued
+with a delay, and at the start nobody is written before every node was looked at.
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Final, Literal, final
+
+from api.meta import Condition
+from api.names import API_VERSION, GROUP
+from api.text import listed
+from kube.errors import NotFound
+from kube.resources import GPU_POOLS
+from manifests.install.rbac import Rule
+from reconciler.runtime.events import Announcer, about_pool
+from telemetry.conditions import PoolCondition, PoolConflict
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from api.kinds.gpupool import GPUPool
+    from api.names import DeviceName, NodeName, PoolName
+    from kube.client import KubeClient
+    from pool.model import Instant
+    from reconciler.runtime.events import Recorder
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+
+FIELD_MANAGER: Final = "gpu-control-plane/pool-conflict"
+DELAY_S: Final = 1.0
+"""After a change, for others to come: a pool that overlaps another does so on many nodes."""
+
+Contested = tuple["DeviceName", "PoolName"]
+"""A device that a pool wants, and its owner."""
+
+
+@final
+class Conflicts:
+    """What each pool wants and another one has, by node."""
+
+    def __init__(self) -> None:
+        self._by_pool: dict[PoolName, dict[NodeName, tuple[Contested, ...]]] = defaultdict(dict)
+        self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
+
+    def replace(
+        self, node: "NodeName", found: "Mapping[PoolName, tuple[Contested, ...]]"
+    ) -> "set[PoolName]":
+        """Take over what was found on a node; return the pools for which that is a change."""
+        changed: set[PoolName] = set()
+        for pool in self._pools_by_node.get(node, frozenset()) | found.keys():
+            here = self._by_pool[pool]
+            now = found.get(pool, ())
+            if here.get(node, ()) != now:
+                changed.add(pool)
+            if now:
+                here[node] = now
+            else:
+                here.pop(node, None)
+            if not here:
+                del self._by_pool[pool]
+        self._pools_by_node[node] = frozenset(found)
+        return changed
+
+    def discard(self, node: "NodeName") -> "set[PoolName]":
+        """Forget a node that has no device any more; return the pools for which that is a change."""
+        changed = self.replace(node, {})
+        del self._pools_by_node[node]
+        return changed
+
+    def covers(self, nodes: "AbstractSet[NodeName]") -> bool:
+        """Say whether something was said of each of the nodes, be it nothing."""
+        return nodes <= self._pools_by_node.keys()
+
+    def of(self, pool: "PoolName") -> "list[Contested]":
+        """Return what the pool wants and cannot have."""
+        return sorted(one for here in self._by_pool.get(pool, {}).values() for one in here)
+
+
+@final
+class PoolConflicts:
+    """Writes the condition Conflict of one pool, and says on both sides that there is one."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        conflicts: Conflicts,
+        pools: "Mapping[PoolName, GPUPool]",
+        *,
+        recorder: "Recorder",
+        is_complete: "Callable[[], bool]",
+        now: "Callable[[], Instant]",
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            client: to write with.
+            conflicts: what assignment found.
+            pools: `Catalog.pools`.
+            recorder: takes events.
+            is_complete: whether every node was looked at once.
+            now: reads the clock.
+        """
+        self._client = client
+        self._conflicts = conflicts
+        self._pools = pools
+        self._announcer = Announcer(recorder, "Assign")
+        self._is_complete = is_complete
+        self._now = now
+        self._written: dict[PoolName, tuple[str, Condition]] = {}
+        # pool -> the resourceVersion that we judged by, and the condition that we wrote upon it
+
+    async def reconcile(self, name: "PoolName") -> float | None:
+        """Make the pool's condition say what is contested."""
+        pool = self._pools.get(name)
+        if pool is None:
+            self._written.pop(name, None)
+            return None
+        if not self._is_complete():
+            return DELAY_S
+        contested = self._conflicts.of(name)
+        shown = self._shown(pool)
+        if shown is None and not contested:
+            return None
+        wanted = self._condition(pool, contested, shown)
+        if wanted == shown:
+            return None
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_POOLS.kind,
+            "metadata": {"name": name},
+            "status": {"conditions": [wanted]},
+        }
+        try:
+            await self._client.apply(
+                GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status"
+            )
+        except NotFound:
+            return None
+        self._written[name] = (pool.metadata.resource_version, wanted)
+        if contested and (shown is None or shown.message != wanted.message):
+            self._tell(pool, contested, wanted.message)
+        return None
+
+    def _shown(self, pool: "GPUPool") -> Condition | None:
+        version, written = self._written.get(pool.name, ("", None))
+        if version == pool.metadata.resource_version:
+            return written
+        wanted = PoolCondition.CONFLICT.value
+        return next((one for one in pool.status.conditions or () if one.type == wanted), None)
+
+    def _condition(
+        self, pool: "GPUPool", contested: "list[Contested]", shown: Condition | None
+    ) -> Condition:
+        status: Literal["True", "False"] = "True" if contested else "False"
+        is_same = shown is not None and shown.status == status
+        return Condition(
+            type=PoolCondition.CONFLICT.value,
+            status=status,
+            reason=(PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE).value,
+            message=_text(contested) if contested else "",
+            last_transition_time=shown.last_transition_time
+            if shown is not None and is_same
+            else self._now().utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            observed_generation=pool.metadata.generation,
+        )
+
+    def _tell(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
+        self._announcer.warn(about_pool(pool.metadata), EventReason.ASSIGNMENT_CONFLICT, text)
+        for owner, devices in _by_owner(contested):
+            other = self._pools.get(owner)
+            if other is not None:
+                note = f"pool {pool.name} wants {listed(devices)}, too: {_CURE}"
+                self._announcer.warn(
+                    about_pool(other.metadata), EventReason.ASSIGNMENT_CONFLICT, note
+                )
+
+
+_CURE: Final = "let the selectors of the two not overlap, or annotate the devices"
+
+
+def _by_owner(contested: "list[Contested]") -> "Iterator[tuple[PoolName, list[DeviceName]]]":
+    for owner in sorted({owner for _, owner in contested}):
+        yield owner, [device for device, one in contested if one == owner]
+
+
+def _text(contested: "list[Contested]") -> str:
+    parts = [f"pool {owner} has {listed(devices)}" for owner, devices in _by_owner(contested)]
+    return f"{'; '.join(parts)}: {_CURE}"

@@ -1,0 +1,224 @@
+"""`device.assignment`: every device of a node into the pool that it is for, and out of one that it is not for.
+
+Deciding is `inventory.assignment.decide`; here it is compared, written and told. Each write of a device says upon which
+resourceVersion it was decided, so that of two writers one gets a Conflict and decides anew. poolRef stands in
+every one of our writes, as it is or as it is to be: what is left out of an apply would be taken away.
+
+    free ──claim──> Assigned ──not wanted──> Draining=True (index first) ──nobody uses it──> poolRef off ──> free
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpunodeinventory import PoolMembership
+from api.names import API_VERSION, GROUP
+from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.decide import Action, decide
+from kube.errors import Conflict, NotFound
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
+from manifests.install.rbac import Rule
+from reconciler.assignment.status import carried_out, membership_of, our_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpupool import GPUPool
+    from api.names import DeviceName, NodeName, PoolName
+    from inventory.assignment.decide import Decision
+    from kube.client import KubeClient
+    from pool.model import Instant
+    from reconciler.assignment.conflicts import Conflicts, Contested
+    from reconciler.assignment.events import AssignmentEvents
+    from reconciler.assignment.view import AssignmentSources
+
+RBAC: Final = (
+    Rule(
+        group=GROUP,
+        resources=("gpudevices/status", "gpunodeinventories/status"),
+        verbs=("patch",),
+    ),
+)
+
+FIELD_MANAGER: Final = "gpu-control-plane/device-assignment"
+RETRY_S: Final = 1.0
+"""After a Conflict, should the watch not bring the node here sooner."""
+LOOK_S: Final = 30.0
+"""While something leaves a pool: pods of which nobody knows the devices, and those on a device of a pool that is
+gone, end without a device of the index changing."""
+
+
+@final
+class DeviceAssignment:
+    """Assigns the devices of one node."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        sources: "AssignmentSources",
+        conflicts: "Conflicts",
+        *,
+        events: "AssignmentEvents",
+        now: "Callable[[], Instant]",
+        on_conflict: "Callable[[PoolName], None]",
+    ) -> None:
+        """Take the parts.
+
+        Args:
+            client: to write with.
+            sources: what is known.
+            conflicts: takes what each pool wants and cannot have.
+            events: says what was done.
+            now: reads the clock.
+            on_conflict: told a pool for which `conflicts` changed.
+        """
+        self._client = client
+        self._sources = sources
+        self._conflicts = conflicts
+        self._events = events
+        self._now = now
+        self._on_conflict = on_conflict
+        self._board_of: tuple[GPUPool, ...] = ()
+        self._board = PoolBoard((), sources.verdicts)
+        self._written: dict[NodeName, dict[DeviceName, tuple[str, GPUDevice]]] = {}
+        # node -> device -> the resourceVersion that we wrote upon, and the device as it is since
+        self._told: dict[NodeName, tuple[str, PoolMembership]] = {}
+        # node -> the resourceVersion of its inventory that we judged by, and what we wrote upon it
+
+    async def reconcile(self, node: "NodeName") -> float | None:
+        """Take every device of the node one step further."""
+        devices = self._devices_of(node)
+        decisions = decide(self._sources.view(node, devices), self._current_board())
+        self._shut(decisions)
+        self._contest(node, decisions)
+        is_done = True
+        for device, decision in zip(devices, decisions, strict=True):
+            is_done = await self._carry_out(node, device, decision) and is_done
+        if not is_done:
+            return RETRY_S
+        await self._write_membership(node, decisions)
+        again_s = self._events.look_for_idle(
+            node, self._sources.inventories.by_name.get(node), self._devices_of(node)
+        )
+        if any(one.action is Action.DRAIN for one in decisions):
+            return min(LOOK_S, again_s or LOOK_S)
+        return again_s
+
+    # --- gather --------------------------------------------------------------------------------
+
+    def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
+        """Return the node's devices by name, with what we wrote and the watch has not shown yet."""
+        devices = self._sources.devices.on_node(node)
+        written = self._written.pop(node, {})
+        unseen = {
+            one.name: written[one.name]
+            for one in devices
+            if one.name in written and written[one.name][0] == one.metadata.resource_version
+        }
+        if unseen:
+            self._written[node] = unseen
+        return [unseen[one.name][1] if one.name in unseen else one for one in devices]
+
+    def _current_board(self) -> PoolBoard:
+        pools = tuple(self._sources.pools.values())
+        if pools != self._board_of:
+            self._board_of = pools
+            self._board = PoolBoard(pools, self._sources.verdicts)
+        return self._board
+
+    # --- at once -------------------------------------------------------------------------------
+
+    def _shut(self, decisions: "Iterable[Decision]") -> None:
+        """Let the index give out nothing of what leaves, before anything is written."""
+        index = self._sources.books.index
+        for one in decisions:
+            if one.action in {Action.DRAIN, Action.RELEASE}:
+                index.withhold(one.device)
+            else:
+                index.readmit(one.device)
+
+    def _contest(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
+        found: dict[PoolName, tuple[Contested, ...]] = {}
+        for one in decisions:
+            for pool in one.contenders:
+                if one.owner is not None:
+                    found[pool] = (*found.get(pool, ()), (one.device, one.owner))
+        conflicts = self._conflicts
+        has_devices = bool(self._sources.devices.on_node(node))
+        for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
+            self._on_conflict(pool)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def _carry_out(self, node: "NodeName", device: "GPUDevice", decision: "Decision") -> bool:
+        """Write what differs; say whether the device is now as decided."""
+        after = carried_out(device, decision, self._now().utc)
+        if decision.action is not Action.RELEASE and our_part(after) == our_part(device):
+            return True
+        if device.name in self._written.get(node, {}):
+            # Its resourceVersion is known only when the watch has shown our last write.
+            return False
+        if decision.action is Action.RELEASE and self._sources.is_used(node, device):
+            return False
+        try:
+            if decision.action is Action.RELEASE:
+                await self._release(device)
+            else:
+                await self._apply(device, after)
+        except NotFound:
+            return True
+        except Conflict:
+            return False
+        self._written.setdefault(node, {})[device.name] = (
+            device.metadata.resource_version,
+            after,
+        )
+        self._events.tell(device, decision)
+        return True
+
+    async def _apply(self, device: "GPUDevice", after: "GPUDevice") -> None:
+        ref, conditions = our_part(after)
+        status: dict[str, object] = {"conditions": conditions}
+        if ref is not None:
+            status["poolRef"] = ref
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_DEVICES.kind,
+            "metadata": {
+                "name": device.name,
+                "resourceVersion": device.metadata.resource_version,
+            },
+            "status": status,
+        }
+        await self._client.apply(
+            GPU_DEVICES, body, field_manager=FIELD_MANAGER, subresource="status"
+        )
+
+    async def _release(self, device: "GPUDevice") -> None:
+        """Take poolRef off, whoever wrote it; the conditions follow when the watch shows that."""
+        version = device.metadata.resource_version
+        body = {"metadata": {"resourceVersion": version}, "status": {"poolRef": None}}
+        await self._client.merge_patch(GPU_DEVICES, body, name=device.name, subresource="status")
+
+    async def _write_membership(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
+        inventory = self._sources.inventories.by_name.get(node)
+        if inventory is None:
+            self._told.pop(node, None)
+            return
+        version, told = self._told.get(node, ("", PoolMembership()))
+        shown = told if version == inventory.metadata.resource_version else inventory.status.pools
+        wanted = membership_of(decisions)
+        if wanted == PoolMembership(pending=shown.pending or [], assigned=shown.assigned or []):
+            return
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_NODE_INVENTORIES.kind,
+            "metadata": {"name": node},
+            "status": {"pools": wanted},
+        }
+        try:
+            await self._client.apply(
+                GPU_NODE_INVENTORIES, body, field_manager=FIELD_MANAGER, subresource="status"
+            )
+        except NotFound:
+            return
+        self._told[node] = (inventory.metadata.resource_version, wanted)

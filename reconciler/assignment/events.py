@@ -1,0 +1,151 @@
+"""What people are told of assignment: each change once, and once what stays idle for too long.
+
+A change is told when it is written, so that the device's conditions are the memory of what was told. Of what
+is idle there is no write: it is told by the process that sees the grace end. One that starts later takes it
+that an earlier one has told it; the condition and the gauges are there all the same.
+"""
+
+import datetime as dt
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import ASSIGNMENT_ANNOTATION
+from inventory.assignment.decide import Action
+from inventory.assignment.eligibility import Reason
+from reconciler.assignment.status import shown_condition, text_of
+from reconciler.assignment.view import readiness_of
+from reconciler.runtime.events import Announcer, about_device, about_inventory
+from telemetry.conditions import DeviceAssigned, DeviceCondition
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.meta import Condition
+    from api.names import NodeName
+    from inventory.assignment.decide import Decision
+    from pool.model import Instant
+    from reconciler.runtime.events import Recorder
+
+GRACE_S: Final = 300.0
+"""A device that is new, or just released, may be without a pool for so long before anybody is told."""
+
+_WAITS: Final = frozenset(
+    {Reason.INVENTORY_INCOMPLETE, Reason.NODE_NOT_READY_FOR_POOLING, Reason.OWNED_BY_OTHER_POOL}
+)
+"""Reasons that pass by themselves: nothing is wrong with the annotation."""
+
+
+@final
+class AssignmentEvents:
+    """Tells of devices, and of nodes without a pool."""
+
+    def __init__(self, recorder: "Recorder", now: "Callable[[], Instant]") -> None:
+        """Take where events go, and the clock."""
+        self._announcer = Announcer(recorder, "Assign")
+        self._now = now
+        self._waiting: dict[NodeName, set[str]] = {}
+        # node -> uids of idle objects whose grace has not ended; of what was there at the last look
+
+    def tell(self, device: "GPUDevice", decision: "Decision") -> None:
+        """Tell what was just written upon the device as it was."""
+        regarding, shown = about_device(device.metadata), _assigned(device)
+        reason, text = DeviceAssigned[decision.reason.name].value, text_of(decision)
+        is_new = shown is None or (shown.reason, shown.message) != (reason, text)
+        match decision.action:
+            case Action.CLAIM:
+                self._announcer.note(regarding, EventReason.DEVICE_ASSIGNED, text)
+            case Action.RELEASE:
+                note = f"has left pool {decision.loser}"
+                self._announcer.note(regarding, EventReason.DEVICE_RELEASED, note)
+            case Action.DRAIN:
+                if is_new:
+                    self._announcer.note(regarding, EventReason.DEVICE_DRAINING, text)
+            case Action.NOTHING:
+                if is_new and device.assignment is not None and decision.reason not in _WAITS:
+                    self._announcer.warn(regarding, EventReason.ANNOTATION_MISMATCH, text)
+            case Action.KEEP:
+                pass
+        if decision.contenders and is_new:
+            self._announcer.warn(regarding, EventReason.ASSIGNMENT_CONFLICT, text)
+
+    def look_for_idle(
+        self,
+        node: "NodeName",
+        inventory: "GPUNodeInventory | None",
+        devices: "Sequence[GPUDevice]",
+    ) -> float | None:
+        """Tell what has been idle for `GRACE_S`; return after how many seconds to look again, if ever."""
+        waited = self._waiting.pop(node, set())
+        due = [self._look_at_device(one, waited) for one in devices]
+        if inventory is not None:
+            due.append(self._look_at_node(inventory, devices, waited))
+        uids = {one.metadata.uid for one in devices}
+        if inventory is not None:
+            uids.add(inventory.metadata.uid)
+        if waits := waited & uids:
+            self._waiting[node] = waits
+        return min((one for one in due if one is not None), default=None)
+
+    def _look_at_device(self, device: "GPUDevice", waiting: set[str]) -> float | None:
+        condition, unwanted = _assigned(device), DeviceAssigned.NO_POOL_WANTS_IT.value
+        is_idle = condition is not None and (condition.status, condition.reason) == (
+            "False",
+            unwanted,
+        )
+        if condition is None or not is_idle or device.status.pool_ref is not None:
+            waiting.discard(device.metadata.uid)
+            return None
+        left_s = self._left_s(device.metadata.uid, [condition], waiting)
+        if left_s == 0:
+            text = f"no pool takes it: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
+            self._announcer.warn(about_device(device.metadata), EventReason.UNASSIGNED_DEVICE, text)
+        return left_s or None
+
+    def _look_at_node(
+        self, inventory: "GPUNodeInventory", devices: "Sequence[GPUDevice]", waiting: set[str]
+    ) -> float | None:
+        readiness = readiness_of(inventory)
+        is_without = bool(devices) and all(one.status.pool_ref is None for one in devices)
+        if readiness is None or readiness.status != "True" or not is_without:
+            waiting.discard(inventory.metadata.uid)
+            return None
+        conditions = [one for one in map(_assigned, devices) if one is not None]
+        left_s = self._left_s(inventory.metadata.uid, [readiness, *conditions], waiting)
+        if left_s == 0:
+            text = (
+                "the node is ready, and none of its devices is in a pool: annotate them with"
+                f" {ASSIGNMENT_ANNOTATION}=<pool>, or let a pool take them by itself"
+            )
+            reference = about_inventory(inventory.metadata)
+            self._announcer.warn(reference, EventReason.NODE_WITHOUT_POOL, text)
+        return left_s or None
+
+    def _left_s(
+        self, uid: str, conditions: "Iterable[Condition]", waiting: set[str]
+    ) -> float | None:
+        """Return how many seconds of its grace an idle object has left; 0 once, when it ends; then None."""
+        now = self._now().utc
+        since = max((_time_of(one, now) for one in conditions), default=now)
+        left_s = GRACE_S - (now - since).total_seconds()
+        if left_s > 0:
+            waiting.add(uid)
+            return left_s
+        if uid in waiting:
+            waiting.discard(uid)
+            return 0
+        return None
+
+
+def _assigned(device: "GPUDevice") -> "Condition | None":
+    return shown_condition(device, DeviceCondition.ASSIGNED)
+
+
+def _time_of(condition: "Condition", now: dt.datetime) -> dt.datetime:
+    """Return when the condition took its status: now where it does not say, or speaks of the future."""
+    try:
+        found = dt.datetime.fromisoformat(condition.last_transition_time)
+    except ValueError:
+        return now
+    return min(found, now) if found.tzinfo is not None else now

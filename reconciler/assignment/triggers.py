@@ -1,0 +1,214 @@
+"""Which nodes are to be looked at when something changes that assignment depends on.
+
+| changed | nodes |
+|---|---|
+| a device: its facts, labels, annotation, owner, health, what we say of it; not its units and state | its own |
+| a pool: what it takes, its deletion, what is thought of it | where devices of it are, or are annotated with it; where it takes devices by itself, now or before: all |
+| a node's object | its own |
+| ReadyForPooling | its own |
+| who uses a device that leaves a pool; whose UUID is claimed twice | its own |
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpunodeinventory import PoolMembership
+from api.names import NodeName, PoolName
+from reconciler.assignment.view import readiness_of
+from telemetry.conditions import DeviceCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.kinds.gpupool import Assignment, DeviceSelector, GPUPool
+    from api.meta import LabelSelector
+    from api.names import DeviceName
+    from inventory.pools.validity import PoolVerdict
+    from pool.index.change_log import Changes
+    from reconciler.assignment.view import AssignmentSources
+
+
+@dataclass(frozen=True, slots=True)
+class _PoolSight:
+    """What of a pool decides about devices."""
+
+    uid: str
+    created: str | None
+    device_selector: "DeviceSelector"
+    node_selector: "LabelSelector | None"
+    assignment: "Assignment"
+    cap: int | None
+    is_terminating: bool
+    resource: str
+    verdict: "PoolVerdict"
+
+
+_InventorySight = tuple["tuple[str, str] | None", PoolMembership]
+"""Status and reason of ReadyForPooling, and what we write ourselves: somebody else may have changed it."""
+
+
+_CONDITIONS: Final = frozenset(
+    {
+        DeviceCondition.ASSIGNED.value,
+        DeviceCondition.DRAINING.value,
+        DeviceCondition.HEALTHY.value,
+    }
+)
+
+
+def _device_sight(device: "GPUDevice") -> tuple[object, ...]:
+    """Return what of a device decides: its units change with every pod, and are the index's to tell."""
+    meta, status = device.metadata, device.status
+    return (
+        meta.name,
+        meta.uid,
+        meta.labels,
+        device.assignment,
+        status.pool_ref,
+        status.managed,
+        status.inventory_id,
+        status.uuid,
+        status.product,
+        status.memory_mib,
+        status.compute_capability,
+        status.pci,
+        status.mig,
+        tuple(one for one in status.conditions or () if one.type in _CONDITIONS),
+    )
+
+
+def _inventory_sight(inventory: "GPUNodeInventory") -> _InventorySight:
+    condition = readiness_of(inventory)
+    readiness = (condition.status, condition.reason) if condition is not None else None
+    return (readiness, inventory.status.pools)
+
+
+@final
+class AssignmentRouter:
+    """Turns changes into nodes to look at. Build it when what it reads is in sync; then tell it the changes."""
+
+    def __init__(self, sources: "AssignmentSources", enqueue: "Callable[[NodeName], None]") -> None:
+        """Take what is known, and who wants the nodes."""
+        self._sources = sources
+        self._enqueue = enqueue
+        self._pools: dict[PoolName, _PoolSight] = {}
+        self._devices: dict[NodeName, tuple[object, ...]] = {}
+        self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
+        self._nodes_by_pool: dict[PoolName, set[NodeName]] = {}
+        # pool -> nodes with a device that it has, or that is annotated with it
+        self._inventories: dict[NodeName, _InventorySight] = {}
+        self._unsettled: dict[DeviceName, bool] = {}
+        # device -> was it a duplicate; of those that were draining or duplicates when last looked at
+        for pool in sources.pools.values():
+            self._pools[pool.name] = self._sight_of(pool)
+        for node in sources.devices.nodes():
+            self._take_in(node)
+        for name, inventory in sources.inventories.by_name.items():
+            self._inventories[NodeName(name)] = _inventory_sight(inventory)
+
+    def enqueue_all(self) -> None:
+        """Have every node looked at that has a device, or an inventory."""
+        for node in self._sources.devices.nodes():
+            self._enqueue(node)
+        for name in self._sources.inventories.by_name:
+            self._enqueue(NodeName(name))
+
+    def devices_changed(self, node: str) -> None:
+        """Take note of a change of the node's devices: the listener of `DeviceStore`."""
+        name = NodeName(node)
+        if self._take_in(name):
+            self._enqueue(name)
+
+    def inventory_changed(self, name: str) -> None:
+        """Take note of a change of an inventory: the listener of its `Store`."""
+        node = NodeName(name)
+        before = self._inventories.pop(node, None)
+        inventory = self._sources.inventories.by_name.get(name)
+        now = _inventory_sight(inventory) if inventory is not None else None
+        if now is not None:
+            self._inventories[node] = now
+        if before != now:
+            self._enqueue(node)
+
+    def pool_changed(self, name: str) -> None:
+        """Take note of a pool that is new, changed or gone, or of which something else is thought."""
+        pool = PoolName(name)
+        before = self._pools.pop(pool, None)
+        item = self._sources.pools.get(pool)
+        now = self._sight_of(item) if item is not None else None
+        if now is not None:
+            self._pools[pool] = now
+        if before == now:
+            return
+        takes_by_itself = any(
+            one is not None and not one.assignment.require_annotation for one in (before, now)
+        )
+        nodes = (
+            self._sources.devices.nodes() if takes_by_itself else self._nodes_by_pool.get(pool, ())
+        )
+        self._enqueue_each(nodes)
+
+    def index_changed(self, changes: "Changes") -> None:
+        """Take note of what the index says: nodes, and units of devices that leave a pool."""
+        known = self._sources.devices.nodes()
+        self._enqueue_each(changes.nodes & known)
+        for name in changes.devices:
+            entry = self._sources.books.index.device(name)
+            was_duplicate = self._unsettled.pop(name, False)
+            if entry is None:
+                continue
+            if entry.is_draining or entry.is_duplicate:
+                self._unsettled[name] = entry.is_duplicate
+            if entry.is_draining or entry.is_duplicate != was_duplicate:
+                self._enqueue(entry.facts.node)
+
+    def _enqueue_each(self, nodes: "Iterable[NodeName]") -> None:
+        for node in nodes:
+            self._enqueue(node)
+
+    def _take_in(self, node: NodeName) -> bool:
+        """Keep what the node's devices are like; say whether that is a change."""
+        devices = self._sources.devices.on_node(node)
+        sight = tuple(_device_sight(device) for device in devices)
+        if self._devices.get(node, ()) == sight:
+            return False
+        if sight:
+            self._devices[node] = sight
+        else:
+            del self._devices[node]
+        self._note_pools(node, devices)
+        return True
+
+    def _note_pools(self, node: NodeName, devices: "Iterable[GPUDevice]") -> None:
+        """Keep which pools the devices are in, or are annotated with."""
+        found: set[PoolName] = set()
+        for device in devices:
+            if device.status.pool_ref is not None:
+                found.add(PoolName(device.status.pool_ref.name))
+            if device.assignment is not None:
+                found.add(PoolName(device.assignment))
+        before = self._pools_by_node.pop(node, frozenset())
+        if found:
+            self._pools_by_node[node] = frozenset(found)
+        for pool in found - before:
+            self._nodes_by_pool.setdefault(pool, set()).add(node)
+        for pool in before - found:
+            nodes = self._nodes_by_pool[pool]
+            nodes.discard(node)
+            if not nodes:
+                del self._nodes_by_pool[pool]
+
+    def _sight_of(self, pool: "GPUPool") -> _PoolSight:
+        return _PoolSight(
+            uid=pool.metadata.uid,
+            created=pool.metadata.creation_timestamp,
+            device_selector=pool.spec.device_selector,
+            node_selector=pool.spec.node_selector,
+            assignment=pool.spec.assignment,
+            cap=pool.spec.allocation.max_devices_per_node,
+            is_terminating=pool.metadata.deletion_timestamp is not None,
+            resource=pool.resource_name,
+            verdict=self._sources.verdicts(pool.name),
+        )

@@ -1,0 +1,104 @@
+"""What is known of a node when its devices are assigned: `inventory.assignment.decide.NodeView` from stores and books."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import DEVICE_NODE_LABEL, RESOURCE_PREFIX, PodUid, PoolName, ReservationId
+from inventory.assignment.decide import NodeView
+from telemetry.conditions import InventoryCondition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
+    from api.names import DeviceName, NodeName
+    from inventory.pools.validity import Verdicts
+    from pool.allocation_state import Books
+    from pool.index.devices import DeviceEntry
+    from reconciler.runtime.store import DeviceStore, Store
+
+_SOMEBODY: Final = frozenset({"an unknown pool"})
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignmentSources:
+    """Where assignment reads."""
+
+    devices: "DeviceStore"
+    inventories: "Store[GPUNodeInventory]"
+    pools: "Mapping[PoolName, GPUPool]"
+    """`Catalog.pools`."""
+    books: "Books"
+    verdicts: "Verdicts"
+
+    def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
+        """Return the node with these devices, as it is at this moment."""
+        index = self.books.index
+        facts = index.node(node)
+        users: dict[DeviceName, frozenset[str]] = {}
+        duplicates: set[DeviceName] = set()
+        for device in devices:
+            entry = index.device(device.name)
+            found = self._users(entry) | self._strangers(node, device) if entry else _SOMEBODY
+            if found:
+                users[device.name] = found
+            if entry is not None and entry.is_duplicate:
+                duplicates.add(device.name)
+        return NodeView(
+            node=node,
+            devices=devices,
+            labels=facts.labels if facts is not None else None,
+            unready=self._unready(node, devices),
+            duplicates=duplicates,
+            users=users,
+        )
+
+    def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
+        """Say whether somebody may have a unit of the node's device."""
+        entry = self.books.index.device(device.name)
+        return entry is None or bool(self._users(entry) | self._strangers(node, device))
+
+    def _users(self, entry: "DeviceEntry") -> frozenset[str]:
+        """Return the resources under which units of the device are in use or reserved."""
+        found: set[str] = set()
+        for holder in self.books.index.holders(entry):
+            pod = self.books.pod(PodUid(holder))
+            reservation = self.books.ledger.get(ReservationId(holder))
+            if pod is not None:
+                found.add(pod.demand.resource)
+            elif reservation is not None:
+                found.add(reservation.demand.resource)
+            else:
+                found |= _SOMEBODY
+        return frozenset(found)
+
+    def _strangers(self, node: "NodeName", device: "GPUDevice") -> frozenset[str]:
+        """Return the pool's resource where pods run on devices of the node that nobody knows: this may be one."""
+        ref = device.status.pool_ref
+        if ref is None:
+            return frozenset()
+        pool = self.pools.get(PoolName(ref.name))
+        resource = pool.resource_name if pool is not None else RESOURCE_PREFIX + ref.name
+        is_used = self.books.index.unaccounted_pods(resource, node)
+        return frozenset({resource}) if is_used else frozenset()
+
+    def _unready(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> str:
+        inventory = self.inventories.by_name.get(node)
+        if inventory is None:
+            # Devices made by hand have no inventory; those of the inventory come before it.
+            is_inventoried = any(one.metadata.label(DEVICE_NODE_LABEL) for one in devices)
+            return "it has no GPUNodeInventory yet" if is_inventoried else ""
+        condition = readiness_of(inventory)
+        if condition is None:
+            return "nothing is known of its software yet"
+        return "" if condition.status == "True" else condition.reason
+
+
+def readiness_of(inventory: "GPUNodeInventory") -> "Condition | None":
+    """Return the condition ReadyForPooling."""
+    wanted = InventoryCondition.READY_FOR_POOLING.value
+    return next((one for one in inventory.status.conditions or () if one.type == wanted), None)

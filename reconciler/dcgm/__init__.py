@@ -1,0 +1,1 @@
+"""Scrapes DCGM exporters."""

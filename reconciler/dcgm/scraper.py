@@ -1,0 +1,178 @@
+"""`node.dcgm`: the pages of the nodes' DCGM exporters, read again and again.
+
+A controller's runtime keeps the time: `reconcile` reads a page, tells who listens, and returns when the
+next one is due. At most `per_second` pages are read, so that thousands of nodes are read less often than
+tens, not at a higher price. Nothing is written here: `reconciler.device.health` judges.
+"""
+
+import contextlib
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+
+from api.names import NodeName
+from inventory.health.dcgm import parse_page
+from inventory.health.device import PageSeen
+from kube.backoff import Backoff
+from reconciler.runtime.errors import ExporterSilent
+from reconciler.runtime.store import Listeners
+from telemetry.metrics import HEALTH_SCRAPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pool.model import Instant
+    from reconciler.runtime.controller import Controller
+    from reconciler.runtime.store import DeviceStore
+    from reconciler.sinks.operand_pods import OperandFeed
+
+WORKERS: Final = 8
+"""Pages that are waited for at a time."""
+_MAX_BACKOFF_S: Final = 60.0
+_OUTCOMES: Final = ("read", "failed", "malformed")
+
+_log = structlog.get_logger()
+
+
+class Pages(Protocol):
+    """Reads exporters' pages; `reconciler.dcgm.client.Exporters`."""
+
+    async def page(self, ip: str, port: int) -> str:
+        """Return the page of a pod; raises ExporterSilent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScrapeTerms:
+    """How often exporters are asked."""
+
+    period_s: float = 15.0
+    """Between two pages of a node, less up to a fifth, so that nodes drift apart."""
+    per_second: float = 100.0
+    """Pages a second, at most: a page of 8 cards costs about a millisecond of CPU."""
+
+
+@final
+class _Pace:
+    """Gives out moments that are not too close together."""
+
+    def __init__(self, per_second: float) -> None:
+        self._apart_s = 1 / per_second
+        self._last = 0.0
+
+    def slot(self, wanted: float) -> float:
+        """Return the first moment from then on that nobody else got."""
+        self._last = max(wanted, self._last + self._apart_s)
+        return self._last
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A node whose exporter is read."""
+
+    since: float
+    due: float
+    backoff: Backoff
+    seen: PageSeen | None = None
+
+
+@final
+class DcgmScraping:
+    """Reads the exporter of one node."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        operands: "OperandFeed",
+        devices: "DeviceStore",
+        *,
+        terms: ScrapeTerms,
+        now: "Callable[[], Instant]",
+        rng: random.Random | None = None,
+    ) -> None:
+        """Take who reads, which exporters and devices there are, how often, the time, and chance."""
+        self._pages = pages
+        self._operands = operands
+        self._devices = devices
+        self._terms = terms
+        self._now = now
+        self._rng = rng or random.SystemRandom()
+        self._nodes: dict[NodeName, _Followed] = {}
+        self._first, self._later = _Pace(terms.per_second), _Pace(terms.per_second)
+        # apart, so that a new node does not wait behind a round of all others
+        self.listeners = Listeners()
+        """Told the node of which a page was read."""
+        for outcome in _OUTCOMES:
+            HEALTH_SCRAPES.labels(outcome)
+
+    @contextlib.contextmanager
+    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
+        """Have the controller look at every node whose exporter or devices change, and at all now."""
+
+        def enqueue(node: str) -> None:
+            controller.enqueue(NodeName(node))
+
+        with self._operands.listeners.told(enqueue), self._devices.listeners.told(enqueue):
+            controller.enqueue_all(list(self._devices.nodes()))
+            yield
+
+    def seen(self, node: NodeName) -> PageSeen | None:
+        """Return the last page of a node's exporter, while there is one to ask."""
+        followed = self._nodes.get(node)
+        return followed.seen if followed is not None else None
+
+    def heartbeat_age_s(self, node: NodeName) -> float | None:
+        """Return how long ago the exporter was heard, or first asked; None where none is asked."""
+        followed = self._nodes.get(node)
+        if followed is None:
+            return None
+        heard_at = followed.since if followed.seen is None else followed.seen.at
+        return self._now().monotonic - heard_at
+
+    async def reconcile(self, node: NodeName) -> float | None:
+        """Read the node's exporter if it is due; return when it is due again."""
+        target = self._operands.exporter(node) if node in self._devices.nodes() else None
+        if target is None:
+            self._nodes.pop(node, None)
+            return None
+        now = self._now().monotonic
+        followed = self._nodes.get(node)
+        if followed is None:
+            followed = _Followed(now, self._first.slot(now), self._new_backoff())
+            self._nodes[node] = followed
+        if now < followed.due:
+            return followed.due - now
+        try:
+            text = await self._pages.page(target.ip, target.port)
+        except ExporterSilent as error:
+            self._fail(followed, node, outcome="failed", why=str(error))
+        else:
+            self._take_in(followed, node, text)
+        return max(0.0, followed.due - self._now().monotonic)
+
+    def _take_in(self, followed: _Followed, node: NodeName, text: str) -> None:
+        page = parse_page(text)
+        if not page.is_dcgm:
+            self._fail(followed, node, outcome="malformed", why="the page is not DCGM's")
+            return
+        HEALTH_SCRAPES.labels("malformed" if page.bad_lines else "read").inc()
+        if page.bad_lines and not (followed.seen and followed.seen.page.bad_lines):
+            _log.warning("lines of an exporter make no sense", node=node, lines=page.bad_lines)
+        if followed.backoff.failures:
+            _log.info("exporter is read again", node=node)
+        followed.backoff.succeed()
+        now = self._now().monotonic
+        followed.due = self._later.slot(now + self._terms.period_s * self._rng.uniform(0.8, 1.0))
+        followed.seen = PageSeen(now, page)
+        self.listeners.tell(node)
+
+    def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:
+        HEALTH_SCRAPES.labels(outcome).inc()
+        if not followed.backoff.failures:
+            _log.warning("exporter cannot be read", node=node, outcome=outcome, error=why)
+        wait_s = max(self._terms.period_s, followed.backoff.fail())
+        followed.due = self._now().monotonic + wait_s
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(base_s=self._terms.period_s, cap_s=_MAX_BACKOFF_S, rng=self._rng)

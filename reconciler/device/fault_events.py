@@ -1,0 +1,70 @@
+"""What is told when a card becomes faulty or well: on the device, and on each pod that runs on it."""
+
+from typing import TYPE_CHECKING, final
+
+from api.names import PodUid
+from api.text import listed
+from kube.events import ObjectReference
+from kube.resources import PODS
+from reconciler.runtime.events import Announcer, about_device
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from api.kinds.gpudevice import GPUDevice
+    from inventory.health.device import Fault
+    from pool.allocation_state import Books
+    from pool.model import PodFacts
+    from reconciler.runtime.events import Recorder
+
+
+@final
+class FaultEvents:
+    """Tells of faults; pods are left alone, and named."""
+
+    def __init__(self, recorder: "Recorder", books: "Books") -> None:
+        """Take who writes Events, and who knows which pods run where."""
+        self._announcer = Announcer(recorder, "WatchHealth")
+        self._books = books
+
+    def faulted(self, device: "GPUDevice", fault: "Fault") -> None:
+        """Say that a card is faulty, or that something else is wrong with it now."""
+        pods = self._pods_on(device)
+        runs = f"; it is left to {listed(pod.ref for pod in pods)}" if pods else ""
+        self._announcer.warn(
+            about_device(device.metadata),
+            EventReason.DEVICE_FAULTED,
+            f"{fault.text}: no new pod gets the device{runs}",
+        )
+        for pod in pods:
+            self._announcer.warn(
+                _about_pod(pod),
+                EventReason.DEVICE_FAULTED,
+                f"GPU {device.name} of this pod is faulty: {fault.text}; the pod is left alone,"
+                " delete it to have its successor placed on another device",
+            )
+
+    def recovered(self, device: "GPUDevice") -> None:
+        """Say that a card is well again."""
+        self._announcer.note(
+            about_device(device.metadata),
+            EventReason.DEVICE_RECOVERED,
+            "the device is healthy again: new pods may get it",
+        )
+
+    def _pods_on(self, device: "GPUDevice") -> "list[PodFacts]":
+        entry = self._books.index.device(device.name)
+        if entry is None:
+            return []
+        # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
+        found = (self._books.pod(PodUid(holder)) for holder in self._books.index.holders(entry))
+        return sorted((pod for pod in found if pod is not None), key=lambda pod: pod.ref)
+
+
+def _about_pod(pod: "PodFacts") -> ObjectReference:
+    return ObjectReference(
+        api_version=PODS.api_version,
+        kind=PODS.kind,
+        name=pod.name,
+        namespace=pod.namespace,
+        uid=pod.uid,
+    )

@@ -1,0 +1,259 @@
+"""`device.health`: the condition Healthy of the devices of a node.
+
+It is written once some source has spoken of a card, and then on a change only; of a card that nobody speaks
+of, what its condition says is left as it is. The index follows the condition: a faulted card is out of new
+placements as soon as the watch shows it. Judging is `inventory.health.device`'s.
+"""
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, final
+
+from api.meta import Condition
+from api.names import API_VERSION, GROUP, NodeName
+from api.text import cut
+from inventory.debounce import Standing, Track
+from inventory.health.device import UNKNOWN, CardHealth, Fault, FaultKind, HealthReport, examine
+from kube.errors import NotFound
+from kube.resources import GPU_DEVICES
+from manifests.install.rbac import Rule
+from reconciler.runtime.own_fields import OwnFields, Stamped
+from telemetry.conditions import DeviceCondition, DeviceHealthy
+from telemetry.metrics import DEVICES_FAULTED
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Mapping
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.names import DeviceName
+    from inventory.health.device import HealthTerms, PageSeen
+    from kube.client import KubeClient
+    from pool.model import Instant
+    from reconciler.device.fault_events import FaultEvents
+    from reconciler.runtime.controller import Controller
+    from reconciler.runtime.store import DeviceStore, Listeners
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
+
+FIELD_MANAGER: Final = "gpu-control-plane/device-health"
+DEVICES_DELAY_S: Final = 1.0
+"""A node's devices change in bursts, and say nothing of their health by that."""
+_HEALTHY: Final = DeviceCondition.HEALTHY.value
+_REASONS: Final = {kind: DeviceHealthy[kind.name] for kind in FaultKind}
+_KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSources:
+    """Who speaks of cards."""
+
+    page: "Callable[[NodeName], PageSeen | None]"
+    """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
+    reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
+    """What our agent says: UUID -> status and reason, while the agent is heard."""
+    listeners: "tuple[Listeners, ...]"
+    """Told the node of which one of the two says something new."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """What is remembered of a device; another card in its place has another uid or UUID."""
+
+    uid: str
+    uuid: str
+    health: CardHealth
+
+    def is_of(self, device: "GPUDevice") -> bool:
+        """Say whether this is of the device as it is now."""
+        return (self.uid, self.uuid) == (device.metadata.uid, device.status.uuid)
+
+
+@final
+class DeviceHealth:
+    """Judges the devices of one node, writes what changed, and tells of it."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        devices: "DeviceStore",
+        sources: HealthSources,
+        *,
+        events: "FaultEvents",
+        terms: "HealthTerms",
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._client = client
+        self._devices = devices
+        self._sources = sources
+        self._events = events
+        self._terms = terms
+        self._now = now
+        self._cards: dict[NodeName, dict[DeviceName, _Card]] = {}
+        self._own: OwnFields[Condition] = OwnFields(now)
+        self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
+        # node -> reason -> devices
+
+    @contextlib.contextmanager
+    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
+        """Have the controller look at every node of which something is said, and at all now.
+
+        The gauge goes when the context ends: it is shown by who leads.
+        """
+
+        def enqueue(node: str) -> None:
+            controller.enqueue(NodeName(node))
+
+        def enqueue_soon(node: str) -> None:
+            controller.enqueue(NodeName(node), delay_s=DEVICES_DELAY_S)
+
+        with contextlib.ExitStack() as stack:
+            stack.callback(DEVICES_FAULTED.clear)
+            stack.enter_context(self._devices.listeners.told(enqueue_soon))
+            for listeners in self._sources.listeners:
+                stack.enter_context(listeners.told(enqueue))
+            controller.enqueue_all(list(self._devices.nodes()))
+            self._show_faulted()
+            yield
+
+    async def reconcile(self, node: NodeName) -> float | None:
+        """Take one more look at the node's devices."""
+        devices = self._devices.on_node(node)
+        self._forget_missing(node, devices)
+        if not devices:
+            self._count(node)
+            return None
+        seen, reports = self._sources.page(node), self._sources.reports(node)
+        cards = self._cards.setdefault(node, {})
+        waits: list[float] = []
+        try:
+            for device in devices:
+                before = _before(device, cards.get(device.name))
+                report = reports.get(device.status.uuid)
+                now = self._now().monotonic
+                after = examine(
+                    before,
+                    device.status.uuid,
+                    seen=seen,
+                    report=HealthReport(*report) if report is not None else None,
+                    terms=self._terms,
+                    now=now,
+                )
+                if after.is_known:
+                    await self._write(device, after)
+                    self._tell(device, before, after)
+                cards[device.name] = _Card(device.metadata.uid, device.status.uuid, after)
+                wait_s = after.next_sample_in(now, self._terms)
+                # A page tells by itself that it is there.
+                if wait_s is not None and report is not None:
+                    waits.append(wait_s)
+        finally:
+            self._count(node)
+        return min(waits, default=None)
+
+    async def _write(self, device: "GPUDevice", health: CardHealth) -> None:
+        shown = self._shown(device)
+        wanted = _condition(device, health, shown, now=self._now().utc)
+        if wanted == shown:
+            return
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_DEVICES.kind,
+            "metadata": {"name": device.name},
+            "status": {"conditions": [wanted]},
+        }
+        try:
+            answer = await self._client.apply(
+                GPU_DEVICES, body, Stamped, field_manager=FIELD_MANAGER, subresource="status"
+            )
+        except NotFound:
+            return
+        self._own.wrote(answer, wanted)
+
+    def _tell(self, device: "GPUDevice", before: CardHealth, after: CardHealth) -> None:
+        fault = after.present_fault
+        if fault is not None and fault != before.present_fault:
+            self._events.faulted(device, fault)
+        elif fault is None and before.present_fault is not None:
+            self._events.recovered(device)
+
+    def _shown(self, device: "GPUDevice") -> Condition | None:
+        """Return the condition at the API server: what we wrote, until the watch shows it."""
+        unseen = self._own.unseen(device.metadata)
+        return _condition_of(device) if unseen is None else unseen
+
+    def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:
+        names = {device.name for device in devices}
+        cards = self._cards.get(node, {})
+        for name in cards.keys() - names:
+            del cards[name]
+            self._own.forget(name)
+        if not names:
+            self._cards.pop(node, None)
+
+    def _count(self, node: NodeName) -> None:
+        cards = self._cards.get(node, {}).values()
+        faults = [fault for card in cards if (fault := card.health.present_fault) is not None]
+        counted = Counter(_REASONS[fault.kind] for fault in faults)
+        before = self._faulted.pop(node, Counter())
+        if counted:
+            self._faulted[node] = counted
+        if counted != before:
+            self._show_faulted()
+
+    def _show_faulted(self) -> None:
+        total: Counter[DeviceHealthy] = Counter()
+        for counted in self._faulted.values():
+            total += counted
+        for reason in _REASONS.values():
+            DEVICES_FAULTED.labels(reason.value).set(total[reason])
+
+
+def _before(device: "GPUDevice", card: _Card | None) -> CardHealth:
+    """Return what is known of a device: what its condition says until a source has spoken."""
+    if card is not None and card.is_of(device) and card.health.is_known:
+        return card.health
+    return _recalled(device)
+
+
+def _condition(
+    device: "GPUDevice", health: CardHealth, shown: Condition | None, *, now: "dt.datetime"
+) -> Condition:
+    """Return the condition that a device should show; its time moves with the status only."""
+    fault = health.present_fault
+    status: Literal["True", "False"] = "True" if fault is None else "False"
+    if shown is not None and shown.status == status:
+        since = shown.last_transition_time
+    else:
+        since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Condition(
+        type=_HEALTHY,
+        status=status,
+        reason=(DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind]).value,
+        message="" if fault is None else cut(fault.text, 1024),
+        last_transition_time=since,
+        observed_generation=device.metadata.generation,
+    )
+
+
+def _condition_of(device: "GPUDevice") -> Condition | None:
+    found = (one for one in device.status.conditions or () if one.type == _HEALTHY)
+    return next(found, None)
+
+
+def _recalled(device: "GPUDevice") -> CardHealth:
+    """Return what the condition says: a restart forgets no fault, and makes none."""
+    condition = _condition_of(device)
+    if condition is None:
+        return UNKNOWN
+    if condition.status != "False":
+        return replace(UNKNOWN, was_listed=True)
+    kind = _KINDS.get(condition.reason, FaultKind.REPORTED_UNHEALTHY)
+    return replace(
+        UNKNOWN,
+        track=Track(Standing.DOWN),
+        fault=Fault(kind, condition.message),
+        was_listed=True,
+    )

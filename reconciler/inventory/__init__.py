@@ -1,0 +1,1 @@
+"""GPUDevice and GPUNodeInventory from node reports: decision, writes, status, Events and gauges."""

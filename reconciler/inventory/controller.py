@@ -1,0 +1,254 @@
+"""`node.inventory`: the GPUDevices and the GPUNodeInventory of a node, as its sources tell of them.
+
+Deciding is `inventory`'s; here it is gathered, written on a difference, and told. A device is made in two
+writes, object and status; one that a crash left without its status is found by its name and gets it.
+Design: docs/design/0005-from-slot-to-pool.md.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+from api.names import GROUP
+from inventory.discovery.labels import label_report
+from inventory.discovery.merge import merge, merged_labels
+from inventory.discovery.node import InventoryTerms, has_inventory, is_managed, lack_of
+from inventory.discovery.plan import addresses_of, is_ours, plan_devices, uuids_of
+from inventory.identity import device_name
+from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
+from manifests.install.rbac import Rule
+from reconciler.inventory.events import InventoryEvents
+from reconciler.inventory.gauges import InventoryGauges
+from reconciler.inventory.status import (
+    Judged,
+    device_body,
+    inventory_body,
+    inventory_status,
+    newly_stale,
+    shows_device,
+    shows_inventory,
+)
+from reconciler.inventory.writer import InventoryWriter
+from reconciler.runtime.expectations import SHOWN_WITHIN_S
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpunodeinventory import GPUNodeInventory
+    from api.meta import ObjectMeta
+    from api.names import NodeName
+    from inventory.discovery.merge import Sighting
+    from inventory.discovery.plan import DevicePlan, WantedDevice
+    from kube.client import KubeClient
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Instant, NodeFacts
+    from reconciler.runtime.events import Recorder
+    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.sinks.node_features import NodeFeatureFeed
+
+RBAC: Final = (
+    Rule(resources=("nodes",), verbs=("get",)),
+    Rule(
+        group=GROUP,
+        resources=("gpudevices", "gpunodeinventories"),
+        verbs=("create", "delete", "list", "patch", "watch"),
+    ),
+    Rule(
+        group=GROUP,
+        resources=("gpudevices/status", "gpunodeinventories/status"),
+        verbs=("patch",),
+    ),
+)
+
+REFUSED_AGAIN_S: Final = 10.0
+"""How soon a node is looked at again that tells of a UUID of another device: nobody says when that goes."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Where the controller reads what the watches have shown."""
+
+    index: "DeviceIndex"
+    """For nodes, and for who has a UUID."""
+    devices: "DeviceStore"
+    inventories: "Store[GPUNodeInventory]"
+    features: "NodeFeatureFeed"
+
+
+@final
+class NodeInventory:
+    """Writes the devices and the inventory of one node."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        known: Known,
+        recorder: "Recorder",
+        *,
+        now: "Callable[[], Instant]",
+        terms: InventoryTerms,
+    ) -> None:
+        self._known = known
+        self._now = now
+        self._terms = terms
+        self._writer = InventoryWriter(client, known.devices, known.inventories, now=now)
+        self._events = InventoryEvents(recorder, known.index, known.devices)
+        self._gauges = InventoryGauges()
+        self._gone_since: dict[NodeName, float] = {}
+        # node that is gone and left something -> when that was seen
+
+    def forget_all(self) -> None:
+        """Show no gauge any more: somebody else leads."""
+        self._gauges.forget_all()
+
+    async def reconcile(self, name: "NodeName") -> float | None:
+        """Make devices and inventory what the sources tell; look again when one may have gone silent."""
+        node = self._known.index.node(name)
+        devices = self._known.devices.on_node(name)
+        inventory = self._known.inventories.by_name.get(name)
+        if not self._writer.are_shown(name):
+            return SHOWN_WITHIN_S
+        self._gauges.show(name, devices, inventory)
+        if node is None:
+            return await self._remove_all(name, devices, inventory)
+        self._gone_since.pop(name, None)
+        sighting = self._look(node, devices)
+        devices = self._with_namesakes(name, devices, sighting)
+        managed = is_managed(node.labels, self._terms)
+        uuids = uuids_of(devices, sighting)
+        plan = plan_devices(
+            name,
+            devices,
+            sighting,
+            is_managed=managed,
+            claimants={uuid: self._known.index.claimants(uuid) for uuid in uuids},
+        )
+        if has_inventory(sighting, devices, plan, is_shown=inventory is not None):
+            await self._write_devices(node, plan)
+            metadata = await self._write_inventory(node, plan, sighting, devices=devices)
+            self._events.detected_many(metadata, plan.create)
+            self._events.silent(metadata, newly_stale(plan))
+            self._events.bad(metadata, sighting.bad)
+            self._events.refused(metadata, plan.refused)
+        self._events.duplicates(devices)
+        next_s = self._next_look_s(sighting)
+        return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s
+
+    def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "Sighting":
+        features = self._known.features.on_node(node.name)
+        return merge(
+            label_report(merged_labels(node.labels, features)),
+            features,
+            known=addresses_of(devices),
+            now=self._now().utc,
+            fresh_for=self._terms.fresh_for,
+        )
+
+    def _with_namesakes(
+        self, node: "NodeName", devices: "list[GPUDevice]", sighting: "Sighting"
+    ) -> "list[GPUDevice]":
+        """Return the devices, and those elsewhere whose name one of this node would get."""
+        names = {device_name(node, address) for address in sighting.listed}
+        others = names - {one.name for one in devices}
+        found = (self._known.devices.get(name) for name in sorted(others))
+        return [*devices, *(one for one in found if one is not None)]
+
+    async def _write_devices(self, node: "NodeFacts", plan: "DevicePlan") -> None:
+        now = self._now().utc
+        for device, why in plan.delete:
+            await self._writer.delete_device(node.name, device)
+            self._events.removed(node, device, why)
+        made: list[tuple[ObjectMeta, WantedDevice]] = []
+        for wanted in plan.create:
+            metadata = await self._writer.create_device(node.name, wanted.name)
+            status = device_body(wanted, metadata, now=now)
+            await self._writer.apply_device(node.name, wanted.name, status)
+            made.append((metadata, wanted))
+        for device, wanted in plan.keep:
+            await self._writer.disown(GPU_DEVICES, device.metadata)
+            if not shows_device(device, wanted, now):
+                shown = device.status.conditions
+                status = device_body(wanted, device.metadata, shown=shown, now=now)
+                await self._writer.apply_device(node.name, wanted.name, status)
+        self._events.detected(made)
+
+    async def _write_inventory(
+        self,
+        node: "NodeFacts",
+        plan: "DevicePlan",
+        sighting: "Sighting",
+        *,
+        devices: "Sequence[GPUDevice]",
+    ) -> "ObjectMeta":
+        """Make the node's inventory say what is known; return its metadata."""
+        inventory = self._known.inventories.by_name.get(node.name)
+        if inventory is None:
+            metadata = await self._writer.create_inventory(node.name)
+            shown = GPUNodeInventoryStatus()
+        else:
+            metadata, shown = inventory.metadata, inventory.status
+            await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
+        by_hand = [one for one in devices if not is_ours(one) and one.node == node.name]
+        wanted = [*(one for _, one in plan.keep), *plan.create]
+        lack = lack_of(
+            sighting,
+            [*(one.status for one in wanted), *(one.status for one in by_hand)],
+            plan.refused,
+        )
+        judged = Judged(
+            names=[*(one.name for one in wanted), *(one.name for one in by_hand)],
+            managed=is_managed(node.labels, self._terms),
+            managed_label=self._terms.managed_label,
+            lack=lack,
+        )
+        now = self._now().utc
+        status = inventory_status(judged, sighting, shown, generation=metadata.generation, now=now)
+        if inventory is None or not shows_inventory(shown, status, sighting):
+            await self._writer.apply_inventory(node.name, inventory_body(status))
+        return metadata
+
+    async def _remove_all(
+        self,
+        name: "NodeName",
+        devices: "Sequence[GPUDevice]",
+        inventory: "GPUNodeInventory | None",
+    ) -> float | None:
+        """Delete what was made for a node that is gone; return how long that is to wait, if it is.
+
+        A Node that is deleted and made again, as by a kubelet that registers anew, keeps its devices, with
+        their pools and what an operator wrote on them.
+        """
+        ours = [device for device in devices if is_ours(device)]
+        if not ours and inventory is None:
+            self._forget(name, devices)
+            return None
+        now = self._now().monotonic
+        left_s = self._gone_since.setdefault(name, now) + self._terms.gone_for.total_seconds() - now
+        if left_s > 0:
+            return left_s
+        if await self._writer.has_node(name):
+            self._gone_since.pop(name, None)
+            return None
+        for device in ours:
+            await self._writer.delete_device(name, device)
+        if inventory is not None:
+            await self._writer.delete_inventory(name, inventory.metadata)
+        self._forget(name, devices)
+        return None
+
+    def _forget(self, name: "NodeName", devices: "Sequence[GPUDevice]") -> None:
+        self._gone_since.pop(name, None)
+        self._events.forget(name, devices)
+
+    def _next_look_s(self, sighting: "Sighting") -> float | None:
+        """Return when a heartbeat that does not come would be missed."""
+        if sighting.heartbeat is None:
+            return None
+        whole_s = self._terms.fresh_for.total_seconds()
+        if sighting.is_silent:
+            return whole_s
+        age_s = (self._now().utc - sighting.heartbeat).total_seconds()
+        return whole_s - age_s + 1.0

@@ -1,0 +1,152 @@
+"""What `node.inventory` tells people: each once, when it became so."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.meta import ObjectMeta
+from api.names import NodeName
+from api.text import listed as listing
+from inventory.discovery.sources import Source
+from kube.resources import NODES
+from reconciler.runtime.events import Announcer, about, about_device, about_inventory
+from telemetry.metrics import BAD_FEATURES
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.names import DeviceName
+    from inventory.discovery.plan import Gone, Refused, WantedDevice
+    from inventory.discovery.sources import BadFeature
+    from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts
+    from reconciler.runtime.events import Recorder
+    from reconciler.runtime.store import DeviceStore
+
+_NAMED_ONE_BY_ONE: Final = 2
+"""Devices found at once that are told each on its own; a whole node of them is one event."""
+
+
+@final
+class InventoryEvents:
+    """Tells what was found and lost, and what does not make sense."""
+
+    def __init__(self, recorder: "Recorder", index: "DeviceIndex", devices: "DeviceStore") -> None:
+        self._announcer = Announcer(recorder, "Inventory")
+        self._index = index
+        self._devices = devices
+        self._bad: dict[NodeName, frozenset[BadFeature]] = {}
+        # node -> what was told
+        self._refused: dict[NodeName, frozenset[Refused]] = {}
+        # node -> what was told
+        self._duplicates: dict[DeviceName, frozenset[DeviceName]] = {}
+        # device -> those that have a UUID of it, as was told
+        for source in Source:
+            BAD_FEATURES.labels(source.value)
+
+    def detected(self, found: "Sequence[tuple[ObjectMeta, WantedDevice]]") -> None:
+        """Tell of devices that were made, each on its own unless they are many (`detected_many`)."""
+        if len(found) > _NAMED_ONE_BY_ONE:
+            return
+        for metadata, wanted in found:
+            text = f"found {wanted.status.product or 'a card'} at {wanted.status.pci.address}"
+            self._announcer.note(about_device(metadata), EventReason.DEVICE_DETECTED, text)
+
+    def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+        """Tell of a node full of devices."""
+        if len(found) <= _NAMED_ONE_BY_ONE:
+            return
+        text = f"found {len(found)} devices: {listing(one.name for one in found)}"
+        self._announcer.note(about_inventory(inventory), EventReason.DEVICE_DETECTED, text)
+
+    def removed(self, node: "NodeFacts", device: "GPUDevice", why: "Gone") -> None:
+        """Tell the node that a device is gone."""
+        uuid = f" ({device.status.uuid})" if device.status.uuid else ""
+        self._announcer.warn(
+            about(NODES, ObjectMeta(name=node.name, uid=node.uid)),
+            EventReason.DEVICE_REMOVED,
+            f"{device.name}{uuid} is gone: {why.value}",
+        )
+
+    def silent(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:
+        """Tell that facts of devices became stale just now."""
+        if not found:
+            return
+        names = listing(one.name for one in found)
+        text = (
+            f"{names}: {found[0].staleness.message}; look whether NFD and the node agent run there"
+        )
+        self._announcer.warn(about_inventory(inventory), EventReason.SOURCE_SILENT, text)
+
+    def bad(self, inventory: ObjectMeta, bad: "frozenset[BadFeature]") -> None:
+        """Tell of values that make no sense and were not told yet."""
+        node = NodeName(inventory.name)
+        new = bad - self._bad.get(node, frozenset())
+        self._remember_bad(node, bad)
+        if not new:
+            return
+        for one in new:
+            BAD_FEATURES.labels(one.source).inc()
+        text = f"skipped, because it makes no sense: {listing(map(str, new))}; correct it at its source"
+        self._announcer.warn(about_inventory(inventory), EventReason.BAD_FEATURE, text)
+
+    def _remember_bad(self, node: "NodeName", bad: "frozenset[BadFeature]") -> None:
+        if bad:
+            self._bad[node] = bad
+        else:
+            self._bad.pop(node, None)
+
+    def refused(self, inventory: ObjectMeta, refused: "Sequence[Refused]") -> None:
+        """Tell of UUIDs that the node's sources tell of and other devices have, and were not told yet."""
+        node = NodeName(inventory.name)
+        known = self._refused.pop(node, frozenset())
+        if refused:
+            self._refused[node] = frozenset(refused)
+        new = sorted(self._refused.get(node, frozenset()) - known)
+        if not new:
+            return
+        claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in new)
+        text = (
+            f"not believed, because other devices had these UUIDs first: {claims};"
+            " if a card was moved here, delete the device of its old place"
+        )
+        self._announcer.warn(about_inventory(inventory), EventReason.DUPLICATE_UUID, text)
+        for one in new:
+            self._tell_owner(
+                one.owner, f"node {node} tells of {one.uuid} too, and gets nothing of it"
+            )
+
+    def duplicates(self, devices: "Sequence[GPUDevice]") -> None:
+        """Tell devices that claim a UUID of another one, and the other one."""
+        for device in devices:
+            entry = self._index.device(device.name)
+            is_duplicate = entry is not None and entry.is_duplicate
+            owners = (
+                self._index.owners(entry) if entry is not None and is_duplicate else frozenset()
+            )
+            known = self._duplicates.pop(device.name, frozenset())
+            if owners:
+                self._duplicates[device.name] = owners
+            for owner in sorted(owners - known):
+                uuid = device.status.uuid or "a UUID of it"
+                text = (
+                    f"{owner} had {uuid} first: nothing of this device is given out;"
+                    f" if the card was moved here, delete {owner}"
+                )
+                self._announcer.warn(
+                    about_device(device.metadata), EventReason.DUPLICATE_UUID, text
+                )
+                self._tell_owner(owner, f"{device.name} claims {uuid} too, and is not given out")
+
+    def _tell_owner(self, name: "DeviceName", text: str) -> None:
+        owner = self._devices.get(name)
+        if owner is not None:
+            text += "; if the card was moved there, delete this device"
+            self._announcer.warn(about_device(owner.metadata), EventReason.DUPLICATE_UUID, text)
+
+    def forget(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> None:
+        """Remember nothing of a node that is gone."""
+        self._bad.pop(node, None)
+        self._refused.pop(node, None)
+        for device in devices:
+            self._duplicates.pop(device.name, None)

@@ -1,0 +1,149 @@
+"""What `node.inventory` writes into status: its conditions and fields, and whether they are shown already."""
+
+import datetime as dt
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+from inventory.discovery.node import versions_of
+from inventory.discovery.plan import own_status, shows
+from reconciler.inventory.gauges import is_stale
+from reconciler.runtime.conditions import condition
+from telemetry.conditions import (
+    DeviceCondition,
+    DeviceStale,
+    InventoryCondition,
+    InventoryIncomplete,
+    InventoryManaged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.meta import Condition, ObjectMeta
+    from inventory.discovery.merge import Sighting
+    from inventory.discovery.node import Lack
+    from inventory.discovery.plan import DevicePlan, WantedDevice
+
+
+def device_body(
+    wanted: "WantedDevice",
+    metadata: "ObjectMeta",
+    *,
+    shown: "Sequence[Condition] | None" = None,
+    now: dt.datetime,
+) -> dict[str, object]:
+    """Return our part of a device's status, given the conditions that it shows."""
+    return dict(own_status(wanted, [_stale(wanted, metadata, shown=shown, now=now)]))
+
+
+def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) -> bool:
+    """Say whether nothing of a device's status is to be written."""
+    shown = device.status.conditions or ()
+    stale = _stale(wanted, device.metadata, shown=shown, now=now)
+    return shows(device.status, wanted.status) and stale in shown
+
+
+def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
+    """Return the devices of which a source went silent since the last write."""
+    return [
+        wanted for device, wanted in plan.keep if wanted.staleness.is_stale and not is_stale(device)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What was found of a node as a whole."""
+
+    names: "Sequence[str]"
+    """Of its devices."""
+    managed: bool
+    managed_label: str
+    """The label that decides it."""
+    lack: "Lack | None"
+
+
+def inventory_status(
+    judged: Judged,
+    sighting: "Sighting",
+    shown: GPUNodeInventoryStatus,
+    *,
+    generation: int,
+    now: dt.datetime,
+) -> GPUNodeInventoryStatus:
+    """Return our part of the status that a node's inventory should show, given what it shows."""
+    beat, lack = sighting.heartbeat, judged.lack
+    dated = functools.partial(condition, shown=shown.conditions, generation=generation, now=now)
+    opted_out = f"the node's label {judged.managed_label} keeps its devices out of every pool"
+    return GPUNodeInventoryStatus(
+        devices=sorted(judged.names),
+        driver=versions_of(sighting, shown.driver),
+        managed=judged.managed,
+        last_heartbeat=shown.last_heartbeat if beat is None else f"{beat:%Y-%m-%dT%H:%M:%SZ}",
+        conditions=[
+            dated(
+                InventoryCondition.MANAGED_DISABLED,
+                InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
+                "" if judged.managed else opted_out,
+                is_true=not judged.managed,
+            ),
+            dated(
+                InventoryCondition.INVENTORY_INCOMPLETE,
+                InventoryIncomplete.COMPLETE
+                if lack is None
+                else InventoryIncomplete[lack.what.name],
+                "" if lack is None else lack.message,
+                is_true=lack is not None,
+            ),
+        ],
+    )
+
+
+def shows_inventory(
+    shown: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, sighting: "Sighting"
+) -> bool:
+    """Say whether nothing is to be written.
+
+    A heartbeat alone is not, until it is the last one: a quiet node must not cost a write a minute.
+    """
+    return (
+        sorted(shown.devices or ()) == (wanted.devices or [])
+        and shown.driver == wanted.driver
+        and shown.managed is wanted.managed
+        and (not sighting.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
+        and all(one in (shown.conditions or ()) for one in wanted.conditions or ())
+    )
+
+
+def inventory_body(wanted: GPUNodeInventoryStatus) -> dict[str, object]:
+    """Return our part of an inventory's status as it is applied."""
+    body: dict[str, object] = {
+        "devices": wanted.devices,
+        "driver": wanted.driver,
+        "managed": wanted.managed,
+        "conditions": wanted.conditions,
+    }
+    if wanted.last_heartbeat is not None:
+        body["lastHeartbeat"] = wanted.last_heartbeat
+    return body
+
+
+def _stale(
+    wanted: "WantedDevice",
+    metadata: "ObjectMeta",
+    *,
+    shown: "Sequence[Condition] | None",
+    now: dt.datetime,
+) -> "Condition":
+    staleness = wanted.staleness
+    return condition(
+        DeviceCondition.STALE,
+        DeviceStale.SOURCE_SILENT if staleness.is_stale else DeviceStale.FRESH,
+        staleness.message,
+        is_true=staleness.is_stale,
+        shown=shown,
+        generation=metadata.generation,
+        now=now,
+    )

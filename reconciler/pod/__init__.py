@@ -1,0 +1,1 @@
+"""Controllers of pods: nomination, requeue, reservation expiry and binding recovery."""

@@ -1,0 +1,183 @@
+"""`pod.nominating`: while many pods wait, names the node of its hold to kube-scheduler for each of them.
+
+kube-scheduler tries the node in `status.nominatedNodeName` alone, first: a filter of one name and no
+prioritize, in place of its own plugins and two of our answers for hundreds of nodes. The hold's node is
+the one that prioritize would put first, so that pods go where they would have gone, faster.
+It is a hint. Where the node does not take the pod any more, the same attempt goes on with all nodes,
+and an attempt that finds none takes the nomination back; nobody has to clean up.
+
+The hint costs a write, and it comes too late for a pod whose turn is near: nothing is nominated while
+the queue is short, and never its head, the pods that are scheduled within a second or two. Where the
+API server is what is slow, in a burst of creations, all of the queue is its head.
+Design: docs/design/0003-nominating.md.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from kube.errors import Invalid, KubeError, NotFound
+from kube.resources import PODS
+from manifests.install.rbac import Rule
+from pool.model import PodPhase
+from pool.reservations.reservation import ReservationPhase
+from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.names import NodeName, PodUid
+    from kube.client import KubeClient
+    from pool.allocation_state import Books
+    from pool.model import Instant, PodFacts
+
+RBAC: Final = (Rule(resources=("pods/status",), verbs=("patch",)),)
+
+PERIOD_S: Final = 0.05
+PERIOD_A_POD_S: Final = 50e-6
+"""Added for each waiting pod: a look takes about 1 us a pod, and so 2 % of the time at most."""
+HEAD: Final = 32
+"""Pods at the head of the queue that are left alone however slowly it moves. At 300 pods/s, more than
+kube-scheduler takes off in a period and the time of one write."""
+AHEAD_S: Final = 2.0
+"""As many as left the queue within this are its head too. Who is scheduled so soon gains little, and
+the write costs kube-apiserver, which may be what all of them wait for, as much as it saves the rest."""
+WRITERS: Final = 8
+"""Writes at a time."""
+BATCH: Final = 500
+"""Pods between two looks at the queue, which moves on while we write."""
+FIRST_BACKOFF_S: Final = 1.0
+MAX_BACKOFF_S: Final = 30.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A pod, and the node on which it holds units."""
+
+    pod: "PodFacts"
+    node: "NodeName"
+
+
+@final
+class Nominating:
+    """Nominates waiting pods that hold units."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        books: "Books",
+        now: "Callable[[], Instant]",
+        *,
+        head: int = HEAD,
+    ) -> None:
+        """Take the books; `head` is how many pods at the head of the queue are left alone at least."""
+        self._client = client
+        self._books = books
+        self._now = now
+        self._head = head
+        self._seen: frozenset[PodUid] = frozenset()
+        # the queue when it was last looked at
+        self._departures: deque[tuple[float, int]] = deque()
+        # when pods were seen to have left it, and how many
+        self._sent: set[PodUid] = set()
+        # pods that were nominated, or that could not be and need not be tried again
+        TASK_FAILURES.labels("pod.nominating")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            if await self.nominate(self.due()):
+                backoff_s = FIRST_BACKOFF_S
+                await asyncio.sleep(PERIOD_S + PERIOD_A_POD_S * len(self._seen))
+            else:
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
+
+    def due(self) -> list[Nomination]:
+        """Return the pods to nominate now, the last of kube-scheduler's queue first.
+
+        From its head, where kube-scheduler takes pods off, we would race it and lose.
+        """
+        queued = self._queued()
+        uids = frozenset(pod.uid for pod, _ in queued)
+        self._sent &= uids
+        head = max(self._head, self._departed(uids))
+        found = [
+            Nomination(pod, node)
+            for pod, node in reversed(queued[head:])
+            if pod.nominated_node is None and pod.uid not in self._sent
+        ]
+        return found[:BATCH]
+
+    def _departed(self, uids: "frozenset[PodUid]") -> int:
+        """Take over who is queued now; return how many have left the queue of late."""
+        now = self._now().monotonic
+        self._departures.append((now, len(self._seen - uids)))
+        while self._departures[0][0] <= now - AHEAD_S:
+            self._departures.popleft()
+        self._seen = uids
+        return sum(count for _, count in self._departures)
+
+    def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
+        """Return the pods that hold units and whose binding has not begun, and where they hold them."""
+        queued: list[tuple[PodFacts, NodeName]] = []
+        for reservation in self._books.ledger.all():
+            if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
+                continue
+            pod = self._books.pod(reservation.uid)
+            if pod is not None and reservation.node is not None and pod.phase is PodPhase.PENDING:
+                queued.append((pod, reservation.node))
+        # Stable: pods of one priority stay in the order of their admission.
+        queued.sort(key=_urgency)
+        return queued
+
+    async def nominate(self, due: list[Nomination]) -> bool:
+        """Write them; say whether all went well. What is due no more when its turn comes is left out."""
+        left = iter(due)
+        failures: list[KubeError] = []
+
+        async def work() -> None:
+            for one in left:
+                if failures:
+                    return
+                try:
+                    await self._write(one)
+                except KubeError as error:
+                    TASK_FAILURES.labels("pod.nominating").inc()
+                    _log.warning("pod could not be nominated", pod=one.pod.ref, error=str(error))
+                    failures.append(error)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(WRITERS, len(due))):
+                group.create_task(work())
+        return not failures
+
+    async def _write(self, one: Nomination) -> None:
+        pod = one.pod
+        held = self._books.ledger.of_pod(pod.uid)
+        if held is None or not held.phase.is_hold or held.node != one.node:
+            return  # it was scheduled, or its hold ended, while others were written
+        patch = [
+            # A status write ignores a uid in the object; another pod of that name is not meant.
+            {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+            {"op": "add", "path": "/status/nominatedNodeName", "value": one.node},
+        ]
+        try:
+            await self._client.json_patch(
+                PODS, patch, name=pod.name, namespace=pod.namespace, subresource="status"
+            )
+        except (NotFound, Invalid):
+            self._sent.add(pod.uid)  # it is gone, which the watch is about to show
+            return
+        self._sent.add(pod.uid)
+        PODS_NOMINATED.inc()
+
+
+def _urgency(queued: "tuple[PodFacts, NodeName]") -> int:
+    return -queued[0].priority

@@ -1,0 +1,173 @@
+"""`pod.waking`: makes kube-scheduler try a waiting pod again when it would fit now.
+
+kube-scheduler retries a pod that we refused when a bound pod or a node changes, but it cannot see a
+hold end. A pod that has been waiting and fitting for a while is touched with an annotation, which
+takes it out of the unschedulable queue (measured: bound within 0.1 s). Touched again with growing
+pauses and not for ever, since something else than us may keep it from being scheduled: on the nodes
+that fit now. A node that fits besides is a new chance, for which the pod is touched like a new one.
+"""
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from api.names import WOKEN_ANNOTATION
+from kube.errors import Invalid, KubeError, NotFound
+from kube.resources import PODS
+from manifests.install.rbac import Rule
+from telemetry.metrics import TASK_FAILURES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from api.names import NodeName, PodUid, PoolName
+    from kube.client import KubeClient
+    from pool.allocation_state import Books
+    from pool.model import Instant, PodFacts, PoolFacts
+
+    _Fits = dict[tuple[PoolName, int], frozenset[NodeName]]
+
+RBAC: Final = (Rule(resources=("pods",), verbs=("patch",)),)
+
+PERIOD_S: Final = 0.5
+FITS_FOR_S: Final = 1.0
+"""kube-scheduler binds a pod that it wakes itself in a few milliseconds; after this long it did not."""
+FIRST_PAUSE_S: Final = 10.0
+MAX_TOUCHES: Final = 5
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Sleeper:
+    """A waiting pod that would fit."""
+
+    touch_at: float
+    touches: int = 0
+    touched_at: float = math.inf
+    has_new_chance: bool = False
+    """A node more fits than when it was touched."""
+
+    def has_declined(self, now: float) -> bool:
+        """Say whether it was woken and did not come: something else than units keeps it waiting."""
+        return now - self.touched_at >= FITS_FOR_S
+
+    def is_ready_anew(self, now: float) -> bool:
+        """Say whether it may be touched for a new chance: not at every change of a busy pool."""
+        return self.has_new_chance and now - self.touched_at >= FIRST_PAUSE_S
+
+    def give_back_touch(self) -> None:
+        """Undo a touch that did not reach the pod; the next one keeps its time."""
+        self.touches -= 1
+        self.touched_at = math.inf
+
+
+@final
+class Waking:
+    """Touches waiting pods that would fit."""
+
+    def __init__(self, client: "KubeClient", books: "Books", now: "Callable[[], Instant]") -> None:
+        self._client = client
+        self._books = books
+        self._now = now
+        self._sleepers: dict[PodUid, _Sleeper] = {}
+        self._fits: _Fits = {}
+        # pool, units of a waiting pod -> the nodes that fitted them at the last look
+        TASK_FAILURES.labels("pod.waking")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            for pod in self.due():
+                await self._touch(pod)
+
+    def due(self) -> "list[PodFacts]":
+        """Return the pods to touch now; what is free is promised to one pod only.
+
+        A pod that was woken and did not come keeps its turn, and what it left goes to the next. One
+        whose units are promised to another keeps its count, so that a queue of pods that never come
+        is not touched for ever, each one as if it were new.
+        """
+        now = self._now().monotonic
+        fitting: dict[PodUid, PodFacts] = {}
+        passed_over: set[PodUid] = set()
+        index = self._books.index
+        before, self._fits = self._fits, {}
+        for pool in index.pools():
+            if pool != index.pool_of(pool.resource):
+                continue
+            for pod, has_turn in self._fitting(pool, before, now):
+                if has_turn:
+                    fitting[pod.uid] = pod
+                else:
+                    passed_over.add(pod.uid)
+        for uid in self._sleepers.keys() - fitting.keys() - passed_over:
+            del self._sleepers[uid]
+        due: list[PodFacts] = []
+        for uid, pod in fitting.items():
+            sleeper = self._sleepers.setdefault(uid, _Sleeper(now + FITS_FOR_S))
+            if sleeper.touch_at <= now and sleeper.touches < MAX_TOUCHES:
+                sleeper.touches += 1
+                sleeper.touched_at = now
+                sleeper.has_new_chance = False
+                sleeper.touch_at = now + FIRST_PAUSE_S * 2 ** (sleeper.touches - 1)
+                due.append(pod)
+        return due
+
+    def _fitting(
+        self, pool: "PoolFacts", before: "_Fits", now: float
+    ) -> "Iterator[tuple[PodFacts, bool]]":
+        """Yield the pods that fit, and those known as sleepers that would if it were their turn.
+
+        Of those that have a new chance as many begin anew as there are units left to the others, the
+        one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
+        """
+        waiting = self._books.waiting(pool.resource)
+        if not waiting:
+            return
+        state = self._books.index.state(pool.name)
+        left = available = state.capacity().available
+        more: dict[int, bool] = {}
+        anew: list[tuple[float, PodFacts]] = []
+        for pod in waiting:
+            units, sleeper = pod.demand.units, self._sleepers.get(pod.uid)
+            if units > (left if sleeper is None else available) or not state.view(units).scores:
+                continue
+            has_turn = units <= left
+            if units not in more:
+                more[units] = self._fits_more(pool.name, units, before)
+            if more[units] and sleeper is not None:
+                sleeper.has_new_chance = True
+            if sleeper is None or not sleeper.has_declined(now):
+                left -= units if has_turn else 0
+            elif sleeper.is_ready_anew(now):
+                anew.append((sleeper.touched_at, pod))
+            yield pod, has_turn
+        for _, pod in sorted(anew, key=lambda one: one[0]):
+            if pod.demand.units <= left:
+                left -= pod.demand.units
+                del self._sleepers[pod.uid]
+
+    def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
+        """Note the nodes that so many units fit; say whether they did not fit one of them before."""
+        fits = self._fits[pool, units] = frozenset(self._books.index.view(pool, units).scores)
+        return not fits <= before.get((pool, units), frozenset())
+
+    async def _touch(self, pod: "PodFacts") -> None:
+        stamp = self._now().utc.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        patch = {"metadata": {"uid": pod.uid, "annotations": {WOKEN_ANNOTATION: stamp}}}
+        try:
+            await self._client.merge_patch(PODS, patch, name=pod.name, namespace=pod.namespace)
+        except (NotFound, Invalid):
+            # Gone, or another pod has its name by now: a uid that differs is refused as immutable.
+            return
+        except KubeError as error:
+            self._sleepers[pod.uid].give_back_touch()
+            TASK_FAILURES.labels("pod.waking").inc()
+            _log.warning("pod could not be woken", pod=pod.ref, error=str(error))
+        else:
+            _log.info("pod woken: its units are free", pod=pod.ref, units=pod.demand.units)

@@ -1,0 +1,1 @@
+"""Controllers of pools: status, lifecycle, effective allocation, workloads and node labels."""

@@ -1,0 +1,158 @@
+"""What a pool's status says: phase and conditions, from its figures and what is thought of it. Pure."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
+from inventory.pools.maintenance import change_text, pods_text
+from inventory.pools.validity import SOUND, Objection
+from reconciler.runtime.conditions import condition, condition_of
+from telemetry.conditions import (
+    PoolCapacityLow,
+    PoolCondition,
+    PoolMisconfigured,
+    PoolPhase,
+    PoolReady,
+    PoolSupported,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from enum import Enum
+
+    from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
+    from inventory.pools.maintenance import Occupant
+    from inventory.pools.validity import PoolVerdict
+
+OURS: Final = (
+    PoolCondition.READY,
+    PoolCondition.SUPPORTED,
+    PoolCondition.MISCONFIGURED,
+    PoolCondition.CAPACITY_LOW,
+)
+"""Conditions that `pool.status` writes; the others have writers of their own."""
+
+LOW_TENTHS: Final = 1
+"""Less than a tenth free is low …"""
+ENOUGH_TENTHS: Final = 2
+"""… and more than a fifth is enough again, so that one pod that comes and goes makes no noise."""
+
+_MISCONFIGURED: Final = {
+    Objection.BAD_SPEC: PoolMisconfigured.BAD_SPEC,
+    Objection.RESOURCE_NAME_TAKEN: PoolMisconfigured.RESOURCE_NAME_TAKEN,
+    Objection.PROFILE_NOT_SUPPORTED: PoolMisconfigured.PROFILE_NOT_SUPPORTED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFigures:
+    """What the books and the rules say of a pool."""
+
+    capacity: PoolCapacity
+    nodes: int
+    verdict: "PoolVerdict" = SOUND
+    occupants: "tuple[Occupant, ...]" = ()
+    """Pods that have units of the pool; asked for where it is being deleted."""
+
+
+def status_of(
+    pool: "GPUPool", shown: GPUPoolStatus, figures: PoolFigures, *, now: "dt.datetime"
+) -> GPUPoolStatus:
+    """Return our part of the status that the pool should show, given what it shows."""
+    phase, reason, message = _readiness(pool, figures)
+
+    def say(type_: PoolCondition, reason: "Enum", text: str, *, is_true: bool) -> "Condition":
+        return condition(
+            type_,
+            reason,
+            text,
+            is_true=is_true,
+            shown=shown.conditions,
+            generation=pool.metadata.generation,
+            now=now,
+        )
+
+    low, low_reason, low_text = _scarcity(pool, shown, figures.capacity)
+    supported, misconfigured = _support(figures.verdict), _configuration(figures.verdict)
+    return GPUPoolStatus(
+        observed_generation=pool.metadata.generation,
+        phase=phase.value,
+        capacity=figures.capacity,
+        nodes=figures.nodes,
+        conditions=[
+            say(PoolCondition.READY, reason, message, is_true=reason is PoolReady.SERVING),
+            say(
+                PoolCondition.SUPPORTED,
+                *supported,
+                is_true=supported[0] is PoolSupported.SUPPORTED,
+            ),
+            say(
+                PoolCondition.MISCONFIGURED,
+                *misconfigured,
+                is_true=misconfigured[0] is not PoolMisconfigured.VALID,
+            ),
+            say(PoolCondition.CAPACITY_LOW, low_reason, low_text, is_true=low),
+        ],
+    )
+
+
+def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolReady, str]:
+    capacity, verdict = figures.capacity, figures.verdict
+    if pool.metadata.deletion_timestamp is not None:
+        text = "being deleted"
+        if figures.occupants:
+            text = f"being deleted, and waits for {pods_text(figures.occupants)}"
+        return PoolPhase.TERMINATING, PoolReady.TERMINATING, text
+    if verdict.unsupported is not None:
+        return PoolPhase.MISCONFIGURED, PoolReady.UNSUPPORTED, verdict.text
+    if verdict.misconfigured:
+        return PoolPhase.MISCONFIGURED, PoolReady.MISCONFIGURED, verdict.text
+    if pool.is_in_maintenance:
+        text = f"takes no new pods: {change_text(pool)} once no unit is in use"
+        return PoolPhase.MAINTENANCE, PoolReady.IN_MAINTENANCE, text
+    if capacity.total == 0:
+        text = "no device is assigned to the pool, or none has reported its UUID yet"
+        return PoolPhase.PENDING, PoolReady.NO_DEVICES, text
+    if capacity.unhealthy == capacity.total:
+        text = "every device is faulted or leaves the pool, or its node is missing, not ready or cordoned"
+        return PoolPhase.DEGRADED, PoolReady.NO_HEALTHY_DEVICES, text
+    counted, on = _counted(capacity.total, "unit"), _counted(figures.nodes, "node")
+    text = f"{counted} of {pool.resource_name} on {on}"
+    return PoolPhase.READY, PoolReady.SERVING, text
+
+
+def _support(verdict: "PoolVerdict") -> tuple[PoolSupported, str]:
+    if verdict.unsupported is not None:
+        return PoolSupported.UNSUPPORTED_VENDOR, verdict.unsupported.text
+    return PoolSupported.SUPPORTED, "the pool's cards can be prepared and given out"
+
+
+def _configuration(verdict: "PoolVerdict") -> tuple[PoolMisconfigured, str]:
+    if not verdict.misconfigured:
+        return PoolMisconfigured.VALID, "nothing speaks against the pool's configuration"
+    text = "; ".join(fault.text for fault in verdict.misconfigured)
+    return _MISCONFIGURED[verdict.misconfigured[0].objection], text
+
+
+def _scarcity(
+    pool: "GPUPool", shown: GPUPoolStatus, capacity: PoolCapacity
+) -> tuple[bool, PoolCapacityLow, str]:
+    """Say whether few units are left; a pool that gives out nothing anyway is not short of them."""
+    healthy = capacity.total - capacity.unhealthy
+    if healthy == 0 or pool.is_in_maintenance or pool.metadata.deletion_timestamp is not None:
+        return False, PoolCapacityLow.ENOUGH, "no unit is given out now"
+    tenths = capacity.available * 10
+    if capacity.available == 0:
+        return True, PoolCapacityLow.EXHAUSTED, "no unit is free: pods wait for one"
+    before = condition_of(shown.conditions, PoolCondition.CAPACITY_LOW)
+    was_low = before is not None and before.status == "True"
+    if tenths < LOW_TENTHS * healthy or (was_low and tenths <= ENOUGH_TENTHS * healthy):
+        # Without the figures, which would be a write for every pod: they are in status.capacity.
+        text = "less than a tenth of the units is free, or not more than a fifth since"
+        return True, PoolCapacityLow.LOW, text
+    return False, PoolCapacityLow.ENOUGH, "units are free"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,175 @@
+"""The gauges of pools, pods and reservations: shown by who leads, or sums over replicas are wrong."""
+
+import datetime as dt
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from pool.reservations.reservation import ReservationPhase
+from reconciler.runtime.batches import steps
+from telemetry.conditions import PoolCondition
+from telemetry.metrics import (
+    ALLOCATION_MISMATCHES,
+    DEVICES_RESERVED,
+    DEVICES_UNASSIGNED,
+    INDEX_GENERATION,
+    PODS_LONGEST_WAIT,
+    PODS_UNACCOUNTED,
+    PODS_WAITING,
+    POOL_ASSIGNMENTS,
+    POOL_CAPACITY_AVAILABLE,
+    POOL_CAPACITY_RESERVED,
+    POOL_CAPACITY_TOTAL,
+    POOL_CAPACITY_UNHEALTHY,
+    POOL_CAPACITY_USED,
+    POOL_CONDITION,
+    POOL_NODE_SLOTS,
+    RESERVATION_AGE,
+    RESERVATIONS,
+    UNITS_HELD_TWICE,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from api.kinds.gpupool import PoolCapacity
+    from api.meta import Condition
+    from api.names import NodeName, PoolName
+    from pool.allocation_state import Books
+    from pool.catalog import Catalog
+    from pool.model import Capacity, Instant
+
+_OF_POOLS: Final = (
+    ALLOCATION_MISMATCHES,
+    POOL_CAPACITY_TOTAL,
+    POOL_CAPACITY_RESERVED,
+    POOL_CAPACITY_USED,
+    POOL_CAPACITY_AVAILABLE,
+    POOL_CAPACITY_UNHEALTHY,
+    POOL_ASSIGNMENTS,
+    DEVICES_RESERVED,
+    RESERVATION_AGE,
+    PODS_WAITING,
+    PODS_LONGEST_WAIT,
+)
+DEVICES_A_STEP: Final = 5_000
+_OF_ALL: Final = (DEVICES_UNASSIGNED, INDEX_GENERATION, PODS_UNACCOUNTED, UNITS_HELD_TWICE)
+
+
+def show_capacity(pool: "PoolName", capacity: "Capacity | PoolCapacity") -> None:
+    """Set the gauges of a pool's units."""
+    POOL_CAPACITY_TOTAL.labels(pool).set(capacity.total)
+    POOL_CAPACITY_RESERVED.labels(pool).set(capacity.reserved)
+    POOL_CAPACITY_USED.labels(pool).set(capacity.used)
+    POOL_CAPACITY_AVAILABLE.labels(pool).set(capacity.available)
+    POOL_CAPACITY_UNHEALTHY.labels(pool).set(capacity.unhealthy)
+
+
+def show_conditions(pool: "PoolName", conditions: "Iterable[Condition]") -> None:
+    """Set the gauges of a pool's conditions; one that is not there is not True."""
+    true = {one.type for one in conditions if one.status == "True"}
+    for type_ in PoolCondition:
+        POOL_CONDITION.labels(pool, type_.value).set(type_.value in true)
+
+
+def show_slots(
+    pool: "PoolName", units: "Mapping[NodeName, int]", before: "Mapping[NodeName, int]"
+) -> None:
+    """Set the gauges of a pool's units by node, given what they show; nodes that left lose theirs."""
+    for node in before.keys() - units.keys():
+        POOL_NODE_SLOTS.remove(pool, node)
+    for node, count in units.items():
+        if before.get(node) != count:
+            POOL_NODE_SLOTS.labels(pool, node).set(count)
+
+
+def show_assignments(pool: "PoolName", devices: int) -> None:
+    """Set the gauge of a pool's devices."""
+    POOL_ASSIGNMENTS.labels(pool).set(devices)
+
+
+def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
+    """Drop the gauges of a pool's units by node."""
+    for node in shown:
+        POOL_NODE_SLOTS.remove(pool, node)
+
+
+def show_sums(books: "Books", catalog: "Catalog", now: "Instant") -> None:
+    """Set the gauges that are sums over devices, pods and reservations."""
+    for _ in showing_sums(books, catalog, now):
+        pass
+
+
+def showing_sums(books: "Books", catalog: "Catalog", now: "Instant") -> "Iterator[None]":
+    """Set them in steps of a millisecond: one pass over all devices takes ten.
+
+    Each gauge is set at once; what it counts may change while it is counted.
+    """
+    INDEX_GENERATION.set(books.index.generation)
+    UNITS_HELD_TWICE.set(len(books.shared_units()))
+    PODS_UNACCOUNTED.set(books.index.unaccounted_count())
+    yield from _showing_devices(books, catalog)
+    _show_reservations(books, catalog, now)
+    for name, pool in catalog.pools.items():
+        # Also when it changes; its status, with which that comes, waits for a slow API server.
+        show_capacity(name, books.index.state(name).capacity())
+        resource = pool.resource_name
+        serving = books.index.pool_of(resource)
+        is_serving = serving is not None and serving.name == name
+        PODS_WAITING.labels(name).set(books.waiting_count(resource) if is_serving else 0)
+        since = books.waiting_since(resource) if is_serving else ""
+        PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
+        ALLOCATION_MISMATCHES.labels(name)
+
+
+def forget_pool(name: "PoolName") -> None:
+    """Drop the gauges of a pool that is gone."""
+    for gauge in _OF_POOLS:
+        gauge.remove(name)
+    for type_ in PoolCondition:
+        POOL_CONDITION.remove(name, type_.value)
+
+
+def forget_all() -> None:
+    """Drop the gauges of all pools, and show nothing of what is summed over all."""
+    for gauge in (*_OF_POOLS, POOL_CONDITION, POOL_NODE_SLOTS):
+        gauge.clear()
+    for gauge in _OF_ALL:
+        gauge.set(0)
+    RESERVATIONS.clear()
+
+
+def _showing_devices(books: "Books", catalog: "Catalog") -> "Iterator[None]":
+    unassigned = 0
+    reserved: Counter[PoolName] = Counter()
+    for some in steps(list(books.index.devices()), DEVICES_A_STEP):
+        for entry in some:
+            pool = entry.facts.pool
+            if pool is None:
+                unassigned += 1
+            elif entry.confirmed & ~entry.observed:
+                reserved[pool] += 1
+        yield
+    DEVICES_UNASSIGNED.set(unassigned)
+    for name in catalog.pools:
+        DEVICES_RESERVED.labels(name).set(reserved[name])
+
+
+def _show_reservations(books: "Books", catalog: "Catalog", now: "Instant") -> None:
+    phases = dict.fromkeys(ReservationPhase, 0)
+    for one in books.ledger.all():
+        if one.holds_units:
+            phases[one.phase] += 1
+    for phase, count in phases.items():
+        RESERVATIONS.labels(phase.value).set(count)
+    oldest = books.oldest_reservations()
+    for name in catalog.pools:
+        age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
+        RESERVATION_AGE.labels(name).set(age_s)
+
+
+def _age_s(created_at: str, now: dt.datetime) -> float:
+    try:
+        created = dt.datetime.fromisoformat(created_at)
+    except ValueError:
+        return 0.0
+    return max(0.0, (now - created).total_seconds()) if created.tzinfo is not None else 0.0

@@ -1,0 +1,300 @@
+"""`pool.life`: a pool's finalizer, its allocation in effect, its maintenance, and its end.
+
+What to do is decided by `inventory.pools.maintenance`; the state is the pool's status, so that a restart between
+any two writes goes on where the last one ended. The finalizer is written before anything else and taken off
+last; should a pool go before it was there, devices, marks and workloads follow by themselves, only later.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpupool import AllocationMode
+from api.names import GROUP, POOL_FINALIZER
+from inventory.pools.maintenance import (
+    Plan,
+    Step,
+    Usage,
+    allocation_text,
+    plan_allocation,
+    pods_text,
+)
+from kube.errors import Conflict, NotFound
+from kube.resources import GPU_POOLS
+from manifests.install.rbac import Rule
+from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
+from reconciler.pool.usage import usage_of
+from reconciler.runtime.conditions import since
+from reconciler.runtime.events import about_pool
+from reconciler.runtime.eviction import Evicted, Evicting
+from telemetry.conditions import PoolMaintenance
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from api.kinds.gpupool import GPUPool
+    from api.names import PodUid, PoolName
+    from inventory.pools.validity import Verdicts
+    from kube.client import KubeClient
+    from pool.allocation_state import Books
+    from pool.catalog import Catalog
+    from pool.model import Instant
+    from reconciler.runtime.events import Announcer
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),)
+
+LOOK_S: Final = 2.0
+"""Between two looks at a pool that is in maintenance or being deleted."""
+CONFLICT_RETRY_S: Final = 0.5
+"""The watch shows the newer object within this."""
+FIRST_PAUSE_S: Final = 5.0
+MAX_PAUSE_S: Final = 60.0
+"""Between two attempts to evict pods that budgets protect; the first pause is what a budget's controller
+takes to count again."""
+
+_REASONS: Final = {
+    Step.WAIT: PoolMaintenance.WAITING,
+    Step.EVICT: PoolMaintenance.EVICTING,
+    Step.REBUILD: PoolMaintenance.REBUILDING,
+    Step.BLOCKED: PoolMaintenance.BLOCKED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeDesk:
+    """What the life of pools is decided by."""
+
+    books: "Books"
+    catalog: "Catalog"
+    verdict: "Verdicts"
+    leftovers: "Callable[[PoolName], tuple[str, ...]]"
+    """What is left of a pool on devices, nodes and in our namespace; empty once it may go."""
+    announcer: "Announcer"
+    now: "Callable[[], Instant]"
+
+
+class _Said(Enum):
+    """What was told in events last, so that each is told once."""
+
+    NOTHING = "nothing"
+    """No maintenance is under way."""
+    BEGUN = "begun"
+    OVERDUE = "overdue"
+    TERMINATING = "terminating"
+
+
+@dataclass(slots=True)
+class _Course:
+    """What is remembered of a pool between two looks; a restart may forget it."""
+
+    uid: str
+    """Another pool may come under the same name."""
+    said: _Said
+    finalized: str = ""
+    """The resourceVersion upon which the finalizers were written."""
+    evicted: "frozenset[PodUid]" = frozenset()
+    protected: str = ""
+    """Why the last attempt did not evict all, for the condition."""
+    evict_at: float = 0.0
+    pause_s: float = FIRST_PAUSE_S
+
+    def stop_evicting(self) -> None:
+        """Forget who was evicted and who is protected: the maintenance is over."""
+        self.evicted, self.protected = frozenset(), ""
+        self.evict_at, self.pause_s = 0.0, FIRST_PAUSE_S
+
+
+@final
+class PoolLife:
+    """Leads one pool through its life."""
+
+    def __init__(self, client: "KubeClient", desk: LifeDesk) -> None:
+        self._client = client
+        self._desk = desk
+        self._evicting = Evicting(client)
+        self._allocations = PoolAllocations(client, desk.now)
+        self._courses: dict[PoolName, _Course] = {}
+
+    async def reconcile(self, name: "PoolName") -> float | None:
+        """Do the next thing that the pool needs; look again while it is under way."""
+        pool = self._desk.catalog.pools.get(name)
+        if pool is None:
+            self._courses.pop(name, None)
+            self._allocations.forget(name)
+            return None
+        course = self._courses.get(name)
+        if course is None or course.uid != pool.metadata.uid:
+            course = self._courses[name] = _Course(pool.metadata.uid, _said_before(pool))
+        try:
+            if pool.metadata.deletion_timestamp is not None:
+                return await self._end(pool, course)
+            await self._set_finalizer(pool, course)
+            return await self._allocate(self._allocations.as_written(pool), course)
+        except NotFound:
+            return None
+        except Conflict:
+            return CONFLICT_RETRY_S
+
+    # --- the beginning and the end ---------------------------------------------------------------
+
+    async def _set_finalizer(self, pool: "GPUPool", course: _Course) -> None:
+        finalizers = pool.metadata.finalizers or []
+        if POOL_FINALIZER not in finalizers:
+            await self._write_finalizers(pool, course, [*finalizers, POOL_FINALIZER])
+
+    async def _end(self, pool: "GPUPool", course: _Course) -> float | None:
+        """Let go of a pool that is being deleted, once nothing of it is left."""
+        finalizers = pool.metadata.finalizers or []
+        if POOL_FINALIZER not in finalizers:
+            return None
+        self._desk.books.release_holds(pool.name)
+        if self._desk.leftovers(pool.name):
+            usage = usage_of(self._desk.books, pool.name)
+            if usage.pods and course.said is not _Said.TERMINATING:
+                course.said = _Said.TERMINATING
+                text = f"being deleted, and waits for {pods_text(usage.pods)}"
+                self._warn(pool, EventReason.POOL_TERMINATING, text)
+            return LOOK_S
+        left = [one for one in finalizers if one != POOL_FINALIZER]
+        await self._write_finalizers(pool, course, left)
+        return None
+
+    async def _write_finalizers(
+        self, pool: "GPUPool", course: _Course, finalizers: "list[str]"
+    ) -> None:
+        """Write the list whole, and only over the list that was read."""
+        version = pool.metadata.resource_version
+        if course.finalized == version:
+            return
+        metadata = {"resourceVersion": version, "finalizers": finalizers or None}
+        await self._client.merge_patch(GPU_POOLS, {"metadata": metadata}, name=pool.name)
+        course.finalized = version
+
+    # --- the allocation --------------------------------------------------------------------------
+
+    async def _allocate(self, pool: "GPUPool", course: _Course) -> float | None:
+        books, began = self._desk.books, since(maintenance_of(pool))
+        usage = Usage()
+        if pool.is_in_maintenance:
+            books.release_holds(pool.name)
+        if pool.is_in_maintenance or began is not None:
+            if not self._is_known_to_books(pool):
+                return LOOK_S
+            usage = usage_of(books, pool.name)
+        plan = plan_allocation(
+            pool,
+            usage,
+            since=began,
+            now=self._desk.now().utc,
+            objection=self._desk.verdict(pool.name).text,
+        )
+        match plan.step:
+            case Step.RECORD | Step.NOTHING:
+                await self._rest(pool, course, plan)
+                return None
+            case Step.SWITCH:
+                return await self._switch(pool, course, usage)
+            case Step.BLOCKED if pool.status.allocation is None:
+                return None
+            case Step.EVICT:
+                return await self._evict(pool, course, plan)
+            case (
+                Step.WAIT | Step.REBUILD | Step.BLOCKED
+            ):  # pragma: no branch  # mypy: none is missing
+                await self._report(pool, course, plan)
+                return LOOK_S
+
+    def _is_known_to_books(self, pool: "GPUPool") -> bool:
+        """Say whether the index counts units as the pool's status says: it lags behind our own writes."""
+        facts, allocation = self._desk.books.index.pool(pool.name), pool.allocation
+        return facts is not None and (
+            facts.mode,
+            facts.mig_profile,
+            facts.slices_per_device,
+        ) == (allocation.mode, allocation.mig_profile, allocation.slices_per_device)
+
+    async def _rest(self, pool: "GPUPool", course: _Course, plan: Plan) -> None:
+        """Say that the pool is as its spec wants it; a new one gets its allocation recorded."""
+        await self._allocations.write(pool, PoolMaintenance.NONE, plan.text)
+        if course.said in {_Said.BEGUN, _Said.OVERDUE}:
+            self._note(pool, EventReason.MAINTENANCE, f"maintenance is over: {plan.text}")
+        course.stop_evicting()
+        course.said = _Said.NOTHING
+
+    async def _switch(self, pool: "GPUPool", course: _Course, usage: Usage) -> float | None:
+        """Make the wanted allocation the present one."""
+        wanted = pool.wanted_allocation
+        before, after = allocation_text(pool.allocation), allocation_text(wanted)
+        if wanted.mode is AllocationMode.MIG and usage.cards:
+            reason = PoolMaintenance.REBUILDING
+            text = f"changed from {before} to {after}: the nodes cut {usage.cards} cards"
+        else:
+            reason = PoolMaintenance.NONE
+            text = f"cards are given out as the spec says: {after}"
+        await self._allocations.write(pool, reason, text, switches=True)
+        self._note(pool, EventReason.POOL_RECONFIGURED, f"changed from {before} to {after}")
+        course.stop_evicting()
+        if reason is PoolMaintenance.NONE:
+            course.said = _Said.NOTHING
+            return None
+        course.said = _Said.BEGUN
+        return LOOK_S
+
+    async def _report(self, pool: "GPUPool", course: _Course, plan: Plan) -> None:
+        """Say how far the maintenance is: in the condition, and once each in events."""
+        reason = PoolMaintenance.OVERDUE if plan.is_overdue else _REASONS[plan.step]
+        text = plan.text
+        if plan.step is Step.EVICT and course.protected:
+            text = f"{text}; {course.protected}"
+        await self._allocations.write(pool, reason, text)
+        if course.said is _Said.NOTHING:
+            course.said = _Said.BEGUN
+            self._note(pool, EventReason.MAINTENANCE, text)
+        if plan.is_overdue and course.said is not _Said.OVERDUE:
+            course.said = _Said.OVERDUE
+            self._warn(pool, EventReason.MAINTENANCE, text)
+
+    async def _evict(self, pool: "GPUPool", course: _Course, plan: Plan) -> float:
+        """Say it, ask for the evictions, and say which of them were refused."""
+        now = self._desk.now().monotonic
+        course.evicted &= {pod.uid for pod in plan.pods}
+        await self._report(pool, course, plan)
+        due = [pod for pod in plan.pods if pod.uid not in course.evicted]
+        if now < course.evict_at or not due:
+            return LOOK_S
+        ended = await self._evicting.evict(due)
+        course.evicted |= {pod.uid for pod in ended.done}
+        course.protected = _protected_text(ended)
+        course.pause_s = FIRST_PAUSE_S if ended.done else min(MAX_PAUSE_S, course.pause_s * 2)
+        course.evict_at = now + course.pause_s
+        await self._report(self._allocations.as_written(pool), course, plan)
+        return LOOK_S
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    def _warn(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
+        self._desk.announcer.warn(about_pool(pool.metadata), reason, text)
+
+    def _note(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
+        self._desk.announcer.note(about_pool(pool.metadata), reason, text)
+
+
+def _said_before(pool: "GPUPool") -> _Said:
+    """Return what an earlier process told, by what the pool shows."""
+    shown = maintenance_of(pool)
+    if shown is None or shown.status != "True":
+        return _Said.NOTHING
+    return _Said.OVERDUE if shown.reason == PoolMaintenance.OVERDUE.value else _Said.BEGUN
+
+
+def _protected_text(ended: Evicted) -> str:
+    parts: Iterable[str] = (
+        f"{word} {pods_text(pods)}"
+        for word, pods in (
+            ("a PodDisruptionBudget protects", ended.refused),
+            ("the API server did not evict", ended.failed),
+        )
+        if pods
+    )
+    return ", ".join(parts)

@@ -1,0 +1,136 @@
+"""`node.pool-marks`: a label per pool, and the pools' taints, on every node that has a device of the pool.
+
+Pods of a pool get a required affinity to its label, so that kube-scheduler looks only there, and tolerate
+its taints. Only labels with our prefix are touched, and only taints that an annotation of the node names as
+ours: anything else may have the same key. The list of taints is atomic at the API server, so that it is
+written back whole, in its order, under the resourceVersion that it was read at.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.foreign.core import NodeTaint
+from api.names import POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION, pool_node_label
+from kube.errors import Conflict, NotFound
+from kube.resources import NODES
+from manifests.install.rbac import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from api.foreign.core import Taint
+    from api.names import NodeName, PoolName
+    from inventory.pools.validity import Verdicts
+    from kube.client import KubeClient
+    from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts
+
+
+RBAC: Final = (Rule(resources=("nodes",), verbs=("patch",)),)
+
+CONFLICT_RETRY_S: Final = 0.5
+"""The watch shows a node's newer object within this; asking earlier would conflict again."""
+
+_Place = tuple[str, str]
+"""Key and effect: a node has one taint of each."""
+
+
+def label_changes(labels: "Mapping[str, str]", wanted: set[str]) -> dict[str, str | None]:
+    """Return the merge patch that makes the wanted keys the only ones with our prefix."""
+    shown = {key for key in labels if key.startswith(POOL_NODE_LABEL_PREFIX)}
+    added: dict[str, str | None] = dict.fromkeys(sorted(wanted - shown), "")
+    return {**added, **dict.fromkeys(sorted(shown - wanted))}
+
+
+def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeTaint], str]":
+    """Return the taints that the node should have, and which of them are ours.
+
+    A taint that somebody else put there is theirs, wanted or not: it stays when the pool goes.
+    """
+    ours = set(_places(node.pool_taints))
+    by_place: dict[_Place, NodeTaint] = {}
+    for taint in wanted:
+        by_place.setdefault((taint.key, taint.effect), _as_node_taint(taint))
+    kept: list[NodeTaint] = []
+    foreign: set[_Place] = set()
+    for taint in node.taints:
+        place = (taint.key, taint.effect)
+        if place not in ours:
+            kept.append(taint)
+            foreign.add(place)
+        elif (want := by_place.get(place)) is not None:
+            kept.append(taint if taint.value == want.value else want)
+    there = {(taint.key, taint.effect) for taint in kept}
+    kept += [taint for place, taint in by_place.items() if place not in there]
+    mine = sorted(by_place.keys() - foreign)
+    return kept, ",".join(f"{key}:{effect}" for key, effect in mine)
+
+
+@final
+class NodeMarks:
+    """Writes the pool labels and taints of one node."""
+
+    def __init__(
+        self, client: "KubeClient", index: "DeviceIndex", catalog: "Catalog", *, verdict: "Verdicts"
+    ) -> None:
+        self._client = client
+        self._index = index
+        self._catalog = catalog
+        self._verdict = verdict
+        self._written: dict[NodeName, tuple[str, dict[str, object]]] = {}
+        # node -> the resourceVersion that was judged by, and what was written upon it
+
+    async def reconcile(self, name: "NodeName") -> float | None:
+        """Make the node's marks those of exactly the pools that have a device on it."""
+        node = self._index.node(name)
+        if node is None:
+            self._written.pop(name, None)
+            return None
+        pools = [pool for pool in sorted(self._index.pools_on(name)) if self._marks(pool, node)]
+        patch = self._patch(node, pools)
+        if not patch:
+            self._written.pop(name, None)
+            return None
+        if self._written.get(name) == (node.resource_version, patch):
+            return None  # the watch has not shown it yet
+        try:
+            await self._client.merge_patch(NODES, patch, name=name)
+        except NotFound:
+            return None
+        except Conflict:
+            return CONFLICT_RETRY_S
+        self._written[name] = (node.resource_version, patch)
+        return None
+
+    def _marks(self, pool: "PoolName", node: "NodeFacts") -> bool:
+        """Say whether the pool may mark the node; one that is not sound keeps what it has."""
+        return self._verdict(pool).is_sound or pool_node_label(pool) in node.labels
+
+    def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
+        metadata: dict[str, object] = {}
+        patch: dict[str, object] = {}
+        labels = label_changes(node.labels, {pool_node_label(pool) for pool in pools})
+        if labels:
+            metadata["labels"] = labels
+        taints, ours = taints_of(node, self._taints(pools))
+        if ours != node.pool_taints:
+            metadata["annotations"] = {POOL_TAINTS_ANNOTATION: ours or None}
+        if tuple(taints) != node.taints:
+            metadata["resourceVersion"] = node.resource_version
+            patch["spec"] = {"taints": taints or None}
+        return {"metadata": metadata, **patch} if metadata else patch
+
+    def _taints(self, pools: "Iterable[PoolName]") -> "list[Taint]":
+        known = (self._catalog.pools.get(name) for name in pools)
+        return [taint for pool in known if pool is not None for taint in pool.taints]
+
+
+def _places(annotation: str) -> "Iterable[_Place]":
+    for part in annotation.split(","):
+        key, colon, effect = part.rpartition(":")
+        if colon:
+            yield key, effect
+
+
+def _as_node_taint(taint: "Taint") -> NodeTaint:
+    return NodeTaint(key=taint.key, value=taint.value, effect=taint.effect)

@@ -1,0 +1,160 @@
+"""Which cards each pool exports on which node, kept node by node.
+
+A device's object changes with every pod; what its pool exports of it hardly ever does. So what is kept
+here is compared node by node, and only a pool whose cards really changed is told: a change costs the
+devices of its node, whatever the pool's size.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from api.kinds.gpupool import AllocationMode
+from api.nodefiles.poolconfig import ConfiguredCard
+from manifests.node.mig_parted import PartedCard
+from pool.facts import device_facts, pool_facts
+from pool.units import layout_of
+from reconciler.runtime.batches import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpupool import GPUPool
+    from api.names import NodeName, PoolName
+    from pool.catalog import Catalog
+    from reconciler.runtime.store import DeviceStore
+
+COALESCE_S: Final = 1.0
+"""A node that joins tells its cards one by one, and a burst of changes is one list."""
+NODES_A_SECOND: Final = 100
+"""A list goes to every node of its pool, and its length is of their number as well: for so many nodes a
+further second of changes is gathered (docs/design/0006-one-daemonset-or-many.md)."""
+
+NODES_A_STEP: Final = 20
+"""At a time: 160 cards take 2 ms."""
+
+Cards = tuple[ConfiguredCard, ...]
+Parted = tuple[PartedCard, ...]
+
+
+@final
+class ExportedCards:
+    """The cards of all pools by pool and node; kept up to date by `look_at` and `looking_at_pool`."""
+
+    def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
+        self._devices = devices
+        self._catalog = catalog
+        self._cards: dict[PoolName, dict[NodeName, tuple[Cards, Parted]]] = {}
+        self._pools_on: dict[NodeName, set[PoolName]] = {}
+        self._revisions: Counter[PoolName] = Counter()
+        self._is_complete = False
+
+    def hydrating(self) -> "Iterator[None]":
+        """Look at every node once, in steps; before that a pool would seem to have no cards.
+
+        Doing it again, or beside `look_at`, does no harm.
+        """
+        if self._is_complete:
+            return
+        for some in steps(sorted(self._devices.nodes()), NODES_A_STEP):
+            for node in some:
+                self.look_at(node)
+            yield
+        self._is_complete = True
+
+    def revision(self, pool: "PoolName") -> int:
+        """Return a number that moves with every change of the pool's cards."""
+        return self._revisions[pool]
+
+    def of_pool(self, pool: "PoolName") -> "Mapping[NodeName, Cards]":
+        """Return the pool's cards by node."""
+        return {node: cards for node, (cards, _) in self._cards.get(pool, {}).items()}
+
+    def parted(self, pool: "PoolName") -> "Mapping[NodeName, Parted]":
+        """Return the pool's cards by node, as mig-parted tells them apart."""
+        return {node: parted for node, (_, parted) in self._cards.get(pool, {}).items()}
+
+    def coalesce_s(self, pool: "PoolName") -> float:
+        """Return for how long changes of the pool's cards are gathered into one list."""
+        return COALESCE_S * (1 + len(self._cards.get(pool, ())) // NODES_A_SECOND)
+
+    def look_at(self, node: "NodeName") -> "set[PoolName]":
+        """Take over the devices of a node; return the pools of which something changed."""
+        devices = self._devices.on_node(node)
+        wanted = {pool for one in devices if (pool := device_facts(one).pool) is not None}
+        before = self._pools_on.get(node, set())
+        changed = {pool for pool in wanted | before if self._refresh(pool, node, devices)}
+        if wanted:
+            self._pools_on[node] = wanted
+        else:
+            self._pools_on.pop(node, None)
+        return changed
+
+    def looking_at_pool(self, pool: "PoolName") -> "Iterator[None]":
+        """Take over the pool's object, in steps: its cards may be other units now."""
+        for some in steps(tuple(self._cards.get(pool, ())), NODES_A_STEP):
+            for node in some:
+                self._refresh(pool, node, self._devices.on_node(node))
+            yield
+
+    def _refresh(self, name: "PoolName", node: "NodeName", devices: "list[GPUDevice]") -> bool:
+        pool = self._catalog.pools.get(name)
+        found = _cards_of(name, pool, devices)
+        by_node = self._cards.setdefault(name, {})
+        is_changed = by_node.get(node, ((), ())) != found
+        self._revisions[name] += is_changed
+        if found[0]:
+            by_node[node] = found
+        else:
+            by_node.pop(node, None)
+        if not by_node:
+            del self._cards[name]
+        return is_changed
+
+
+def _cards_of(
+    name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]"
+) -> tuple[Cards, Parted]:
+    """Return what a pool exports of a node; cards that have not told their UUID are no units."""
+    is_mig = pool is not None and pool.allocation.mode is AllocationMode.MIG
+    facts = None if pool is None else pool_facts(pool)
+    addresses = sorted(one.status.pci.address for one in devices)
+    cards: dict[str, ConfiguredCard] = {}
+    # by UUID: two objects that claim one are one card
+    parted: list[PartedCard] = []
+    for one in devices:
+        known = device_facts(one)
+        if known.pool != name or not known.uuid:
+            continue
+        cards[known.uuid] = ConfiguredCard(
+            uuid=known.uuid,
+            instances=list(layout_of(known, facts).ids) if is_mig else None,
+            numa_node=one.status.numa_node,
+            is_withheld=known.is_faulted or known.is_draining,
+        )
+        if is_mig:
+            index = addresses.index(one.status.pci.address)
+            parted.append(PartedCard(index=index, memory_mib=one.status.memory_mib))
+    return tuple(cards.values()), tuple(parted)
+
+
+class Enqueue(Protocol):
+    """Has a pool's workloads reconciled; `enqueue` of their controller."""
+
+    def __call__(self, key: "PoolName", *, delay_s: float) -> None:
+        """Do it after the delay at the latest."""
+
+
+@final
+class NodeExports:
+    """`node.exports`: has the pools reconciled whose cards on a node changed."""
+
+    def __init__(self, exported: ExportedCards, enqueue: Enqueue) -> None:
+        self._exported = exported
+        self._enqueue = enqueue
+
+    async def reconcile(self, node: "NodeName") -> float | None:
+        """Look at the node's devices."""
+        for pool in sorted(self._exported.look_at(node)):
+            self._enqueue(pool, delay_s=self._exported.coalesce_s(pool))
+        return None

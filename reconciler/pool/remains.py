@@ -1,0 +1,59 @@
+"""What is left of a pool that is being deleted: devices, marks of nodes, what it runs."""
+
+from typing import TYPE_CHECKING, final
+
+from api.names import pool_node_label
+from api.text import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from api.names import PoolName
+    from pool.index.device_index import DeviceIndex
+
+
+@final
+class Leftovers:
+    """Looks for what names a pool, whoever wrote it there."""
+
+    def __init__(
+        self,
+        index: "DeviceIndex",
+        workloads: "Callable[[PoolName], Iterable[str]]",
+    ) -> None:
+        """Take the places to look at.
+
+        Args:
+            index: the devices that name a pool, and the nodes with their labels.
+            workloads: which objects in our namespace are of a pool, such as `DaemonSet x`.
+        """
+        self._index = index
+        self._workloads = workloads
+
+    def of(self, pool: "PoolName") -> tuple[str, ...]:
+        """Return what is left, in words; nothing once the pool may go. Looks at every node."""
+        return tuple(
+            text
+            for text in (
+                _named("device", self._owned(pool)),
+                _named("node label", self._labelled(pool)),
+                _named("workload", self._workloads(pool)),
+            )
+            if text
+        )
+
+    def _owned(self, pool: "PoolName") -> "Iterator[str]":
+        for names in self._index.state(pool).devices_by_node.values():
+            yield from names
+
+    def _labelled(self, pool: "PoolName") -> "Iterator[str]":
+        label = pool_node_label(pool)
+        return (node.name for node in self._index.nodes() if label in node.labels)
+
+
+def _named(noun: str, names: "Iterable[str]") -> str:
+    found = list(names)
+    if not found:
+        return ""
+    count = f"1 {noun}" if len(found) == 1 else f"{len(found)} {noun}s"
+    return f"{count} ({listed(found)})"

@@ -1,0 +1,188 @@
+"""`pool.status`: capacity, phase and conditions of a GPUPool, and the pool's gauges.
+
+What to say is decided by `reconciler.pool.conditions`; the write is one server-side apply of the status, only
+on a difference.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+import msgspec
+
+from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
+from api.names import API_VERSION, GROUP
+from kube.errors import NotFound
+from kube.resources import GPU_POOLS
+from manifests.install.rbac import Rule
+from reconciler.pool.conditions import OURS, PoolFigures, status_of
+from reconciler.pool.gauges import (
+    forget_pool,
+    forget_slots,
+    show_assignments,
+    show_capacity,
+    show_conditions,
+    show_slots,
+)
+from reconciler.pool.usage import usage_of
+from reconciler.runtime.conditions import condition_of
+from reconciler.runtime.events import about_pool
+from telemetry.conditions import PoolCondition
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
+    from api.names import NodeName, PoolName
+    from inventory.pools.validity import Verdicts
+    from kube.client import KubeClient
+    from pool.allocation_state import Books
+    from pool.catalog import Catalog
+    from pool.index.pool_state import PoolState
+    from pool.model import Instant
+    from reconciler.runtime.events import Announcer
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+
+FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
+
+_TOLD: Final = {
+    PoolCondition.MISCONFIGURED: EventReason.MISCONFIGURED,
+    PoolCondition.CAPACITY_LOW: EventReason.CAPACITY_LOW,
+}
+"""Conditions whose becoming True is an event."""
+_OUR_NAMES: Final = frozenset(one.value for one in OURS)
+
+
+def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
+    """Return the status without what others write: it stays, and is no difference."""
+    ours = [one for one in status.conditions or () if one.type in _OUR_NAMES]
+    order = [type_.value for type_ in OURS]
+    ours.sort(key=lambda one: order.index(one.type))
+    return msgspec.structs.replace(status, conditions=ours, allocation=None)
+
+
+@final
+class PoolStatus:
+    """Writes the status of one pool, and sets its gauges."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        books: "Books",
+        catalog: "Catalog",
+        *,
+        now: "Callable[[], Instant]",
+        verdict: "Verdicts",
+        announcer: "Announcer",
+    ) -> None:
+        self._client = client
+        self._books = books
+        self._catalog = catalog
+        self._now = now
+        self._verdict = verdict
+        self._announcer = announcer
+        self._written: dict[PoolName, tuple[str, GPUPoolStatus]] = {}
+        # pool -> the resourceVersion that we judged by, and the status that we wrote upon it
+        self._told: dict[PoolName, frozenset[PoolCondition]] = {}
+        # pool -> conditions that are True and were told
+        self._slots: dict[PoolName, tuple[int, dict[NodeName, int]]] = {}
+        # pool -> the reading of its state's counter, and the units by node that are shown
+
+    async def reconcile(self, name: "PoolName") -> float | None:
+        """Make the pool's status say what the books say; a pool that is gone loses its gauges."""
+        pool = self._catalog.pools.get(name)
+        if pool is None:
+            self._forget(name)
+            return None
+        state = self._books.index.state(name)
+        figures = self._figures(pool, state)
+        shown = self._shown(pool)
+        status = status_of(pool, shown, figures, now=self._now().utc)
+        self._show(pool, state, status)
+        if status != _our_part(shown):
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": GPU_POOLS.kind,
+                "metadata": {"name": name},
+                "status": _complete(status),
+            }
+            try:
+                await self._client.apply(
+                    GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status"
+                )
+            except NotFound:
+                return None
+            self._written[name] = (pool.metadata.resource_version, status)
+        self._tell(pool, shown, status)
+        return None
+
+    def _figures(self, pool: "GPUPool", state: "PoolState") -> PoolFigures:
+        units = state.capacity()
+        is_ending = pool.metadata.deletion_timestamp is not None
+        return PoolFigures(
+            capacity=PoolCapacity(
+                total=units.total,
+                reserved=units.reserved,
+                used=units.used,
+                available=units.available,
+                unhealthy=units.unhealthy,
+            ),
+            nodes=len(state.nodes()),
+            verdict=self._verdict(pool.name),
+            occupants=usage_of(self._books, pool.name).pods if is_ending else (),
+        )
+
+    def _shown(self, pool: "GPUPool") -> GPUPoolStatus:
+        """Return the status at the API server: ours, until the watch shows the pool anew."""
+        version, written = self._written.get(pool.name, ("", pool.status))
+        return written if version == pool.metadata.resource_version else pool.status
+
+    # --- gauges and events -----------------------------------------------------------------------
+
+    def _show(self, pool: "GPUPool", state: "PoolState", status: GPUPoolStatus) -> None:
+        show_capacity(pool.name, status.capacity)
+        show_assignments(pool.name, sum(map(len, state.devices_by_node.values())))
+        others = [one for one in pool.status.conditions or () if one.type not in _OUR_NAMES]
+        show_conditions(pool.name, [*others, *(status.conditions or ())])
+        moved, before = self._slots.get(pool.name, (-1, {}))
+        if moved != state.sizes_moved:
+            after = {node: one.total for node, one in state.nodes().items()}
+            show_slots(pool.name, after, before)
+            self._slots[pool.name] = (state.sizes_moved, after)
+
+    def _forget(self, name: "PoolName") -> None:
+        _, slots = self._slots.pop(name, (0, {}))
+        forget_slots(name, slots)
+        forget_pool(name)
+        self._written.pop(name, None)
+        self._told.pop(name, None)
+
+    def _tell(self, pool: "GPUPool", shown: GPUPoolStatus, status: GPUPoolStatus) -> None:
+        """Say once that something became so; an earlier process has told what is shown already."""
+        told = self._told.get(pool.name)
+        if told is None:
+            told = _true_ones(shown)
+        now_true = self._told[pool.name] = _true_ones(status)
+        for type_ in sorted(now_true - told, key=lambda one: one.value):
+            found = condition_of(status.conditions, type_)
+            if found is not None:
+                self._announcer.warn(about_pool(pool.metadata), _TOLD[type_], found.message)
+
+
+def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
+    def is_true(found: "Condition | None") -> bool:
+        return found is not None and found.status == "True"
+
+    return frozenset(one for one in _TOLD if is_true(condition_of(status.conditions, one)))
+
+
+def _complete(status: GPUPoolStatus) -> dict[str, object]:
+    """Return every field, zeros too: an applied status owns all that it shows."""
+    return {
+        "observedGeneration": status.observed_generation,
+        "phase": status.phase,
+        "capacity": status.capacity,
+        "nodes": status.nodes,
+        "conditions": status.conditions,
+    }

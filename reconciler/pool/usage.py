@@ -1,0 +1,41 @@
+"""Who has units of a pool: what keeps it from being empty, as the books say."""
+
+from typing import TYPE_CHECKING
+
+from inventory.pools.maintenance import Occupant, Usage
+from pool.model import PodPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from api.names import PodUid, PoolName
+    from pool.allocation_state import Books
+
+
+def usage_of(books: "Books", name: "PoolName") -> Usage:
+    """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
+    index = books.index
+    state, facts = index.state(name), index.pool(name)
+    held: dict[PodUid, int] = {}
+    cards = cut = 0
+    for node in state.devices_by_node:
+        entries = index.devices_on(name, node)
+        whole = [one for one in entries if one.facts.uuid and not one.facts.is_faulted]
+        cards += len(whole)
+        cut += sum(1 for one in whole if one.layout.count)
+        for entry in entries:
+            for uid, units in index.occupants(entry).items():
+                held[uid] = held.get(uid, 0) + len(units)
+        if facts is not None:
+            for uid, count in index.unaccounted_pods(facts.resource, node).items():
+                held[uid] = held.get(uid, 0) + count
+    pods = sorted(_occupants(books, held))
+    reserved = state.capacity().reserved
+    return Usage(pods=tuple(pods), reserved=reserved, cards=cards, cut_cards=cut)
+
+
+def _occupants(books: "Books", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
+    for uid, count in held.items():
+        pod = books.holder(uid)
+        if pod is not None and pod.phase is PodPhase.BOUND:
+            yield Occupant(namespace=pod.namespace, name=pod.name, uid=uid, units=count)

@@ -1,0 +1,154 @@
+"""What is thought of each pool now (`inventory.pools.validity`), kept up to date change by change.
+
+Whoever touches something for a pool asks here first. A verdict depends on the pool, on older pools of the
+same resource, and, where the pool is MIG, on the cards that it may have: of these only sums are kept, so
+that a changed node costs its own cards.
+"""
+
+from typing import TYPE_CHECKING, final
+
+from api.kinds.gpupool import AllocationMode
+from api.names import NodeName, PoolName
+from inventory.assignment.eligibility import is_approved
+from inventory.assignment.selector import selects
+from inventory.pools.validity import SOUND, judge, makes_profile
+from reconciler.runtime.store import Listeners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.kinds.gpudevice import GPUDevice
+    from api.kinds.gpupool import GPUPool
+    from inventory.pools.validity import PoolVerdict
+    from pool.catalog import Catalog
+    from reconciler.runtime.store import DeviceStore
+
+_Answers = tuple[int, int]
+"""How many cards can make the profile, and how many cannot; cards of which nobody knows are in neither."""
+_NONE: _Answers = (0, 0)
+
+
+@final
+class PoolRules:
+    """Verdicts by pool. `verdict` is cheap; whoever builds this hands it the changes."""
+
+    def __init__(self, catalog: "Catalog", devices: "DeviceStore") -> None:
+        """Judge every pool that is known."""
+        self._catalog = catalog
+        self._devices = devices
+        self._pools: dict[PoolName, GPUPool] = {}
+        self._names_by_resource: dict[str, set[PoolName]] = {}
+        self._mig: dict[PoolName, GPUPool] = {}
+        self._answers_by_node: dict[NodeName, dict[PoolName, _Answers]] = {}
+        self._answers: dict[PoolName, _Answers] = {}
+        self._verdicts: dict[PoolName, PoolVerdict] = {}
+        self.listeners = Listeners()
+        """Told the pool's name when another verdict is found."""
+        for name in sorted(catalog.pools):
+            self._take_in(name)
+        for node in devices.nodes():
+            self._count(node, self._mig)
+        for name in self._pools:
+            self._judge(name)
+
+    def verdict(self, name: PoolName) -> "PoolVerdict":
+        """Return what is thought of the pool; nothing bad of one that is not known."""
+        return self._verdicts.get(name, SOUND)
+
+    def pool_changed(self, name: str) -> None:
+        """Look at a pool anew that is new, changed or gone, and at those that share its resource."""
+        pool = PoolName(name)
+        if self._pools.get(pool) is self._catalog.pools.get(pool):
+            return  # only its figures changed
+        affected = self._sharing(pool)
+        before = self._mig.get(pool)
+        self._take_in(pool)
+        affected |= self._sharing(pool) | {pool}
+        after = self._mig.get(pool)
+        if (before and before.spec) != (after and after.spec):
+            for node in list(self._devices.nodes() | self._answers_by_node.keys()):
+                self._count(node, {pool})
+        for one in sorted(affected):
+            self._judge(one)
+
+    def node_changed(self, name: str) -> None:
+        """Look at the cards of a node anew."""
+        if not self._mig and not self._answers_by_node:
+            return
+        node = NodeName(name)
+        pools = self._answers_by_node.get(node, {}).keys() | self._mig.keys()
+        for pool in sorted(self._count(node, pools)):
+            self._judge(pool)
+
+    # --- keeping up ----------------------------------------------------------------------------
+
+    def _take_in(self, name: PoolName) -> None:
+        before, pool = self._pools.pop(name, None), self._catalog.pools.get(name)
+        self._mig.pop(name, None)
+        if before is not None:
+            names = self._names_by_resource[before.resource_name]
+            names.discard(name)
+            if not names:
+                del self._names_by_resource[before.resource_name]
+        if pool is not None:
+            self._pools[name] = pool
+            self._names_by_resource.setdefault(pool.resource_name, set()).add(name)
+            if pool.spec.allocation.mode is AllocationMode.MIG:
+                self._mig[name] = pool
+
+    def _sharing(self, name: PoolName) -> set[PoolName]:
+        pool = self._pools.get(name)
+        return set(self._names_by_resource[pool.resource_name]) if pool is not None else set()
+
+    def _judge(self, name: PoolName) -> None:
+        pool = self._pools.get(name)
+        before = self.verdict(name)
+        if pool is None:
+            self._verdicts.pop(name, None)
+            return
+        rivals = [self._pools[one] for one in self._names_by_resource[pool.resource_name]]
+        can, cannot = self._answers.get(name, _NONE)
+        known = True if can else (False if cannot else None)
+        verdict = judge(pool, rivals, can_make_profile=known)
+        self._verdicts[name] = verdict
+        if verdict != before:
+            self.listeners.tell(name)
+
+    def _count(self, node: NodeName, pools: "Iterable[PoolName]") -> set[PoolName]:
+        """Ask the cards of a node about these pools; return the pools for which the sum changed."""
+        cards = self._devices.on_node(node)
+        answers = self._answers_by_node.setdefault(node, {})
+        changed: set[PoolName] = set()
+        for name in list(pools):
+            pool = self._mig.get(name)
+            before = answers.pop(name, _NONE)
+            after = _ask(pool, cards) if pool is not None else _NONE
+            if after != _NONE:
+                answers[name] = after
+            if after != before:
+                self._add(name, after, before)
+                changed.add(name)
+        if not answers:
+            del self._answers_by_node[node]
+        return changed
+
+    def _add(self, name: PoolName, more: _Answers, less: _Answers) -> None:
+        can, cannot = self._answers.pop(name, _NONE)
+        total = (can + more[0] - less[0], cannot + more[1] - less[1])
+        if total != _NONE:
+            self._answers[name] = total
+
+
+def _may_have(pool: "GPUPool", card: "GPUDevice") -> bool:
+    """Say whether a card may come into the pool, as far as the card itself tells.
+
+    Who owns it says nothing here: a verdict that depended on it would flap.
+    """
+    if card.assignment is not None:
+        return card.assignment == pool.name
+    return is_approved(pool, card) and selects(pool.spec.device_selector, card.status)
+
+
+def _ask(pool: "GPUPool", cards: "Iterable[GPUDevice]") -> _Answers:
+    said = [makes_profile(pool, card) for card in cards if _may_have(pool, card)]
+    return (said.count(True), said.count(False))

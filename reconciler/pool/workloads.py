@@ -1,0 +1,342 @@
+"""`pool.workloads`: the list of a pool's cards, and the DaemonSet that serves it, in our namespace.
+
+What is desired is pure (`manifests.node.device_plugin`); it is written when what we set is not what is there,
+or when its digest is another. Fields that the API server or others added are no difference.
+A pool that is empty, being deleted, unsupported or misconfigured has no workloads: running pods keep
+their devices without a plugin. The key `ALL_POOLS` is of what serves all pools of a node.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+
+import msgspec
+
+from api.foreign.workloads import ConfigMap, DaemonSet
+from api.names import POOL_LABEL, PoolName
+from kube.errors import NotFound
+from kube.informer import Selection
+from kube.resources import CONFIG_MAPS, DAEMON_SETS
+from manifests import constants
+from manifests.install.rbac import Rule
+from manifests.node.agent import build_node_agent
+from manifests.node.device_plugin import (
+    CannotServe,
+    build_pool_workloads,
+    digest_of,
+    pool_config,
+    unserved,
+)
+from reconciler.runtime.events import about_pool
+from reconciler.runtime.store import Listeners
+from telemetry.conditions import PoolCondition
+from telemetry.reasons import EventReason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from api.kinds.gpupool import GPUPool
+    from api.names import NodeName
+    from kube.client import KubeClient
+    from kube.resources import Resource
+    from manifests.node.device_plugin import WorkloadSettings
+    from pool.catalog import Catalog
+    from pool.model import Instant
+    from reconciler.pool.plugin_config import Cards, ExportedCards, Parted
+    from reconciler.runtime.events import Announcer
+
+_VERBS: Final = ("create", "delete", "list", "patch", "watch")
+NAMESPACED_RBAC: Final = (
+    Rule(resources=("configmaps",), verbs=_VERBS),
+    Rule(group="apps", resources=("daemonsets",), verbs=_VERBS),
+)
+FIELD_MANAGER: Final = "gpu-control-plane/pool-workloads"
+ACTION: Final = "ServePool"
+"""Of events."""
+MANY_NODES: Final = 200
+"""A list of fewer is built in 2 ms."""
+ALL_POOLS: Final = PoolName("")
+LABEL_SELECTOR: Final = f"app.kubernetes.io/component={constants.DEVICE_PLUGIN}"
+SHOWN_WITHIN_S: Final = 10.0
+"""A write that the watch has not shown by then may have been undone unseen, and is done again."""
+
+Json = dict[str, Any]
+Live = TypeVar("Live", ConfigMap, DaemonSet)
+
+
+def selection(namespace: str) -> Selection:
+    """Return what the informers of ConfigMaps and DaemonSets watch."""
+    return Selection(namespace=namespace, label_selector=LABEL_SELECTOR)
+
+
+@final
+class LiveWorkloads(Generic[Live]):
+    """What is there of one kind, by pool and name: a sink of an informer."""
+
+    def __init__(self) -> None:
+        self._by_pool: dict[PoolName, dict[str, Live]] = {}
+        self._pool_by_name: dict[str, PoolName] = {}
+        self.listeners = Listeners()
+        """Told the pool, `ALL_POOLS` for what belongs to none; both where the label changed."""
+
+    def of_pool(self, pool: PoolName) -> "Mapping[str, Live]":
+        """Return the pool's objects by name."""
+        return self._by_pool.get(pool, {})
+
+    def pools(self) -> "list[PoolName]":
+        """Return the pools of which something is there."""
+        return sorted(self._by_pool)
+
+    def replace_all(self, items: "Sequence[Live]") -> None:
+        """Take over a full list: objects that are not in it are gone."""
+        for name in sorted(self._pool_by_name.keys() - {item.metadata.name for item in items}):
+            self._forget(name)
+        for item in items:
+            self.upsert(item)
+
+    def upsert(self, item: Live) -> None:
+        """Take over an object that is new or changed."""
+        name = item.metadata.name
+        pool = PoolName(item.metadata.label(POOL_LABEL) or ALL_POOLS)
+        if self._pool_by_name.get(name, pool) != pool:
+            self._forget(name)
+        self._pool_by_name[name] = pool
+        by_name = self._by_pool.setdefault(pool, {})
+        if by_name.get(name) != item:
+            by_name[name] = item
+            self.listeners.tell(pool)
+
+    def discard(self, item: Live) -> None:
+        """Forget an object."""
+        self._forget(item.metadata.name)
+
+    def _forget(self, name: str) -> None:
+        pool = self._pool_by_name.pop(name, None)
+        if pool is None:
+            return
+        del self._by_pool[pool][name]
+        if not self._by_pool[pool]:
+            del self._by_pool[pool]
+        self.listeners.tell(pool)
+
+
+def naming_workloads(
+    config_maps: LiveWorkloads[ConfigMap], daemon_sets: LiveWorkloads[DaemonSet]
+) -> "Callable[[PoolName], list[str]]":
+    """Return what names the objects that a pool still has, as `DaemonSet gpu-device-plugin-x`."""
+    kinds = ((CONFIG_MAPS.kind, config_maps), (DAEMON_SETS.kind, daemon_sets))
+    return lambda pool: [f"{kind} {name}" for kind, live in kinds for name in live.of_pool(pool)]
+
+
+@final
+class _Writes:
+    """What was written and is not yet shown: a second look must not write it again."""
+
+    def __init__(self, now: "Callable[[], Instant]") -> None:
+        self._now = now
+        self._awaited: dict[tuple[str, str], tuple[str, str, float]] = {}
+        # (kind, name) -> version that was judged, digest that was written, until when it may take
+
+    def are_awaited(self, resource: "Resource", found: "_Found", digest: str) -> bool:
+        """Say whether this was written lately upon the version that is still shown."""
+        version, written, until = self._awaited.get((resource.kind, found.name), ("", None, 0.0))
+        return (version, written) == (found.version, digest) and self._now().monotonic < until
+
+    def note(self, resource: "Resource", found: "_Found", digest: str) -> None:
+        """Note a write; an empty digest is a deletion."""
+        until = self._now().monotonic + SHOWN_WITHIN_S
+        self._awaited[resource.kind, found.name] = (found.version, digest, until)
+
+    def settle(self, resource: "Resource", name: str) -> None:
+        """Wait for nothing more of this object."""
+        self._awaited.pop((resource.kind, name), None)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An object by name, and what is there of it."""
+
+    name: str
+    live: ConfigMap | DaemonSet | None
+
+    @property
+    def version(self) -> str:
+        return "" if self.live is None else self.live.metadata.resource_version
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Desired:
+    form: object
+    """What of the pool's object its workloads are made of."""
+    revision: int
+    """Of its cards."""
+    objects: list[Json]
+
+
+@final
+class PoolWorkloads:
+    """Makes what runs for a pool what it should be."""
+
+    def __init__(  # noqa: PLR0913  # the world, as the stores have it, and whom to tell
+        self,
+        client: "KubeClient",
+        catalog: "Catalog",
+        exported: "ExportedCards",
+        *,
+        config_maps: LiveWorkloads[ConfigMap],
+        daemon_sets: LiveWorkloads[DaemonSet],
+        settings: "WorkloadSettings",
+        announcer: "Announcer",
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._client = client
+        self._catalog = catalog
+        self._exported = exported
+        self._config_maps = config_maps
+        self._daemon_sets = daemon_sets
+        self._settings = settings
+        self._announcer = announcer
+        self._writes = _Writes(now)
+        self._desired_by_pool: dict[PoolName, _Desired] = {}
+        self._told: dict[PoolName, str] = {}
+
+    async def reconcile(self, name: PoolName) -> float | None:
+        """Write what differs, delete what should not be; look again while the watch has not shown it."""
+        for _ in self._exported.hydrating():
+            await asyncio.sleep(0)
+        try:
+            desired = await self._desired(name)
+        except CannotServe as error:
+            self._tell(name, str(error))
+            return None
+        is_waiting = False
+        for resource, live in (
+            (CONFIG_MAPS, self._config_maps.of_pool(name)),
+            (DAEMON_SETS, self._daemon_sets.of_pool(name)),
+        ):
+            wanted = {
+                one["metadata"]["name"]: one for one in desired if one["kind"] == resource.kind
+            }
+            for key in sorted(wanted.keys() | live.keys()):
+                found = _Found(key, live.get(key))
+                is_waiting |= await self._make(resource, found, wanted.get(key))
+        return SHOWN_WITHIN_S if is_waiting else None
+
+    async def _desired(self, name: PoolName) -> list[Json]:
+        """Return the pool's objects; the very same ones as long as nothing changes."""
+        if name == ALL_POOLS:
+            return build_node_agent(self._settings)
+        pool = self._catalog.pools.get(name)
+        if pool is None or not _may_run(pool):
+            self._desired_by_pool.pop(name, None)
+            self._told.pop(name, None)
+            return []
+        before = self._desired_by_pool.get(name)
+        form = (pool.metadata.uid, pool.spec, pool.allocation)
+        if before is None or before.form != form:
+            for _ in self._exported.looking_at_pool(name):
+                await asyncio.sleep(0)
+        revision = self._exported.revision(name)
+        if before is not None and (before.form, before.revision) == (form, revision):
+            return before.objects
+        objects = await self._build(pool)
+        self._desired_by_pool[name] = _Desired(form, revision, objects)
+        return objects
+
+    async def _build(self, pool: "GPUPool") -> list[Json]:
+        """Build, a long list in a thread: packing one of 20,000 cards takes a tenth of a second."""
+        cards = self._exported.of_pool(pool.name)
+        if not cards:
+            return []
+        self._tell(pool.name, unserved(pool, self._settings))
+        parted = self._exported.parted(pool.name)
+        if len(cards) < MANY_NODES:
+            return _build_all(pool, cards, self._settings, parted=parted)
+        return await asyncio.to_thread(_build_all, pool, cards, self._settings, parted=parted)
+
+    async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
+        """Make one object what it should be; say whether the watch has yet to show it."""
+        if wanted is not None and found.live is not None and is_there(wanted, found.live):
+            self._writes.settle(resource, found.name)
+            return False
+        digest = "" if wanted is None else digest_of(wanted)
+        if self._writes.are_awaited(resource, found, digest):
+            return True
+        if wanted is not None:
+            await self._client.apply(resource, wanted, field_manager=FIELD_MANAGER)
+        elif found.live is not None:
+            meta = found.live.metadata
+            with contextlib.suppress(NotFound):
+                await self._client.delete(
+                    resource, meta.name, namespace=meta.namespace, uid=meta.uid
+                )
+        self._writes.note(resource, found, digest)
+        return True
+
+    def _tell(self, name: PoolName, text: str) -> None:
+        """Say on the pool what keeps it from being served, once."""
+        if self._told.get(name, "") == text:
+            return
+        self._told[name] = text
+        pool = self._catalog.pools.get(name)
+        if text and pool is not None:
+            self._announcer.warn(about_pool(pool.metadata), EventReason.MISCONFIGURED, text)
+
+
+def _build_all(
+    pool: "GPUPool",
+    cards: "Mapping[NodeName, Cards]",
+    settings: "WorkloadSettings",
+    *,
+    parted: "Mapping[NodeName, Parted]",
+) -> list[Json]:
+    return build_pool_workloads(pool, pool_config(pool, cards), settings, parted=parted)
+
+
+def _may_run(pool: "GPUPool") -> bool:
+    if pool.metadata.deletion_timestamp is not None:
+        return False
+    against = {PoolCondition.SUPPORTED.value: "False", PoolCondition.MISCONFIGURED.value: "True"}
+    return not any(
+        against.get(condition.type) == condition.status
+        for condition in pool.status.conditions or ()
+    )
+
+
+def is_there(desired: "Mapping[str, Any]", live: ConfigMap | DaemonSet) -> bool:
+    """Say whether an object shows all that we set; the digest of the whole desired object is of that."""
+    shown = msgspec.to_builtins(live)
+    fields = {key: value for key, value in desired.items() if key not in {"apiVersion", "kind"}}
+    return _is_within(fields, shown)
+
+
+def _is_within(wanted: object, shown: object) -> bool:
+    """Say whether what we set is there.
+
+    Items of keyed lists are found by their key, since an apply leaves those of others there; all other
+    lists are one value.
+    """
+    match wanted, shown:
+        case dict(), dict():
+            return all(
+                key in shown and _is_within(value, shown[key]) for key, value in wanted.items()
+            )
+        case list(), list():
+            key = _key_of(wanted)
+            if key is None:
+                return len(wanted) == len(shown) and all(map(_is_within, wanted, shown))
+            by_key = {one.get(key): one for one in shown}
+            return all(_is_within(one, by_key.get(one[key])) for one in wanted)
+        case _:
+            return wanted == shown
+
+
+def _key_of(items: "Sequence[object]") -> str | None:
+    """Return what tells the items of a list apart, by the API's merge keys; None for a plain list."""
+    for key in ("mountPath", "uid", "name"):
+        if items and all(isinstance(one, dict) and key in one for one in items):
+            return key
+    return None

@@ -1,0 +1,1 @@
+"""Node readiness: bootstrap phases and conditions of GPUNodeInventory."""

@@ -1,0 +1,211 @@
+"""`node.bootstrap`: how far a node's GPU software has come, and whether its devices may go into pools.
+
+Writes phase, operands and the conditions of `reconciler.readiness.conditions` of a GPUNodeInventory, whose
+other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+from api.names import API_VERSION, GROUP, NodeName
+from inventory.readiness.phases import judge
+from inventory.readiness.software import NodeSight
+from kube.errors import NotFound
+from kube.resources import GPU_NODE_INVENTORIES
+from manifests.install.rbac import Rule
+from reconciler.readiness.conditions import OURS, conditions_of, recalled
+from reconciler.readiness.gauges import BootstrapGauges
+from reconciler.runtime.own_fields import OwnFields, Stamped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
+    from api.meta import Condition
+    from api.names import DeviceName
+    from inventory.readiness.phases import Bootstrap, Verdict
+    from inventory.readiness.software import BootstrapTerms
+    from kube.client import KubeClient
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Instant
+    from reconciler.runtime.controller import Controller
+    from reconciler.runtime.store import DeviceStore, Store
+    from reconciler.sinks.operand_pods import OperandFeed
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)
+
+FIELD_MANAGER: Final = "gpu-control-plane/node-bootstrap"
+DEVICES_DELAY_S: Final = 1.0
+"""A node's devices change in bursts (found, assigned, reserved), and a look costs 0.1 ms."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSources:
+    """What tells about a node."""
+
+    inventories: "Store[GPUNodeInventory]"
+    devices: "DeviceStore"
+    operands: "OperandFeed"
+    index: "DeviceIndex"
+    heartbeats: "tuple[Callable[[NodeName], float | None], ...]"
+    """How long ago the node was heard (None where nobody listens): the first that is known counts."""
+
+    def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSight:
+        """Return what is seen of a node now."""
+        devices = self.devices.on_node(node)
+        driver = inventory.status.driver
+        return NodeSight(
+            is_managed=inventory.status.managed,
+            devices=len(devices),
+            complete=sum(1 for one in devices if one.status.uuid),
+            faulted=sum(1 for one in devices if one.is_faulted),
+            has_driver=bool(driver.version) or any(one.status.uuid for one in devices),
+            has_toolkit=bool(driver.toolkit_version),
+            operands=self.operands.sights(node),
+            heartbeat_age_s=self._heartbeat_age_s(node),
+            has_workloads=any(self._is_in_use(one.name) for one in devices),
+        )
+
+    def _heartbeat_age_s(self, node: NodeName) -> float | None:
+        ages = (age_s(node) for age_s in self.heartbeats)
+        return next((one for one in ages if one is not None), None)
+
+    def _is_in_use(self, name: "DeviceName") -> bool:
+        entry = self.index.device(name)
+        return entry is not None and bool(entry.observed)
+
+
+@final
+class NodeBootstrap:
+    """Judges one node, writes what changed, and sets its gauges."""
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        sources: NodeSources,
+        *,
+        terms: "BootstrapTerms",
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._client = client
+        self._sources = sources
+        self._terms = terms
+        self._now = now
+        self._remembered: dict[NodeName, Bootstrap] = {}
+        self._own: OwnFields[_Part] = OwnFields(now)
+        self._gauges = BootstrapGauges()
+
+    @contextlib.contextmanager
+    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
+        """Have the controller look at every node of which something changes, and at all now.
+
+        The gauges go when the context ends: they are shown by who leads.
+        """
+        sources = self._sources
+
+        def enqueue(node: str) -> None:
+            controller.enqueue(NodeName(node))
+
+        def enqueue_soon(node: str) -> None:
+            controller.enqueue(NodeName(node), delay_s=DEVICES_DELAY_S)
+
+        def enqueue_all(_operand: str) -> None:
+            controller.enqueue_all(NodeName(name) for name in sources.inventories.by_name)
+
+        try:
+            with (
+                sources.inventories.listeners.told(enqueue),
+                sources.devices.listeners.told(enqueue_soon),
+                sources.operands.listeners.told(enqueue),
+                sources.operands.presence.told(enqueue_all),
+            ):
+                enqueue_all("")
+                yield
+        finally:
+            self._gauges.forget_all()
+
+    async def reconcile(self, node: NodeName) -> float | None:
+        """Take one more look at the node; a node without inventory is none of ours."""
+        inventory = self._sources.inventories.by_name.get(node)
+        if inventory is None:
+            self._forget(node)
+            return None
+        now = self._now()
+        before = self._remembered.get(node)
+        verdict = judge(
+            recalled(inventory.status) if before is None else before,
+            self._sources.sight(node, inventory),
+            self._terms,
+            now=now.monotonic,
+        )
+        self._remembered[node] = verdict.bootstrap
+        shown = self._shown(inventory)
+        conditions = conditions_of(
+            verdict, shown.conditions, generation=inventory.metadata.generation, now=now.utc
+        )
+        wanted = _part_of(verdict, conditions)
+        self._gauges.show(node, verdict, conditions)
+        if wanted != shown:
+            await self._write(node, wanted)
+        return verdict.look_again_s
+
+    async def _write(self, node: NodeName, wanted: "_Part") -> None:
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": GPU_NODE_INVENTORIES.kind,
+            "metadata": {"name": node},
+            "status": GPUNodeInventoryStatus(
+                phase=wanted.phase,
+                operands=list(wanted.operands),
+                conditions=list(wanted.conditions),
+            ),
+        }
+        try:
+            answer = await self._client.apply(
+                GPU_NODE_INVENTORIES,
+                body,
+                Stamped,
+                field_manager=FIELD_MANAGER,
+                subresource="status",
+            )
+        except NotFound:
+            return
+        self._own.wrote(answer, wanted)
+
+    def _shown(self, inventory: "GPUNodeInventory") -> "_Part":
+        """Return our part at the API server: what we wrote, until the watch shows it."""
+        unseen = self._own.unseen(inventory.metadata)
+        if unseen is not None:
+            return unseen
+        status = inventory.status
+        ours = (one for one in status.conditions or () if one.type in OURS)
+        return _Part(
+            phase=status.phase,
+            operands=tuple(sorted(status.operands or (), key=lambda one: one.name)),
+            conditions=tuple(sorted(ours, key=lambda one: one.type)),
+        )
+
+    def _forget(self, node: NodeName) -> None:
+        self._remembered.pop(node, None)
+        self._own.forget(node)
+        self._gauges.forget(node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """The part of an inventory's status that is ours, in one order."""
+
+    phase: "BootstrapPhase | None"
+    operands: "tuple[OperandStatus, ...]"
+    conditions: "tuple[Condition, ...]"
+
+
+def _part_of(verdict: "Verdict", conditions: "list[Condition]") -> _Part:
+    return _Part(
+        phase=verdict.phase,
+        operands=tuple(sorted(verdict.operands, key=lambda one: one.name)),
+        conditions=tuple(sorted(conditions, key=lambda one: one.type)),
+    )

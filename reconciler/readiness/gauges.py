@@ -1,0 +1,61 @@
+"""The gauges of nodes' software: of what is so there is a series, of what is not there is none.
+
+Thousands of nodes times every phase and condition would cost more to show than to know.
+"""
+
+from typing import TYPE_CHECKING, final
+
+from telemetry.metrics import BOOTSTRAP_CONDITION, BOOTSTRAP_PHASE, BOOTSTRAP_READY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from api.meta import Condition
+    from api.names import NodeName
+    from inventory.readiness.phases import Verdict
+
+
+@final
+class BootstrapGauges:
+    """What is shown of each node; one owner, who leads."""
+
+    def __init__(self) -> None:
+        self._phases: dict[NodeName, str] = {}
+        self._true: dict[NodeName, frozenset[str]] = {}
+
+    def show(self, node: "NodeName", verdict: "Verdict", conditions: "Iterable[Condition]") -> None:
+        """Set the node's gauges."""
+        BOOTSTRAP_READY.labels(node).set(verdict.obstacle is None)
+        phase = verdict.phase.value
+        if self._phases.get(node) != phase:
+            self._forget_phase(node)
+            BOOTSTRAP_PHASE.labels(node, phase).set(1)
+            self._phases[node] = phase
+        true = frozenset(one.type for one in conditions if one.status == "True")
+        before = self._true.get(node, frozenset())
+        for type_ in before - true:
+            BOOTSTRAP_CONDITION.remove(node, type_)
+        for type_ in true - before:
+            BOOTSTRAP_CONDITION.labels(node, type_).set(1)
+        self._true[node] = true
+
+    def forget(self, node: "NodeName") -> None:
+        """Drop the gauges of a node that is gone."""
+        if node not in self._phases:
+            return
+        self._forget_phase(node)
+        BOOTSTRAP_READY.remove(node)
+        for type_ in self._true.pop(node):
+            BOOTSTRAP_CONDITION.remove(node, type_)
+
+    def forget_all(self) -> None:
+        """Drop the gauges of all nodes."""
+        for gauge in (BOOTSTRAP_READY, BOOTSTRAP_PHASE, BOOTSTRAP_CONDITION):
+            gauge.clear()
+        self._phases.clear()
+        self._true.clear()
+
+    def _forget_phase(self, node: "NodeName") -> None:
+        phase = self._phases.pop(node, None)
+        if phase is not None:
+            BOOTSTRAP_PHASE.remove(node, phase)

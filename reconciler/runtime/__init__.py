@@ -1,0 +1,1 @@
+"""The runtime of controllers: queue, stores, expectations, conditions, Events and eviction."""

@@ -1,0 +1,98 @@
+"""Evicting pods: through the Eviction API, which asks the PodDisruptionBudgets.
+
+A budget that forbids it is an answer, not a failure: it is said, and asked again later. A pod that is gone,
+or whose name another pod has by now, is what was wanted.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final, final
+
+import structlog
+
+from kube.errors import Conflict, KubeError, NotFound, TooManyRequests
+from kube.resources import PODS
+from manifests.install.rbac import Rule
+from telemetry.metrics import EVICTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inventory.pools.maintenance import Occupant
+    from kube.client import KubeClient
+
+RBAC: Final = (Rule(resources=("pods/eviction",), verbs=("create",)),)
+
+BUDGET_CAUSE: Final = "DisruptionBudget"
+"""Of a 429 that a PodDisruptionBudget is behind; the API server's own load shedding has none."""
+
+_log = structlog.get_logger()
+
+
+class Eviction(Enum):
+    """How asking for an eviction ended; the label of `gpu_evictions_total`."""
+
+    EVICTED = "evicted"
+    GONE = "gone"
+    REFUSED = "refused"
+    """A PodDisruptionBudget forbids it now."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """What became of the pods that were to be evicted."""
+
+    done: "tuple[Occupant, ...]" = ()
+    """Evicted now, or gone before."""
+    refused: "tuple[Occupant, ...]" = ()
+    failed: "tuple[Occupant, ...]" = ()
+
+
+@final
+class Evicting:
+    """Asks the API server to evict pods."""
+
+    def __init__(self, client: "KubeClient") -> None:
+        self._client = client
+        for outcome in Eviction:
+            EVICTIONS.labels(outcome.value)
+
+    async def evict(self, pods: "Iterable[Occupant]") -> Evicted:
+        """Ask once for each pod, one after the other: each eviction changes what budgets allow."""
+        by_outcome: dict[Eviction, list[Occupant]] = {outcome: [] for outcome in Eviction}
+        for pod in pods:
+            outcome = await self._ask(pod)
+            EVICTIONS.labels(outcome.value).inc()
+            by_outcome[outcome].append(pod)
+        return Evicted(
+            done=(*by_outcome[Eviction.EVICTED], *by_outcome[Eviction.GONE]),
+            refused=tuple(by_outcome[Eviction.REFUSED]),
+            failed=tuple(by_outcome[Eviction.FAILED]),
+        )
+
+    async def _ask(self, pod: "Occupant") -> Eviction:
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        try:
+            await self._client.create(PODS, body, subresource="eviction")
+        except (NotFound, Conflict):
+            return Eviction.GONE
+        except TooManyRequests as error:
+            causes = error.details.causes if error.details is not None else None
+            if any(cause.reason == BUDGET_CAUSE for cause in causes or ()):
+                return Eviction.REFUSED
+            return _failed(pod, error)
+        except KubeError as error:
+            return _failed(pod, error)
+        _log.info("pod evicted for the maintenance of its pool", pod=pod.ref, units=pod.units)
+        return Eviction.EVICTED
+
+
+def _failed(pod: "Occupant", error: KubeError) -> Eviction:
+    _log.warning("pod could not be evicted", pod=pod.ref, error=str(error))
+    return Eviction.FAILED

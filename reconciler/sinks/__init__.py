@@ -1,0 +1,1 @@
+"""Sinks of informers: watched objects into the allocation state and into stores."""

@@ -1,0 +1,103 @@
+"""`device.index`: GPUDevices into the index and into the store of whole objects.
+
+What their status says of state and units is kept apart, for `reconciler.device.state` to compare with.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import GROUP
+from manifests.install.rbac import Rule
+from pool.facts import device_facts
+from reconciler.runtime.batches import steps
+from reconciler.runtime.store import DeviceStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
+    from api.names import DeviceName
+    from pool.index.device_index import DeviceIndex
+    from pool.model import DeviceFacts
+
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpudevices",), verbs=("list", "watch")),)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a device's status says of its state and units."""
+
+    state: "DeviceState"
+    units: "DeviceUnits"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedDevice:
+    """What is kept of a GPUDevice."""
+
+    facts: "DeviceFacts"
+    reported: Reported
+    device: "GPUDevice"
+
+
+def observe_device(device: "GPUDevice") -> ObservedDevice:
+    """Return what is kept of a GPUDevice."""
+    reported = _shared(Reported(device.status.state, device.status.units))
+    return ObservedDevice(device_facts(device), reported, device)
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(reported: Reported) -> Reported:
+    """Return one object for equal reports: most devices of a pool show the same figures."""
+    return reported
+
+
+@final
+class DeviceFeed:
+    """Keeps the index's devices equal to the API server's."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+        self.store = DeviceStore()
+        """The whole objects; told of a change after the index."""
+        self.reported: dict[DeviceName, Reported] = {}
+        """What the API server shows, or will show once the watch has caught up with our writes."""
+
+    def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
+        """Take over a full list: devices that are not in it are gone."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
+        """Take over a full list in steps, what is gone first."""
+        names = {item.facts.name for item in items}
+        for gone in steps(sorted(self.reported.keys() - names)):
+            for name in gone:
+                self._forget(name)
+            yield
+        for some in steps(items):
+            for item in some:
+                self._take_over(item, is_event=False)
+            yield
+
+    def upsert(self, item: ObservedDevice) -> None:
+        """Take over a device that is new or changed; a report that somebody else changed is a change."""
+        self._take_over(item, is_event=True)
+
+    def _take_over(self, item: ObservedDevice, *, is_event: bool) -> None:
+        if self.reported.get(item.facts.name) != item.reported:
+            self._index.touch_device(item.facts.name)
+        self.reported[item.facts.name] = item.reported
+        self._index.replace_device(item.facts, is_event=is_event)
+        self.store.upsert(item.device)
+
+    def discard(self, item: ObservedDevice) -> None:
+        """Forget a device."""
+        self._forget(item.facts.name)
+
+    def _forget(self, name: "DeviceName") -> None:
+        self.reported.pop(name, None)
+        self._index.discard_device(name)
+        self.store.discard(name)

@@ -1,0 +1,36 @@
+"""`namespace.catalog`: labels of Namespaces, for access rules."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from manifests.install.rbac import Rule
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.foreign.core import Namespace
+    from pool.catalog import Catalog
+
+
+RBAC: Final = (Rule(resources=("namespaces",), verbs=("list", "watch")),)
+
+
+@final
+class NamespaceFeed:
+    """Keeps the catalog's namespaces equal to the API server's."""
+
+    def __init__(self, catalog: "Catalog") -> None:
+        self._catalog = catalog
+
+    def replace_all(self, items: "Sequence[Namespace]") -> None:
+        """Take over a full list."""
+        self._catalog.labels_by_namespace = {
+            item.metadata.name: item.metadata.labels or {} for item in items
+        }
+
+    def upsert(self, item: "Namespace") -> None:
+        """Take over a namespace that is new or changed."""
+        self._catalog.labels_by_namespace[item.metadata.name] = item.metadata.labels or {}
+
+    def discard(self, item: "Namespace") -> None:
+        """Forget a namespace."""
+        self._catalog.labels_by_namespace.pop(item.metadata.name, None)

@@ -1,0 +1,54 @@
+"""`node.index`: Nodes into the index."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from manifests.install.rbac import Rule
+from reconciler.runtime.batches import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.names import NodeName
+    from pool.index.device_index import DeviceIndex
+    from pool.model import NodeFacts
+
+
+RBAC: Final = (Rule(resources=("nodes",), verbs=("list", "watch")),)
+
+
+@final
+class NodeFeed:
+    """Keeps the index's nodes equal to the API server's."""
+
+    def __init__(self, index: "DeviceIndex") -> None:
+        self._index = index
+        self._known: set[NodeName] = set()
+
+    def replace_all(self, items: "Sequence[NodeFacts]") -> None:
+        """Take over a full list: nodes that are not in it are gone."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[NodeFacts]") -> "Iterator[None]":
+        """Take over a full list in steps, what is gone first."""
+        for gone in steps(sorted(self._known - {node.name for node in items})):
+            for name in gone:
+                self._forget(name)
+            yield
+        for some in steps(items):
+            for node in some:
+                self.upsert(node)
+            yield
+
+    def upsert(self, item: "NodeFacts") -> None:
+        """Take over a node that is new or changed."""
+        self._known.add(item.name)
+        self._index.replace_node(item)
+
+    def discard(self, item: "NodeFacts") -> None:
+        """Forget a node."""
+        self._forget(item.name)
+
+    def _forget(self, name: "NodeName") -> None:
+        self._known.discard(name)
+        self._index.discard_node(name)

@@ -1,0 +1,169 @@
+"""A pod of the node software that we look at: which ones are, and what is kept of them.
+
+Not every pod with such a name counts: who may create pods must not be able to make a node ready or a card
+faulty, so that only those of namespaces that are trusted are looked at. A pool's own workloads carry the
+pool's label and are no operands of the node.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from sys import intern
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from api.meta import Model, ObjectMeta
+from api.names import POOL_LABEL, NodeName
+from inventory.readiness.software import Operand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+APP_LABEL: Final = "app"
+METRICS_PORT_NAME: Final = "metrics"
+DEFAULT_APPS: Final[Mapping[Operand, tuple[str, ...]]] = {
+    Operand.VALIDATOR: ("gpu-control-plane-validator", "nvidia-operator-validator"),
+    Operand.GFD: ("gpu-control-plane-gpu-feature-discovery", "gpu-feature-discovery"),
+    Operand.DCGM: ("gpu-control-plane-dcgm", "nvidia-dcgm"),
+    Operand.DCGM_EXPORTER: ("gpu-control-plane-dcgm-exporter", "nvidia-dcgm-exporter"),
+}
+"""Ours, and those of NVIDIA's GPU Operator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandTerms:
+    """Which pods are operands."""
+
+    apps: Mapping[Operand, tuple[str, ...]] = field(default_factory=lambda: DEFAULT_APPS)
+    """Values of the label `app`, by operand."""
+    namespaces: frozenset[str] | None = frozenset({"gpu-control-plane", "gpu-operator"})
+    """Whose pods are believed; None believes every namespace."""
+    exporter_port: int = 9400
+    """Where a DCGM exporter serves whose container has no port called `metrics`."""
+
+    @property
+    def label_selector(self) -> str:
+        """Return what an informer has to ask for."""
+        apps = sorted({app for values in self.apps.values() for app in values})
+        return f"{APP_LABEL} in ({','.join(apps)}),!{POOL_LABEL}"
+
+
+class _ContainerPort(Model, frozen=True):
+    name: str = ""
+    container_port: int = 0
+
+
+class _Container(Model, frozen=True):
+    name: str = ""
+    ports: list[_ContainerPort] | None = None
+
+
+class _OperandSpec(Model, frozen=True):
+    node_name: str = ""
+    containers: list[_Container] | None = None
+
+
+class _Terminated(Model, frozen=True):
+    exit_code: int = -1
+
+
+class _ContainerState(Model, frozen=True):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(Model, frozen=True):
+    name: str = ""
+    ready: bool = False
+    state: _ContainerState = _ContainerState()
+
+
+class _Condition(Model, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _OperandStatus(Model, frozen=True):
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    conditions: list[_Condition] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class OperandPodObject(Model, frozen=True):
+    """A pod, as far as it tells how an operand does."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _OperandSpec = _OperandSpec()
+    status: _OperandStatus = _OperandStatus()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperandPod:
+    """What is kept of an operand's pod."""
+
+    ref: str
+    """`namespace/name`."""
+    operand: Operand
+    node: NodeName
+    """Empty while it is not bound."""
+    is_ready: bool = False
+    waits_for: str = ""
+    """The init container that has not ended well; empty where all have."""
+    passed: frozenset[str] = frozenset()
+    ip: str = ""
+    port: int = 0
+
+    @property
+    def message(self) -> str:
+        """Return why it is not ready; empty where it is."""
+        if self.is_ready:
+            return ""
+        if self.waits_for:
+            return f"pod {self.ref}: init container {self.waits_for} has not succeeded"
+        return f"pod {self.ref} is not ready"
+
+
+def projection(terms: OperandTerms) -> "Callable[[OperandPodObject], OperandPod | None]":
+    """Return what keeps of a pod what counts; None of those that are no operand."""
+    operands = {app: operand for operand, apps in terms.apps.items() for app in apps}
+
+    def project(pod: OperandPodObject) -> OperandPod | None:
+        meta = pod.metadata
+        operand = operands.get(meta.label(APP_LABEL) or "")
+        is_believed = terms.namespaces is None or meta.namespace in terms.namespaces
+        if operand is None or not is_believed or meta.label(POOL_LABEL) is not None:
+            return None
+        return _operand_pod(pod, operand, terms)
+
+    return project
+
+
+def _operand_pod(pod: OperandPodObject, operand: Operand, terms: OperandTerms) -> OperandPod:
+    inits = pod.status.init_container_statuses or ()
+    passed = frozenset(intern(one.name) for one in inits if _has_passed(one))
+    is_ready = pod.metadata.deletion_timestamp is None and any(
+        one.type == "Ready" and one.status == "True" for one in pod.status.conditions or ()
+    )
+    is_exporter = operand is Operand.DCGM_EXPORTER
+    return OperandPod(
+        ref=f"{pod.metadata.namespace}/{pod.metadata.name}",
+        operand=operand,
+        node=NodeName(intern(pod.spec.node_name)),
+        is_ready=is_ready,
+        waits_for=next((one.name for one in inits if one.name not in passed), ""),
+        passed=passed,
+        ip=pod.status.pod_ip if is_exporter else "",
+        port=_metrics_port(pod.spec, terms) if is_exporter else 0,
+    )
+
+
+def _has_passed(status: _ContainerStatus) -> bool:
+    ended = status.state.terminated
+    return status.ready or (ended is not None and ended.exit_code == 0)
+
+
+def _metrics_port(spec: _OperandSpec, terms: OperandTerms) -> int:
+    for container in spec.containers or ():
+        for port in container.ports or ():
+            if port.name == METRICS_PORT_NAME and 0 < port.container_port < 65536:
+                return port.container_port
+    return terms.exporter_port

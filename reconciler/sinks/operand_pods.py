@@ -1,0 +1,113 @@
+"""`operand.index`: pods of the node software that we look at, by node."""
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final, final
+
+from inventory.readiness.software import Operand, OperandSight
+from manifests.install.rbac import Rule
+from reconciler.runtime.batches import steps
+from reconciler.runtime.store import Listeners
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from api.names import NodeName
+    from reconciler.sinks.operand_pod import OperandPod
+
+RBAC: Final = (Rule(resources=("pods",), verbs=("list", "watch")),)
+
+
+@final
+class OperandFeed:
+    """Operands' pods by node; the sink of an informer."""
+
+    def __init__(self) -> None:
+        self._by_ref: dict[str, OperandPod] = {}
+        self._by_node: dict[NodeName, dict[str, OperandPod]] = {}
+        self._count: Counter[Operand] = Counter()
+        self.listeners = Listeners()
+        """Told the node whose operands changed."""
+        self.presence = Listeners()
+        """Told the operand of which the first pod came, or the last one went."""
+
+    def sights(self, node: "NodeName") -> dict[Operand, OperandSight]:
+        """Return what is seen of every operand on a node."""
+        return {operand: self._sight(operand, node) for operand in Operand}
+
+    def exporter(self, node: "NodeName") -> "OperandPod | None":
+        """Return the node's DCGM exporter, if one is ready and has an address."""
+        pod = self._best(Operand.DCGM_EXPORTER, node)
+        return pod if pod is not None and pod.is_ready and pod.ip else None
+
+    def replace_all(self, items: "Sequence[OperandPod]") -> None:
+        """Take over a full list: pods that are not in it are gone."""
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[OperandPod]") -> "Iterator[None]":
+        """Take over a full list in steps, what is gone last: an operand may only have moved."""
+        for some in steps(items):
+            for item in some:
+                self.upsert(item)
+            yield
+        refs = {item.ref for item in items}
+        for gone in steps(sorted(self._by_ref.keys() - refs)):
+            for ref in gone:
+                self.discard(self._by_ref[ref])
+            yield
+
+    def upsert(self, item: "OperandPod") -> None:
+        """Take over a pod that is new or changed."""
+        before = self._by_ref.get(item.ref)
+        if before == item:
+            return
+        self._by_ref[item.ref] = item
+        self._by_node.setdefault(item.node, {})[item.ref] = item
+        self._recount(item.operand, +1)
+        if before is not None:
+            self._recount(before.operand, -1)
+            if before.node != item.node:
+                self._take_off(before)
+        self._tell(item.node)
+
+    def discard(self, item: "OperandPod") -> None:
+        """Forget a pod."""
+        before = self._by_ref.pop(item.ref, None)
+        if before is None:
+            return
+        self._recount(before.operand, -1)
+        self._take_off(before)
+
+    def _take_off(self, pod: "OperandPod") -> None:
+        siblings = self._by_node[pod.node]
+        del siblings[pod.ref]
+        if not siblings:
+            del self._by_node[pod.node]
+        self._tell(pod.node)
+
+    def _tell(self, node: "NodeName") -> None:
+        if node:
+            self.listeners.tell(node)
+
+    def _recount(self, operand: Operand, change: int) -> None:
+        before = self._count[operand]
+        self._count[operand] = before + change
+        if (before == 0) is not (before + change == 0):
+            self.presence.tell(operand.value)
+
+    def _best(self, operand: Operand, node: "NodeName") -> "OperandPod | None":
+        """Return the node's pod of an operand: a ready one first, since a rollout may have two."""
+        pods = [one for one in self._by_node.get(node, {}).values() if one.operand is operand]
+        return min(pods, key=lambda one: (not one.is_ready, one.ref), default=None)
+
+    def _sight(self, operand: Operand, node: "NodeName") -> OperandSight:
+        pod = self._best(operand, node)
+        if pod is None:
+            return OperandSight(is_anywhere=self._count[operand] > 0)
+        return OperandSight(
+            is_anywhere=True,
+            is_on_node=True,
+            is_ready=pod.is_ready,
+            message=pod.message,
+            passed=pod.passed,
+        )

@@ -1,0 +1,152 @@
+"""`pod.index`: pods that name a pool into the books.
+
+All pods of the cluster are watched, not only labelled ones: a pod that names a pool is counted
+however it was created. `pool.facts.pod_facts` keeps of each what the books need, and nothing of
+those that name none, as soon as it is decoded.
+"""
+
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import structlog
+
+from manifests.install.rbac import Rule
+from pool.errors import InvariantViolated
+from pool.model import PodPhase
+from reconciler.runtime.batches import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from api.names import PodUid, UnitId
+    from pool.allocation_state import Books
+    from pool.model import Instant, PodFacts
+
+_TURNS: Final = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
+_log = structlog.get_logger()
+
+
+RBAC: Final = (Rule(resources=("pods",), verbs=("list", "watch")),)
+
+
+class BoundPodWarnings(Protocol):
+    """Writes Events about bound pods in the background; each, once, when that is first seen."""
+
+    def warn_unaccounted(self, pod: "PodFacts", resource: str, units: int) -> None:
+        """Say of a bound pod that nobody knows the devices of so many of its units."""
+
+    def warn_double(self, pod: "PodFacts", other: "PodFacts", units: "Sequence[UnitId]") -> None:
+        """Say of a bound pod that another one has the same units."""
+
+
+@final
+class PodFeed:
+    """Keeps the books' pods equal to the API server's."""
+
+    def __init__(
+        self,
+        books: "Books",
+        now: "Callable[[], Instant]",
+        warnings: "BoundPodWarnings | None" = None,
+    ) -> None:
+        """Take the books, the time, and who is told of pods that were not bound as they should be."""
+        self._books = books
+        self._now = now
+        self._warnings = warnings
+
+    def replace_all(self, items: "Sequence[PodFacts]") -> None:
+        """Take over a full list: pods that are not in it are gone.
+
+        Bound pods come first, so that a hold restored from an annotation cannot take their units.
+        """
+        for _ in self.replacing(items):
+            pass
+
+    def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
+        """Take over a full list in steps: what is gone, what has ended, what is bound, what is pending.
+
+        Each frees or takes what a later one may rely on: a pod may have the units of one that ended.
+        """
+        uids = {facts.uid for facts in items}
+        for gone in steps([pod.uid for pod in self._books.pods() if pod.uid not in uids]):
+            for uid in gone:
+                self._books.discard_pod(uid)
+            yield
+        for some in steps(sorted(items, key=_turn)):
+            for facts in some:
+                self._observe(facts)
+            yield
+
+    def upsert(self, item: "PodFacts") -> None:
+        """Take over a pod that is new or changed."""
+        if self._observe(item):
+            _log.info(
+                "pod bound",
+                pod=item.ref,
+                uid=item.uid,
+                node=item.node,
+                devices=item.devices,
+                resource=item.demand.resource,
+            )
+
+    def discard(self, item: "PodFacts") -> None:
+        """Forget a pod that is gone."""
+        self._books.discard_pod(item.uid)
+
+    def _observe(self, pod: "PodFacts") -> bool:
+        """Take over a pod; say whether this shows it bound: anew, or again after an end that was none."""
+        before = self._books.pod(pod.uid)
+        self._books.observe_pod(pod, self._now())
+        is_news = pod.phase is PodPhase.BOUND and (
+            before is None or before.phase is not PodPhase.BOUND
+        )
+        if is_news:
+            self._check_accounted(pod)
+        if is_news or (before is not None and before.devices != pod.devices):
+            check_alone(self._books, pod, self._warnings)
+        return is_news
+
+    def _check_accounted(self, pod: "PodFacts") -> None:
+        if pod.node is None:
+            return
+        resources = [resource for resource, _ in pod.astray] or [pod.demand.resource]
+        for resource in resources:
+            units = self._books.index.unaccounted_pods(resource, pod.node).get(pod.uid)
+            if units:
+                _log.warning(
+                    "pod runs on devices that nobody knows",
+                    pod=pod.ref,
+                    uid=pod.uid,
+                    node=pod.node,
+                    resource=resource,
+                    units=units,
+                )
+                if self._warnings is not None:
+                    self._warnings.warn_unaccounted(pod, resource, units)
+
+
+def check_alone(books: "Books", pod: "PodFacts", warnings: BoundPodWarnings | None) -> None:
+    """Tell of another bound pod that has units of this one."""
+    shared: dict[PodUid, list[UnitId]] = {}
+    for unit, owners in books.shared_units().items():
+        for owner in owners - {pod.uid} if pod.uid in owners else ():
+            shared.setdefault(owner, []).append(unit)
+    for uid, units in sorted(shared.items()):
+        other = books.holder(uid)
+        if other is None:
+            raise InvariantViolated(f"pod uid {uid} holds units and is not known")
+        _log.error(
+            "two pods have the same units",
+            pod=pod.ref,
+            uid=pod.uid,
+            node=pod.node,
+            other=other.ref,
+            other_uid=uid,
+            units=sorted(units),
+        )
+        if warnings is not None:
+            warnings.warn_double(pod, other, units)
+            warnings.warn_double(other, pod, units)
+
+
+def _turn(facts: "PodFacts") -> int:
+    return _TURNS.index(facts.phase)

@@ -1,0 +1,50 @@
+"""`pool.index.device_index`: GPUPools into the index and the catalog."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import GROUP
+from manifests.install.rbac import Rule
+from pool.facts import pool_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.kinds.gpupool import GPUPool
+    from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
+
+
+RBAC: Final = (Rule(group=GROUP, resources=("gpupools",), verbs=("list", "watch")),)
+
+
+@final
+class PoolFeed:
+    """Keeps the index's and the catalog's pools equal to the API server's."""
+
+    def __init__(self, index: "DeviceIndex", catalog: "Catalog") -> None:
+        self._index = index
+        self._catalog = catalog
+
+    def replace_all(self, items: "Sequence[GPUPool]") -> None:
+        """Take over a full list: pools that are not in it are gone."""
+        names = {pool.name for pool in items}
+        for name in self._catalog.pools.keys() - names:
+            del self._catalog.pools[name]
+            self._index.discard_pool(name)
+        for pool in items:
+            self.upsert(pool)
+
+    def upsert(self, item: "GPUPool") -> None:
+        """Take over a pool that is new or changed.
+
+        Its generation and status are no facts of the index, but its status has to follow them.
+        """
+        if self._catalog.pools.get(item.name) != item:
+            self._index.touch_pool(item.name)
+        self._catalog.pools[item.name] = item
+        self._index.replace_pool(pool_facts(item))
+
+    def discard(self, item: "GPUPool") -> None:
+        """Forget a pool."""
+        self._catalog.pools.pop(item.name, None)
+        self._index.discard_pool(item.name)

@@ -1,0 +1,213 @@
+"""bind: named devices for a pod on the node that kube-scheduler chose, with one API write.
+
+    plan → commit, one synchronous step → one POST → what came back:
+      written           the commitment stays until the watch shows the pod bound
+      refused           released; after a 409 a read first, for an earlier write may have bound the pod
+      anything else     in doubt: the units stay taken until a read of the pod settles it
+
+Who releases when the call is cancelled or breaks: nobody here. From the moment the Binding may have
+left, only knowledge of the pod ends a commitment: the watch, a retry of bind, or `settling`.
+A repeated bind of the same uid and node is the same bind; it writes at most the very same Binding.
+The time each call may take is the binder's to bound, below kube-scheduler's `httpTimeout`.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.annotations import encode_devices
+from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
+from pool.allocation_state import AlreadyBound, Applicant
+from pool.errors import InvariantViolated
+from pool.model import Instant, PodPhase
+from pool.placement import planner as placement
+from pool.placement.planner import Placed
+from pool.reservations.reservation import ReservationPhase
+from scheduler.answer import NOT_READY, Outcome
+from scheduler.bind_recovery import Settlement, pod_of, take_in, write_may_land
+from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, recall_pod
+from scheduler.ports import PodBinding, Refused, SeenBound, Unknown, Written
+from telemetry.reasons import node_refusal_text
+
+if TYPE_CHECKING:
+    from pool.reservations.reservation import Reservation
+    from scheduler.codec import BindRequest
+    from scheduler.context import SchedulingDesk
+    from scheduler.ports import PodRef, PodSighting
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """How a bind ended; kube-scheduler takes an empty error for success."""
+
+    outcome: Outcome
+    error: str = ""
+    reservation: "Reservation | None" = None
+    """The commitment that the call worked on, if it did."""
+
+
+async def bind_pod(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+    """Bind a pod, or say why it is not bound."""
+    pod = request.pod
+    objection = _objection(pod, desk)
+    if objection is not None:
+        return objection
+    bound = desk.books.bound_to(pod.uid)
+    if bound is not None:
+        return await _bind_again(bound, request, desk)
+    asked = recall_pod(pod, desk)
+    match asked:
+        case None:
+            return Bound(
+                Outcome.UNKNOWN_POD,
+                f"pod {pod} (uid {pod.uid}) was shown neither by the watch nor to filter yet; "
+                "the next attempt will know it",
+            )
+        case AsksNothing():
+            return await _bind_plain(request, desk)
+        case AsksImpossible(text=text):
+            return Bound(Outcome.IMPOSSIBLE, text)
+        case AsksUnits():
+            return await _bind_units(asked, request, desk)
+
+
+async def _bind_units(asked: AsksUnits, request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+    pod = request.pod
+    planned = desk.books.plan_bind(request.node, asked.pool, asked.demand, uid=pod.uid)
+    match planned:
+        case AlreadyBound():
+            return await _bind_again(planned, request, desk)
+        case placement.Refused(refusal=refusal):
+            return Bound(Outcome.REFUSED, node_refusal_text(refusal, asked.pool.name))
+        case Placed():
+            applicant = Applicant(
+                id=desk.new_id(),
+                pool=asked.pool,
+                demand=asked.demand,
+                namespace=pod.namespace,
+                name=pod.name,
+            )
+            now = desk.now()
+            reservation = desk.books.commit(applicant, planned, uid=pod.uid, now=now)
+            return await _send(reservation, desk, is_retry=False)
+
+
+async def _bind_again(bound: AlreadyBound, request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+    """Answer for a pod whose binding was sent before: kube-scheduler timed out, or two of them run."""
+    pod, node = request.pod, request.node
+    reservation = bound.reservation
+    if bound.node != node:
+        text = f"pod {pod} cannot be bound to node {node}: {binding_text(bound)}"
+        return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
+    if reservation is None or reservation.phase is ReservationPhase.BOUND:
+        return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
+    retried = desk.books.retry(pod.uid)
+    if retried is None:
+        return Bound(Outcome.UNDER_WAY, f"pod {pod}: {binding_text(bound)}", reservation)
+    return await _send(retried, desk, is_retry=True)
+
+
+async def _send(reservation: "Reservation", desk: "SchedulingDesk", *, is_retry: bool) -> Bound:
+    """Send a commitment's Binding, and leave the commitment in the state that its end calls for."""
+    pod = pod_of(reservation)
+    sighting: PodSighting | None = None
+    try:
+        outcome = await desk.binder.bind(_binding_of(reservation, desk))
+        # A refused retry says nothing about the first write, which may still land.
+        if isinstance(outcome, Refused) and (outcome.is_conflict or is_retry):
+            sighting = await desk.binder.look(pod, within_s=outcome.left_s)
+    except BaseException:
+        desk.books.doubt(pod.uid, desk.now())
+        raise
+    match outcome:
+        case Written():
+            desk.books.written(pod.uid)
+            return Bound(Outcome.BOUND, reservation=reservation)
+        case Unknown(message=message):
+            desk.books.doubt(pod.uid, desk.now())
+            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+        case Refused(message=message) if sighting is None:
+            desk.books.release(pod.uid)
+            return Bound(Outcome.REFUSED, message, reservation)
+        case Refused(message=message):
+            return _after_look(reservation, sighting, desk, message=message, is_retry=is_retry)
+
+
+def _after_look(
+    reservation: "Reservation",
+    sighting: "PodSighting",
+    desk: "SchedulingDesk",
+    *,
+    message: str,
+    is_retry: bool,
+) -> Bound:
+    """Settle a commitment whose write was refused and whose pod was then read."""
+    pod, now = pod_of(reservation), desk.now()
+    may_land = is_retry and write_may_land(reservation, now)
+    settlement = take_in(reservation, sighting, desk, may_land=may_land)
+    if settlement in {Settlement.STILL_OPEN, Settlement.UNSEEN}:
+        # The doubt is about the first write, where there was one; its time goes on.
+        since = Instant(reservation.observe_by, now.utc) if is_retry else now
+        desk.books.doubt(pod.uid, since)
+        return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
+    if not isinstance(sighting, SeenBound):
+        return Bound(Outcome.REFUSED, message, reservation)
+    if sighting.node == reservation.node:
+        return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
+    text = (
+        f"pod {pod} cannot be bound to node {reservation.node}: it is bound to node {sighting.node}"
+    )
+    return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
+
+
+async def _bind_plain(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+    """Bind a pod that names no pool: with this extender configured, nobody else binds it."""
+    pod, node = request.pod, request.node
+    outcome = await desk.binder.bind(PodBinding(pod.namespace, pod.name, pod.uid, node, {}))
+    match outcome:
+        case Written():
+            return Bound(Outcome.BOUND)
+        case Unknown(message=message):
+            return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
+        case Refused(message=message, is_conflict=is_conflict, left_s=left_s):
+            sighting = await desk.binder.look(pod, within_s=left_s) if is_conflict else None
+            if isinstance(sighting, SeenBound) and sighting.node == node:
+                return Bound(Outcome.ALREADY_BOUND)
+            return Bound(Outcome.REFUSED, message)
+
+
+def _binding_of(reservation: "Reservation", desk: "SchedulingDesk") -> PodBinding:
+    pod = pod_of(reservation)
+    if reservation.node is None:
+        raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+    annotations = {DEVICES_ANNOTATION: encode_devices(reservation.devices)}
+    leader = desk.leader()
+    if leader is not None:
+        annotations[LEADER_ANNOTATION] = leader
+    return PodBinding(
+        pod.namespace,
+        pod.name,
+        pod.uid,
+        reservation.node,
+        annotations,
+        # A pod that was stored around our webhooks has no label, and the next leader lists by it.
+        labels={POOL_LABEL: reservation.pool},
+        is_fenced=leader is not None,
+    )
+
+
+def _objection(pod: "PodRef", desk: "SchedulingDesk") -> Bound | None:
+    """Return why nothing can be done about this pod, whatever the node."""
+    if not desk.is_ready():
+        return Bound(Outcome.NOT_READY, NOT_READY)
+    known = desk.books.pod(pod.uid)
+    if known is None:
+        return None
+    if known.ref != str(pod):
+        return Bound(Outcome.MALFORMED, f"uid {pod.uid} is of pod {known.ref}, not of {pod}")
+    if known.phase is PodPhase.ENDED and known.node is None:
+        return Bound(Outcome.REFUSED, f"pod {pod} has ended")
+    return None
+
+
+def _doubt_text(pod: "PodRef", message: str) -> str:
+    return f"it is not known whether the API server bound pod {pod}: {message}"

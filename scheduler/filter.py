@@ -1,0 +1,158 @@
+"""filter: which of the named nodes can hold the pod now, and why the others cannot.
+
+Takes nothing, so that a simulation costs nothing. All nodes that fit are returned: kube-scheduler's own
+scoring then still has a choice. A node that eviction could free goes to `FailedNodes`; any other to
+`FailedAndUnresolvableNodes`, which preemption skips.
+
+A pod that holds units on one of the nodes passes there alone: prioritize would put that node first by
+more than all other scores together (`manifests.install.scheduler`), so that nothing is left to choose,
+and kube-scheduler neither scores hundreds of nodes nor asks us to (docs/design/0003-nominating.md).
+
+This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map`
+and `zip`, names that all fit are answered with the bytes that brought them, and an answer is kept
+with its list for as long as the view that it came from stands still.
+"""
+
+import functools
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+from pool.refusal import NodeReason, NodeRefusal
+from scheduler.answer import Outcome
+from scheduler.codec import encode_all_fit, encode_names, encode_sorted
+from scheduler.encoded_scores import items_of
+from scheduler.node_lists import Candidates, Filtered
+from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, own_node
+from telemetry.reasons import node_refusal_text
+
+if TYPE_CHECKING:
+    from api.names import NodeName, PoolName
+    from pool.allocation_state import AlreadyBound, Books
+    from pool.index.node_view import FitView
+    from scheduler.pod_demand import Asked
+
+_text_of = functools.lru_cache(maxsize=8192)(node_refusal_text)
+"""Figures repeat over nodes, pods and time; 8,192 texts are about 1 MB."""
+
+_ABSENT: Final = NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL)
+_UNKNOWN: Final = NodeRefusal(reason=NodeReason.UNKNOWN_NODE)
+_ANY_GENERATION: Final = -1
+"""The answer rests on the view alone."""
+
+
+def filter_names(
+    asked: "Asked", candidates: Candidates, books: "Books"
+) -> tuple[Outcome, Filtered]:
+    """Sort the names, each into exactly one of the reply's three parts, in their order.
+
+    Of a pod that passes on the node of its hold, the other names are left out.
+    """
+    match asked:
+        case AsksNothing():
+            return Outcome.NOT_OURS, _all_of(candidates)
+        case AsksImpossible(text=text):
+            nowhere = dict.fromkeys(candidates.names, text)
+            return Outcome.IMPOSSIBLE, _parted([], {}, nowhere)
+        case AsksUnits():
+            bound = books.bound_to(asked.uid) if asked.uid is not None else None
+            if bound is not None:
+                filtered = _pinned(asked, candidates.names, bound)
+            else:
+                filtered = _sorted(asked, candidates, books)
+            return Outcome.FITS if filtered.fit else Outcome.NONE_FITS, filtered
+
+
+def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") -> Filtered:
+    """Let a pod that is bound, or may be, pass on that node only.
+
+    The others are unresolvable: no eviction can help a pod that must not go there.
+    """
+    text = f"GPU pool {asked.pool.name}: {binding_text(bound)}"
+    others = (name for name in names if name != bound.node)
+    return _parted([name for name in names if name == bound.node], {}, dict.fromkeys(others, text))
+
+
+def _sorted(asked: AsksUnits, candidates: Candidates, books: "Books") -> Filtered:
+    own, refusal = own_node(asked, books)
+    if own is not None and refusal is None and own in candidates.names:
+        return _parted([own], {}, {})
+    view = books.index.view(asked.pool.name, asked.demand.units)
+    if own is None or refusal == view.refusals.get(own, _ABSENT):
+        return _as_view_says(asked, candidates, books, view=view)
+    names = candidates.names
+    verdicts = [
+        refusal if name == own else verdict
+        for name, verdict in zip(names, _verdicts(names, view), strict=True)
+    ]
+    return _arranged(candidates, verdicts, asked.pool.name, books=books)
+
+
+def _as_view_says(
+    asked: AsksUnits, candidates: Candidates, books: "Books", *, view: "FitView"
+) -> Filtered:
+    found = candidates.findings(view)
+    generation = books.index.generation
+    if found.filtered is not None and found.filtered_at in {
+        (view.verdicts_moved, _ANY_GENERATION),
+        (view.verdicts_moved, generation),
+    }:
+        return found.filtered
+    items = items_of(view, candidates.names)
+    if None not in items:
+        filtered, generation = _all_of(candidates), _ANY_GENERATION
+        found.keep_items(items, view)
+    else:
+        verdicts = _verdicts(candidates.names, view)
+        filtered = _arranged(candidates, verdicts, asked.pool.name, books=books)
+        if _ABSENT not in verdicts:
+            generation = _ANY_GENERATION
+        fitting = [item for item in items if item is not None]
+        if filtered.passing is not None and filtered.fit == len(fitting):
+            filtered.passing.findings(view).keep_items(fitting, view)
+    found.filtered, found.filtered_at = filtered, (view.verdicts_moved, generation)
+    return filtered
+
+
+def _verdicts(names: "list[NodeName]", view: "FitView") -> "list[NodeRefusal | None]":
+    return list(map(view.refusals.get, names, repeat(_ABSENT)))
+
+
+def _arranged(
+    candidates: Candidates,
+    verdicts: "list[NodeRefusal | None]",
+    pool: "PoolName",
+    *,
+    books: "Books",
+) -> Filtered:
+    names, kinds = candidates.names, set(verdicts)
+    if kinds == {None}:
+        return _all_of(candidates)
+    if _ABSENT in kinds:
+        verdicts = [
+            _UNKNOWN if verdict is _ABSENT and not books.index.knows_node(name) else verdict
+            for name, verdict in zip(names, verdicts, strict=True)
+        ]
+    fits: dict[NodeName, str] = {}
+    failed: dict[NodeName, str] = {}
+    unresolvable: dict[NodeName, str] = {}
+    places: dict[NodeRefusal | None, tuple[dict[NodeName, str], str]] = {None: (fits, "")}
+    # verdict -> the part of the reply that its nodes go to, and the text for them
+    for refusal in set(verdicts):
+        if refusal is not None:
+            part = failed if refusal.reason.is_resolvable else unresolvable
+            places[refusal] = (part, _text_of(refusal, pool))
+    for name, verdict in zip(names, verdicts, strict=True):
+        part, text = places[verdict]
+        part[name] = text
+    return _parted(list(fits), failed, unresolvable)
+
+
+def _all_of(candidates: Candidates) -> Filtered:
+    return Filtered(encode_all_fit(candidates.raw), len(candidates.names))
+
+
+def _parted(
+    fits: "list[NodeName]", failed: "dict[NodeName, str]", unresolvable: "dict[NodeName, str]"
+) -> Filtered:
+    passing = Candidates(encode_names(fits), fits)
+    return Filtered(encode_sorted(passing.raw, failed, unresolvable), len(fits), passing)

@@ -1,0 +1,168 @@
+"""Lists of candidates that come again: read once, and what was found out about them kept.
+
+kube-scheduler sends prioritize the very names that filter answered, and filter often those of the pod
+before. A list is known by its bytes, so that nothing can be mistaken; its names stay the same `str`
+objects, with their hashes, and verdicts on them hold while the view that they came from stands still.
+
+Bounded: a few lists, of no great length.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from scheduler.codec import (
+    NODE_NAMES_END,
+    BadRequest,
+    decode_candidates,
+    decode_names,
+    decode_pod_before_names,
+    encode_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.names import NodeName
+    from pool.index.node_view import FitView
+    from scheduler.codec import AskingPod
+
+KEPT: Final = 4
+"""Lists. One kube-scheduler needs two, before and after filter; what is kept beyond that pushes out of the
+processor's caches what is needed."""
+MAX_KEPT_BYTES: Final = 512 * 1024
+"""Of one list: 5,000 nodes with names of a hundred letters. With its answers it takes four times that."""
+_VIEWS: Final = 4
+"""Pools and sizes of which a list keeps what was found out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """What filter answers: the body, and which nodes may take the pod."""
+
+    body: bytes
+    fit: int
+    """How many nodes that are."""
+    passing: "Candidates | None" = None
+    """They; None for all that were asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What prioritize answers: the body, and whether any of the nodes may take the pod."""
+
+    body: bytes
+    any_fits: bool
+
+
+@dataclass(slots=True)
+class Findings:
+    """What one view says about one list, and at which reading of the view's counters."""
+
+    filtered: "Filtered | None" = None
+    filtered_at: tuple[int, int] = (-1, -1)
+    """`FitView.verdicts_moved`, and the index's generation where the answer rests on more than the view."""
+    scored: "Scored | None" = None
+    scored_at: int = -1
+    """`FitView.scores_moved`."""
+    _items: "Sequence[bytes | None] | None" = None
+    _items_at: int = -1
+
+    def keep_items(self, items: "Sequence[bytes | None]", view: "FitView") -> None:
+        """Keep the items of prioritize's reply that filter has found, for the prioritize that follows."""
+        self._items, self._items_at = items, view.scores_moved
+
+    def take_items(self, view: "FitView") -> "Sequence[bytes | None] | None":
+        """Return what was kept, if no score has changed since; it is not kept any longer."""
+        items, self._items = self._items, None
+        return items if self._items_at == view.scores_moved else None
+
+
+@final
+class Candidates:
+    """The names of one request, in its order, and their JSON array as it was sent."""
+
+    __slots__ = ("_findings", "ending", "names", "raw")
+
+    def __init__(self, raw: bytes, names: "list[NodeName]") -> None:
+        self.raw = raw
+        self.names = names
+        self.ending = NODE_NAMES_END % raw
+        self._findings: dict[FitView, Findings] = {}
+
+    def findings(self, view: "FitView") -> Findings:
+        """Return what is known about the view's verdicts on this list, to be added to."""
+        found = self._findings.get(view)
+        if found is None:
+            if len(self._findings) >= _VIEWS:
+                del self._findings[next(iter(self._findings))]
+            found = self._findings[view] = Findings()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """filter and prioritize: a pod, and the nodes it may go to."""
+
+    pod: "AskingPod"
+    candidates: Candidates
+
+
+@final
+@dataclass(slots=True)
+class CandidatesReader:
+    """Reads ExtenderArgs as `decode_candidates` does, and faster.
+
+    A request that ends in `,"NodeNames":<array>}`, before which stands a JSON object once it is closed
+    by a brace, is that object with this array as its last member: no other reading of the bytes is
+    possible. So its two halves are read apart, and a half that was read before is not read again.
+    Whatever else a request may look like is left to `decode_candidates`.
+    """
+
+    _kept: list[Candidates] = field(default_factory=list)
+    # the one that came last is the first
+    _pod: "tuple[bytes, AskingPod] | None" = None
+    # prioritize brings the pod that filter brought
+
+    def read(self, body: bytes) -> Question | BadRequest:
+        """Return the question that the body asks."""
+        candidates = self._recall(body) or self._read_list(body)
+        if candidates is not None:
+            pod = self._read_pod(body[: -len(candidates.ending)])
+            if pod is not None:
+                return Question(pod, candidates)
+        request = decode_candidates(body)
+        if isinstance(request, BadRequest):
+            return request
+        return Question(request.pod, Candidates(encode_names(request.names), request.names))
+
+    def expect(self, candidates: Candidates) -> None:
+        """Note the list that filter answers: prioritize will be asked about it next."""
+        if len(candidates.ending) > MAX_KEPT_BYTES:
+            return
+        if candidates in self._kept:
+            self._kept.remove(candidates)
+        self._kept.insert(0, candidates)
+        del self._kept[KEPT:]
+
+    def _recall(self, body: bytes) -> Candidates | None:
+        for place, candidates in enumerate(self._kept):
+            if body.endswith(candidates.ending):
+                self._kept.insert(0, self._kept.pop(place))
+                return candidates
+        return None
+
+    def _read_list(self, body: bytes) -> Candidates | None:
+        read = decode_names(body)
+        if read is None:
+            return None
+        candidates = Candidates(*read)
+        self.expect(candidates)
+        return candidates
+
+    def _read_pod(self, before: bytes) -> "AskingPod | None":
+        if self._pod is not None and self._pod[0] == before:
+            return self._pod[1]
+        pod = decode_pod_before_names(before)
+        if pod is not None:
+            self._pod = (before, pod)
+        return pod

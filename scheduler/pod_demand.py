@@ -1,0 +1,129 @@
+"""What a pod asks for, in the terms of the pools that exist: the first step of every verb."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from api.names import PodUid
+from api.text import cut, listed
+from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
+from pool.reservations.reservation import ReservationPhase
+from telemetry.reasons import too_large_text
+
+if TYPE_CHECKING:
+    from api.names import NodeName
+    from pool.allocation_state import AlreadyBound, Books
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Demand, PoolFacts
+    from pool.refusal import NodeRefusal
+    from scheduler.codec import AskingPod
+    from scheduler.context import SchedulingDesk
+    from scheduler.ports import PodRef
+
+
+@dataclass(frozen=True, slots=True)
+class AsksNothing:
+    """The pod names no pool; any node will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class AsksImpossible:
+    """No node can serve the pod, however empty: the text says why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AsksUnits:
+    """The pod asks for units of one pool."""
+
+    pool: "PoolFacts"
+    demand: "Demand"
+    uid: PodUid | None
+    """None for a pod that the API server never stored."""
+
+
+Asked = AsksNothing | AsksImpossible | AsksUnits
+
+
+def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
+    """Return what a pod's spec asks for."""
+    demand = demand_of(pod.spec)
+    match demand:
+        case None:
+            return AsksNothing()
+        case ManyPools():
+            return AsksImpossible(
+                f"the pod names several GPU pools ({listed(demand.resources)}); only one is possible"
+            )
+        case BadQuantity():
+            return AsksImpossible(
+                f'container {cut(demand.container)}: {cut(demand.resource)} is "{cut(demand.value)}", '
+                "not a whole number"
+            )
+        case TooLarge():
+            return AsksImpossible(too_large_text(demand))
+        case _:
+            return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
+
+
+def remember_pod(pod: "AskingPod", asked: Asked, desk: "SchedulingDesk") -> None:
+    """Keep what filter read in a stored pod's spec, for the bind that follows."""
+    if not pod.metadata.uid:
+        return
+    match asked:
+        case AsksNothing():
+            desk.recent.remember(PodUid(pod.metadata.uid), None)
+        case AsksUnits(demand=demand):
+            desk.recent.remember(PodUid(pod.metadata.uid), demand)
+        case AsksImpossible():
+            pass  # no node passes, so that no bind follows
+
+
+def recall_pod(pod: "PodRef", desk: "SchedulingDesk") -> Asked | None:
+    """Return what a pod known by its uid alone asks for; None when nobody has seen its spec.
+
+    The watch and filter read the stored pod; the ledger has what admission saw, which validation
+    compared with the final pod.
+    """
+    observed = desk.books.pod(pod.uid)
+    if observed is not None:
+        return _asked(observed.demand, desk.books.index, pod.uid)
+    if desk.recent.knows(pod.uid):
+        demand = desk.recent.demand(pod.uid)
+        return AsksNothing() if demand is None else _asked(demand, desk.books.index, pod.uid)
+    reservation = desk.books.ledger.of_pod(pod.uid)
+    if reservation is not None:
+        return _asked(reservation.demand, desk.books.index, pod.uid)
+    return None
+
+
+def _asked(
+    demand: "Demand", index: "DeviceIndex", uid: PodUid | None
+) -> AsksUnits | AsksImpossible:
+    pool = index.pool_of(demand.resource)
+    if pool is None:
+        return AsksImpossible(f"no GPUPool serves {demand.resource}")
+    return AsksUnits(pool, demand, uid)
+
+
+def own_node(asked: AsksUnits, books: "Books") -> "tuple[NodeName | None, NodeRefusal | None]":
+    """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
+
+    Views count a pod's own hold against it; this is the one node where that has to be undone.
+    """
+    held = books.ledger.of_pod(asked.uid) if asked.uid is not None else None
+    if held is None or held.node is None:
+        return None, None
+    return held.node, books.refusal_on(held.node, asked.pool, asked.demand, uid=asked.uid)
+
+
+def binding_text(bound: "AlreadyBound") -> str:
+    """Say where a pod is bound, and how sure that is."""
+    reservation = bound.reservation
+    match reservation.phase if reservation is not None else None:
+        case ReservationPhase.COMMITTED:
+            return f"its binding to node {bound.node} is under way"
+        case ReservationPhase.DOUBTFUL:
+            return f"its binding to node {bound.node} is in doubt"
+        case _:
+            return f"it is bound to node {bound.node}"

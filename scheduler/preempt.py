@@ -1,0 +1,49 @@
+"""preempt: on which of the proposed nodes evicting the proposed pods really makes room.
+
+kube-scheduler's dry run counts units on a node; it does not know of units held by pods that are not
+bound, of cards that are faulted, or of pods on unknown devices. Nodes where that decides are dropped.
+None is added, and victims and PDB violations are handed back as they came.
+"""
+
+from typing import TYPE_CHECKING
+
+from scheduler.answer import Outcome
+from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits
+
+if TYPE_CHECKING:
+    from api.names import NodeName
+    from pool.allocation_state import Books
+    from scheduler.codec import MetaVictims, VictimsByNode
+    from scheduler.pod_demand import Asked
+
+
+def keep_nodes(
+    asked: "Asked", proposed: "VictimsByNode", books: "Books"
+) -> "tuple[Outcome, VictimsByNode]":
+    """Return the nodes worth an eviction.
+
+    A node without victims is dropped: kube-scheduler takes one in the reply for an error of the call.
+    """
+    match asked:
+        case AsksNothing():
+            return Outcome.NOT_OURS, {node: one for node, one in proposed.items() if one.pods}
+        case AsksImpossible():
+            return Outcome.IMPOSSIBLE, {}
+        case AsksUnits():
+            kept = {
+                node: victims
+                for node, victims in proposed.items()
+                if _is_worth_it(asked, node, victims, books=books)
+            }
+            return Outcome.FITS if kept else Outcome.NONE_FITS, kept
+
+
+def _is_worth_it(
+    asked: AsksUnits, node: "NodeName", victims: "MetaVictims", *, books: "Books"
+) -> bool:
+    if not victims.pods:
+        return False
+    if asked.uid is not None and books.bound_to(asked.uid) is not None:
+        return False  # it may not go anywhere else, and has its units there
+    uids = [pod.uid for pod in victims.pods]
+    return books.can_place_without(uids, node, (asked.pool, asked.demand), uid=asked.uid)

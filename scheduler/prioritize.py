@@ -1,0 +1,83 @@
+"""prioritize: 10 for the node of the pod's own hold, 0 to 9 by the pool's strategy for the others.
+
+The scores are in the index's view already, and filter has looked them up with the verdicts; the cost is
+one look-up a name where it has not, and none where the list and the view are those of the call before.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from pool.index.node_view import MAX_SCORE
+from scheduler.answer import Outcome
+from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
+from scheduler.encoded_scores import items_of
+from scheduler.node_lists import Scored
+from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_node
+
+if TYPE_CHECKING:
+    from api.names import NodeName
+    from pool.allocation_state import Books
+    from pool.index.node_view import FitView
+    from scheduler.node_lists import Candidates
+    from scheduler.pod_demand import Asked
+
+OWN_SCORE: Final = MAX_SCORE + 1
+"""MaxExtenderPriority; kube-scheduler clamps nothing above it."""
+
+
+def score_names(asked: "Asked", candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
+    """Score every name, in their order; a node that does not fit has 0."""
+    match asked:
+        case AsksNothing():
+            return Outcome.NOT_OURS, no_scores(candidates.names)
+        case AsksImpossible():
+            return Outcome.IMPOSSIBLE, no_scores(candidates.names)
+        case AsksUnits():
+            return _scored(asked, candidates, books)
+
+
+def no_scores(names: "list[NodeName]") -> bytes:
+    """Score every name 0: this call has no opinion."""
+    return encode_priorities([HostPriority(name, 0) for name in names])
+
+
+def _scored(asked: AsksUnits, candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
+    view = books.index.view(asked.pool.name, asked.demand.units)
+    scored = _as_view_says(candidates, view)
+    best = _preferred(asked, books)
+    if best is not None and best in candidates.names:
+        return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
+    return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
+
+
+def _as_view_says(candidates: "Candidates", view: "FitView") -> Scored:
+    found = candidates.findings(view)
+    if found.scored is not None and found.scored_at == view.scores_moved:
+        return found.scored
+    names = candidates.names
+    items = found.take_items(view)
+    if items is None:
+        items = items_of(view, names)
+    written = [
+        item if item is not None else encode_priority(name, 0)
+        for name, item in zip(names, items, strict=True)
+    ]
+    scored = Scored(join_priorities(written), any_fits=any(items))
+    found.scored, found.scored_at = scored, view.scores_moved
+    return scored
+
+
+def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
+    """Give the node's first item the score of a pod's own node.
+
+    An item's text cannot be part of a name: the quotes in it would be escaped there.
+    """
+    return body.replace(encode_priority(node, score), encode_priority(node, OWN_SCORE), 1)
+
+
+def _preferred(asked: AsksUnits, books: "Books") -> "NodeName | None":
+    """Return the node that the pod is bound to or holds enough units on."""
+    bound = books.bound_to(asked.uid) if asked.uid is not None else None
+    if bound is not None:
+        return bound.node
+    own, refusal = own_node(asked, books)
+    return own if refusal is None else None

@@ -1,0 +1,113 @@
+"""The scheduler's binder over the API server: one POST, and a read where its end is not known."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final, final
+
+from api.annotations import decode_devices
+from api.foreign.core import Pod
+from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, NodeName
+from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from kube.resources import PODS
+from manifests.install.rbac import Rule
+from scheduler.ports import (
+    Refused,
+    SeenBound,
+    SeenGone,
+    SeenPending,
+    Unknown,
+    Unseen,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kube.client import KubeClient
+    from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
+
+
+RBAC: Final = (
+    Rule(resources=("pods/binding",), verbs=("create",)),
+    Rule(resources=("pods",), verbs=("get",)),
+)
+
+
+@final
+class KubeBinder:
+    """Binds pods by the Binding subresource, with the devices as annotation and the UID as precondition.
+
+    The API server merges the Binding's annotations into the pod in the same write as `nodeName`.
+    """
+
+    def __init__(
+        self,
+        client: "KubeClient",
+        timeout_s: float,
+        *,
+        on_forbidden: "Callable[[], None]" = lambda: None,
+    ) -> None:
+        """Take the client, and the time for a write with the read that may follow it.
+
+        `on_forbidden` is called when a policy may have refused a Binding.
+        """
+        self._client = client
+        self._timeout_s = timeout_s
+        self._on_forbidden = on_forbidden
+
+    async def bind(self, binding: "PodBinding") -> "BindOutcome":
+        """Send one Binding. A refusal is definite; whatever leaves open what happened is Unknown."""
+        fenced = {FENCED_LABEL: FENCED} if binding.is_fenced else {}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "name": binding.name,
+                "namespace": binding.namespace,
+                "uid": binding.uid,
+                "annotations": binding.annotations,
+                "labels": {**binding.labels, **fenced},
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": binding.node},
+        }
+        ends_at = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            async with asyncio.timeout_at(ends_at):
+                await self._client.create(
+                    PODS,
+                    body,
+                    namespace=binding.namespace,
+                    name=binding.name,
+                    subresource="binding",
+                )
+        except TimeoutError:
+            return Unknown(f"no answer within {self._timeout_s:g} s")
+        except KubeError as error:
+            # The fence answers 403 to another term, and 422 where there is none.
+            if isinstance(error, Forbidden | Invalid):
+                self._on_forbidden()
+            if error.is_definite:
+                left_s = ends_at - asyncio.get_running_loop().time()
+                return Refused(str(error), is_conflict=isinstance(error, Conflict), left_s=left_s)
+            return Unknown(str(error))
+        return Written()
+
+    async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
+        """Read the pod once."""
+        limit_s = self._timeout_s if within_s is None else within_s
+        try:
+            async with asyncio.timeout(limit_s):
+                seen = await self._client.get(PODS, Pod, pod.name, namespace=pod.namespace)
+        except NotFound:
+            return SeenGone()
+        except TimeoutError:
+            return Unseen(f"no answer within {limit_s:.3g} s")
+        except KubeError as error:
+            return Unseen(str(error))
+        if seen.metadata.uid != pod.uid:
+            return SeenGone()
+        if not seen.spec.node_name:
+            return SeenPending()
+        return SeenBound(
+            NodeName(seen.spec.node_name),
+            decode_devices(seen.metadata.annotation(DEVICES_ANNOTATION)),
+        )

@@ -1,0 +1,1 @@
+"""The list of controllers and the component that starts and stops them."""

@@ -1,0 +1,73 @@
+"""One term of a leader: its surroundings, and the controllers while they are put together."""
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from reconciler.pool.validity import PoolRules
+from reconciler.runtime.controller import Controller
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from api.names import NodeName, PoolName
+    from kube.client import KubeClient
+    from kube.events import EventRecorder
+    from reconciler.runtime.controller import Key
+    from reconciler.runtime.store import Listeners
+    from scheduler.context import SchedulingDesk
+    from server.caches import Stock
+    from server.clock import ProcessClock
+    from server.settings import Settings
+
+    Works = list[tuple[str, Callable[[], Awaitable[object]]]]
+    """What is run, each for ever, and its name."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the controllers work with."""
+
+    client: "KubeClient"
+    stock: "Stock"
+    recorder: "EventRecorder"
+    scheduling: "SchedulingDesk"
+    settings: "Settings"
+    clock: "ProcessClock"
+
+
+@final
+class Term:
+    """Takes in controllers, and whom to tell what; what it subscribes ends with `stack`."""
+
+    def __init__(self, around: Surroundings, stack: contextlib.AsyncExitStack) -> None:
+        self.around = around
+        self.stack = stack
+        self.works: Works = []
+        self.rules = PoolRules(around.stock.catalog, around.stock.devices)
+        """What is thought of each pool."""
+        self.of_pools: list[Callable[[PoolName], None]] = [self.rules.pool_changed]
+        """Told each pool that changed, in this order."""
+        self.of_nodes: list[Callable[[NodeName], None]] = []
+        """Told each node whose object changed."""
+        self.tell(around.stock.devices.listeners, self.rules.node_changed)
+
+    def tell(self, listeners: "Listeners", callback: "Callable[[str], None]") -> None:
+        """Tell the callback the keys of what changes, as long as the term lasts."""
+        self.stack.enter_context(listeners.told(callback))
+
+    def controller(
+        self,
+        name: str,
+        reconcile: "Callable[[Key], Awaitable[float | None]]",
+        *,
+        workers: int = 1,
+        share: float = 1.0,
+    ) -> "Controller[Key]":
+        """Return a controller that runs for the term."""
+        controller: Controller[Key] = Controller(
+            name, reconcile, self.around.clock, workers=workers, share=share
+        )
+        self.works.append((name, controller.run))
+        return controller

@@ -1,0 +1,166 @@
+"""A leader's controllers of pools: what runs for them, what they show, how they change and end."""
+
+from typing import TYPE_CHECKING, Final, final
+
+from api.names import DeviceName, NodeName, PoolName
+from inventory.health.device import IGNORED_XIDS
+from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
+from reconciler.device.state import DeviceStatus
+from reconciler.pool.lifecycle import LifeDesk, PoolLife
+from reconciler.pool.node_labels import NodeMarks
+from reconciler.pool.plugin_config import COALESCE_S, ExportedCards, NodeExports
+from reconciler.pool.remains import Leftovers
+from reconciler.pool.status import PoolStatus
+from reconciler.pool.workloads import ACTION as SERVE_ACTION
+from reconciler.pool.workloads import ALL_POOLS, PoolWorkloads, naming_workloads
+from reconciler.runtime.controller import STATUS_SHARE, Controller
+from reconciler.runtime.events import Announcer
+from server.settings import BadSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from server.caches import Stock
+    from server.controllers.manager import Term
+    from server.settings import Settings
+
+DEVICE_WORKERS: Final = 4
+"""Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
+
+
+def workload_settings(settings: "Settings") -> WorkloadSettings:
+    """Return what pools run; the usual Xids are not named, so that nodes of an older form stay as they are."""
+    plugin, ignored = settings.device_plugin, frozenset(settings.health.ignored_xids)
+    return WorkloadSettings(
+        image=plugin.image,
+        namespace=settings.namespace,
+        mode=plugin.mode,
+        plugin=plugin.plugin,
+        hand_out=plugin.hand_out,
+        cdi_kind=plugin.cdi_kind,
+        node_selector=plugin.node_selector,
+        agent=NodeAgentSettings(
+            is_enabled=settings.node_agent.enabled,
+            image=settings.node_agent.image,
+            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+        ),
+    )
+
+
+def check_images(settings: "Settings") -> None:
+    """Check that each image of our DaemonSets, some of them privileged, says where it is from.
+
+    Raises:
+        BadSettings: one does not; container runtimes would take it from docker.io.
+    """
+    unsaid = [one for one in workload_settings(settings).images if not names_registry(one)]
+    if unsaid:
+        raise BadSettings(
+            f"device_plugin.image, node_agent.image: {', '.join(repr(one) for one in unsaid)} names no"
+            " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
+            " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
+            " (device_plugin.mode None, node_agent.enabled false)"
+        )
+
+
+def add_workloads(term: "Term") -> None:
+    """Add `pool.workloads` and `node.exports`; where we run no plugins, they delete earlier ones."""
+    around, stock = term.around, term.around.stock
+    exported = ExportedCards(stock.devices, stock.catalog)
+    workloads = PoolWorkloads(
+        around.client,
+        stock.catalog,
+        exported,
+        config_maps=stock.config_maps,
+        daemon_sets=stock.daemon_sets,
+        settings=workload_settings(around.settings),
+        announcer=Announcer(around.recorder, SERVE_ACTION),
+        now=around.clock.instant,
+    )
+    pools = term.controller("pool.workloads", workloads.reconcile)
+
+    def enqueue(pool: str) -> None:
+        pools.enqueue(PoolName(pool), delay_s=COALESCE_S)
+
+    nodes = term.controller("node.exports", NodeExports(exported, pools.enqueue).reconcile)
+    term.tell(stock.devices.listeners, lambda node: nodes.enqueue(NodeName(node)))
+    for live in (stock.config_maps, stock.daemon_sets):
+        term.tell(live.listeners, enqueue)
+        pools.enqueue_all(live.pools())
+    term.of_pools.append(enqueue)
+    pools.enqueue_all([ALL_POOLS, *stock.catalog.pools])
+
+
+def add_status(
+    term: "Term",
+) -> "tuple[Controller[PoolName], Controller[DeviceName], Controller[NodeName]]":
+    """Add `pool.status`, `device.state` and `node.pool-marks`; return them, for the index's changes."""
+    around, stock, now = term.around, term.around.stock, term.around.clock.instant
+    status = PoolStatus(
+        around.client,
+        stock.books,
+        stock.catalog,
+        now=now,
+        verdict=term.rules.verdict,
+        announcer=Announcer(around.recorder, "ReportPool"),
+    )
+    pools = term.controller("pool.status", status.reconcile, share=STATUS_SHARE)
+    term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
+    devices = term.controller(
+        "device.state",
+        DeviceStatus(around.client, stock.books.index, stock.device_feed).reconcile,
+        workers=DEVICE_WORKERS,
+        share=STATUS_SHARE,
+    )
+    marks = NodeMarks(around.client, stock.books.index, stock.catalog, verdict=term.rules.verdict)
+    nodes = term.controller("node.pool-marks", marks.reconcile)
+
+    def mark_nodes_of(pool: str) -> None:
+        state = stock.books.index.state(PoolName(pool))
+        nodes.enqueue_all(list(state.devices_by_node))
+
+    term.of_pools.append(_OnMarksChanged(stock, mark_nodes_of))
+    term.tell(term.rules.listeners, mark_nodes_of)
+    return pools, devices, nodes
+
+
+def add_life(term: "Term") -> None:
+    """Add `pool.life`."""
+    around, stock = term.around, term.around.stock
+    life = PoolLife(
+        around.client,
+        LifeDesk(
+            books=stock.books,
+            catalog=stock.catalog,
+            verdict=term.rules.verdict,
+            leftovers=Leftovers(
+                stock.books.index,
+                naming_workloads(stock.config_maps, stock.daemon_sets),
+            ).of,
+            announcer=Announcer(around.recorder, "LeadPool"),
+            now=around.clock.instant,
+        ),
+    )
+    pools = term.controller("pool.life", life.reconcile)
+    term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
+    term.of_pools.append(pools.enqueue)
+    pools.enqueue_all(list(stock.catalog.pools))
+
+
+@final
+class _OnMarksChanged:
+    """Has the nodes of a pool looked at when what it marks them with changes."""
+
+    def __init__(self, stock: "Stock", mark: "Callable[[str], None]") -> None:
+        self._stock = stock
+        self._mark = mark
+        self._seen: dict[PoolName, Hashable] = {}
+
+    def __call__(self, name: PoolName) -> None:
+        """Take note of a pool that is new, changed or gone."""
+        pool = self._stock.catalog.pools.get(name)
+        now = None if pool is None else (pool.taints, pool.metadata.deletion_timestamp)
+        if self._seen.pop(name, None) != now:
+            self._mark(name)
+        if now is not None:
+            self._seen[name] = now

@@ -1,0 +1,158 @@
+"""The HTTP application: one port for webhooks, the extender and probes.
+
+Handlers read a bounded body and let an endpoint answer. Those whose answers need no waiting are given to
+the connections as well (`server.http.fast_path`), which take the shorter way to them when they can.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import hdrs, web
+
+from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
+from manifests import constants
+from scheduler.extender import bind, filter_nodes, preempt, prioritize
+from server.http.body import LARGE, LARGE_AT_A_TIME, Unread, read_body
+from server.http.endpoints import AwaitingVerb, Reply, Verb, VerbReport, Webhook
+from server.http.fast_path import Shortcut
+from server.http.metrics import Exposition
+
+if TYPE_CHECKING:
+    from admission.context import AdmissionDesk
+    from api.clock import Clock
+    from scheduler.context import SchedulingDesk
+    from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+    from server.http.readiness import Readiness
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+SHORTCUTS: Final = web.AppKey("SHORTCUTS", dict[str, Shortcut])
+"""Path -> the shorter way to its answers, for the connections of the port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desks:
+    """What the handlers work on."""
+
+    admission: "AdmissionDesk"
+    scheduling: "SchedulingDesk"
+    extender: "ExtenderAuthentication"
+    webhooks: "WebhookAuthentication | None"
+    """None answers whoever calls."""
+    readiness: "Readiness"
+    clock: "Clock"
+    max_body_bytes: int
+
+
+def build_app(desks: Desks) -> web.Application:
+    """Return the application; it owns nothing that has to be closed."""
+    app = web.Application(client_max_size=desks.max_body_bytes)
+    large_bodies = asyncio.Semaphore(LARGE_AT_A_TIME)
+    shortcuts = app[SHORTCUTS] = {}
+    for path, webhook in _webhooks(desks).items():
+        handler = _handler(webhook, desks, large=large_bodies)
+        app.router.add_post(path, handler, expect_handler=_expecting(webhook))
+        shortcuts[path] = Shortcut(webhook, min(LARGE, desks.max_body_bytes))
+    for path, verb in _verbs(desks).items():
+        app.router.add_post(path, _handler(verb, desks), expect_handler=_expecting(verb))
+        if isinstance(verb, Verb):
+            shortcuts[path] = Shortcut(verb, desks.max_body_bytes)
+    app.router.add_get(constants.LIVENESS_PATH, _livez)
+    app.router.add_get(constants.READINESS_PATH, _readyz(desks.readiness))
+    app.router.add_get(constants.METRICS_PATH, Exposition().show)
+    return app
+
+
+def _webhooks(desks: Desks) -> dict[str, Webhook]:
+    return {
+        path: Webhook(name, decide, desk=desks.admission, clock=desks.clock, callers=desks.webhooks)
+        for path, name, decide in (
+            (constants.MUTATE_PODS_PATH, "mutate-pods", mutate_pod),
+            (constants.VALIDATE_PODS_PATH, "validate-pods", validate_pod),
+            (constants.VALIDATE_POOLS_PATH, "validate-gpupools", validate_gpupool),
+            (constants.VALIDATE_DEVICES_PATH, "validate-gpudevices", validate_gpudevice),
+        )
+    }
+
+
+def _verbs(desks: Desks) -> dict[str, Verb | AwaitingVerb]:
+    desk, clock = desks.scheduling, desks.clock
+
+    def report(verb: str) -> VerbReport:
+        return VerbReport(verb, desks.extender, clock)
+
+    at_once = (
+        (constants.FILTER_PATH, constants.FILTER_VERB, filter_nodes),
+        (constants.PRIORITIZE_PATH, constants.PRIORITIZE_VERB, prioritize),
+        (constants.PREEMPT_PATH, constants.PREEMPT_VERB, preempt),
+    )
+    binding = AwaitingVerb(report(constants.BIND_VERB), bind, desk=desk, clock=clock)
+    return {
+        constants.BIND_PATH: binding,
+        **{
+            path: Verb(report(verb), decide, desk=desk, clock=clock)
+            for path, verb, decide in at_once
+        },
+    }
+
+
+def _handler(
+    endpoint: Webhook | Verb | AwaitingVerb, desks: Desks, *, large: asyncio.Semaphore | None = None
+) -> Handler:
+    async def reply_to(request: web.Request) -> Reply:
+        refusal = endpoint.refusal_of(request.transport, request.headers)
+        if refusal is not None:
+            return endpoint.answer_unread(refusal, request.remote)
+        body = await read_body(request, max_bytes=desks.max_body_bytes, large=large)
+        if isinstance(body, Unread):
+            return endpoint.answer_unread(body, request.remote)
+        if isinstance(endpoint, AwaitingVerb):
+            return await endpoint.answer(body)
+        return endpoint.answer(body)
+
+    async def handle(request: web.Request) -> web.Response:
+        return _response(await reply_to(request))
+
+    return handle
+
+
+def _expecting(
+    endpoint: Webhook | Verb | AwaitingVerb,
+) -> Callable[..., Awaitable[web.Response | None]]:
+    """Return what answers a caller that asks before it sends a body: whom we would not read, at once."""
+
+    async def handle(request: web.Request) -> web.Response | None:
+        refusal = endpoint.refusal_of(request.transport, request.headers)
+        if refusal is not None:
+            return _response(endpoint.answer_unread(refusal, request.remote))
+        if request.headers[hdrs.EXPECT].lower() != "100-continue":
+            raise web.HTTPExpectationFailed
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # For aiohttp that was nothing of the answer.
+        request.writer.output_size = 0
+        return None
+
+    return handle
+
+
+def _response(reply: Reply) -> web.Response:
+    return web.Response(
+        status=reply.status, body=reply.body, headers={"Content-Type": reply.content_type}
+    )
+
+
+async def _livez(_request: web.Request) -> web.Response:
+    return _plain(200, "ok\n")
+
+
+def _readyz(readiness: "Readiness") -> Handler:
+    async def handle(_request: web.Request) -> web.Response:
+        return _plain(200 if readiness.is_ready() else 503, readiness.report())
+
+    return handle
+
+
+def _plain(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=text, content_type="text/plain")

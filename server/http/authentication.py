@@ -1,0 +1,102 @@
+"""Who may call: of the scheduler's paths a client certificate or a bearer token, of webhooks a certificate.
+
+Nothing that binds is open: with neither configured every call is refused. Webhooks are open unless CAs of
+the API servers' certificates are configured, because API servers show none unless they are told to.
+"""
+
+import hmac
+from typing import TYPE_CHECKING, final
+
+import structlog
+
+from certs.tls import peer_common_name
+from kube.errors import cut
+from server.http.body import Unread
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+    from certs.client_authorities import ClientAuthorities
+
+_log = structlog.get_logger()
+
+
+@final
+class ExtenderAuthentication:
+    """Checks each call; the TLS layer has verified the certificate's chain already."""
+
+    def __init__(
+        self,
+        authorities: "ClientAuthorities",
+        client_names: "Collection[str]",
+        token_file: "Path | None",
+    ) -> None:
+        self._authorities = authorities
+        self._client_names = frozenset(client_names)
+        self._token_file = token_file
+        self._token: tuple[int, bytes] | None = None
+        # (mtime in ns, token): read again when the file changes
+        self._fault: str | None = None
+
+    def refusal_of(
+        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+    ) -> str | None:
+        """Return why the caller is refused, or None."""
+        name = peer_common_name(transport)
+        if name in self._client_names and self._authorities.have_issued(transport):
+            return None
+        header = headers.get("Authorization", "")
+        if header.startswith("Bearer "):
+            # Bytes that are no UTF-8 come as surrogates.
+            offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")
+            return None if self._is_token(offered) else "the bearer token is not the right one"
+        if name is not None:
+            return f"client certificate {cut(name)} may not call the scheduler's paths"
+        return "a client certificate or a bearer token is needed"
+
+    def _is_token(self, offered: bytes) -> bool:
+        expected = self._read_token()
+        return bool(expected) and hmac.compare_digest(expected, offered)
+
+    def _read_token(self) -> bytes:
+        if self._token_file is None:
+            return b""
+        try:
+            changed = self._token_file.stat().st_mtime_ns
+            if self._token is None or self._token[0] != changed:
+                self._token = (changed, self._token_file.read_bytes().strip())
+        except OSError as error:
+            # A file that is being replaced: the token known so far stays good.
+            self._note(error.strerror)
+            return self._token[1] if self._token else b""
+        self._note(None if self._token[1] else "it is empty")
+        return self._token[1]
+
+    def _note(self, fault: str | None) -> None:
+        if fault is not None and fault != self._fault:
+            _log.error("token file cannot be used", file=str(self._token_file), error=fault)
+        self._fault = fault
+
+
+@final
+class WebhookAuthentication:
+    """Checks each call of a webhook; the TLS layer has verified the certificate's chain already."""
+
+    def __init__(self, authorities: "ClientAuthorities", client_names: "Collection[str]") -> None:
+        self._authorities = authorities
+        self._client_names = frozenset(client_names)
+
+    def refusal_of(self, transport: "asyncio.BaseTransport | None") -> Unread | None:
+        """Return why the caller is refused, or None."""
+        name = peer_common_name(transport)
+        if name in self._client_names and self._authorities.have_issued(transport):
+            return None
+        if name is None:
+            text = (
+                "the API server's client certificate is needed; its AdmissionConfiguration names it"
+            )
+            return Unread(401, "Unauthorized", text)
+        text = f"client certificate {cut(name)} may not call webhooks: webhooks.client_names, client_ca_file"
+        return Unread(403, "Forbidden", text)

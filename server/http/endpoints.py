@@ -1,0 +1,258 @@
+"""The paths that others post questions to: who may ask, the decision, and what is said about it.
+
+A decision is synchronous (bind alone awaits its one API write); each writes one log line and one
+histogram sample. Whatever it raises becomes an answer of its protocol and is counted; no traceback
+leaves the process.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
+
+import msgspec
+import structlog
+
+from kube.errors import cut
+from manifests import constants
+from scheduler.codec import (
+    encode_bind,
+    encode_filter_error,
+    encode_preemption,
+    encode_priorities,
+)
+from server.http.body import Unread
+from telemetry.metrics import ADMISSION_DURATION, EXTENDER_DURATION, REFUSALS
+from telemetry.reasons import RefusalReason
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from admission.answer import Answer as AdmissionAnswer
+    from admission.context import AdmissionDesk
+    from api.clock import Clock
+    from scheduler.answer import Answer as ExtenderAnswer
+    from scheduler.context import SchedulingDesk
+    from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+
+    AtOnce = Callable[[bytes, SchedulingDesk], ExtenderAnswer]
+    Awaited = Callable[[bytes, SchedulingDesk], Awaitable[ExtenderAnswer]]
+
+JSON: Final = "application/json"
+_ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
+    constants.FILTER_VERB: encode_filter_error,
+    constants.PRIORITIZE_VERB: lambda _: encode_priorities([]),
+    constants.PREEMPT_VERB: lambda _: encode_preemption({}),
+    constants.BIND_VERB: encode_bind,
+}
+"""What the extender says where it cannot decide: HTTP 200, since kube-scheduler discards the body of
+any other. Where the protocol has no field for an error, the harmless answer; the log has the text."""
+_FAILED: Final = "gpu-control-plane failed to decide; its log says why"
+
+Decide = TypeVar("Decide")
+"""What decides: at once, or after something that it awaits."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What goes back."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+
+
+class _Histogram(Protocol):
+    def labels(self, *values: str) -> "_Histogram":
+        """Return the series with these labels."""
+
+    def observe(self, amount: float) -> None:
+        """Count a sample."""
+
+
+@final
+class _Durations:
+    """One histogram's series of one path. Finding a series by its labels costs more than to observe."""
+
+    def __init__(self, histogram: _Histogram, path: str, clock: "Clock") -> None:
+        self._histogram = histogram
+        self._path = path
+        self._clock = clock
+        # Shown as 0 from the start, so that a rate sees the first.
+        self._by_outcome: dict[str, _Histogram] = {"failed": histogram.labels(path, "failed")}
+
+    def observe(self, outcome: str, started: float) -> None:
+        series = self._by_outcome.get(outcome)
+        if series is None:
+            series = self._histogram.labels(self._path, outcome)
+            self._by_outcome[outcome] = series
+        series.observe(self._clock.monotonic() - started)
+
+
+@final
+class Webhook:
+    """A webhook of the API server."""
+
+    def __init__(
+        self,
+        name: str,
+        decide: "Callable[[bytes, AdmissionDesk], AdmissionAnswer]",
+        *,
+        desk: "AdmissionDesk",
+        clock: "Clock",
+        callers: "WebhookAuthentication | None" = None,
+    ) -> None:
+        """Answer by `decide`; `name` is what logs and metrics call it. Without `callers` anybody."""
+        self._name = name
+        self._decide = decide
+        self._desk = desk
+        self._clock = clock
+        self._callers = callers
+        self._durations = _Durations(ADMISSION_DURATION, name, clock)
+
+    def refusal_of(
+        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+    ) -> Unread | None:
+        """Return why the body of a request with this head is not read, or None."""
+        refusal = self._callers.refusal_of(transport) if self._callers is not None else None
+        if refusal is not None:
+            return refusal
+        media_type = headers.get("Content-Type", "application/octet-stream")
+        if media_type == JSON:
+            return None
+        media_type = media_type.partition(";")[0].strip().lower()
+        if media_type == JSON:
+            return None
+        text = f"Content-Type must be {JSON}, not {cut(media_type)}"
+        return Unread(415, "UnsupportedMediaType", text)
+
+    def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
+        """Answer a request of which there is no body."""
+        if unread.status in {401, 403}:
+            self._durations.observe("unauthenticated", self._clock.monotonic())
+            _log.warning(
+                "admission call refused", webhook=self._name, reason=unread.text, remote=remote
+            )
+            return _status(unread)
+        self._durations.observe("malformed", self._clock.monotonic())
+        REFUSALS.labels(RefusalReason.MALFORMED_REQUEST.value).inc()
+        _log.warning("admission request unreadable", webhook=self._name, error=unread.text)
+        return _status(unread)
+
+    def answer(self, body: bytes) -> Reply:
+        """Decide."""
+        started = self._clock.monotonic()
+        try:
+            answer = self._decide(body, self._desk)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            self._durations.observe("failed", started)
+            _log.exception("admission failed", webhook=self._name)
+            return _status(Unread(500, "InternalError", _FAILED))
+        self._durations.observe(answer.outcome, started)
+        if answer.reason is not None:
+            REFUSALS.labels(answer.reason.value).inc()
+        _log.info("admission", webhook=self._name, outcome=answer.outcome, **answer.facts)
+        return Reply(answer.status, answer.body)
+
+
+@final
+class VerbReport:
+    """What is said of the calls of one verb, and what is answered where nothing was decided."""
+
+    def __init__(self, verb: str, authentication: "ExtenderAuthentication", clock: "Clock") -> None:
+        """Take one verb of `manifests.constants`."""
+        self._verb = verb
+        self._authentication = authentication
+        self._clock = clock
+        self._durations = _Durations(EXTENDER_DURATION, verb, clock)
+
+    def refusal_of(
+        self, transport: "asyncio.BaseTransport | None", headers: "Mapping[str, str]"
+    ) -> Unread | None:
+        """Return why a caller with this head gets no answer, or None."""
+        refusal = self._authentication.refusal_of(transport, headers)
+        return Unread(401, "Unauthorized", refusal) if refusal is not None else None
+
+    def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
+        """Answer a request of which there is no body."""
+        if unread.status == 401:
+            self._durations.observe("unauthenticated", self._clock.monotonic())
+            _log.warning(
+                "extender call refused", verb=self._verb, reason=unread.text, remote=remote
+            )
+            return Reply(401, unread.text.encode(), "text/plain; charset=utf-8")
+        self._durations.observe("malformed", self._clock.monotonic())
+        _log.warning("extender request unreadable", verb=self._verb, error=unread.text)
+        return self._sorry(unread.text)
+
+    def tell(self, answer: "ExtenderAnswer", started: float) -> Reply:
+        """Answer with what was decided."""
+        self._durations.observe(answer.outcome, started)
+        _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
+        return Reply(200, answer.body)
+
+    def fail(self, started: float) -> Reply:
+        """Answer inside an exception's handler."""
+        self._durations.observe("failed", started)
+        _log.exception("extender call failed", verb=self._verb)
+        return self._sorry(_FAILED)
+
+    def _sorry(self, text: str) -> Reply:
+        return Reply(200, _ERROR_ANSWERS[self._verb](text))
+
+
+class _Decided(Generic[Decide]):
+    """A verb of kube-scheduler's, whichever way it is decided."""
+
+    def __init__(
+        self, report: VerbReport, decide: Decide, *, desk: "SchedulingDesk", clock: "Clock"
+    ) -> None:
+        """Answer by `decide`."""
+        self.refusal_of = report.refusal_of
+        self.answer_unread = report.answer_unread
+        self._report = report
+        self._decide = decide
+        self._desk = desk
+        self._clock = clock
+
+
+@final
+class Verb(_Decided["AtOnce"]):
+    """A verb that is decided at once."""
+
+    def answer(self, body: bytes) -> Reply:
+        """Decide."""
+        started = self._clock.monotonic()
+        try:
+            answer = self._decide(body, self._desk)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._report.fail(started)
+        return self._report.tell(answer, started)
+
+
+@final
+class AwaitingVerb(_Decided["Awaited"]):
+    """A verb that awaits something before it answers: bind, its one API write."""
+
+    async def answer(self, body: bytes) -> Reply:
+        """Decide, and see it through."""
+        started = self._clock.monotonic()
+        try:
+            answer = await self._decide(body, self._desk)
+        except Exception:  # noqa: BLE001  # the per-request boundary
+            return self._report.fail(started)
+        return self._report.tell(answer, started)
+
+
+def _status(unread: Unread) -> Reply:
+    """Answer with a `metav1.Status`: the API server passes its message on to the user."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": unread.status,
+        "reason": unread.reason,
+        "message": unread.text,
+    }
+    return Reply(unread.status, msgspec.json.encode(body))

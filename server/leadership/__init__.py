@@ -1,0 +1,1 @@
+"""Becoming the leader and staying it: takeover, the term object, and bound pods."""

@@ -1,0 +1,334 @@
+"""The process: what is built, in which order it starts, and how it stops.
+
+Start: port open (live, not ready) → devices, pools, nodes, inventories and namespaces listed → pods
+listed, which rebuilds the ledger → Lease won → what earlier leaders bound is known → ready. Pods come
+last, because a hold that is restored from a pod's annotation must find its devices, and those that its
+node reports of others. Who is not synced does not stand for election: it could not serve.
+Stop: Lease handed over → `drain_s` for the Service and open connections, still admitting pods
+(`server.shutdown`) → port closed → Events flushed → tasks cancelled.
+"""
+
+import asyncio
+import signal
+import socket
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import structlog
+
+from admission.context import AdmissionDesk
+from api.foreign.core import Pod
+from kube.client import KubeClient
+from kube.config.kubeconfig import BadConfiguration, load_configuration
+from kube.events import EventRecorder
+from kube.informer import Informer
+from kube.leader_election import LeaderElection, LeaseTerms
+from kube.resources import PODS
+from pool.allocation_state import Books
+from pool.catalog import Catalog
+from pool.facts import pod_facts
+from reconciler.pod.reservation_end import Endings
+from reconciler.pod.reservation_expiry import Expiry
+from reconciler.pool.gauges import forget_all
+from reconciler.sinks.inventories import Mismatches
+from reconciler.sinks.pods import PodFeed
+from scheduler.context import SchedulingDesk
+from server import open_files
+from server.binder import KubeBinder
+from server.caches import Stock
+from server.clock import SystemClock
+from server.controllers.all import leaders_works
+from server.controllers.manager import Surroundings
+from server.events import ReservationEvents
+from server.http.app import Desks, build_app
+from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+from server.http.listener import Port
+from server.http.readiness import Readiness
+from server.http.serving_certificate import Certificates
+from server.leadership.bound_pods import BoundPods
+from server.leadership.fence import Fence
+from server.leadership.takeover import Leading
+from server.reservation_ids import ReservationIds
+from server.reservation_signer import Seal
+from server.shutdown import drain
+from server.tuning import freeze_garbage_collector, measure_loop_lag
+from telemetry.reasons import REPORTING_CONTROLLER
+from telemetry.tasks import Stopped, forever
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from aiohttp import web
+
+    from server.clock import ProcessClock
+    from server.settings import Settings
+    from telemetry.logs import LogLines
+
+DEVICE_WORKERS: Final = 4
+"""Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
+FLUSH_EVENTS_S: Final = 2.0
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+_log = structlog.get_logger()
+
+
+class _LeaseLost(Exception):  # noqa: N818  # it is named for what happened
+    """Another replica may lead from now on, or our term is not the present one."""
+
+
+@final
+class ControlPlane:
+    """All parts of one server process, built without I/O."""
+
+    def __init__(self, settings: "Settings", client: KubeClient, clock: "ProcessClock") -> None:
+        self.settings = settings
+        self.client = client
+        self.clock = clock
+        self.catalog = Catalog()
+        identity = socket.gethostname()
+        self.recorder = EventRecorder(
+            client,
+            clock,
+            reporting_controller=REPORTING_CONTROLLER,
+            reporting_instance=identity,
+        )
+        self.announcing = ReservationEvents(self.recorder, self.catalog)
+        self.books = Books(
+            settings.observe_within_s,
+            on_end=Endings(self.announcing),
+            on_discrepancy=Mismatches(self.announcing),
+        )
+        self.readiness = Readiness()
+        self.seal = Seal(client, settings.namespace)
+        new_id = ReservationIds()
+        self.scheduling = SchedulingDesk(
+            books=self.books,
+            binder=KubeBinder(
+                client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
+            ),
+            new_id=new_id,
+            now=clock.instant,
+            is_ready=self.readiness.may_answer,
+            leader=self._leader,
+        )
+        self.admission = AdmissionDesk(
+            books=self.books,
+            catalog=self.catalog,
+            scheduler_name=settings.scheduler_name or None,
+            new_id=new_id,
+            now=clock.instant,
+            is_ready=self.readiness.is_synced,
+            may_hold=self.readiness.leads,
+            seal=self.seal,
+            callers_are_known=settings.webhooks.know_their_callers,
+        )
+        self.certificates = Certificates(settings, client, clock)
+        self.stock = Stock(self.books, self.catalog, self.announcing)
+        self.bound_pods = BoundPods(client, PodFeed(self.books, clock.instant, self.announcing))
+        self.informers = {
+            **self.stock.build_informers(client, settings, clock),
+            PODS.plural: Informer(
+                client, PODS, Pod, sink=self.bound_pods, clock=clock, project=pod_facts
+            ),
+        }
+        leadership = settings.leadership
+        self.election = LeaderElection(
+            client,
+            clock,
+            LeaseTerms(
+                namespace=settings.namespace,
+                name=leadership.lease,
+                lease_duration_s=leadership.duration_s,
+                renew_deadline_s=leadership.renew_deadline_s,
+                retry_s=leadership.retry_s,
+                look_s=leadership.look_s,
+            ),
+            identity=identity,
+        )
+        self.leading = Leading(
+            self.election,
+            Fence(client, leadership.lease, self.election.identity),
+            self.bound_pods.read,
+            settle_s=leadership.settle_s,
+        )
+        self._lease_lost = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._add_checks()
+
+    def build_app(self) -> "web.Application":
+        """Return the HTTP application."""
+        extender, webhooks = self.settings.extender, self.settings.webhooks
+        certificates = self.certificates
+        desks = Desks(
+            admission=self.admission,
+            scheduling=self.scheduling,
+            extender=ExtenderAuthentication(
+                certificates.scheduler_authorities, extender.client_names, extender.token_file
+            ),
+            webhooks=WebhookAuthentication(
+                certificates.api_server_authorities, webhooks.client_names
+            )
+            if webhooks.know_their_callers
+            else None,
+            readiness=self.readiness,
+            clock=self.clock,
+            max_body_bytes=self.settings.listen.max_body_bytes,
+        )
+        return build_app(desks)
+
+    async def watch_pods(self) -> NoReturn:
+        """Follow pods once everything that their holds refer to is known."""
+        pods = self.informers[PODS.plural]
+        for informer in self.informers.values():
+            if informer is not pods:
+                await informer.synced.wait()
+        await pods.run()
+
+    async def stand_for_election(self) -> NoReturn:
+        """Try to lead from the moment this replica could serve."""
+        await self.informers[PODS.plural].synced.wait()
+        await self.election.run(self._lease_lost.clear, self._lease_lost.set)
+
+    async def act(self) -> NoReturn:
+        """Write what leaders write, whenever this replica may answer for the cluster.
+
+        Without the Lease it stands by: unready, its watches and books kept up to date. An API server
+        that cannot be reached costs the Lease too, and must not cost the process.
+        """
+        await self.informers[PODS.plural].synced.wait()
+        freeze_garbage_collector()
+        while True:
+            if self.settings.leadership.enabled:
+                await self.leading.take_over()
+            self._idle.clear()
+            self.announcing.is_leading = True
+            _log.info(
+                "serving",
+                pools=len(self.catalog.pools),
+                devices=sum(1 for _ in self.books.index.devices()),
+                reservations=len(self.books.ledger),
+            )
+            try:
+                await self._act_while_leading()
+            except* _LeaseLost:
+                if self._lease_lost.is_set() and not self.readiness.is_draining:
+                    _log.warning("lease lost: standing by, another replica may lead")
+            finally:
+                self.announcing.is_leading = False
+                forget_all()
+                self._idle.set()
+
+    async def stop_acting(self) -> None:
+        """End what leaders write in the background; returns when it has ended."""
+        self._lease_lost.set()
+        await self._idle.wait()
+
+    def _leader(self) -> str | None:
+        return self.leading.token() if self.settings.leadership.enabled else None
+
+    def _doubt_term(self) -> None:
+        self.leading.doubt()
+
+    async def _until_overtaken(self) -> NoReturn:
+        await self.leading.until_overtaken()
+        raise _LeaseLost
+
+    async def _act_while_leading(self) -> None:
+        around = Surroundings(
+            client=self.client,
+            stock=self.stock,
+            recorder=self.recorder,
+            scheduling=self.scheduling,
+            settings=self.settings,
+            clock=self.clock,
+        )
+        async with leaders_works(around) as works, asyncio.TaskGroup() as group:
+            for name, work in works:
+                group.create_task(forever(name, work()), name=name)
+            if self.settings.leadership.enabled:
+                group.create_task(self._until_overtaken(), name="leadership.term")
+            await self._lease_lost.wait()
+            raise _LeaseLost
+
+    def _add_checks(self) -> None:
+        for name, informer in self.informers.items():
+            self.readiness.checks[f"{name} synced"] = informer.synced.is_set
+        self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
+        self.readiness.checks["reservation key loaded"] = self.seal.is_loaded
+        if self.settings.leadership.enabled:
+            self.readiness.is_leading = self.leading.decides
+
+
+async def serve(
+    settings: "Settings", logs: "LogLines | None" = None, clock: "ProcessClock | None" = None
+) -> None:
+    """Run the server until SIGTERM or SIGINT; with `logs`, lines are written together.
+
+    `clock` is the machine's where none is given.
+
+    Raises:
+        BadConfiguration: there is no usable way to the API server.
+        CannotListen: the port cannot be opened.
+        ExceptionGroup: a task ended that must not; the process should exit with a failure.
+    """
+    clock = clock or SystemClock()
+    open_files.raise_limit()
+    kubeconfig = str(settings.kubeconfig) if settings.kubeconfig else None
+    configuration = await load_configuration(clock, kubeconfig=kubeconfig, context=settings.context)
+    client = KubeClient(configuration, clock, timeout_s=settings.api_timeout_s)
+    plane = ControlPlane(settings, client, clock)
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(client)
+        except OSError as error:
+            raise BadConfiguration(f"a certificate for the API server: {error}") from error
+        port = await stack.enter_async_context(
+            Port(plane.build_app(), settings.listen, plane.certificates.context)
+        )
+        _log.info("listening", host=settings.listen.host, port=settings.listen.port)
+        try:
+            await _run(plane, port, logs)
+        except* Stopped:
+            _log.info("stopped")
+
+
+async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None:
+    async with asyncio.TaskGroup() as group:
+
+        def spawn(name: str, work: "Awaitable[object]") -> None:
+            group.create_task(forever(name, work), name=name)
+
+        for name, informer in plane.informers.items():
+            following = plane.watch_pods() if name == PODS.plural else informer.run()
+            spawn(f"informer/{name}", following)
+        spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
+        spawn("certificates", plane.certificates.run())
+        spawn("certificates.clients", plane.certificates.follow_clients())
+        spawn("reservation.key", plane.seal.run())
+        spawn("events", plane.recorder.run())
+        spawn("loop lag", measure_loop_lag(plane.clock))
+        if logs is not None:
+            spawn("logs", logs.flush_regularly())
+        if plane.settings.leadership.enabled:
+            spawn("leadership", plane.stand_for_election())
+        spawn("acting", plane.act())
+        group.create_task(_stop_when_told(plane, port), name="shutdown")
+
+
+async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
+    """Wait for a signal, then drain and end the task group."""
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOPPING:
+        loop.add_signal_handler(number, asked.set)
+    try:
+        await asked.wait()
+        port.send_away()
+        await drain(plane)
+        await port.close()
+        await plane.recorder.flush(FLUSH_EVENTS_S)
+    finally:
+        for number in _STOPPING:
+            loop.remove_signal_handler(number)
+    raise Stopped

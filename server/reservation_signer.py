@@ -1,0 +1,128 @@
+"""The seal on reservations: whichever replica sees one at validation knows that another wrote it.
+
+The key is a Secret of its own, not part of the certificates': those may come from files, and they are
+replaced by rules that have nothing to do with it. Whoever comes first makes it; it is never changed,
+because nothing that it protects outlives a pool's TTL. To change it, delete the Secret and restart
+the replicas: until all have it, a pod whose two webhook calls go to different ones is refused once.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import msgspec
+import structlog
+
+from api.meta import ObjectMeta
+from kube.backoff import Backoff
+from kube.errors import AlreadyExists, KubeError, NotFound
+from kube.resources import SECRETS
+from manifests.constants import SEALING_SECRET
+from manifests.install.rbac import Rule
+
+if TYPE_CHECKING:
+    from kube.client import KubeClient
+
+KEY: Final = "key"
+"""Of the Secret's data."""
+_KEY_BYTES: Final = 32
+_SEAL_BYTES: Final = 16
+"""Of the 32 of HMAC-SHA256: 22 characters in an annotation, and nobody guesses 128 bits."""
+CHECK_INTERVAL_S: Final = 60.0
+
+NAMESPACED_RBAC: Final = (
+    Rule(resources=("secrets",), verbs=("create",)),
+    Rule(resources=("secrets",), verbs=("get",), names=(SEALING_SECRET,)),
+)
+
+_log = structlog.get_logger()
+
+
+class _Secret(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, bytes] = {}  # msgspec takes bytes from base64
+
+    def __repr__(self) -> str:
+        return f"_Secret({self.metadata.name})"
+
+
+@final
+class Seal:
+    """Makes seals once the key is loaded; whoever has the same key makes the same."""
+
+    def __init__(self, client: "KubeClient", namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._key = b""
+
+    def __call__(self, content: bytes) -> str:
+        """Return the seal on these bytes.
+
+        Raises:
+            RuntimeError: the key is not loaded.
+        """
+        if not self._key:
+            raise RuntimeError("the key of reservations is not loaded")
+        digest = hmac.digest(self._key, content, hashlib.sha256)[:_SEAL_BYTES]
+        return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
+
+    def is_loaded(self) -> bool:
+        """Say whether seals can be made."""
+        return bool(self._key)
+
+    async def run(self) -> NoReturn:
+        """Load the key, make it where there is none, and see that it stays, until cancelled."""
+        backoff = Backoff(cap_s=CHECK_INTERVAL_S)
+        while True:
+            try:
+                await self._check()
+            except KubeError as error:
+                delay_s = backoff.fail()
+                _log.warning(
+                    "key of reservations not read",
+                    secret=f"{self._namespace}/{SEALING_SECRET}",
+                    cause=type(error).__name__,
+                    error=str(error),
+                    retry_in_s=round(delay_s, 1),
+                )
+            else:
+                backoff.succeed()
+                delay_s = CHECK_INTERVAL_S
+            await asyncio.sleep(delay_s)
+
+    async def _check(self) -> None:
+        """Follow the Secret; where it is gone, put ours back."""
+        try:
+            key = await self._read()
+        except NotFound:
+            key = await self._make()
+        if not key:
+            # Nothing but an operator's hand made it so, and only that can tell what it should be.
+            _log.error(
+                "Secret without a key: delete it, and a new one is made",
+                secret=f"{self._namespace}/{SEALING_SECRET}",
+                wanted=KEY,
+            )
+            return
+        self._key = key
+
+    async def _read(self) -> bytes:
+        secret = await self._client.get(SECRETS, _Secret, SEALING_SECRET, namespace=self._namespace)
+        return secret.data.get(KEY, b"")
+
+    async def _make(self) -> bytes:
+        key = self._key or secrets.token_bytes(_KEY_BYTES)
+        body = {
+            "apiVersion": SECRETS.api_version,
+            "kind": SECRETS.kind,
+            "metadata": {"namespace": self._namespace, "name": SEALING_SECRET},
+            "data": {KEY: key},
+        }
+        try:
+            await self._client.create(SECRETS, body)
+        except AlreadyExists:
+            return await self._read()
+        return key

@@ -1,0 +1,167 @@
+"""Server-side apply: merge a configuration into an object, by owner.
+
+Fields of the configuration become the applier's; fields that it applied before and now leaves out
+are removed unless somebody else owns them; a field that another manager set to something else is a
+conflict, unless forced. Fields that the configuration sets to null count as left out.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from simulator.apiserver.apply.ownership import Manager, Ownership
+from simulator.apiserver.errors import ApiFault
+from simulator.apiserver.schema import fields
+from simulator.apiserver.schema import list_types as shapes
+from simulator.apiserver.schema.fields import Path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, MutableSequence
+
+Json = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One apply request: who applies what, in which shape."""
+
+    config: Json
+    manager: Manager
+    forced: bool
+    shape: "Mapping[str, Any]"
+    now: str
+
+
+def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json, Ownership]:
+    """Return the merged object and who owns it now; `live` is left as it is.
+
+    Raises:
+        ApiFault: 409, other managers set fields of the configuration to other values.
+    """
+    manager, shape = application.manager, application.shape
+    wanted = fields.ownable(without_nulls(application.config))
+    applied = frozenset(fields.leaves(wanted, shape)) if wanted else frozenset[Path]()
+    merged = _merge(live, wanted, shape)
+    assert isinstance(merged, dict)
+
+    changed = fields.Difference(fields.ownable(live), fields.ownable(merged), shape).changed
+    conflicts = [
+        (share.manager, path)
+        for share in owners.others(manager)
+        for path in sorted(changed & share.paths)
+    ]
+    if conflicts and not application.forced:
+        raise _conflict_fault(conflicts)
+
+    owners_after = owners.without({path for _, path in conflicts}, keep=manager)
+    kept: set[Path] = set(applied)
+    for share in owners_after.others(manager):
+        for path in share.paths:
+            # A keyed item stays as long as anything in it has an owner.
+            kept.update(path[:length] for length in range(1, len(path) + 1))
+    for path in sorted(owners.of(manager) - applied):
+        if path not in kept:
+            _remove(merged, path, shape)
+    return merged, owners_after.with_share(manager, applied, application.now)
+
+
+def without_nulls(value: Json) -> Json:
+    """Return a copy in which no field is null, at any depth."""
+    return {key: _strip(each) for key, each in value.items() if each is not None}
+
+
+def _strip(value: object) -> object:
+    if isinstance(value, dict):
+        return without_nulls(value)
+    if isinstance(value, list):
+        return [_strip(each) for each in value]
+    return value
+
+
+def _merge(live: object, wanted: object, shape: "Mapping[str, Any]") -> object:
+    if isinstance(live, dict) and isinstance(wanted, dict) and shapes.is_granular_map(shape):
+        merged = dict(live)
+        for key, value in wanted.items():
+            merged[key] = _merge(live.get(key), value, shapes.child(shape, key))
+        return merged
+    if isinstance(live, list) and isinstance(wanted, list):
+        if keys := shapes.list_keys(shape):
+            return _merge_keyed(live, wanted, keys, item_shape=shapes.item(shape))
+        if shapes.is_set(shape):
+            return live + [each for each in wanted if each not in live]
+    return wanted
+
+
+def _merge_keyed(
+    live: list[Any], wanted: list[Any], keys: tuple[str, ...], *, item_shape: "Mapping[str, Any]"
+) -> list[Any]:
+    merged = {fields.item_element(each, keys, item_shape): each for each in live}
+    for each in wanted:
+        element = fields.item_element(each, keys, item_shape)
+        merged[element] = _merge(merged.get(element), each, item_shape)
+    return list(merged.values())
+
+
+def _remove(container: Json, path: Path, shape: "Mapping[str, Any]") -> None:
+    """Remove what the path names, in place in `container`; maps and lists left empty go, too.
+
+    The containers on the way are copied first, because the live object shares them.
+    """
+    parent: Json | MutableSequence[Any] = container
+    trail: list[tuple[Json | MutableSequence[Any], str | int]] = []
+    for depth, element in enumerate(path, 1):
+        at = _position(parent, element, shape)
+        if at is None:
+            return
+        trail.append((parent, at))
+        shape = _inner_shape(shape, element)
+        inner = parent[at]  # type: ignore[index]  # `at` is a key of a map or an index of a list
+        if isinstance(inner, dict | list) and depth < len(path):
+            inner = parent[at] = inner.copy()  # type: ignore[index]
+        parent = inner
+    holder, at = trail.pop()
+    del holder[at]  # type: ignore[arg-type]
+    while not holder and trail:
+        holder, at = trail.pop()
+        del holder[at]  # type: ignore[arg-type]
+
+
+def _position(parent: object, element: str, shape: "Mapping[str, Any]") -> str | int | None:
+    if isinstance(parent, dict):
+        key = element[2:]
+        return key if element.startswith("f:") and key in parent else None
+    if not isinstance(parent, list):
+        return None
+    keys, item_shape = shapes.list_keys(shape), shapes.item(shape)
+    for index, each in enumerate(parent):
+        found = fields.item_element(each, keys, item_shape) if keys else fields.member_element(each)
+        if found == element:
+            return index
+    return None
+
+
+def _inner_shape(shape: "Mapping[str, Any]", element: str) -> "Mapping[str, Any]":
+    return shapes.child(shape, element[2:]) if element.startswith("f:") else shapes.item(shape)
+
+
+def _conflict_fault(conflicts: list[tuple[Manager, Path]]) -> ApiFault:
+    causes = [
+        {
+            "reason": "FieldManagerConflict",
+            "message": f"conflict with {manager}",
+            "field": fields.show(path),
+        }
+        for manager, path in conflicts
+    ]
+    if len(conflicts) == 1:
+        text = f"1 conflict: {causes[0]['message']}: {causes[0]['field']}"
+    else:
+        paths_by_manager: dict[str, list[str]] = {}
+        for manager, path in conflicts:
+            paths_by_manager.setdefault(str(manager), []).append(fields.show(path))
+        groups = [
+            f"conflicts with {manager}:" + "".join(f"\n- {path}" for path in paths)
+            for manager, paths in sorted(paths_by_manager.items())
+        ]
+        text = f"{len(conflicts)} conflicts: " + "\n".join(groups)
+    return ApiFault(409, "Conflict", f"Apply failed with {text}", details={"causes": causes})

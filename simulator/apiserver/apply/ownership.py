@@ -1,0 +1,135 @@
+"""Who owns which field: `metadata.managedFields`, kept as sets of paths.
+
+Every write moves ownership. An update gives the writer what it changed; an apply gives the applier
+exactly what it applied (`applying`). What admission webhooks change counts as the writer's own.
+`managedFields` that a client sends are not taken over.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, final
+
+from simulator.apiserver.schema import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from simulator.apiserver.schema.fields import Path
+
+Json = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """A writer, as managedFields tells writers apart."""
+
+    name: str
+    operation: str
+    """Apply or Update."""
+    api_version: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        if self.operation == "Update":
+            text += f" using {self.api_version}"
+        return text
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The fields of one manager; never empty."""
+
+    manager: Manager
+    time: str
+    paths: "frozenset[Path]"
+
+    @cached_property
+    def rendered(self) -> Json:
+        """The entry of `metadata.managedFields`, made once for all versions that share it."""
+        entry: Json = {
+            "manager": self.manager.name,
+            "operation": self.manager.operation,
+            "apiVersion": self.manager.api_version,
+            "time": self.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields.render(self.paths),
+        }
+        if self.manager.subresource:
+            entry["subresource"] = self.manager.subresource
+        return entry
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """The shares of all managers of one object."""
+
+    shares: tuple[Share, ...] = ()
+
+    def render(self) -> list[Json]:
+        """Return `metadata.managedFields`."""
+        return [share.rendered for share in self.shares]
+
+    def of(self, manager: Manager) -> "frozenset[Path]":
+        """Return the paths of one manager."""
+        for share in self.shares:
+            if share.manager == manager:
+                return share.paths
+        return frozenset()
+
+    def others(self, manager: Manager) -> "tuple[Share, ...]":
+        return tuple(share for share in self.shares if share.manager != manager)
+
+    def without(self, paths: "set[Path] | frozenset[Path]", *, keep: Manager) -> "Ownership":
+        """Return the ownership after everyone but `keep` lost the paths."""
+        shares = []
+        for share in self.shares:
+            if share.manager == keep or paths.isdisjoint(share.paths):
+                shares.append(share)
+            elif rest := share.paths - paths:
+                shares.append(replace(share, paths=rest))
+        return Ownership(tuple(shares))
+
+    def with_share(self, manager: Manager, paths: "frozenset[Path]", now: str) -> "Ownership":
+        """Return the ownership in which the manager has exactly these paths."""
+        if paths == self.of(manager):
+            return self
+        shares = list(self.others(manager))
+        if paths:
+            shares.append(Share(manager=manager, time=now, paths=paths))
+        shares.sort(key=lambda share: (share.manager.operation, share.manager.name))
+        return Ownership(tuple(shares))
+
+    def after_update(
+        self,
+        manager: Manager,
+        difference: fields.Difference,
+        now: str,
+    ) -> "Ownership":
+        """Return the ownership after the manager made this difference."""
+        touched = difference.changed | difference.removed
+        if not touched:
+            return self
+        rest = self.without(touched, keep=manager)
+        return rest.with_share(
+            manager, (self.of(manager) - difference.removed) | difference.changed, now
+        )
+
+
+def of_new(
+    manager: Manager, body: Json, shape: "Mapping[str, Any]", *, now: str, has_status: bool
+) -> Ownership:
+    """Return the ownership of an object that the manager creates.
+
+    `has_status` says whether its status is the manager's work, too.
+    """
+    part = fields.ownable(body)
+    if not has_status:
+        part.pop("status", None)
+    paths = frozenset(fields.leaves(part, shape)) if part else frozenset()
+    return Ownership().with_share(manager, paths, now)

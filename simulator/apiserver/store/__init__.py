@@ -1,0 +1,1 @@
+"""The store: objects, lists, watches and selectors."""

@@ -1,0 +1,279 @@
+"""The objects, their versions and the history of changes. Plain and synchronous: every method is atomic.
+
+An object is encoded once, when it is written; answers, lists and watch events reuse the bytes.
+Stored bodies are never changed: `Stored.copy` gives a body to work on.
+"""
+
+import asyncio
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from simulator.apiserver.apply.ownership import Ownership
+from simulator.apiserver.errors import already_exists, stale
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulator.apiserver.resources.registry import ResourceType
+
+Json = dict[str, Any]
+
+FIRST_VERSION: Final = 100
+"""Versions start here, so that a client can name one that is too old."""
+
+_encoder = msgspec.json.Encoder()
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+@final
+class Stored:
+    """One version of one object."""
+
+    __slots__ = ("body", "encoded", "ownership", "version")
+
+    def __init__(self, body: Json, version: int, ownership: Ownership) -> None:
+        """Take over `body`, which has no managedFields, and give it the version."""
+        metadata = dict(body["metadata"])
+        metadata["resourceVersion"] = str(version)
+        self.body: Json = {**body, "metadata": metadata}
+        """The object without managedFields; never changed."""
+        self.version = version
+        self.ownership = ownership
+        self.encoded = encode(self.body, ownership)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        metadata = self.body["metadata"]
+        return metadata.get("namespace", ""), metadata["name"]
+
+    def copy(self) -> Json:
+        """Return the object without managedFields, to be changed."""
+        copied = _decode(self.encoded)
+        copied["metadata"].pop("managedFields", None)
+        return copied
+
+    def encode_for(self, resource: "ResourceType") -> bytes:
+        """Return the JSON of the object in the form of a resource type of its store."""
+        if resource.forms is None:
+            return self.encoded
+        return encode(resource.forms.from_stored(self.body), self.ownership)
+
+
+def encode(body: Json, ownership: Ownership) -> bytes:
+    """Return the JSON of an object with its managedFields."""
+    metadata = dict(body["metadata"])
+    if managed := ownership.render():
+        metadata["managedFields"] = managed
+    # Kind and version come first, so that a list can cut them off.
+    return _encoder.encode({"kind": "", "apiVersion": "", **body, "metadata": metadata})
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One entry of the history."""
+
+    kind: str
+    """ADDED, MODIFIED or DELETED."""
+    stored: Stored
+    """The object afterwards; of a deleted one the last state, with the version of its deletion."""
+    previous: Stored | None
+
+    @property
+    def version(self) -> int:
+        return self.stored.version
+
+    @cached_property
+    def line(self) -> bytes:
+        """The watch event, in the stored form."""
+        return event_line(self.kind, self.stored.encoded)
+
+
+def event_line(kind: str, encoded: bytes) -> bytes:
+    """Return the line of a watch event."""
+    return b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
+
+
+@final
+class Revision:
+    """The version counter that all collections share."""
+
+    def __init__(self) -> None:
+        self.current = FIRST_VERSION
+
+    def advance(self) -> int:
+        self.current += 1
+        return self.current
+
+
+@final
+class History:
+    """The last changes of one collection, for watches and for paged lists.
+
+    It keeps between `limit` and twice `limit` changes. Whoever asks for older ones is told that they
+    are gone.
+    """
+
+    def __init__(self, floor: int, limit: int) -> None:
+        self.floor = floor
+        """Changes after this version are known."""
+        self._limit = limit
+        self._changes: list[Change] = []
+        self._grown = asyncio.Event()
+
+    def append(self, change: Change) -> None:
+        self._changes.append(change)
+        if len(self._changes) > 2 * self._limit:
+            self.forget(keep=self._limit)
+        self.wake()
+
+    def forget(self, *, keep: int = 0) -> None:
+        """Drop all but the newest changes."""
+        dropped = self._changes[: len(self._changes) - keep]
+        if dropped:
+            self.floor = dropped[-1].version
+            del self._changes[: len(dropped)]
+
+    def after(self, version: int) -> list[Change] | None:
+        """Return the changes after the version, oldest first, or None where some are gone."""
+        if version < self.floor:
+            return None
+        return self._changes[bisect_right(self._changes, version, key=_version_of) :]
+
+    def wake(self) -> None:
+        """Make everyone who waits look again."""
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    @property
+    def grown(self) -> asyncio.Event:
+        """An event that is set by the next change; take it before looking."""
+        return self._grown
+
+
+def _version_of(change: Change) -> int:
+    return change.version
+
+
+@final
+class Collection:
+    """All objects of one kind."""
+
+    def __init__(self, revision: Revision, history_limit: int) -> None:
+        self._revision = revision
+        # namespace -> name -> object; cluster-scoped objects have the namespace ""
+        self._objects: dict[str, dict[str, Stored]] = {}
+        self.history = History(revision.current, history_limit)
+        self._ordered: tuple[tuple[int, str], list[Stored]] | None = None
+        self.version = revision.current
+        """Version of the last change of this collection."""
+
+    def get(self, namespace: str, name: str) -> Stored | None:
+        return self._objects.get(namespace, {}).get(name)
+
+    def all(self, namespace: str = "") -> "Iterator[Stored]":
+        """Yield the objects of a namespace, or of all, in no order."""
+        spaces = [self._objects.get(namespace, {})] if namespace else list(self._objects.values())
+        for space in spaces:
+            yield from list(space.values())
+
+    def add(self, resource: "ResourceType", body: Json, ownership: Ownership) -> Stored:
+        """Store a new object.
+
+        Raises:
+            ApiFault: 409, there is one of that name.
+        """
+        metadata = body["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        if self.get(namespace, name) is not None:
+            raise already_exists(resource, name)
+        stored = Stored(body, self._revision.advance(), ownership)
+        self._objects.setdefault(namespace, {})[name] = stored
+        self._record("ADDED", stored, None)
+        return stored
+
+    def replace(
+        self, resource: "ResourceType", previous: Stored, body: Json, *, ownership: Ownership
+    ) -> Stored:
+        """Store a new version of `previous`.
+
+        Raises:
+            ApiFault: 409, `previous` is not the newest version any more.
+        """
+        namespace, name = previous.key
+        if self.get(namespace, name) is not previous:
+            raise stale(resource, name)
+        stored = Stored(body, self._revision.advance(), ownership)
+        self._objects[namespace][name] = stored
+        self._record("MODIFIED", stored, previous)
+        return stored
+
+    def remove(self, previous: Stored, body: Json | None = None) -> Stored:
+        """Remove the object, whose last state is `body` where given; return that last state."""
+        namespace, name = previous.key
+        del self._objects[namespace][name]
+        if not self._objects[namespace]:
+            del self._objects[namespace]
+        final_body = previous.body if body is None else body
+        stored = Stored(final_body, self._revision.advance(), previous.ownership)
+        self._record("DELETED", stored, previous)
+        return stored
+
+    def _record(self, kind: str, stored: Stored, previous: Stored | None) -> None:
+        self.version = stored.version
+        self.history.append(Change(kind=kind, stored=stored, previous=previous))
+
+    def ordered_at(self, version: int, namespace: str) -> list[Stored] | None:
+        """Return the objects as they were at the version, by key, or None where that is forgotten.
+
+        The last answer is kept: the pages of a list ask for the same again.
+        """
+        if self.history.after(version) is None:
+            return None
+        asked = (version, namespace)
+        if self._ordered is None or self._ordered[0] != asked:
+            state = self.state_at(version, namespace)
+            assert state is not None, "its history is known"
+            self._ordered = (asked, [state[key] for key in sorted(state)])
+        return self._ordered[1]
+
+    def state_at(self, version: int, namespace: str) -> "dict[tuple[str, str], Stored] | None":
+        """Return the objects as they were at the version, or None where that is forgotten."""
+        changes = self.history.after(version)
+        if changes is None:
+            return None
+        state = {stored.key: stored for stored in self.all(namespace)}
+        for change in reversed(changes):
+            if namespace and change.stored.key[0] != namespace:
+                continue
+            if change.previous is None:
+                state.pop(change.stored.key, None)
+            else:
+                state[change.previous.key] = change.previous
+        return state
+
+
+@final
+class Store:
+    """Every collection, under one version counter."""
+
+    def __init__(self, *, history_limit: int) -> None:
+        self.revision = Revision()
+        self._history_limit = history_limit
+        # (group, plural) -> collection
+        self._collections: dict[tuple[str, str], Collection] = {}
+
+    def collection(self, resource: "ResourceType") -> Collection:
+        """Return the collection of the resource type; it is made at the first question."""
+        found = self._collections.get(resource.storage)
+        if found is None:
+            found = Collection(self.revision, self._history_limit)
+            self._collections[resource.storage] = found
+        return found
+
+    def collections(self) -> "list[Collection]":
+        return list(self._collections.values())

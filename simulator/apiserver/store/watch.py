@@ -1,0 +1,187 @@
+"""WATCH: the events of one client, as lines.
+
+A watcher has no queue of its own. It reads the collection's shared history behind a version that it
+remembers, so a slow client costs nothing; one that falls behind the history gets the 410 that a slow
+client of the real server gets.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from simulator.apiserver.apply.ownership import Ownership
+from simulator.apiserver.errors import expired
+from simulator.apiserver.store.store import encode, event_line
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.store.selectors import Selection
+    from simulator.apiserver.store.store import Change, Collection, Revision, Stored
+
+Json = dict[str, Any]
+
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+_BATCH_BYTES: Final = 256 * 1024
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """What a client asked for."""
+
+    resource: "ResourceType"
+    selection: "Selection"
+    version: int
+    """0: start with what is there now."""
+    bookmarks: bool
+    sends_initial_events: bool
+    """Start with what is there now and mark the end of it by a bookmark."""
+    timeout_s: float | None
+
+
+@final
+class WatchStream:
+    """One watch; `lines` yields its bytes until it ends in an orderly way."""
+
+    def __init__(
+        self,
+        request: WatchRequest,
+        collection: "Collection",
+        revision: "Revision",
+        *,
+        bookmark_interval_s: float,
+        is_stopping: "Callable[[], bool]",
+    ) -> None:
+        self._request = request
+        self._collection = collection
+        self._revision = revision
+        self._bookmark_interval_s = bookmark_interval_s
+        self._is_stopping = is_stopping
+        self._version = request.version
+
+    async def lines(self) -> "AsyncGenerator[bytes, None]":
+        """Yield one or more whole lines at a time.
+
+        It ends at the time-out, when the server stops, or after an ERROR event.
+        """
+        loop = asyncio.get_running_loop()
+        timeout_s = self._request.timeout_s
+        ends_at = None if timeout_s is None else loop.time() + timeout_s
+        if initial := self._initial_lines():
+            yield initial
+        bookmark_at = loop.time() + self._bookmark_interval_s
+        while not self._is_stopping():
+            grown = self._collection.history.grown
+            changes = self._collection.history.after(self._version)
+            if changes is None:
+                yield self._gone_line()
+                return
+            for batch in self._batches(changes):
+                yield batch
+            wakes_at = bookmark_at if ends_at is None else min(bookmark_at, ends_at)
+            if not changes:
+                await _wait_until(grown, wakes_at)
+            if loop.time() >= bookmark_at:
+                bookmark_at = loop.time() + self._bookmark_interval_s
+                if self._request.bookmarks:
+                    yield self._bookmark_line()
+            if ends_at is not None and loop.time() >= ends_at:
+                if self._request.bookmarks:
+                    yield self._bookmark_line()
+                return
+
+    def _initial_lines(self) -> bytes:
+        """Return what is there now as events, where the client did not start from a version."""
+        if self._request.version and not self._request.sends_initial_events:
+            return b""
+        stored = sorted(self._collection.all(self._request.selection.namespace), key=_key_of)
+        lines = [
+            event_line("ADDED", each.encode_for(self._request.resource))
+            for each in stored
+            if self._request.selection.matches(each.body)
+        ]
+        self._version = self._revision.current
+        if self._request.sends_initial_events:
+            lines.append(self._bookmark_line({_INITIAL_EVENTS_END: "true"}))
+        return b"".join(lines)
+
+    def _batches(self, changes: "list[Change]") -> "list[bytes]":
+        """Return the events of the changes, in pieces that a client can take in."""
+        batches: list[bytes] = []
+        lines: list[bytes] = []
+        size = 0
+        for change in changes:
+            self._version = change.version
+            if line := self._line(change):
+                lines.append(line)
+                size += len(line)
+            if size > _BATCH_BYTES:
+                batches.append(b"".join(lines))
+                lines, size = [], 0
+        if lines:
+            batches.append(b"".join(lines))
+        return batches
+
+    def _line(self, change: "Change") -> bytes:
+        """Return the event that the change is for this selection; empty where it is none."""
+        matches = self._request.selection.matches
+        resource = self._request.resource
+        is_in = change.kind != "DELETED" and matches(change.stored.body)
+        was_in = change.previous is not None and matches(change.previous.body)
+        if is_in and was_in == (change.kind == "MODIFIED") and resource.forms is None:
+            return change.line
+        if is_in:
+            return event_line("MODIFIED" if was_in else "ADDED", change.stored.encode_for(resource))
+        if not was_in:
+            return b""
+        if change.kind == "DELETED":
+            return (
+                change.line
+                if resource.forms is None
+                else event_line("DELETED", change.stored.encode_for(resource))
+            )
+        return self._left_line(change)
+
+    def _left_line(self, change: "Change") -> bytes:
+        """Return the DELETED event of an object that left the selection: its state before."""
+        assert change.previous is not None
+        body = change.previous.copy()
+        body["metadata"]["resourceVersion"] = str(change.version)
+        resource = self._request.resource
+        if resource.forms is not None:
+            body = resource.forms.from_stored(body)
+        return event_line("DELETED", encode(body, change.previous.ownership))
+
+    def _bookmark_line(self, annotations: Json | None = None) -> bytes:
+        resource = self._request.resource
+        # Everything up to the counter's present value has been sent, or does not concern us.
+        if self._collection.history.after(self._version) == []:
+            self._version = self._revision.current
+        metadata: Json = {"resourceVersion": str(self._version)}
+        if annotations:
+            metadata["annotations"] = annotations
+        body = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        return event_line("BOOKMARK", encode(body, Ownership()))
+
+    def _gone_line(self) -> bytes:
+        fault = expired(
+            f"too old resource version: {self._version} ({self._collection.history.floor})"
+        )
+        return event_line("ERROR", msgspec.json.encode(fault.body))
+
+
+def _key_of(stored: "Stored") -> tuple[str, str]:
+    return stored.key
+
+
+async def _wait_until(event: asyncio.Event, when: float) -> None:
+    """Wait for the event, but not beyond the loop time given."""
+    try:
+        async with asyncio.timeout_at(when):
+            await event.wait()
+    except TimeoutError:
+        return

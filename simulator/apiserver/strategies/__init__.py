@@ -1,0 +1,1 @@
+"""Strategies of the kinds that the API server treats specially."""

@@ -1,0 +1,176 @@
+"""What each kind does of its own when it is written: decode checks, defaults, first status, rules.
+
+A `Strategy` is four pure functions; kinds that are not in the table have none of their own.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from simulator.apiserver.errors import FieldError, invalid_value, required, unsupported_value
+from simulator.apiserver.resources import events
+from simulator.apiserver.strategies import crds, daemonsets, pods
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from simulator.apiserver.resources.registry import ResourceType
+
+Json = dict[str, Any]
+
+
+def _nothing(body: Json) -> None:
+    """Leave the body as it is."""
+
+
+def _no_status(body: Json, now: str) -> None:
+    """Leave a new object's status as it is."""
+
+
+def _no_rules(body: Json, old: Json | None) -> "Iterable[FieldError]":
+    """Accept every body."""
+    return ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """The behaviour of one kind. The first three work in place."""
+
+    check: "Callable[[Json], None]" = _nothing
+    """Raise the 400 of a body that cannot be decoded."""
+    default: "Callable[[Json], None]" = _nothing
+    """Fill in defaults; idempotent."""
+    begin: "Callable[[Json, str], None]" = _no_status
+    """Set the status of a new object, given the time."""
+    validate: "Callable[[Json, Json | None], Iterable[FieldError]]" = _no_rules
+    """Return what is wrong with an object, or with the change from the older one."""
+
+
+def strategy_of(resource: "ResourceType") -> Strategy:
+    """Return the behaviour of the resource type."""
+    schema = resource.schema
+    if schema is None:
+        return _BUILT_IN.get(resource.kind, _PLAIN)
+
+    def drop_status(body: Json, _now: str) -> None:
+        if resource.has_status:
+            body.pop("status", None)
+
+    return Strategy(
+        default=schema.default,
+        begin=drop_status,
+        validate=lambda body, _old: schema.validate(body),
+    )
+
+
+def _check_lease(body: Json) -> None:
+    spec = body.get("spec") or {}
+    for field in ("acquireTime", "renewTime"):
+        events.check_micro_time("Lease", spec.get(field))
+
+
+def _validate_lease(body: Json, _old: Json | None) -> "Iterator[FieldError]":
+    spec = body.get("spec") or {}
+    for field, low in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
+        value = spec.get(field)
+        if value is not None and value < low:
+            text = "must be greater than 0" if low else "must be greater than or equal to 0"
+            yield invalid_value(f"spec.{field}", value, text)
+
+
+def _default_namespace(body: Json) -> None:
+    metadata = body["metadata"]
+    if name := metadata.get("name"):
+        labels = dict(metadata.get("labels") or {})
+        labels["kubernetes.io/metadata.name"] = name
+        metadata["labels"] = labels
+
+
+def _begin_namespace(body: Json, _now: str) -> None:
+    body["spec"] = {"finalizers": ["kubernetes"]}
+    body["status"] = {"phase": "Active"}
+
+
+_NOT_READY: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def _begin_node(body: Json, _now: str) -> None:
+    """Taint a new node as not ready, as the API server does until a controller finds otherwise."""
+    taints = body.setdefault("spec", {}).setdefault("taints", [])
+    if not any(taint.get("key") == _NOT_READY["key"] for taint in taints):
+        taints.append(dict(_NOT_READY))
+
+
+def _default_node(body: Json) -> None:
+    status = body.get("status") or {}
+    if "capacity" in status:
+        status.setdefault("allocatable", dict(status["capacity"]))
+
+
+_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
+
+
+def _default_webhooks(body: Json) -> None:
+    for webhook in body.get("webhooks") or ():
+        webhook.setdefault("failurePolicy", "Fail")
+        webhook.setdefault("matchPolicy", "Equivalent")
+        webhook.setdefault("timeoutSeconds", 10)
+        webhook.setdefault("namespaceSelector", {})
+        webhook.setdefault("objectSelector", {})
+        if body["kind"] == "MutatingWebhookConfiguration":
+            webhook.setdefault("reinvocationPolicy", "Never")
+        for rule in webhook.get("rules") or ():
+            rule.setdefault("scope", "*")
+
+
+def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[FieldError]":
+    for index, webhook in enumerate(body.get("webhooks") or ()):
+        at = f"webhooks[{index}]"
+        name = webhook.get("name", "")
+        if name.count(".") < 2:
+            text = "should be a domain with at least three segments separated by dots"
+            yield invalid_value(f"{at}.name", name, text)
+        if webhook.get("sideEffects") not in _SIDE_EFFECTS:
+            yield unsupported_value(
+                f"{at}.sideEffects", webhook.get("sideEffects", ""), _SIDE_EFFECTS
+            )
+        if not webhook.get("admissionReviewVersions"):
+            yield required(f"{at}.admissionReviewVersions", "must specify one of v1, v1beta1")
+        client = webhook.get("clientConfig") or {}
+        if ("url" in client) == ("service" in client):
+            yield required(f"{at}.clientConfig", "exactly one of url or service is required")
+        if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
+            yield invalid_value(
+                f"{at}.timeoutSeconds",
+                webhook["timeoutSeconds"],
+                "the timeout value must be between 1 and 30 seconds",
+            )
+
+
+def _begin_definition(body: Json, now: str) -> None:
+    body["status"] = crds.established(body, now)
+
+
+def _default_priority_class(body: Json) -> None:
+    body.setdefault("preemptionPolicy", "PreemptLowerPriority")
+    body.setdefault("value", 0)
+
+
+_PLAIN = Strategy()
+_WEBHOOKS = Strategy(default=_default_webhooks, validate=_validate_webhooks)
+_BUILT_IN: Final = {
+    "Pod": Strategy(default=pods.default, begin=pods.begin, validate=pods.validate),
+    "Node": Strategy(default=_default_node, begin=_begin_node),
+    "Namespace": Strategy(default=_default_namespace, begin=_begin_namespace),
+    "Event": Strategy(check=events.check_times, validate=events.validate),
+    "Lease": Strategy(check=_check_lease, validate=_validate_lease),
+    "DaemonSet": Strategy(
+        default=daemonsets.default, begin=daemonsets.begin, validate=daemonsets.validate
+    ),
+    "PriorityClass": Strategy(default=_default_priority_class),
+    "MutatingWebhookConfiguration": _WEBHOOKS,
+    "ValidatingWebhookConfiguration": _WEBHOOKS,
+    "CustomResourceDefinition": Strategy(
+        default=crds.default, begin=_begin_definition, validate=crds.validate
+    ),
+}

@@ -1,0 +1,1 @@
+"""Admission webhooks: matching, calls and the chain of them."""

@@ -1,0 +1,284 @@
+"""Admission webhooks: the stored configurations, called over HTTPS as the API server calls them.
+
+Mutating webhooks run one after the other, in the order of configuration names and then of the list;
+`IfNeeded` ones run again after a later one changed the object. Validating webhooks run together.
+"""
+
+import asyncio
+import base64
+import binascii
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+import msgspec
+
+from simulator.apiserver import patch as patching
+from simulator.apiserver.errors import ApiFault, forbidden, internal
+from simulator.apiserver.resources.registry import (
+    MUTATING_CONFIGURATIONS,
+    NAMESPACES,
+    VALIDATING_CONFIGURATIONS,
+)
+from simulator.apiserver.webhooks import matching
+from simulator.apiserver.webhooks.caller import CallFailed, WebhookCaller
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.store.store import Store
+    from simulator.apiserver.webhooks.matching import MatchCondition
+
+Json = dict[str, Any]
+
+_UNGUARDED: Final = frozenset({MUTATING_CONFIGURATIONS.plural, VALIDATING_CONFIGURATIONS.plural})
+"""No webhook is called for these, so that a broken one can be removed."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """Who makes a request."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+    @property
+    def info(self) -> Json:
+        """Return the `userInfo` of an admission request."""
+        groups = [*self.groups]
+        if "system:authenticated" not in groups:
+            groups.append("system:authenticated")
+        info: Json = {"username": self.name, "groups": groups}
+        if self.uid:
+            info["uid"] = self.uid
+        return info
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attributes:
+    """What is being done: everything of an admission request but the object."""
+
+    resource: "ResourceType"
+    operation: str
+    namespace: str
+    name: str
+    subresource: str = ""
+    user: User
+    dry_run: bool = False
+    old: Json | None = None
+    kind: "tuple[str, str, str] | None" = None
+    """Group, version and kind of the body where it is not the resource's: a Binding, say."""
+    warnings: list[str] = field(default_factory=list)
+    """Grows as webhooks answer."""
+
+    def request(self, body: Json | None) -> Json:
+        """Return the AdmissionReview's `request`, with a new uid."""
+        resource = self.resource
+        group, version, kind = self.kind or (resource.group, resource.version, resource.kind)
+        named_kind = {"group": group, "version": version, "kind": kind}
+        named_resource = {
+            "group": resource.group,
+            "version": resource.version,
+            "resource": resource.plural,
+        }
+        request: Json = {
+            "uid": str(uuid.uuid4()),
+            "kind": named_kind,
+            "resource": named_resource,
+            "requestKind": named_kind,
+            "requestResource": named_resource,
+            "operation": self.operation,
+            "userInfo": self.user.info,
+            "object": body,
+            "oldObject": self.old,
+            "dryRun": self.dry_run,
+        }
+        if self.subresource:
+            request["subResource"] = request["requestSubResource"] = self.subresource
+        if self.namespace:
+            request["namespace"] = self.namespace
+        if name := self.name or ((body or {}).get("metadata") or {}).get("name", ""):
+            request["name"] = name
+        return request
+
+
+@final
+class AdmissionChain:
+    """Calls webhooks for a write. `open` before the first call, `close` after the last one."""
+
+    def __init__(
+        self,
+        store: "Store",
+        match_condition: "MatchCondition",
+        services: "Mapping[str, str]",
+    ) -> None:
+        self._store = store
+        self._match_condition = match_condition
+        self._caller = WebhookCaller(services)
+
+    def open(self) -> None:
+        self._caller.open()
+
+    async def close(self) -> None:
+        await self._caller.close()
+
+    async def mutate(self, attributes: Attributes, body: Json) -> Json:
+        """Return the object after all mutating webhooks; the one given is left as it is.
+
+        Raises:
+            ApiFault: a webhook denied it, or failed and its failure policy is Fail.
+        """
+        webhooks = list(self._webhooks(MUTATING_CONFIGURATIONS, attributes))
+        invoked: set[int] = set()
+        again: set[int] = set()
+        for is_second_pass in (False, True):
+            for index, webhook in enumerate(webhooks):
+                if is_second_pass and index not in again:
+                    continue
+                if not self._is_for(webhook, attributes, body):
+                    continue
+                changed = await self._mutate_by(webhook, attributes, body)
+                if changed != body:
+                    again |= invoked
+                    invoked = set()
+                    body = changed
+                if webhook.get("reinvocationPolicy") == "IfNeeded":
+                    invoked.add(index)
+        return body
+
+    async def validate(self, attributes: Attributes, body: Json | None) -> None:
+        """Ask all validating webhooks.
+
+        Raises:
+            ApiFault: one of them denied it, or failed and its failure policy is Fail.
+        """
+        webhooks = [
+            webhook
+            for webhook in self._webhooks(VALIDATING_CONFIGURATIONS, attributes)
+            if self._is_for(webhook, attributes, body)
+        ]
+        if not webhooks:
+            return
+        faults: list[ApiFault] = []
+
+        async def ask(webhook: Json) -> None:
+            try:
+                await self._ask(webhook, attributes, body)
+            except ApiFault as fault:
+                faults.append(fault)
+
+        async with asyncio.TaskGroup() as group:
+            for webhook in webhooks:
+                group.create_task(ask(webhook))
+        if faults:
+            raise faults[0]
+
+    def _webhooks(self, configurations: "ResourceType", attributes: Attributes) -> "Iterator[Json]":
+        if attributes.resource.plural in _UNGUARDED:
+            return
+        stored = sorted(self._store.collection(configurations).all(), key=lambda each: each.key)
+        for configuration in stored:
+            for webhook in configuration.body.get("webhooks") or ():
+                if matching.matches_rules(
+                    webhook,
+                    attributes.resource,
+                    subresource=attributes.subresource,
+                    operation=attributes.operation,
+                ):
+                    yield webhook
+
+    def _is_for(self, webhook: Json, attributes: Attributes, body: Json | None) -> bool:
+        """Say whether selectors and match conditions let the request through to the webhook."""
+        if not matching.selects(
+            webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)
+        ):
+            return False
+        selector = webhook.get("objectSelector")
+        bodies = [each for each in (body, attributes.old) if each is not None]
+        if not any(matching.selects(selector, _labels(each)) for each in bodies):
+            return False
+        conditions = webhook.get("matchConditions") or ()
+        if not conditions:
+            return True
+        request = attributes.request(body)
+        try:
+            return all(self._match_condition(each["expression"], request) for each in conditions)
+        except matching.UnknownExpression as error:
+            if webhook.get("failurePolicy") == "Ignore":
+                return False
+            name = attributes.name or _name(body)
+            raise forbidden(attributes.resource, name, str(error)) from error
+
+    def _namespace_labels(self, attributes: Attributes, body: Json | None) -> "Mapping[str, str]":
+        if attributes.resource is NAMESPACES:
+            return _labels(body if body is not None else attributes.old or {})
+        if not attributes.namespace:
+            return {}
+        namespace = self._store.collection(NAMESPACES).get("", attributes.namespace)
+        return _labels(namespace.body) if namespace else {}
+
+    async def _mutate_by(self, webhook: Json, attributes: Attributes, body: Json) -> Json:
+        response = await self._ask(webhook, attributes, body)
+        patch = response.get("patch")
+        if not patch:
+            return body
+        if response.get("patchType") != "JSONPatch":
+            raise internal(
+                f'webhook returned response.patch but not response.patchType "JSONPatch": '
+                f"{response.get('patchType', '')!r}"
+            )
+        try:
+            operations = msgspec.json.decode(base64.b64decode(patch, validate=True))
+            patched = patching.apply_operations(body, operations)
+        except (
+            binascii.Error,
+            msgspec.DecodeError,
+            patching.PatchRefused,
+        ) as error:
+            raise internal(str(error)) from error
+        if not isinstance(patched, dict):
+            raise internal("the patch left no object")
+        return patched
+
+    async def _ask(self, webhook: Json, attributes: Attributes, body: Json | None) -> Json:
+        """Return the webhook's response; empty where a failure is ignored.
+
+        Raises:
+            ApiFault: denied, or failed with failure policy Fail.
+        """
+        request = attributes.request(body)
+        try:
+            response = await self._caller.call(webhook, request)
+        except CallFailed as error:
+            if webhook.get("failurePolicy") == "Ignore":
+                return {}
+            raise internal(f'failed calling webhook "{webhook["name"]}": {error}') from error
+        attributes.warnings.extend(response.get("warnings") or ())
+        if not response["allowed"]:
+            raise _denial(webhook["name"], response.get("status") or {})
+        return response
+
+
+def _labels(body: "Mapping[str, Any]") -> "Mapping[str, str]":
+    return (body.get("metadata") or {}).get("labels") or {}
+
+
+def _name(body: Json | None) -> str:
+    name: str = ((body or {}).get("metadata") or {}).get("name", "")
+    return name
+
+
+def _denial(webhook_name: str, status: Json) -> ApiFault:
+    code = status.get("code") or 0
+    message = status.get("message") or status.get("reason")
+    text = f'admission webhook "{webhook_name}" denied the request'
+    return ApiFault(
+        max(code, 400),
+        status.get("reason") or "",
+        f"{text}: {message}" if message else f"{text} without explanation",
+        details=status.get("details"),
+    )

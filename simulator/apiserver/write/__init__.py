@@ -1,0 +1,1 @@
+"""Writing objects: decoding, transitions, deletion, binding and eviction."""

@@ -1,0 +1,63 @@
+"""From the old object and what a client sent to the new object: pure steps of a write."""
+
+from typing import TYPE_CHECKING, Any
+
+from simulator.apiserver.store.store import encode
+
+if TYPE_CHECKING:
+    from simulator.apiserver.apply.ownership import Ownership
+    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.write.decoding import Target
+
+Json = dict[str, Any]
+
+
+def to_stored(body: Json, resource: "ResourceType") -> Json:
+    """Return the object in the form in which it is stored."""
+    return body if resource.forms is None else resource.forms.to_stored(body)
+
+
+def render(resource: "ResourceType", body: Json, owners: "Ownership") -> bytes:
+    """Return the JSON of an object that is not stored."""
+    shown = body if resource.forms is None else resource.forms.from_stored(body)
+    return encode(shown, owners)
+
+
+def isolate(body: Json, old: Json, target: "Target") -> Json:
+    """Return the object with the parts that this path cannot write as they were."""
+    resource = target.resource
+    if target.subresource != "status":
+        if not resource.has_status:
+            return body
+        isolated = {key: value for key, value in body.items() if key != "status"}
+        if "status" in old:
+            isolated["status"] = old["status"]
+        return isolated
+    isolated = {key: value for key, value in old.items() if key != "status"}
+    if "status" in body:
+        isolated["status"] = body["status"]
+    # Built-in kinds let labels and annotations through their status path, custom resources do not.
+    isolated["metadata"] = dict(old["metadata"] if resource.is_custom else body["metadata"])
+    return isolated
+
+
+def move_generation(body: Json, old: Json, resource: "ResourceType") -> None:
+    """Count a change of what the user wants, in place."""
+    if not resource.has_generation:
+        return
+    ignored = {"metadata", "status"} if resource.has_status else {"metadata"}
+    before = {key: value for key, value in old.items() if key not in ignored}
+    after = {key: value for key, value in body.items() if key not in ignored}
+    if before != after:
+        body["metadata"]["generation"] = old["metadata"]["generation"] + 1
+
+
+def is_finished(body: Json) -> bool:
+    """Say whether the object is being deleted and nothing holds it any more."""
+    found = body["metadata"]
+    return (
+        "deletionTimestamp" in found
+        and not found.get("finalizers")
+        and not found.get("deletionGracePeriodSeconds")
+        and body["kind"] != "Namespace"
+    )

@@ -1,0 +1,1 @@
+"""Node doubles: kubelet, the pools' plugins, the node agent, and NFD."""

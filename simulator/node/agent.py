@@ -1,0 +1,100 @@
+"""A double of the agent on a GPU node: tells of the node's cards by its NodeFeature (`api.foreign.nodefeature`)."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, final
+
+from api.foreign.nodefeature import (
+    AGENT_ATTRIBUTES,
+    AGENT_INSTANCES,
+    HEARTBEAT_ANNOTATION,
+    NODE_NAME_LABEL,
+    AgentCard,
+    AgentNode,
+)
+from kube.resources import NODE_FEATURES
+from simulator.node.nfd import NAMESPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+FIELD_MANAGER: Final = "gpu-control-plane/agent"
+NVIDIA: Final = "10de"
+DISPLAY_CLASS: Final = "0302"
+"""3D controller."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardDouble:
+    """A card as its driver shows it."""
+
+    uuid: str
+    address: str
+    product: str
+    pci_device: str
+    memory_mib: int
+    compute_capability: str
+    fault: str = ""
+    """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
+
+    def attributes(self) -> dict[str, str]:
+        """Return what the agent writes of it."""
+        return {
+            AgentCard.UUID: self.uuid,
+            AgentCard.ADDRESS: self.address,
+            AgentCard.VENDOR: NVIDIA,
+            AgentCard.DEVICE: self.pci_device,
+            AgentCard.CLASS: DISPLAY_CLASS,
+            AgentCard.PRODUCT: self.product,
+            AgentCard.MEMORY: str(self.memory_mib),
+            AgentCard.COMPUTE_CAPABILITY: self.compute_capability,
+            AgentCard.HEALTH: "Unhealthy" if self.fault else "Healthy",
+            AgentCard.HEALTH_REASON: self.fault,
+        }
+
+
+@final
+class NodeAgentDouble:
+    """The agent of one node. It writes when it is told to: a heartbeat stays fresh for two minutes."""
+
+    def __init__(
+        self, client: "KubeClient", clock: "Clock", *, node: str, cards: "Sequence[CardDouble]"
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._node = node
+        self._cards = {card.uuid: card for card in cards}
+
+    async def report(self) -> None:
+        """Tell of all cards of the node."""
+        await self._client.apply(NODE_FEATURES, self._feature(), field_manager=FIELD_MANAGER)
+
+    async def report_fault(self, uuid: str, fault: str) -> None:
+        """Tell that something is wrong with a card, or with an empty text that it is well again."""
+        self._cards[uuid] = replace(self._cards[uuid], fault=fault)
+        await self.report()
+
+    def _feature(self) -> dict[str, Any]:
+        versions = {AgentNode.DRIVER_VERSION: "570.86.15", AgentNode.CUDA_VERSION: "12.8"}
+        cards = [{"attributes": card.attributes()} for card in self._cards.values()]
+        return {
+            "apiVersion": NODE_FEATURES.api_version,
+            "kind": NODE_FEATURES.kind,
+            "metadata": {
+                "name": f"gpu-control-plane-agent-{self._node}",
+                "namespace": NAMESPACE,
+                "labels": {NODE_NAME_LABEL: self._node},
+                "annotations": {HEARTBEAT_ANNOTATION: self._clock.utc_now().isoformat()},
+            },
+            "spec": {
+                "labels": {},
+                "features": {
+                    "flags": {},
+                    "attributes": {AGENT_ATTRIBUTES: {"elements": versions}},
+                    "instances": {AGENT_INSTANCES: {"elements": cards}},
+                },
+            },
+        }

@@ -1,0 +1,153 @@
+"""A double of the pools' device plugins on all nodes, seen through kubelet's eyes: what nodes offer.
+
+It follows the lists of cards that the control plane writes for the plugins, as the real ones do, and
+writes into each Node's status how many units kubelet would advertise: all of them as capacity, those of
+cards that are not withheld as allocatable, and zero once a pool has nothing on the node any more.
+"""
+
+import asyncio
+import base64
+import gzip
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Final, NoReturn, final
+
+import msgspec
+import structlog
+
+from api.foreign.workloads import ConfigMap
+from api.names import POOL_LABEL
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
+from kube.errors import KubeError, NotFound
+from kube.informer import Informer, Selection
+from kube.resources import CONFIG_MAPS, NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+
+RETRY_S: Final = 1.0
+
+Offer = dict[str, tuple[int, int]]
+"""Resource -> its capacity and what of it is allocatable, on one node."""
+
+_log = structlog.get_logger()
+_decoder = msgspec.json.Decoder(PoolConfig)
+
+
+@final
+class PoolPlugins:
+    """The device plugins of all pools on all nodes."""
+
+    def __init__(self, client: "KubeClient", clock: "Clock", *, namespace: str) -> None:
+        """Take the namespace that the lists are in."""
+        self._client = client
+        self._clock = clock
+        self._selection = Selection(namespace=namespace, label_selector=POOL_LABEL)
+        self._lists: dict[str, PoolConfig] = {}
+        # name of the ConfigMap -> what it says
+        self._offered: defaultdict[str, Offer] = defaultdict(dict)
+        # node -> what its status says
+        self._changed = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Work until cancelled."""
+        informer = Informer(
+            self._client,
+            CONFIG_MAPS,
+            ConfigMap,
+            sink=self,
+            clock=self._clock,
+            selection=self._selection,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(informer.run(), name="plugins/lists")
+            group.create_task(self._advertise(), name="plugins/advertise")
+        raise AssertionError("a task group of endless tasks ended")
+
+    def replace_all(self, items: "Sequence[ConfigMap]") -> None:
+        """Take over all lists."""
+        gone = self._lists.keys() - {item.metadata.name for item in items}
+        for name in gone:
+            del self._lists[name]
+        for item in items:
+            self.upsert(item)
+        self._changed.set()
+
+    def upsert(self, item: ConfigMap) -> None:
+        """Take over a list; one that cannot be read changes nothing."""
+        try:
+            config = _config_of(item)
+        except (ValueError, OSError, EOFError) as error:
+            _log.warning("list not read", config_map=item.metadata.name, error=str(error))
+            return
+        if config is not None:
+            self._lists[item.metadata.name] = config
+            self._changed.set()
+
+    def discard(self, item: ConfigMap) -> None:
+        """Forget a list."""
+        self._lists.pop(item.metadata.name, None)
+        self._changed.set()
+
+    async def _advertise(self) -> NoReturn:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            offers = _offers(self._lists.values())
+            try:
+                for node in sorted(offers.keys() | self._offered.keys()):
+                    await self._offer(node, offers.get(node, {}))
+            except KubeError as error:
+                _log.warning("node status not written", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _offer(self, node: str, offer: Offer) -> None:
+        """Write what is different; a resource whose plugin is gone stays, with nothing of it."""
+        before = self._offered[node]
+        wanted = dict.fromkeys(before, (0, 0)) | offer
+        news = {name: counts for name, counts in wanted.items() if before.get(name) != counts}
+        if not news:
+            return
+        status = {
+            "capacity": {name: str(total) for name, (total, _) in news.items()},
+            "allocatable": {name: str(healthy) for name, (_, healthy) in news.items()},
+        }
+        try:
+            await self._client.merge_patch(
+                NODES, {"status": status}, name=node, subresource="status"
+            )
+        except NotFound:
+            self._offered.pop(node)
+            return
+        before.update(news)
+
+
+def _config_of(item: ConfigMap) -> PoolConfig | None:
+    """Return the list in a ConfigMap; None where it holds none, as the one for MIG's partitioning."""
+    content: str | bytes
+    if item.data and CONFIG_KEY in item.data:
+        content = item.data[CONFIG_KEY]
+    elif item.binary_data and PACKED_CONFIG_KEY in item.binary_data:
+        content = gzip.decompress(base64.b64decode(item.binary_data[PACKED_CONFIG_KEY]))
+    else:
+        return None
+    return _decoder.decode(content)
+
+
+def _offers(lists: "Iterable[PoolConfig]") -> dict[str, Offer]:
+    """Return what each node is to offer."""
+    totals: Counter[tuple[str, str]] = Counter()
+    healthy: Counter[tuple[str, str]] = Counter()
+    for config in lists:
+        for node, cards in config.nodes.items():
+            for card in cards:
+                units = len(config.units_of(card))
+                totals[node, config.resource] += units
+                healthy[node, config.resource] += 0 if card.is_withheld else units
+    offers: defaultdict[str, Offer] = defaultdict(dict)
+    for (node, resource), total in totals.items():
+        offers[node][resource] = (total, healthy[node, resource])
+    return offers

@@ -1,0 +1,1 @@
+"""A kube-scheduler double and its extender client."""

@@ -1,0 +1,113 @@
+"""kube-scheduler's PodTopologySpread filter: which nodes a pod's strict spread constraints leave.
+
+As in the real one: counted are pods of the namespace that the constraint selects, on nodes that the pod's own
+selector and affinity let it go to; a node without the key is left out, and one with a taint that the pod does
+not tolerate where the constraint has `nodeTaintsPolicy: Honor`.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from api.meta import LabelSelector
+from api.names import NodeName
+from pool.model import Constraints
+from pool.node_affinity import Tolerations
+from pool.placement.planner import may_go_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from api.foreign.core import Pod
+    from pool.model import NodeFacts
+
+STRICT: Final = "DoNotSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """A strict constraint."""
+
+    key: str
+    max_skew: int
+    selector: LabelSelector
+    honours_taints: bool
+
+    def selects(self, pod: "Pod") -> bool:
+        return self.selector.matches(pod.metadata.labels or {})
+
+
+def has_strict_spread(pod: "Pod") -> bool:
+    """Say whether where other pods are decides where this one may go."""
+    return bool(_constraints_of(pod))
+
+
+def nodes_left(
+    pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", pods: "Iterable[Pod]"
+) -> "set[NodeName]":
+    """Return the nodes that every strict constraint of the pod lets it go to."""
+    spreads = _constraints_of(pod)
+    if not spreads:
+        return set(nodes)
+    eligible = _eligible(pod, nodes, spreads)
+    placed = [
+        other
+        for other in pods
+        if other.metadata.namespace == pod.metadata.namespace
+        and other.spec.node_name in eligible
+        and other.metadata.deletion_timestamp is None
+        and not other.is_terminal
+    ]
+    left = set(eligible)
+    tolerated = Tolerations(pod.spec.tolerations or ())
+    for spread in spreads:
+        counted = {
+            name: node.labels[spread.key]
+            for name, node in eligible.items()
+            if not spread.honours_taints or _tolerates(tolerated, node)
+        }
+        counts = Counter(dict.fromkeys(counted.values(), 0))
+        for other in placed:
+            if spread.selects(other) and other.spec.node_name in counted:
+                counts[counted[NodeName(other.spec.node_name)]] += 1
+        fewest, own = min(counts.values(), default=0), int(spread.selects(pod))
+        left -= {
+            name
+            for name, node in eligible.items()
+            if counts[node.labels[spread.key]] + own - fewest > spread.max_skew
+        }
+    return left
+
+
+def _eligible(
+    pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", spreads: "Sequence[_Spread]"
+) -> "dict[NodeName, NodeFacts]":
+    wanted = Constraints(node_selector=pod.spec.node_selector, affinity=pod.spec.affinity)
+    return {
+        name: node
+        for name, node in nodes.items()
+        if may_go_to(replace(node, taints=()), wanted)
+        and all(one.key in node.labels for one in spreads)
+    }
+
+
+def _tolerates(tolerated: Tolerations, node: "NodeFacts") -> bool:
+    return all(
+        taint.effect == "PreferNoSchedule" or tolerated.cover(taint) for taint in node.taints
+    )
+
+
+def _constraints_of(pod: "Pod") -> list[_Spread]:
+    given: list[dict[str, Any]] = pod.spec.topology_spread_constraints or []
+    return [
+        _Spread(
+            one["topologyKey"],
+            one.get("maxSkew", 1),
+            msgspec.convert(one.get("labelSelector") or {}, LabelSelector),
+            one.get("nodeTaintsPolicy") == "Honor",
+        )
+        for one in given
+        if one.get("whenUnsatisfiable", STRICT) == STRICT
+    ]

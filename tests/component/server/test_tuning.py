@@ -1,0 +1,42 @@
+"""The event loop's lag is measured: little while it is free, all of a stall that it has."""
+
+import asyncio
+
+import pytest
+
+from server.tuning import PERIOD_S, measure_loop_lag
+from telemetry.metrics import REGISTRY
+from tests.support.loop_clock import LoopClock
+
+pytestmark = pytest.mark.looptime
+
+NAME = "gpu_event_loop_lag_seconds"
+
+
+def counted(bound: str) -> float:
+    return REGISTRY.get_sample_value(f"{NAME}_bucket", {"le": bound}) or 0.0
+
+
+class Stalling(LoopClock):
+    """A clock that finds, once, that much more time gone than the loop slept."""
+
+    def __init__(self, stall_s: float) -> None:
+        super().__init__()
+        self.stall_s = stall_s
+
+    def monotonic(self) -> float:
+        if asyncio.get_running_loop().time() > 10 * PERIOD_S:
+            self.offset_s = self.stall_s
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("stall_s", [0.0, 0.3])
+async def test_a_stall_is_seen_once_among_looks_that_were_in_time(stall_s: float) -> None:
+    before, in_time = counted("+Inf"), counted("0.25")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(measure_loop_lag(Stalling(stall_s)))
+        await asyncio.sleep(2.05)
+        task.cancel()
+    looks = counted("+Inf") - before
+    assert 18 <= looks <= 20
+    assert looks - (counted("0.25") - in_time) == (1 if stall_s else 0)

@@ -1,0 +1,109 @@
+"""A double of kubelet's PodResources: a server on a real unix socket, with its limit of calls."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+import grpc
+
+from api.kubelet import podresources as wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+CALLS_PER_S: Final = 100.0
+BURST: Final = 10
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PodsOfNode(Protocol):
+    """What is shown."""
+
+    def list_pods(self) -> "Sequence[wire.PodUnits]":
+        """Return all active pods; on the way kubelet recounts what is in use."""
+
+    def find_pod(self, namespace: str, name: str) -> wire.PodUnits | None:
+        """Return one of them."""
+
+    def allocatable(self) -> "Mapping[str, Sequence[str]]":
+        """Return the healthy units of each resource."""
+
+
+@final
+class PodResourcesServer:
+    """Serves while it is started; `is_silent` makes it hang, `is_limited` makes it count calls."""
+
+    def __init__(self, directory: "Path", pods: PodsOfNode) -> None:
+        self.directory = directory
+        self.calls: list[str] = []
+        """All that were answered, in order."""
+        self.is_silent = False
+        self.is_limited = True
+        self._pods = pods
+        self._server: grpc.aio.Server | None = None
+        self._tokens = float(BURST)
+        self._filled_at = 0.0
+
+    async def start(self) -> None:
+        """Open the socket anew."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        socket = self.directory / wire.SOCKET
+        socket.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        answers = {wire.LIST: self._list, wire.GET: self._get, wire.GET_ALLOCATABLE: self._all}
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    wire.SERVICE,
+                    {
+                        call: grpc.unary_unary_rpc_method_handler(answer)
+                        for call, answer in answers.items()
+                    },
+                ),
+            )
+        )
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        self._server = server
+        self._tokens, self._filled_at = float(BURST), asyncio.get_running_loop().time()
+
+    async def stop(self) -> None:
+        """Close it."""
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+
+    async def _list(self, _content: bytes, context: Context) -> bytes:
+        await self._admit(wire.LIST, context)
+        return wire.encode_pods(self._pods.list_pods())
+
+    async def _get(self, content: bytes, context: Context) -> bytes:
+        await self._admit(wire.GET, context)
+        namespace, name = wire.decode_pod_name(content)
+        pod = self._pods.find_pod(namespace, name)
+        if pod is None:
+            text = f"pod {name} in namespace {namespace} not found"
+            await context.abort(grpc.StatusCode.UNKNOWN, text)
+            raise AssertionError("abort returned")
+        return wire.encode_pod(pod)
+
+    async def _all(self, _content: bytes, context: Context) -> bytes:
+        await self._admit(wire.GET_ALLOCATABLE, context)
+        return wire.encode_allocatable(self._pods.allocatable())
+
+    async def _admit(self, call: str, context: Context) -> None:
+        if self.is_silent:
+            await asyncio.Event().wait()
+        if self.is_limited and not self._has_token():
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        self.calls.append(call)
+
+    def _has_token(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        self._tokens = min(float(BURST), self._tokens + CALLS_PER_S * (now - self._filled_at))
+        self._filled_at = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
