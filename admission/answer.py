@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from telemetry.reasons import RefusalReason
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class AdmissionResult(msgspec.Struct, frozen=True, kw_only=True):
     """A finished HTTP answer, and the facts about it for one log line."""
 
     status: int

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from api.names import ReservationId
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.model import Instant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionDesk:
+class AdmissionContext:
     """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
 
-    books: "Books"
+    books: "AllocationState"
     catalog: "Catalog"
     scheduler_name: str | None
     """Set on pods that name the default scheduler or none; None leaves them there."""

@@ -15,7 +15,7 @@ from admission.decoding import ObjectDecoder
 from admission.review import GroupVersionKind, Operation
 from api.kinds.gpudevice import GPUDevice
 from api.names import GROUP, VERSION, PoolName
-from api.text import MAX_WARNING_LENGTH, cut
+from api.text import MAX_WARNING_LENGTH, truncate
 from inventory.assignment.eligibility import (
     incomplete,
     kept_out,
@@ -29,15 +29,15 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.context import AdmissionDesk
-    from admission.review import Request
+    from admission.context import AdmissionContext
+    from admission.review import AdmissionRequest
 
 KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUDevice")
 
 _decoder: "Final[ObjectDecoder[GPUDevice]]" = ObjectDecoder(GPUDevice, KIND)
 
 
-def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
+def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
     """Admit the device, or say everything that speaks against its new assignment."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
@@ -48,7 +48,7 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
         return Admitted()
     if not desk.is_ready():
         return NOT_READY
-    name = cut(device.assignment)
+    name = truncate(device.assignment)
     # The API server drops the status of an object that is created: nothing is known of the card yet.
     is_known = request.operation is not Operation.CREATE
     faults = [
@@ -63,7 +63,7 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
     return Admitted(warnings=tuple(_warnings(device)), audit={"pool": name}, facts=facts)
 
 
-def _assignment_before(request: "Request") -> str | None:
+def _assignment_before(request: "AdmissionRequest") -> str | None:
     if request.operation is Operation.CREATE:
         return None
     before = _decoder.decode(request.old_object)
@@ -76,11 +76,11 @@ def _warnings(device: GPUDevice) -> "Iterator[str]":
         text = (
             f"pool {owner.name} has it until no pod uses it; then pool {device.assignment} has it"
         )
-        yield cut(text, MAX_WARNING_LENGTH)
+        yield truncate(text, MAX_WARNING_LENGTH)
 
 
 def _pool_faults(
-    assignment: str, device: GPUDevice, desk: "AdmissionDesk", *, is_known: bool
+    assignment: str, device: GPUDevice, desk: "AdmissionContext", *, is_known: bool
 ) -> "Iterator[str]":
     unnameable = name_fault(assignment)
     if unnameable is not None:

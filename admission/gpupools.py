@@ -10,19 +10,19 @@ from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.decoding import ObjectDecoder
 from admission.review import GroupVersionKind, Operation
 from admission.strict_decoding import read
-from api.field_errors import Fault
+from api.field_errors import FieldError
 from api.kinds.gpupool import GPUPool, GPUPoolSpec
 from api.meta import Model, ObjectMeta
 from api.names import GROUP, VERSION, pool_name_fault
-from api.text import cut
+from api.text import truncate
 from inventory.pools.spec_rules import spec_faults
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.context import AdmissionDesk
-    from admission.review import Request
+    from admission.context import AdmissionContext
+    from admission.review import AdmissionRequest
 
 KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUPool")
 
@@ -39,7 +39,7 @@ class _Envelope(Model, frozen=True):
 _decoder: "Final[ObjectDecoder[_Envelope]]" = ObjectDecoder(_Envelope, KIND)
 
 
-def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
+def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
     """Admit the pool, or say everything that is wrong with it."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
@@ -65,7 +65,7 @@ def validate(request: "Request", desk: "AdmissionDesk") -> Decision:
     return Denied(RefusalReason.POOL_NAME_TAKEN, _text(taken)) if taken else Admitted()
 
 
-def _before(request: "Request") -> _Envelope | None:
+def _before(request: "AdmissionRequest") -> _Envelope | None:
     if request.operation is Operation.CREATE:
         return None
     old = _decoder.decode(request.old_object)
@@ -82,25 +82,25 @@ def _section_of(path: str) -> str:
     return list_path if bracket else path.rpartition(".")[0]
 
 
-def _name_faults(pool: GPUPool) -> "Iterator[Fault]":
+def _name_faults(pool: GPUPool) -> "Iterator[FieldError]":
     fault = pool_name_fault(pool.metadata.name)
     if fault is not None:
-        yield Fault("metadata.name", fault)
+        yield FieldError("metadata.name", fault)
 
 
-def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[Fault]":
+def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[FieldError]":
     """Refuse another resource name: running pods hold the resource under the old one."""
     spec, _ = read(old.spec or {}, GPUPoolSpec, "spec")
     before = GPUPool(metadata=old.metadata, spec=spec).resource_name
     if pool.resource_name != before:
         text = (
-            f"cannot change from {cut(before)} to {cut(pool.resource_name)}, because running pods"
+            f"cannot change from {truncate(before)} to {truncate(pool.resource_name)}, because running pods"
             " hold the resource under it: create another pool"
         )
-        yield Fault(_OWN_NAME, text)
+        yield FieldError(_OWN_NAME, text)
 
 
-def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
+def _taken_text(pool: GPUPool, desk: "AdmissionContext") -> list[FieldError]:
     """Refuse a resource name that another pool serves.
 
     Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
@@ -112,9 +112,9 @@ def _taken_text(pool: GPUPool, desk: "AdmissionDesk") -> list[Fault]:
     )
     if not is_taken:
         return []
-    text = f"{cut(pool.resource_name)} is served by another pool: choose another name"
-    return [Fault(_OWN_NAME, text)]
+    text = f"{truncate(pool.resource_name)} is served by another pool: choose another name"
+    return [FieldError(_OWN_NAME, text)]
 
 
-def _text(faults: list[Fault]) -> str:
+def _text(faults: list[FieldError]) -> str:
     return "; ".join(str(fault) for fault in sorted(faults, key=lambda fault: fault.path))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 
-from admission.answer import Answer
+from admission.answer import AdmissionResult
 from admission.decision import CODES, Admitted, Decision, Denied
 from api.field_errors import UNDECODABLE
 from api.meta import Model
-from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut
+from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, truncate
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class GroupVersionKind(Model, frozen=True):
         return f"{group}{self.version} {self.kind}"
 
 
-class Request(Model, frozen=True):
+class AdmissionRequest(Model, frozen=True):
     """The question."""
 
     uid: Annotated[str, msgspec.Meta(min_length=1)]
@@ -83,7 +83,7 @@ class Malformed:
 class _Review(Model, frozen=True):
     api_version: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    request: Request
+    request: AdmissionRequest
 
 
 class _Details(Model, frozen=True):
@@ -112,7 +112,7 @@ _review_decoder = msgspec.json.Decoder(_Review)
 _encoder = msgspec.json.Encoder()
 
 
-def decode_review(body: bytes, expected: GroupVersionKind) -> Request | Malformed:
+def decode_review(body: bytes, expected: GroupVersionKind) -> AdmissionRequest | Malformed:
     """Return the question about an object of the expected kind. Never raises."""
     try:
         request = _review_decoder.decode(body).request
@@ -123,7 +123,7 @@ def decode_review(body: bytes, expected: GroupVersionKind) -> Request | Malforme
     return request
 
 
-def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]") -> Answer:
+def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]") -> AdmissionResult:
     """Return the answer to the question with this uid."""
     match decision:
         case Denied():
@@ -132,9 +132,9 @@ def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]")
             return _encode_admission(uid, decision, facts)
 
 
-def encode_malformed(malformed: Malformed) -> Answer:
+def encode_malformed(malformed: Malformed) -> AdmissionResult:
     """Return the answer to a body that is no question."""
-    message = cut(malformed.text, MAX_MESSAGE_LENGTH)
+    message = truncate(malformed.text, MAX_MESSAGE_LENGTH)
     status = {
         "apiVersion": "v1",
         "kind": "Status",
@@ -143,7 +143,7 @@ def encode_malformed(malformed: Malformed) -> Answer:
         "reason": "BadRequest",
         "message": message,
     }
-    return Answer(
+    return AdmissionResult(
         status=400,
         body=_encoder.encode(status),
         outcome="malformed",
@@ -152,16 +152,16 @@ def encode_malformed(malformed: Malformed) -> Answer:
     )
 
 
-def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> Answer:
+def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> AdmissionResult:
     code = CODES[denied.reason]
-    message = cut(f"{denied.reason.value}: {denied.text}", MAX_MESSAGE_LENGTH)
+    message = truncate(f"{denied.reason.value}: {denied.text}", MAX_MESSAGE_LENGTH)
     status = _Status(
         code=code,
         message=message,
         reason=_STATUS_REASONS[code],
         details=_Details(retry_after_seconds=RETRY_AFTER_S) if code == 503 else None,
     )
-    return Answer(
+    return AdmissionResult(
         status=200,
         body=_envelope(_Response(uid=uid, allowed=False, status=status)),
         outcome="denied",
@@ -170,16 +170,18 @@ def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> A
     )
 
 
-def _encode_admission(uid: str, admitted: Admitted, facts: "Mapping[str, object]") -> Answer:
+def _encode_admission(
+    uid: str, admitted: Admitted, facts: "Mapping[str, object]"
+) -> AdmissionResult:
     response = _Response(
         uid=uid,
         allowed=True,
         patch_type="JSONPatch" if admitted.patch else None,
         patch=_encoder.encode(admitted.patch) if admitted.patch else None,
-        warnings=[cut(text, MAX_WARNING_LENGTH) for text in admitted.warnings] or None,
+        warnings=[truncate(text, MAX_WARNING_LENGTH) for text in admitted.warnings] or None,
         audit_annotations=admitted.audit or None,
     )
-    return Answer(
+    return AdmissionResult(
         status=200,
         body=_envelope(response),
         outcome="patched" if admitted.patch else "allowed",

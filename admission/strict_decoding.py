@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from msgspec import inspect as types
 
-from api.field_errors import Fault
+from api.field_errors import FieldError
 from api.kinds.gpupool import MIG_PROFILE_PATTERN, PCI_ID_PATTERN
 from api.meta import Model
 from api.quantity import DURATION_PATTERN
-from api.text import cut, listed
+from api.text import listed, truncate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ _WRONG: Final = object()
 """In place of a value that is left out."""
 
 
-def read(value: object, model: type[M], path: str) -> tuple[M, list[Fault]]:
+def read(value: object, model: type[M], path: str) -> tuple[M, list[FieldError]]:
     """Return the object without what is wrong, and everything that is wrong.
 
     Args:
@@ -59,7 +59,7 @@ class _Reader:
     """One walk over an object and its model, side by side."""
 
     def __init__(self) -> None:
-        self.faults: list[Fault] = []
+        self.faults: list[FieldError] = []
 
     def read(self, value: object, info: types.Type, path: str) -> object:
         """Return the value as the model takes it, or `_WRONG`."""
@@ -74,7 +74,8 @@ class _Reader:
                 return self._read_list(value, info, path)
             case types.DictType(value_type=item) if isinstance(value, dict):
                 found = {
-                    key: self.read(one, item, f"{path}[{cut(key)}]") for key, one in value.items()
+                    key: self.read(one, item, f"{path}[{truncate(key)}]")
+                    for key, one in value.items()
                 }
                 return {key: one for key, one in found.items() if one is not _WRONG}
             case _:
@@ -86,7 +87,7 @@ class _Reader:
             name = field.encode_name
             if name not in value:
                 if field.required:
-                    self.faults.append(Fault(f"{path}.{name}", "is required"))
+                    self.faults.append(FieldError(f"{path}.{name}", "is required"))
                     return _WRONG
                 continue
             one = self.read(value[name], field.type, f"{path}.{name}")
@@ -99,7 +100,7 @@ class _Reader:
     def _read_list(self, value: list[object], info: types.ListType, path: str) -> list[object]:
         if info.max_length is not None and len(value) > info.max_length:
             text = f"has {len(value)} items, at most {info.max_length} are possible"
-            self.faults.append(Fault(path, text))
+            self.faults.append(FieldError(path, text))
         found = [
             self.read(one, info.item_type, f"{path}[{number}]")
             for number, one in enumerate(value[: info.max_length])
@@ -110,7 +111,7 @@ class _Reader:
         text = _scalar_fault(value, info)
         if text is None:
             return value
-        self.faults.append(Fault(path, text))
+        self.faults.append(FieldError(path, text))
         return _WRONG
 
 
@@ -154,7 +155,7 @@ def _number_fault(value: int, info: types.IntType) -> str | None:
 
 
 def _shown(value: object) -> str:
-    return cut(msgspec.json.encode(value).decode(), 64)
+    return truncate(msgspec.json.encode(value).decode(), 64)
 
 
 def _kind_of(info: types.Type) -> str:

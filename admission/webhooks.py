@@ -15,43 +15,43 @@ from admission.review import (
     encode_decision,
     encode_malformed,
 )
-from api.text import cut
+from api.text import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.answer import Answer
-    from admission.context import AdmissionDesk
+    from admission.answer import AdmissionResult
+    from admission.context import AdmissionContext
     from admission.decision import Decision
-    from admission.review import GroupVersionKind, Request
+    from admission.review import AdmissionRequest, GroupVersionKind
 
 _UNTOUCHED: Final = Admitted()
 
 
-def mutate_pod(body: bytes, desk: "AdmissionDesk") -> "Answer":
+def mutate_pod(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
     """Answer the mutating webhook for pods. A hold that it takes is in the books when it returns."""
     return _answer(body, POD_KIND, lambda request: _on_create(request, desk, mutating.mutate))
 
 
-def validate_pod(body: bytes, desk: "AdmissionDesk") -> "Answer":
+def validate_pod(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for pods; ties the pod's reservation to it."""
     return _answer(body, POD_KIND, lambda request: _on_create(request, desk, validating.validate))
 
 
-def validate_gpupool(body: bytes, desk: "AdmissionDesk") -> "Answer":
+def validate_gpupool(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for GPUPools."""
     return _answer(body, pools.KIND, lambda request: pools.validate(request, desk))
 
 
-def validate_gpudevice(body: bytes, desk: "AdmissionDesk") -> "Answer":
+def validate_gpudevice(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for GPUDevices."""
     return _answer(body, devices.KIND, lambda request: devices.validate(request, desk))
 
 
 def _on_create(
-    request: "Request",
-    desk: "AdmissionDesk",
-    decide: "Callable[[PodRequest, AdmissionDesk], Decision]",
+    request: "AdmissionRequest",
+    desk: "AdmissionContext",
+    decide: "Callable[[PodRequest, AdmissionContext], Decision]",
 ) -> "Decision":
     if request.operation is not Operation.CREATE:
         return _UNTOUCHED
@@ -60,19 +60,21 @@ def _on_create(
 
 
 def _answer(
-    body: bytes, kind: "GroupVersionKind", decide: "Callable[[Request], Decision]"
-) -> "Answer":
+    body: bytes, kind: "GroupVersionKind", decide: "Callable[[AdmissionRequest], Decision]"
+) -> "AdmissionResult":
     request = decode_review(body, kind)
     if isinstance(request, Malformed):
         return encode_malformed(request)
     return encode_decision(request.uid, decide(request), _facts_of(request))
 
 
-def _facts_of(request: "Request") -> dict[str, object]:
+def _facts_of(request: "AdmissionRequest") -> dict[str, object]:
     facts: dict[str, object] = {
-        "object": cut(f"{request.namespace}/{request.name}" if request.namespace else request.name),
+        "object": truncate(
+            f"{request.namespace}/{request.name}" if request.namespace else request.name
+        ),
         "operation": request.operation,
-        "user": cut(request.user_info.username),
+        "user": truncate(request.user_info.username),
     }
     if request.dry_run:
         facts["dry_run"] = True

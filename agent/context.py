@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, final
 from agent.events import NodeEvents
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.names import NodeName
 from kube.events import EventRecorder
@@ -21,7 +21,7 @@ REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 
 
 @final
-class Shared:
+class AgentContext:
     """One watch of the node's pods, one client of kubelet, one recorder of events, one list of problems."""
 
     def __init__(self, settings: "AgentSettings", client: "KubeClient", clock: "Clock") -> None:
@@ -29,7 +29,7 @@ class Shared:
         self.client = client
         self.clock = clock
         self.node = NodeName(settings.node)
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.pods = NodePods()
         on_node = Selection(field_selector=f"spec.nodeName={settings.node}")
         self.pod_informer: Informer[NodePod] = Informer(

@@ -16,19 +16,19 @@ class AgentError(Exception):
     """Base of all."""
 
 
-class BadConfig(AgentError):  # noqa: N818  # it is named for what is wrong
+class BadPoolConfigError(AgentError):
     """A file cannot be used; the text names it and says why."""
 
 
-class NotRegistered(AgentError):  # noqa: N818  # as above
+class RegistrationError(AgentError):
     """kubelet did not take the plugin; the text says why. It is tried again."""
 
 
-class KubeletUnavailable(AgentError):  # noqa: N818  # as above
+class KubeletUnavailableError(AgentError):
     """kubelet's PodResources did not answer in time, or refused; the text says why."""
 
 
-class DriverUnavailable(AgentError):  # noqa: N818  # as above
+class DriverUnavailableError(AgentError):
     """The driver cannot be asked; `reason` is what the node's condition says."""
 
     def __init__(self, reason: "AgentDegraded", text: str) -> None:
@@ -41,9 +41,9 @@ class DriverUnavailable(AgentError):  # noqa: N818  # as above
         return self.reason in {AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED}
 
 
-class PartitioningRefused(AgentError):  # noqa: N818  # as above
+class PartitioningError(AgentError):
     """The driver does not cut a card as it should be; the text says what was refused and why."""
 
 
-class UnusableAgent(AgentError):  # noqa: N818  # as above
+class AgentUnusableError(AgentError):
     """The API server is needed, and there is no usable way to it; the text says why."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 import structlog
 
 from agent.api_cache import NodeObjects
-from agent.context import Shared
-from agent.errors import UnusableAgent
+from agent.context import AgentContext
+from agent.errors import AgentUnusableError
 from agent.probes import serving_probes
-from agent.settings import AgentSettings, Role
+from agent.settings import AgentRole, AgentSettings
 from kube.client import KubeClient
-from kube.config.connection import BadConfiguration
+from kube.config.connection import BadConfigurationError
 from kube.config.service_account import is_in_pod, load_service_account
-from telemetry.tasks import Stopped, forever
+from telemetry.tasks import StoppedError, forever
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -34,22 +34,22 @@ _log = structlog.get_logger()
 class Agent:
     """The roles of one process."""
 
-    def __init__(self, around: Shared) -> None:
+    def __init__(self, around: AgentContext) -> None:
         settings = around.settings
         roles = settings.roles
-        serves_all = Role.DEVICE_PLUGIN in roles and settings.config is None
+        serves_all = AgentRole.DEVICE_PLUGIN in roles and settings.config is None
         self._around = around
         self._objects: NodeObjects | None = None
-        if Role.MIG in roles or serves_all:
+        if AgentRole.MIG in roles or serves_all:
             self._objects = NodeObjects(around.client, around.clock, node=settings.node)
         self._plugin: PluginRole | None = None
         # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
-        if Role.DEVICE_PLUGIN in roles:
+        if AgentRole.DEVICE_PLUGIN in roles:
             from agent.roles import device_plugin as plugin_role  # noqa: PLC0415
 
             self._plugin = plugin_role.PluginRole(around, self._objects)
         self._inventory: InventoryRole | None = None
-        if Role.INVENTORY in roles:
+        if AgentRole.INVENTORY in roles:
             from agent.roles import inventory as inventory_role  # noqa: PLC0415
 
             self._inventory = inventory_role.InventoryRole(around, self._objects)
@@ -88,7 +88,7 @@ class Agent:
                 for name, task in tasks.items():
                     group.create_task(forever(name, task), name=name)
                 group.create_task(_until_told(), name="shutdown")
-        except* Stopped:
+        except* StoppedError:
             _log.info("stopped")
 
     async def close(self) -> None:
@@ -113,12 +113,12 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
     async with AsyncExitStack() as stack:
         try:
             connection = await _connect(settings, clock)
-        except BadConfiguration as error:
-            raise UnusableAgent(str(error)) from error
+        except BadConfigurationError as error:
+            raise AgentUnusableError(str(error)) from error
         client = await stack.enter_async_context(
             KubeClient(connection, clock, user_agent="gpu-node-agent")
         )
-        agent = Agent(Shared(settings, client, clock))
+        agent = Agent(AgentContext(settings, client, clock))
         stack.push_async_callback(agent.close)
         await stack.enter_async_context(serving_probes(agent, settings.host, settings.port))
         _log.info(
@@ -148,4 +148,4 @@ async def _until_told() -> NoReturn:
     finally:
         for number in _STOPPING:
             loop.remove_signal_handler(number)
-    raise Stopped
+    raise StoppedError

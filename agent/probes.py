@@ -31,7 +31,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _log = structlog.get_logger()
 
 
-class Health(Protocol):
+class ProcessHealth(Protocol):
     """What the answers are made of."""
 
     @property
@@ -43,7 +43,7 @@ class Health(Protocol):
         """Return what is missing before it is ready."""
 
 
-class Answer(NamedTuple):
+class ProbeResponse(NamedTuple):
     """A response."""
 
     status: HTTPStatus
@@ -61,30 +61,32 @@ class Answer(NamedTuple):
         return head.encode("ascii") + self.content
 
 
-def answer_to(head: bytes, health: Health) -> Answer:
+def answer_to(head: bytes, health: ProcessHealth) -> ProbeResponse:
     """Return the answer to a request; only its first line matters."""
     words = head.partition(b"\r\n")[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-        return Answer(HTTPStatus.BAD_REQUEST)
+        return ProbeResponse(HTTPStatus.BAD_REQUEST)
     method, target, _ = words
     if method != b"GET":
-        return Answer(HTTPStatus.METHOD_NOT_ALLOWED)
+        return ProbeResponse(HTTPStatus.METHOD_NOT_ALLOWED)
     match target.partition(b"?")[0].decode("latin-1"):
         case path if path == LIVENESS_PATH:
-            return Answer(HTTPStatus.OK if health.is_alive else HTTPStatus.SERVICE_UNAVAILABLE)
+            return ProbeResponse(
+                HTTPStatus.OK if health.is_alive else HTTPStatus.SERVICE_UNAVAILABLE
+            )
         case path if path == READINESS_PATH:
             missing = health.missing
             text = "\n".join(missing) or "ready"
             status = HTTPStatus.SERVICE_UNAVAILABLE if missing else HTTPStatus.OK
-            return Answer(status, f"{text}\n".encode())
+            return ProbeResponse(status, f"{text}\n".encode())
         case path if path == METRICS_PATH:
-            return Answer(HTTPStatus.OK, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
-    return Answer(HTTPStatus.NOT_FOUND)
+            return ProbeResponse(HTTPStatus.OK, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+    return ProbeResponse(HTTPStatus.NOT_FOUND)
 
 
 @asynccontextmanager
 async def serving_probes(
-    health: Health, host: str, port: int, *, within_s: float = WITHIN_S
+    health: ProcessHealth, host: str, port: int, *, within_s: float = WITHIN_S
 ) -> "AsyncIterator[None]":
     """Answer inside; connections that are open at the end are closed.
 
@@ -110,7 +112,9 @@ async def serving_probes(
 class _Connection(asyncio.Protocol):
     """One request, one answer; everything is done within the calls of the transport."""
 
-    def __init__(self, health: Health, open_: "dict[_Connection, None]", within_s: float) -> None:
+    def __init__(
+        self, health: ProcessHealth, open_: "dict[_Connection, None]", within_s: float
+    ) -> None:
         self._health = health
         self._within_s = within_s
         self._open = open_
@@ -134,7 +138,7 @@ class _Connection(asyncio.Protocol):
             return
         self._head += data
         if len(self._head) > MAX_HEAD_BYTES:
-            self._answer(Answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
+            self._answer(ProbeResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
         elif _END in self._head:
             self._answer(self._found())
 
@@ -148,15 +152,15 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _found(self) -> Answer:
+    def _found(self) -> ProbeResponse:
         try:
             return answer_to(self._head, self._health)
         except Exception as error:  # noqa: BLE001  # the boundary of a request
             TASK_FAILURES.labels(TASK).inc()
             _log.error("probe not answered", exc_info=error)
-            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR)
+            return ProbeResponse(HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: ProbeResponse) -> None:
         self._is_answered = True
         if self._transport is not None:
             self._transport.write(answer.encoded())

@@ -7,24 +7,26 @@ only is `manifests.install.agent_policy`'s.
 from typing import Final
 
 from api.names import GROUP
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 _OF_BOTH: Final = (
     # Whose pods are on the node, and which devices they were promised.
-    Rule(resources=("pods",), verbs=("list", "watch")),
-    Rule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
+    PolicyRule(resources=("pods",), verbs=("list", "watch")),
+    PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
 )
 RBAC: Final = (
-    Rule(group=GROUP, resources=("gpudevices", "gpupools"), verbs=("list", "watch")),
-    Rule(group=GROUP, resources=("gpunodeinventories",), verbs=("get",)),
-    Rule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),
+    PolicyRule(group=GROUP, resources=("gpudevices", "gpupools"), verbs=("list", "watch")),
+    PolicyRule(group=GROUP, resources=("gpunodeinventories",), verbs=("get",)),
+    PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),
     # Its Node owns what it publishes, so that one goes with the other.
-    Rule(resources=("nodes",), verbs=("get",)),
+    PolicyRule(resources=("nodes",), verbs=("get",)),
     *_OF_BOTH,
 )
 """Of the node agent."""
 NAMESPACED_RBAC: Final = (
-    Rule(group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=("create", "get", "patch")),
+    PolicyRule(
+        group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=("create", "get", "patch")
+    ),
 )
 """Of the node agent in our namespace, where it publishes what it finds."""
 PLUGIN_RBAC: Final = _OF_BOTH

@@ -15,7 +15,7 @@ CDI_KIND = "gpu.deckhouse.io/gpu"
 """Under which our own CDI specification names cards and MIG instances by UUID."""
 
 
-class Role(Enum):
+class AgentRole(Enum):
     """What an agent does; several in one process share what they watch and know."""
 
     INVENTORY = "inventory"
@@ -35,7 +35,7 @@ class AgentSettings:
     """All of them; directories are as the agent's process sees them."""
 
     node: str
-    roles: frozenset[Role]
+    roles: frozenset[AgentRole]
     namespace: str
     """Where the NodeFeature is."""
     config: Path | None = None
@@ -73,15 +73,15 @@ class AgentSettings:
         """
         if not self.roles:
             raise ValueError("an agent needs a role")
-        alone = {Role.HEALTH, Role.MIG} & self.roles
-        if alone and Role.INVENTORY not in self.roles:
+        alone = {AgentRole.HEALTH, AgentRole.MIG} & self.roles
+        if alone and AgentRole.INVENTORY not in self.roles:
             names = " and ".join(sorted(role.value for role in alone))
             raise ValueError(f"{names} works with what inventory finds: add the role inventory")
-        if self.config is not None and Role.DEVICE_PLUGIN not in self.roles:
+        if self.config is not None and AgentRole.DEVICE_PLUGIN not in self.roles:
             raise ValueError("--config is for the role device-plugin")
         if self.pool and self.config is None:
             raise ValueError("--pool names the pool whose list --config is: add --config")
         if self.pool and not re.match(POOL_PATTERN, self.pool):
             raise ValueError(f"--pool: {self.pool!r} is no name of a pool")
-        if self.ignored_xids is not None and Role.INVENTORY not in self.roles:
+        if self.ignored_xids is not None and AgentRole.INVENTORY not in self.roles:
             raise ValueError("--ignored-xids is for the role inventory, which judges cards")

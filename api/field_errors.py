@@ -11,7 +11,7 @@ also in fields that the type does not have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FieldError:
     """What is wrong, and where."""
 
     path: str

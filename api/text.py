@@ -16,7 +16,7 @@ MAX_LISTED: Final = 5
 _MORE: Final = "..."
 
 
-def cut(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
+def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
     """Return the text, ended at a word and by `...` where it is longer than the limit."""
     if len(text) <= limit:
         return text
@@ -29,7 +29,7 @@ def cut(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
 def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:
     """Return the first names in alphabetical order, and how many more there are."""
     ordered = sorted(names)
-    shown = ", ".join(cut(name) for name in ordered[:limit])
+    shown = ", ".join(truncate(name) for name in ordered[:limit])
     left_out = len(ordered) - limit
     return f"{shown} and {left_out} more" if left_out > 0 else shown
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import structlog
 
 from certs.client_authorities import ClientTrust, decode_authorities
-from certs.errors import Step, UnusableBundle
+from certs.errors import RotationStep, UnusableBundleError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +57,7 @@ class ClientAuthorityFiles:
         """Trust what is mounted now, if it can be read. Blocks for two small files in memory."""
         try:
             self._serving.trust(self._read())
-        except UnusableBundle as error:
+        except UnusableBundleError as error:
             self._note(str(error))
             return
         self._note(None)
@@ -81,8 +81,8 @@ def _read(file: "Path") -> "tuple[Certificate, ...]":
     try:
         return decode_authorities(file.read_bytes(), str(file))
     except OSError as error:
-        Step.RELOAD.count_failure()
-        raise UnusableBundle(f"{file}: {error.strerror}") from error
-    except UnusableBundle:
-        Step.RELOAD.count_failure()
+        RotationStep.RELOAD.count_failure()
+        raise UnusableBundleError(f"{file}: {error.strerror}") from error
+    except UnusableBundleError:
+        RotationStep.RELOAD.count_failure()
         raise

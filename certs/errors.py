@@ -14,7 +14,7 @@ from enum import Enum
 from telemetry.metrics import CERTIFICATE_ERRORS
 
 
-class Step(Enum):
+class RotationStep(Enum):
     """The label of `gpu_certificate_errors_total`."""
 
     STORE = "store"
@@ -26,7 +26,7 @@ class Step(Enum):
         CERTIFICATE_ERRORS.labels(self.value).inc()
 
 
-for _step in Step:
+for _step in RotationStep:
     CERTIFICATE_ERRORS.labels(
         _step.value
     )  # shown as 0 from the start, so that a rate sees the first
@@ -36,17 +36,17 @@ class CertificateError(Exception):
     """Base of everything that this package raises."""
 
 
-class UnusableBundle(CertificateError):  # noqa: N818  # named as what it is, like kube.errors
+class UnusableBundleError(CertificateError):
     """Certificates or keys that cannot be served; the text says which file and why."""
 
 
-class SecretConflict(CertificateError):  # noqa: N818
+class SecretConflictError(CertificateError):
     """The Secret is not as it was when it was read; nothing was written."""
 
 
-class StoreUnavailable(CertificateError):  # noqa: N818
+class StoreUnavailableError(CertificateError):
     """The Secret could not be read, or nobody knows whether it was written."""
 
 
-class InjectionFailed(CertificateError):  # noqa: N818
+class InjectionError(CertificateError):
     """Some webhook configuration does not carry the trusted CAs; the text names each."""

@@ -21,7 +21,7 @@ from certs.bundle import (
     KeyPair,
     ServingBundle,
 )
-from certs.errors import Step, UnusableBundle
+from certs.errors import RotationStep, UnusableBundleError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,12 +78,12 @@ class MountedCertificates:
         try:
             bundle = self._read()
         except OSError as error:
-            Step.RELOAD.count_failure()
+            RotationStep.RELOAD.count_failure()
             self._note(f"{error.filename}: {error.strerror}")
             return
         try:
             self._serving.load(bundle)
-        except UnusableBundle as error:
+        except UnusableBundleError as error:
             self._note(str(error))
             return
         self._note(self._expiry())

@@ -13,16 +13,16 @@ import msgspec
 
 from api.meta import ObjectMeta
 from certs.bundle import SERVING_CERTIFICATE, SERVING_KEY
-from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
+from certs.errors import InjectionError, SecretConflictError, StoreUnavailableError
 from certs.rotation import StoredSecret
-from kube.errors import ApiError, Conflict, KubeError, NotFound, cut
+from kube.errors import ApiError, Conflict, KubeError, NotFound, one_line
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     SECRETS,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
 )
 from manifests.constants import MUTATING_CONFIGURATION, VALIDATING_CONFIGURATION
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 RBAC: Final = tuple(
-    Rule(
+    PolicyRule(
         group="admissionregistration.k8s.io",
         resources=(resource,),
         verbs=("get", "patch"),
@@ -47,11 +47,11 @@ SECRET_TYPE: Final = "kubernetes.io/tls"  # noqa: S105  # the name of a type
 _DEMANDED: Final = {SERVING_CERTIFICATE, SERVING_KEY}
 
 
-def namespaced_rbac(*secrets: str) -> tuple[Rule, ...]:
+def namespaced_rbac(*secrets: str) -> tuple[PolicyRule, ...]:
     """Return the rights on these Secrets of our namespace; a create cannot be limited to a name."""
     return (
-        Rule(resources=("secrets",), verbs=("create",)),
-        Rule(resources=("secrets",), verbs=("get", "patch"), names=secrets),
+        PolicyRule(resources=("secrets",), verbs=("create",)),
+        PolicyRule(resources=("secrets",), verbs=("get", "patch"), names=secrets),
     )
 
 
@@ -105,7 +105,7 @@ class KubernetesCertificates:
         except NotFound:
             return None
         except KubeError as error:
-            raise StoreUnavailable(
+            raise StoreUnavailableError(
                 f"Secret {namespace}/{name} cannot be read: {_brief(error)}"
             ) from None
         return StoredSecret(
@@ -128,14 +128,14 @@ class KubernetesCertificates:
                 patch = {"metadata": {"resourceVersion": resource_version}, "data": data}
                 await self._client.merge_patch(SECRETS, patch, name=name, namespace=namespace)
         except Conflict as error:
-            raise SecretConflict(f"Secret {namespace}/{name} has changed") from error
+            raise SecretConflictError(f"Secret {namespace}/{name} has changed") from error
         except NotFound as error:
             # Of a create it is the namespace that is missing, which no new read cures.
             if resource_version is None:
-                raise StoreUnavailable(f"there is no namespace {namespace}") from error
-            raise SecretConflict(f"Secret {namespace}/{name} is gone") from error
+                raise StoreUnavailableError(f"there is no namespace {namespace}") from error
+            raise SecretConflictError(f"Secret {namespace}/{name} is gone") from error
         except KubeError as error:
-            raise StoreUnavailable(
+            raise StoreUnavailableError(
                 f"Secret {namespace}/{name} cannot be written: {_brief(error)}"
             ) from None
 
@@ -147,7 +147,7 @@ class KubernetesCertificates:
             if (failure := await self._inject(resource, name, ca_pem)) is not None
         ]
         if failures:
-            raise InjectionFailed("; ".join(failures))
+            raise InjectionError("; ".join(failures))
 
     async def _create(self, namespace: str, name: str, data: "Mapping[str, bytes]") -> None:
         body = {
@@ -191,4 +191,4 @@ def _brief(error: KubeError) -> str:
         return type(error).__name__
     causes = (error.details.causes if error.details else None) or ()
     fields = "; ".join(f"{cause.field}: {cause.reason}" for cause in causes)
-    return cut(f"{error.status} {error.reason or type(error).__name__} {fields}")
+    return one_line(f"{error.status} {error.reason or type(error).__name__} {fields}")

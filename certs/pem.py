@@ -55,7 +55,7 @@ class Flaw(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Fault:
+class CertificateFlaw:
     """A flaw, and in words what of which certificate."""
 
     flaw: Flaw
@@ -144,48 +144,48 @@ def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def decode_certificates(pem: bytes) -> tuple[Certificate, ...] | Fault:
+def decode_certificates(pem: bytes) -> tuple[Certificate, ...] | CertificateFlaw:
     """Return the certificates of a PEM text, at least one."""
     if not pem.strip():
-        return Fault(Flaw.MISSING, "there is no certificate")
+        return CertificateFlaw(Flaw.MISSING, "there is no certificate")
     try:
         return tuple(
             Certificate.from_x509(parsed) for parsed in x509.load_pem_x509_certificates(pem)
         )
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension):
-        return Fault(Flaw.UNDECODABLE, "the certificate is no PEM that can be read")
+        return CertificateFlaw(Flaw.UNDECODABLE, "the certificate is no PEM that can be read")
 
 
-def decode_pair(pair: "KeyPair") -> DecodedPair | Fault:
+def decode_pair(pair: "KeyPair") -> DecodedPair | CertificateFlaw:
     """Return the pair, if its key is ECDSA P-256 and belongs to its first certificate.
 
     No other kind of key is taken, so that replicas and reloads never differ in it, and what is
     served is what was measured.
     """
     chain = decode_certificates(pair.certificate_pem)
-    if isinstance(chain, Fault):
+    if isinstance(chain, CertificateFlaw):
         return chain
     key = _decode_key(pair.key_pem)
-    if isinstance(key, Fault):
+    if isinstance(key, CertificateFlaw):
         return key
     if key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != (
         chain[0].public_key
     ):
-        return Fault(Flaw.KEY_MISMATCH, "the key belongs to another certificate")
+        return CertificateFlaw(Flaw.KEY_MISMATCH, "the key belongs to another certificate")
     return DecodedPair(chain=chain, key=key)
 
 
-def _decode_key(pem: bytes) -> ec.EllipticCurvePrivateKey | Fault:
+def _decode_key(pem: bytes) -> ec.EllipticCurvePrivateKey | CertificateFlaw:
     if not pem.strip():
-        return Fault(Flaw.MISSING, "there is no key")
+        return CertificateFlaw(Flaw.MISSING, "there is no key")
     try:
         key = load_pem_private_key(pem, password=None)
     except TypeError:
-        return Fault(Flaw.UNDECODABLE, "the key is encrypted")
+        return CertificateFlaw(Flaw.UNDECODABLE, "the key is encrypted")
     except (ValueError, UnsupportedAlgorithm):
-        return Fault(Flaw.UNDECODABLE, "the key is no PEM that can be read")
+        return CertificateFlaw(Flaw.UNDECODABLE, "the key is no PEM that can be read")
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        return Fault(
+        return CertificateFlaw(
             Flaw.WRONG_KEY_TYPE, f"the key is {_kind_of(key)}; it must be ECDSA P-256 (secp256r1)"
         )
     return key

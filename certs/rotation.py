@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from certs.bundle import Bundle
-from certs.errors import CertificateError, InjectionFailed, SecretConflict, Step, StoreUnavailable
+from certs.errors import (
+    CertificateError,
+    InjectionError,
+    RotationStep,
+    SecretConflictError,
+    StoreUnavailableError,
+)
 from certs.renewal import renew
 from certs.validity import StillGood, needs_renewal
 from kube.backoff import Backoff
@@ -153,7 +159,7 @@ class CertificateRotation:
         bundle = await self._settle()
         try:
             await self._store.inject_ca_bundle(bundle.trust_pem)
-        except InjectionFailed:
+        except InjectionError:
             if not self._must_hold_back(bundle):
                 self._serving.load(bundle.to_serve)
             await self._copy_for_client(bundle)
@@ -193,12 +199,12 @@ class CertificateRotation:
                 await self._store.write_secret(
                     self._namespace, self._name, renewed.as_secret(), resource_version=version
                 )
-            except SecretConflict:
+            except SecretConflictError:
                 self._log.info("another replica wrote the certificates first")
                 continue
             self._log.info("certificates renewed", **_reasons(needed))
             return renewed
-        raise SecretConflict(
+        raise SecretConflictError(
             f"Secret {self._namespace}/{self._name} changed under us {_MAX_RACES} times in a row"
         )
 
@@ -231,9 +237,9 @@ def _reasons(needed: "RenewalNeeded") -> dict[str, str]:
 
 def _count(error: CertificateError) -> None:
     match error:
-        case InjectionFailed():
-            Step.INJECT.count_failure()
-        case SecretConflict() | StoreUnavailable():
-            Step.STORE.count_failure()
+        case InjectionError():
+            RotationStep.INJECT.count_failure()
+        case SecretConflictError() | StoreUnavailableError():
+            RotationStep.STORE.count_failure()
         case _:
             pass  # the ServingContext counted it

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from certs.client_authorities import ClientAuthorities, ClientTrust, decode_authorities
-from certs.errors import Step, UnusableBundle
-from certs.pem import Certificate, DecodedPair, Fault, decode_pair
+from certs.errors import RotationStep, UnusableBundleError
+from certs.pem import Certificate, CertificateFlaw, DecodedPair, decode_pair
 from telemetry.metrics import CERTIFICATE_NOT_AFTER
 
 if TYPE_CHECKING:
@@ -117,12 +117,12 @@ class ServingContext:
             context = _server_context()
             _present(context, pair)
             _trust(context, (*scheduler, *clients.api_server))
-        except UnusableBundle:
-            Step.RELOAD.count_failure()
+        except UnusableBundleError:
+            RotationStep.RELOAD.count_failure()
             raise
         except (ssl.SSLError, OSError) as error:
-            Step.RELOAD.count_failure()
-            raise UnusableBundle(f"OpenSSL refuses the certificates: {error}") from error
+            RotationStep.RELOAD.count_failure()
+            raise UnusableBundleError(f"OpenSSL refuses the certificates: {error}") from error
         self._current = context
         self.scheduler.replace(scheduler)
         self.api_server.replace(clients.api_server)
@@ -178,8 +178,8 @@ def _server_context() -> ssl.SSLContext:
 
 def _usable(pair: "KeyPair", what: str) -> DecodedPair:
     decoded = decode_pair(pair)
-    if isinstance(decoded, Fault):
-        raise UnusableBundle(f"{what}: {decoded.detail} ({decoded.flaw.value})")
+    if isinstance(decoded, CertificateFlaw):
+        raise UnusableBundleError(f"{what}: {decoded.detail} ({decoded.flaw.value})")
     return decoded
 
 

@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from certs.issuance import BACKDATE
 from certs.pem import (
     Certificate,
-    Fault,
+    CertificateFlaw,
     Flaw,
     Usage,
     decode_certificates,
@@ -51,7 +51,7 @@ class Renewal:
     """A part to make anew, and why."""
 
     part: Part
-    fault: Fault
+    fault: CertificateFlaw
 
 
 @final
@@ -103,12 +103,14 @@ def needs_renewal(
     """
     verdicts = dict(_verdicts(bundle, wanted, now))
     renewals = tuple(
-        Renewal(part, verdict) for part, verdict in verdicts.items() if isinstance(verdict, Fault)
+        Renewal(part, verdict)
+        for part, verdict in verdicts.items()
+        if isinstance(verdict, CertificateFlaw)
     )
     if renewals:
         return RenewalNeeded(renewals)
     return StillGood(
-        min(verdict for verdict in verdicts.values() if not isinstance(verdict, Fault))
+        min(verdict for verdict in verdicts.values() if not isinstance(verdict, CertificateFlaw))
     )
 
 
@@ -117,7 +119,7 @@ def still_trusted(
 ) -> tuple[Certificate, ...]:
     """Return the CAs of the bundle that are not yet to be dropped, in their order."""
     trusted = decode_certificates(bundle.trust_pem)
-    if isinstance(trusted, Fault):
+    if isinstance(trusted, CertificateFlaw):
         return ()
     succession = _succession(trusted, wanted)
     signing, *retiring = trusted
@@ -127,13 +129,13 @@ def still_trusted(
 
 def _verdicts(
     bundle: "Bundle", wanted: "Requirements", now: dt.datetime
-) -> Iterator[tuple[Part, Fault | dt.datetime]]:
+) -> Iterator[tuple[Part, CertificateFlaw | dt.datetime]]:
     yield Part.AUTHORITY, _authority(bundle, wanted, now)
     trusted = decode_certificates(bundle.trust_pem)
-    if isinstance(trusted, Fault):
+    if isinstance(trusted, CertificateFlaw):
         # Made anew with the authority; nobody can say anything of these now.
-        yield Part.SERVING, Fault(Flaw.UNKNOWN_ISSUER, "no CA is known")
-        yield Part.CLIENT, Fault(Flaw.UNKNOWN_ISSUER, "no CA is known")
+        yield Part.SERVING, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
+        yield Part.CLIENT, CertificateFlaw(Flaw.UNKNOWN_ISSUER, "no CA is known")
         return
     succession = _succession(trusted, wanted)
     yield from _retired(succession, now)
@@ -143,21 +145,23 @@ def _verdicts(
     yield Part.CLIENT, client.verdict(bundle.client, succession, wanted=wanted, now=now)
 
 
-def _authority(bundle: "Bundle", wanted: "Requirements", now: dt.datetime) -> Fault | dt.datetime:
+def _authority(
+    bundle: "Bundle", wanted: "Requirements", now: dt.datetime
+) -> CertificateFlaw | dt.datetime:
     pair = decode_pair(bundle.authority)
-    if isinstance(pair, Fault):
+    if isinstance(pair, CertificateFlaw):
         return pair
     if not pair.certificate.is_authority:
-        return Fault(Flaw.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's")
+        return CertificateFlaw(Flaw.NOT_AN_AUTHORITY, "the first certificate of ca.crt is no CA's")
     return _in_time(pair.certificate, now, lookahead=_lookahead(pair.certificate, wanted))
 
 
 def _retired(
     succession: _Succession, now: dt.datetime
-) -> Iterator[tuple[Part, Fault | dt.datetime]]:
+) -> Iterator[tuple[Part, CertificateFlaw | dt.datetime]]:
     drops = [succession.dropped_from(certificate) for certificate in succession.trusted[1:]]
     if any(drop <= now for drop in drops):
-        yield Part.RETIRED, Fault(Flaw.RETIRED, "a replaced CA is trusted no longer")
+        yield Part.RETIRED, CertificateFlaw(Flaw.RETIRED, "a replaced CA is trusted no longer")
     elif drops:
         yield Part.RETIRED, min(drops)
 
@@ -175,18 +179,22 @@ class _Leaf:
         *,
         wanted: "Requirements",
         now: dt.datetime,
-    ) -> Fault | dt.datetime:
+    ) -> CertificateFlaw | dt.datetime:
         decoded = decode_pair(pair)
-        if isinstance(decoded, Fault):
+        if isinstance(decoded, CertificateFlaw):
             return decoded
         leaf = decoded.certificate
         if self.usage not in leaf.usages:
-            return Fault(Flaw.WRONG_USAGE, "the certificate is made for another purpose")
+            return CertificateFlaw(Flaw.WRONG_USAGE, "the certificate is made for another purpose")
         if missing := self.missing_from(leaf, wanted):
-            return Fault(Flaw.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}")
+            return CertificateFlaw(
+                Flaw.NAMES_MISSING, f"the certificate lacks {', '.join(missing)}"
+            )
         issuer = succession.issuer_of(leaf)
         if issuer is None:
-            return Fault(Flaw.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted")
+            return CertificateFlaw(
+                Flaw.UNKNOWN_ISSUER, "the certificate is by a CA that is not trusted"
+            )
         if issuer is succession.trusted[0]:
             return _in_time(leaf, now, lookahead=_lookahead(leaf, wanted))
         return _in_succession(leaf, now, succession.signs_from, lookahead=_lookahead(leaf, wanted))
@@ -194,25 +202,27 @@ class _Leaf:
 
 def _in_succession(
     leaf: Certificate, now: dt.datetime, signs_from: dt.datetime, *, lookahead: dt.timedelta
-) -> Fault | dt.datetime:
+) -> CertificateFlaw | dt.datetime:
     """Judge a leaf by a CA that has been replaced."""
     if now >= signs_from:
-        return Fault(Flaw.RETIRING_ISSUER, "the certificate is by a CA that was replaced")
+        return CertificateFlaw(Flaw.RETIRING_ISSUER, "the certificate is by a CA that was replaced")
     waits = signs_from < leaf.not_after
     verdict = _in_time(leaf, now, lookahead=dt.timedelta(0) if waits else lookahead)
-    return verdict if isinstance(verdict, Fault) else min(verdict, signs_from)
+    return verdict if isinstance(verdict, CertificateFlaw) else min(verdict, signs_from)
 
 
 def _in_time(
     certificate: Certificate, now: dt.datetime, *, lookahead: dt.timedelta
-) -> Fault | dt.datetime:
+) -> CertificateFlaw | dt.datetime:
     if now < certificate.not_before:
-        return Fault(Flaw.NOT_YET_VALID, f"it is valid from {certificate.not_before:%FT%TZ} only")
+        return CertificateFlaw(
+            Flaw.NOT_YET_VALID, f"it is valid from {certificate.not_before:%FT%TZ} only"
+        )
     if now >= certificate.not_after:
-        return Fault(Flaw.EXPIRED, f"it expired at {certificate.not_after:%FT%TZ}")
+        return CertificateFlaw(Flaw.EXPIRED, f"it expired at {certificate.not_after:%FT%TZ}")
     renew_at = certificate.not_after - lookahead
     if now >= renew_at:
-        return Fault(Flaw.EXPIRING, f"it expires at {certificate.not_after:%FT%TZ}")
+        return CertificateFlaw(Flaw.EXPIRING, f"it expires at {certificate.not_after:%FT%TZ}")
     return renew_at
 
 

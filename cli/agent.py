@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from agent.settings import AgentSettings, Role
+from agent.settings import AgentRole, AgentSettings
 from api.nodefiles.poolconfig import HandOut
 from manifests.constants import DEFAULT_NAMESPACE
 from server.open_files import raise_limit
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OK, FAILED, MISUSED = 0, 1, 2
 
-_ROLES: Final = ",".join(role.value for role in Role)
+_ROLES: Final = ",".join(role.value for role in AgentRole)
 
 
 def add_arguments(agent: argparse.ArgumentParser) -> None:
@@ -100,14 +100,14 @@ def run(known: argparse.Namespace) -> int:
         _complain(error)
         return MISUSED
     configure_logs("info")
-    from agent.errors import UnusableAgent  # noqa: PLC0415
+    from agent.errors import AgentUnusableError  # noqa: PLC0415
     from agent.main import run_agent  # noqa: PLC0415  # imports gRPC
     from server.clock import SystemClock  # noqa: PLC0415
 
     raise_limit()
     try:
         uvloop.run(run_agent(settings, SystemClock()))
-    except UnusableAgent as error:
+    except AgentUnusableError as error:
         _complain(error)
         return MISUSED
     except (OSError, ExceptionGroup) as error:
@@ -120,9 +120,9 @@ def _complain(error: Exception) -> None:
     print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
 
 
-def _roles(text: str) -> frozenset[Role]:
+def _roles(text: str) -> frozenset[AgentRole]:
     try:
-        return frozenset(Role(part.strip()) for part in text.split(","))
+        return frozenset(AgentRole(part.strip()) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r}: choose among {_ROLES}") from None
 

@@ -15,9 +15,9 @@ import uvloop
 import yaml
 
 from cli import agent as agent_command
-from cli.render import Target, render_target
+from cli.render import RenderTarget, render_target
 from server.controllers.pool import check_images
-from server.settings import BadSettings, load_settings
+from server.settings import BadSettingsError, load_settings
 from telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(arguments: "Sequence[str]") -> int:
             case _:
                 parser.print_help()
                 return MISUSED
-    except BadSettings as error:
+    except BadSettingsError as error:
         _complain(error)
         return MISUSED
     except KeyboardInterrupt:
@@ -69,7 +69,7 @@ def _build_parser() -> argparse.ArgumentParser:
         "--show-settings", action="store_true", help="print the settings in force and exit"
     )
     render = commands.add_parser("render", help="print manifests as YAML", allow_abbrev=False)
-    render.add_argument("target", choices=[target.value for target in Target])
+    render.add_argument("target", choices=[target.value for target in RenderTarget])
     render.add_argument(
         "--settings",
         type=Path,
@@ -117,15 +117,15 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     check_images(settings)
     logs = configure_logs(settings.log_level)
     # --show-settings and render stay quick: the Kubernetes library alone costs a second.
-    from kube.config.kubeconfig import BadConfiguration  # noqa: PLC0415
-    from server.http.listener import CannotListen  # noqa: PLC0415
+    from kube.config.kubeconfig import BadConfigurationError  # noqa: PLC0415
+    from server.http.listener import ListenError  # noqa: PLC0415
     from server.process import serve  # noqa: PLC0415
 
     try:
         uvloop.run(serve(settings, logs))
-    except BadConfiguration as error:
-        raise BadSettings(str(error)) from error
-    except CannotListen as error:
+    except BadConfigurationError as error:
+        raise BadSettingsError(str(error)) from error
+    except ListenError as error:
         _complain(error)
         return FAILED
     except ExceptionGroup:
@@ -139,12 +139,12 @@ def _complain(error: Exception) -> None:
 
 
 def _render(known: argparse.Namespace) -> int:
-    sys.stdout.write(render_target(Target(known.target), known))
+    sys.stdout.write(render_target(RenderTarget(known.target), known))
     return OK
 
 
 def _demo(known: argparse.Namespace) -> int:
     configure_logs("error")
-    from demo.main import show  # noqa: PLC0415  # imports the simulator
+    from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
 
-    return uvloop.run(show(known.keep_logs))
+    return uvloop.run(run_demo(known.keep_logs))

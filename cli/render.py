@@ -11,9 +11,9 @@ from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.scheduler import (
     ApiConnection,
-    Extender,
+    ExtenderEndpoint,
     ExtenderTls,
-    LeaderElection,
+    SchedulerLeaderElection,
     build_scheduler_configuration,
 )
 from manifests.install.server_policy import OwnObjects, build_server_policies
@@ -28,7 +28,7 @@ from manifests.monitoring.alerts import build_alert_rules
 from manifests.yaml import render
 from server.controllers.pool import workload_settings
 from server.rbac import build_roles
-from server.settings import BadSettings, load_settings
+from server.settings import BadSettingsError, load_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -38,7 +38,7 @@ SCHEDULER_FILES = "/etc/gpu-scheduler"
 """Where kube-scheduler's Deployment mounts its Secret, `constants.SCHEDULER_SECRET`."""
 
 
-class Target(Enum):
+class RenderTarget(Enum):
     """What can be printed."""
 
     CRDS = "crds"
@@ -50,7 +50,7 @@ class Target(Enum):
     EXAMPLES = "examples"
 
 
-def render_target(target: Target, options: "argparse.Namespace") -> str:
+def render_target(target: RenderTarget, options: "argparse.Namespace") -> str:
     """Return the YAML stream of one target.
 
     Raises:
@@ -59,16 +59,16 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
     own = _own_objects(options)
     namespace = own.namespace
     match target:
-        case Target.CRDS:
+        case RenderTarget.CRDS:
             return render(build_crds())
-        case Target.RBAC:
+        case RenderTarget.RBAC:
             return render(build_roles(own))
-        case Target.WEBHOOKS:
+        case RenderTarget.WEBHOOKS:
             settings = _webhook_settings(options, namespace)
             return render(
                 [build_mutating_configuration(settings), build_validating_configuration(settings)]
             )
-        case Target.POLICY:
+        case RenderTarget.POLICY:
             excluded = _excluded(namespace)
             return render(
                 [
@@ -82,11 +82,11 @@ def render_target(target: Target, options: "argparse.Namespace") -> str:
                     *build_server_policies(own, excluded_namespaces=excluded),
                 ]
             )
-        case Target.SCHEDULER_CONFIG:
+        case RenderTarget.SCHEDULER_CONFIG:
             return render([_scheduler_configuration(options, namespace)])
-        case Target.ALERTS:
+        case RenderTarget.ALERTS:
             return render([build_alert_rules(namespace)])
-        case Target.EXAMPLES:
+        case RenderTarget.EXAMPLES:
             return "---\n".join(example_text(name) for name in example_names())
 
 
@@ -120,8 +120,8 @@ def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> d
     )
     in_cluster = options.kubeconfig is None
     return build_scheduler_configuration(
-        Extender(base_url=url, tls=tls),
-        leader_election=LeaderElection(namespace=namespace) if in_cluster else None,
+        ExtenderEndpoint(base_url=url, tls=tls),
+        leader_election=SchedulerLeaderElection(namespace=namespace) if in_cluster else None,
         connection=ApiConnection(kubeconfig="" if in_cluster else str(options.kubeconfig)),
     )
 
@@ -135,4 +135,4 @@ def _read(path: "Path") -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise BadSettings(f"{path} cannot be read: {error.strerror}") from error
+        raise BadSettingsError(f"{path} cannot be read: {error.strerror}") from error

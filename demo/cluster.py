@@ -13,7 +13,7 @@ from api.kinds.gpupool import GPUPool
 from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
-from demo.objects import NODES, cards_of
+from demo.objects import NODES, device_table
 from demo.server import DemoServer
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.kubeconfig import configuration_for
@@ -43,11 +43,11 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks import match_conditions as conditions
 from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd
-from simulator.node.agent import NodeAgentDouble
-from simulator.node.kubelet import KubeletDouble, register_node
+from simulator.node.agent import FakeNodeAgent
+from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.node.pool_plugins import PoolPlugins
 from simulator.scheduler.extender import ExtenderClient
-from simulator.scheduler.scheduler import ScheduledNode, SchedulerDouble
+from simulator.scheduler.scheduler import FakeScheduler, ScheduledNode
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping
@@ -92,8 +92,8 @@ class DemoCluster:
             match_condition=conditions.evaluate,
         )
         self.client: KubeClient
-        self.kubelet: KubeletDouble
-        self.agents: dict[str, NodeAgentDouble]
+        self.kubelet: FakeKubelet
+        self.agents: dict[str, FakeNodeAgent]
 
     async def __aenter__(self) -> Self:
         """Start all of it."""
@@ -101,7 +101,7 @@ class DemoCluster:
             await stack.enter_async_context(self.api)
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
             self.agents = {
-                node: NodeAgentDouble(self.client, self.clock, node=node, cards=cards_of(node))
+                node: FakeNodeAgent(self.client, self.clock, node=node, cards=device_table(node))
                 for node in NODES
             }
             await self._install()
@@ -158,7 +158,7 @@ class DemoCluster:
             session.request(method, f"{self.api.url}{path}", json=body) as answer,
         ):
             if answer.status >= 400:
-                raise Denied((await answer.json())["message"])
+                raise AdmissionDenied((await answer.json())["message"])
             return [
                 warning.split('"', 1)[1].rstrip('"')
                 for warning in answer.headers.getall("Warning", [])
@@ -255,14 +255,14 @@ class DemoCluster:
             )
         )
         group = await stack.enter_async_context(_Background())
-        group.spawn(SchedulerDouble(self.client, extender, self.clock).run(), "kube-scheduler")
-        self.kubelet = KubeletDouble(self.client, self.clock)
+        group.spawn(FakeScheduler(self.client, extender, self.clock).run(), "kube-scheduler")
+        self.kubelet = FakeKubelet(self.client, self.clock)
         group.spawn(self.kubelet.run(), "kubelet")
         plugins = PoolPlugins(self.client, self.clock, namespace=constants.DEFAULT_NAMESPACE)
         group.spawn(plugins.run(), "device plugins")
 
 
-class Denied(Exception):  # noqa: N818  # it is named for what happened
+class AdmissionDenied(Exception):  # noqa: N818  # it is named for what happened
     """Admission refused it; the text is what the user sees."""
 
 

@@ -18,8 +18,8 @@ from demo.chapters import cards as demo_cards
 from demo.chapters import changes as demo_changes
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
-from demo.cluster import DemoCluster, Denied
-from demo.story import Story, Untrue
+from demo.cluster import AdmissionDenied, DemoCluster
+from demo.story import Story, UntrueError
 from kube.errors import KubeError
 
 if TYPE_CHECKING:
@@ -45,17 +45,17 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
 )
 
 
-async def show(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTERS) -> int:
+async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTERS) -> int:
     """Tell the whole story; return 0 when every claim held."""
     with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
         log = log_file or Path(folder) / "server.log"
         try:
             await _tell(chapters, Path(folder), log)
-        except Untrue as untrue:
+        except UntrueError as untrue:
             return _give_up(f"NOT TRUE: {untrue}", log)
         except TimeoutError:
             return _give_up(f"NOT DONE after {LIMIT_S:g} s", log)
-        except (KubeError, Denied, aiohttp.ClientError, OSError, ExceptionGroup) as error:
+        except (KubeError, AdmissionDenied, aiohttp.ClientError, OSError, ExceptionGroup) as error:
             return _give_up(f"BROKEN: {type(error).__name__}: {error}", log)
     say("\nEvery claim above was checked.")
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.names import API_VERSION, RESOURCE_PREFIX, NodeName
 from inventory.identity import device_name
-from simulator.node.agent import CardDouble
+from simulator.node.agent import FakeDevice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ HOLD_S: Final = 5
 """What is held for a pod of the pool of slices is held for so long."""
 
 
-def cards_of(node: str) -> list[CardDouble]:
+def device_table(node: str) -> list[FakeDevice]:
     """Return the cards of a node."""
     small = range(SLICED_FROM, CARDS_PER_NODE) if node == SLICED_NODE else range(0)
     return [
@@ -35,13 +35,13 @@ def cards_of(node: str) -> list[CardDouble]:
     ]
 
 
-def device_of(card: CardDouble, node: str) -> str:
+def device_of(card: FakeDevice, node: str) -> str:
     """Return the name of the GPUDevice that the inventory makes of a card."""
     return device_name(NodeName(node), card.address)
 
 
-def _h200(node: str, number: int) -> CardDouble:
-    return CardDouble(
+def _h200(node: str, number: int) -> FakeDevice:
+    return FakeDevice(
         uuid=_uuid(node, number),
         address=_address(number),
         product="NVIDIA H200",
@@ -51,8 +51,8 @@ def _h200(node: str, number: int) -> CardDouble:
     )
 
 
-def _l40s(node: str, number: int) -> CardDouble:
-    return CardDouble(
+def _l40s(node: str, number: int) -> FakeDevice:
+    return FakeDevice(
         uuid=_uuid(node, number),
         address=_address(number),
         product="NVIDIA L40S",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, RESOURCE_PREFIX
-from demo.cluster import Denied
+from demo.cluster import AdmissionDenied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,7 +25,7 @@ MANY: Final = 3
 T = TypeVar("T")
 
 
-class Untrue(Exception):  # noqa: N818  # it is named for what happened
+class UntrueError(Exception):
     """Something that the demo claims is not so."""
 
 
@@ -73,7 +73,7 @@ class Story:
             Untrue: it does not hold.
         """
         if not holds:
-            raise Untrue(claim)
+            raise UntrueError(claim)
         self.claim(claim)
 
     def claim(self, claim: str) -> None:
@@ -96,7 +96,7 @@ class Story:
             if holds(value):
                 return value
             if self.cluster.clock.monotonic() > deadline:
-                raise Untrue(f"{what} (waited {PATIENCE_S:g} s)")
+                raise UntrueError(f"{what} (waited {PATIENCE_S:g} s)")
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def until_pool(
@@ -122,7 +122,7 @@ class Story:
             lambda found: found is not None,
         )
         if event is None:
-            raise Untrue(f"there is an event {reason.value} about {name}")
+            raise UntrueError(f"there is an event {reason.value} about {name}")
         self.quote(f"{event.reason}: {event.note}")
 
     async def refused(self, what: str, attempt: "Awaitable[object]", *, says: str) -> None:
@@ -133,12 +133,12 @@ class Story:
         """
         try:
             await attempt
-        except Denied as denied:
+        except AdmissionDenied as denied:
             if says not in str(denied):
-                raise Untrue(f'{what} is refused with "{says}"; it says {denied}') from None
+                raise UntrueError(f'{what} is refused with "{says}"; it says {denied}') from None
             self.quote(str(denied))
         else:
-            raise Untrue(f"{what} is refused")
+            raise UntrueError(f"{what} is refused")
 
     async def pod(self, name: str) -> "Pod":
         """Return a pod.
@@ -148,7 +148,7 @@ class Story:
         """
         pod = await self.cluster.pod(name)
         if pod is None:
-            raise Untrue(f"pod {name} does not exist")
+            raise UntrueError(f"pod {name} does not exist")
         return pod
 
     async def bind(self, name: str) -> "Pod":

@@ -12,7 +12,7 @@ _ROUNDING_S: Final = 1e-3
 """A look that was asked for after a period may come by a rounding error too early."""
 
 
-class Standing(Enum):
+class DebouncedState(Enum):
     """What a thing counts as."""
 
     UNDECIDED = "undecided"
@@ -22,7 +22,7 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steadiness:
+class DebounceTerms:
     """How many samples in a row change the standing."""
 
     good_samples: int = 3
@@ -40,7 +40,7 @@ class Steadiness:
 class Track:
     """A standing, and the row of samples that may change it."""
 
-    standing: Standing = Standing.UNDECIDED
+    standing: DebouncedState = DebouncedState.UNDECIDED
     is_good: bool = False
     """What the row consists of."""
     samples: int = 0
@@ -48,7 +48,7 @@ class Track:
     at: float = 0.0
     """When the last sample of the row was taken."""
 
-    def after(self, at: float, steadiness: Steadiness, *, is_good: bool) -> "Track":
+    def after(self, at: float, steadiness: DebounceTerms, *, is_good: bool) -> "Track":
         """Return the track after one more look.
 
         Args:
@@ -57,7 +57,7 @@ class Track:
             steadiness: how many samples count.
             is_good: what the look shows.
         """
-        if self.standing is (Standing.UP if is_good else Standing.DOWN):
+        if self.standing is (DebouncedState.UP if is_good else DebouncedState.DOWN):
             return Track(self.standing) if self.samples else self
         if not self.samples or self.is_good is not is_good:
             row = Track(self.standing, is_good, 1, at)
@@ -68,14 +68,14 @@ class Track:
         wanted = steadiness.good_samples if is_good else steadiness.bad_samples
         if row.samples < wanted:
             return row
-        return Track(Standing.UP if is_good else Standing.DOWN)
+        return Track(DebouncedState.UP if is_good else DebouncedState.DOWN)
 
-    def next_sample_in(self, now: float, steadiness: Steadiness) -> float | None:
+    def next_sample_in(self, now: float, steadiness: DebounceTerms) -> float | None:
         """Return after how many seconds a look is a new sample; None where none is waited for."""
         if not self.samples:
             return None
         return max(0.0, self.at + steadiness.period_s - now)
 
 
-STEADY: Final = Steadiness()
+STEADY: Final = DebounceTerms()
 UNSEEN: Final = Track()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, final, ove
 import msgspec
 
 from kube.decoding import Listing, decode, decode_items, decode_page, identity_of
-from kube.transport import Request, Transport
+from kube.transport import ApiRequest, Transport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -86,7 +86,9 @@ class KubeClient:
     ) -> T:
         """Return the object; the read is consistent (quorum)."""
         path = resource.path(namespace, name)
-        body = await self._transport.call(Request(method="GET", path=path, label=resource.plural))
+        body = await self._transport.call(
+            ApiRequest(method="GET", path=path, label=resource.plural)
+        )
         return decode(body, type_, resource)
 
     async def list_(
@@ -141,7 +143,7 @@ class KubeClient:
             "fieldSelector": field_selector,
             "limit": None if page_size is None else str(page_size),
         }
-        request = Request(
+        request = ApiRequest(
             method="GET", path=resource.path(namespace), label=resource.plural, query=query
         )
         items: list[P] = []
@@ -203,7 +205,7 @@ class KubeClient:
         if resource.namespaced and namespace is None:
             raise ValueError(f"a {resource.kind} is created in a namespace; none is given")
         path = resource.path(namespace, name if subresource else None, subresource)
-        request = Request(
+        request = ApiRequest(
             method="POST", path=path, label=_label(resource, subresource), body=content
         )
         return await self._write(request, type_, resource)
@@ -243,7 +245,7 @@ class KubeClient:
         """PUT the whole object; with a resourceVersion in it, a stale one raises Conflict."""
         content = _encode(body)
         namespace, name = identity_of(resource, content, namespace=namespace, name=name)
-        request = Request(
+        request = ApiRequest(
             method="PUT",
             path=resource.path(namespace, _named(name, resource), subresource),
             label=_label(resource, subresource),
@@ -291,7 +293,7 @@ class KubeClient:
         """
         content = _encode(body)
         namespace, name = identity_of(resource, content, namespace=None, name=None)
-        request = Request(
+        request = ApiRequest(
             method="PATCH",
             path=resource.path(namespace, _named(name, resource), subresource),
             label=_label(resource, subresource),
@@ -311,7 +313,7 @@ class KubeClient:
         subresource: str | None = None,
     ) -> None:
         """Merge the body in (RFC 7386): null deletes a key, a list replaces the list."""
-        request = Request(
+        request = ApiRequest(
             method="PATCH",
             path=resource.path(namespace, name, subresource),
             label=_label(resource, subresource),
@@ -330,7 +332,7 @@ class KubeClient:
         subresource: str | None = None,
     ) -> None:
         """Carry out the operations (RFC 6902), all or none; a failing `test` raises Invalid."""
-        request = Request(
+        request = ApiRequest(
             method="PATCH",
             path=resource.path(namespace, name, subresource),
             label=_label(resource, subresource),
@@ -357,7 +359,7 @@ class KubeClient:
             options["propagationPolicy"] = propagation
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
-        request = Request(
+        request = ApiRequest(
             method="DELETE",
             path=resource.path(namespace, name),
             label=resource.plural,
@@ -391,7 +393,7 @@ class KubeClient:
             label_selector: in the API's text form.
             field_selector: in the API's text form.
         """
-        request = Request(
+        request = ApiRequest(
             method="GET",
             path=resource.path(namespace),
             label=resource.plural,
@@ -407,7 +409,7 @@ class KubeClient:
         return self._transport.stream(request, idle_timeout_s=idle_timeout_s)
 
     async def _write(
-        self, request: Request, type_: type[Any] | None, resource: "Resource"
+        self, request: ApiRequest, type_: type[Any] | None, resource: "Resource"
     ) -> object:
         body = await self._transport.call(request)
         return None if type_ is None else decode(body, type_, resource)

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from api.field_errors import UNDECODABLE
-from kube.errors import Undecodable, cut
+from kube.errors import Undecodable, one_line
 from telemetry.metrics import INFORMER_DECODE_ERRORS
 
 if TYPE_CHECKING:
@@ -143,5 +143,5 @@ def report_undecodable(item: msgspec.Raw, resource: str, error: Exception) -> No
         "object skipped because it cannot be decoded",
         resource=resource,
         object=f"{said.namespace}/{said.name}" if said.namespace else said.name,
-        error=cut(str(error)),
+        error=one_line(str(error)),
     )

@@ -58,7 +58,7 @@ class Unreachable(KubeError):
 
         `request_sent` is False only where we know that it did not, as when the connection was refused.
         """
-        super().__init__(cut(message))
+        super().__init__(one_line(message))
         self.request_sent = request_sent
 
     @property
@@ -76,7 +76,7 @@ class Undecodable(KubeError):
 
     def __init__(self, message: str) -> None:
         """Take a text; it is cut."""
-        super().__init__(cut(message))
+        super().__init__(one_line(message))
 
 
 class Cause(msgspec.Struct, frozen=True, rename="camel"):
@@ -122,8 +122,8 @@ class ApiError(KubeError):
     ) -> None:
         """Take the HTTP status and what `metav1.Status` says; reason and message are cut."""
         self.status = status
-        self.reason = cut(reason)
-        self.message = cut(message)
+        self.reason = one_line(reason)
+        self.message = one_line(message)
         self.details = details
         self.retry_after_s = retry_after_s
         super().__init__(f"{status} {self.reason or type(self).__name__}: {self.message}")
@@ -240,7 +240,7 @@ def from_status(status: int, body: bytes, retry_after: str | None = None) -> Api
     )
 
 
-def cut(text: str) -> str:
+def one_line(text: str) -> str:
     """Return foreign text on one line and no longer than `MAX_FOREIGN_TEXT`."""
     # Splitting megabytes only to throw them away is work that a broken proxy should not cause.
     line = " ".join(text[: 4 * MAX_FOREIGN_TEXT].split())

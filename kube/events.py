@@ -16,7 +16,7 @@ import structlog
 
 from api.meta import Model
 from kube.backoff import Backoff
-from kube.errors import AlreadyExists, KubeError, NotFound, cut
+from kube.errors import AlreadyExists, KubeError, NotFound, one_line
 from kube.resources import EVENTS
 from telemetry.metrics import EVENTS_EMITTED
 
@@ -249,7 +249,7 @@ class EventRecorder:
             kind=event.regarding.kind,
             object=f"{event.regarding.namespace}/{event.regarding.name}",
             cause=type(error).__name__,
-            error=cut(str(error)),
+            error=one_line(str(error)),
         )
 
 

@@ -47,8 +47,8 @@ from kube.errors import (
     TimedOut,
     Undecodable,
     Unreachable,
-    cut,
     from_status,
+    one_line,
 )
 from telemetry.metrics import (
     INFORMER_DECODE_ERRORS,
@@ -399,7 +399,7 @@ class Informer(Generic[T]):
         self._log.warning(
             "list or watch failed",
             cause=type(error).__name__,
-            error=cut(str(error)),
+            error=one_line(str(error)),
             failures=self._backoff.failures,
             next_is="list" if self._version is None else "watch",
             retry_in_s=round(delay_s, 2),

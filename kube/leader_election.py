@@ -38,7 +38,7 @@ import structlog
 
 from api.meta import Model, ObjectMeta
 from kube.backoff import Backoff
-from kube.errors import KubeError, NotFound, TimedOut, cut
+from kube.errors import KubeError, NotFound, TimedOut, one_line
 from kube.events import micro_time
 from kube.pace import Pace
 from kube.resources import LEASES
@@ -256,7 +256,7 @@ class LeaderElection:
             self._log.warning(
                 "lease not renewed" if self.is_leading() else "lease not acquired",
                 cause=type(error).__name__,
-                error=cut(str(error)),
+                error=one_line(str(error)),
                 leads_for_s=round(max(0.0, self._leads_until - self._clock.monotonic()), 2),
             )
         else:

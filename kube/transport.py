@@ -42,7 +42,7 @@ write on a connection that is just being closed ends in doubt."""
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ApiRequest:
     """One request; parameters of `query` that are None are left out."""
 
     method: str
@@ -98,7 +98,7 @@ class Transport:
             await self._session.close()
             self._session = None
 
-    async def call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
+    async def call(self, request: ApiRequest, *, timeout_s: float | None = None) -> bytes:
         """Return the body of a 2xx answer; bounded from the start to its last byte."""
         timeout = aiohttp.ClientTimeout(total=timeout_s or self._timeout_s)
         with self._measured(request.method, request.label) as outcome:
@@ -113,7 +113,7 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, *, idle_timeout_s: float
+        self, request: ApiRequest, *, idle_timeout_s: float
     ) -> "AsyncIterator[AsyncIterator[bytes]]":
         """Open an answer without end; the context's value iterates over its lines.
 
@@ -142,7 +142,7 @@ class Transport:
             response.close()
 
     async def _send(
-        self, request: Request, timeout: aiohttp.ClientTimeout
+        self, request: ApiRequest, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("the transport is not open")

@@ -15,7 +15,7 @@ from pool.admission_rules import (
     leaves_room,
     share_of,
 )
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.model import Capacity
 from pool.placement.planner import Placed, may_go_to, plan_devices
 
@@ -83,7 +83,7 @@ class AdmissionPlanner:
             return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
         devices = plan_devices(self._index.devices_on(pool.name, node), demand, pool.strategy)
         if devices is None:
-            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
         return Placed(pool.name, node, devices)
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:

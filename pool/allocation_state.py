@@ -13,13 +13,19 @@ from msgspec.structs import replace
 from api.names import PodUid, ReservationId
 from pool.admission_planner import AdmissionPlanner, Exhausted
 from pool.admission_rules import ANYBODY, Newcomer
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.index.device_index import DeviceIndex
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase
-from pool.placement.planner import Placed, Refused, is_intact, plan_devices
+from pool.placement.planner import Placed, PlacementRefused, is_intact, plan_devices
 from pool.pods.observed import ObservedPods
-from pool.pods.reported import Discrepancies, NodeReports, as_promised, as_reported, reported_units
+from pool.pods.reported import (
+    AllocationMismatches,
+    NodeReports,
+    as_promised,
+    as_reported,
+    reported_units,
+)
 from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import (
     conflicts,
@@ -38,7 +44,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PoolName, UnitId
     from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
-    from pool.pods.reported import Discrepancy, PodReport
+    from pool.pods.reported import AllocationMismatch, PodReport
 
 OBSERVE_WITHIN_S: Final = 5.0
 """How long after admission the watch may take to show the pod; the API server stores it within
@@ -54,7 +60,7 @@ class AlreadyBound:
     """None once the watch has shown the binding."""
 
 
-class Applicant(msgspec.Struct, frozen=True, kw_only=True):
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A pod at admission, before it has a uid."""
 
     id: ReservationId
@@ -65,14 +71,14 @@ class Applicant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @final
-class Books:
+class AllocationState:
     """Who holds what, and who may take what."""
 
     def __init__(
         self,
         observe_within_s: float = OBSERVE_WITHIN_S,
         on_end: "Callable[[Ended], None] | None" = None,
-        on_discrepancy: "Callable[[Discrepancy], None] | None" = None,
+        on_discrepancy: "Callable[[AllocationMismatch], None] | None" = None,
     ) -> None:
         """Start with empty books.
 
@@ -89,7 +95,7 @@ class Books:
         self._pods = ObservedPods()
         self._admission = AdmissionPlanner(self.index, self.ledger, self._pods)
         self._reports = NodeReports()
-        self._discrepancies = Discrepancies(on_discrepancy)
+        self._discrepancies = AllocationMismatches(on_discrepancy)
         self._left: dict[PodUid, PodFacts] = {}
         # Pods that are gone without having ended, and that their node reports still.
 
@@ -106,7 +112,9 @@ class Books:
         """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
         return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
 
-    def hold(self, applicant: Applicant, placed: Placed | None, now: "Instant") -> Reservation:
+    def hold(
+        self, applicant: PlacementRequest, placed: Placed | None, now: "Instant"
+    ) -> Reservation:
         """Take the planned units for a pod; without a plan, note only that it was admitted."""
         reservation = Reservation(
             id=applicant.id,
@@ -277,12 +285,12 @@ class Books:
         if reservation is None or reservation.phase.is_hold:
             return None
         if reservation.node is None:
-            raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+            raise InvariantViolatedError(f"reservation {reservation.id} is committed to no node")
         return AlreadyBound(reservation.node, reservation)
 
     def plan_bind(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid
-    ) -> Placed | Refused | AlreadyBound:
+    ) -> Placed | PlacementRefused | AlreadyBound:
         """Choose the units that a pod gets on the node kube-scheduler chose.
 
         Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
@@ -294,7 +302,7 @@ class Books:
         reservation = self.ledger.of_pod(uid)
         refusal = self.refusal_on(node, pool, demand, uid=uid)
         if refusal is not None:
-            return Refused(node, refusal)
+            return PlacementRefused(node, refusal)
         entries = self.index.devices_on(pool.name, node)
         own = self.index.masks_held_alone(reservation.id) if reservation else {}
         if (
@@ -311,11 +319,11 @@ class Books:
             )
             devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
         if devices is None:
-            raise InvariantViolated(f"node {node} has free units that cannot be given out")
+            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
         return Placed(pool.name, node, devices)
 
     def commit(
-        self, applicant: Applicant, placed: Placed, *, uid: PodUid, now: "Instant"
+        self, applicant: PlacementRequest, placed: Placed, *, uid: PodUid, now: "Instant"
     ) -> Reservation:
         """Turn a plan into a commitment, in place of the pod's hold if it has one.
 
@@ -331,7 +339,7 @@ class Books:
         if (existing is not None and not existing.phase.is_hold) or (
             facts is not None and facts.phase is not PodPhase.PENDING
         ):
-            raise InvariantViolated(f"pod uid {uid} is bound or committed already")
+            raise InvariantViolatedError(f"pod uid {uid} is bound or committed already")
         reservation = Reservation(
             id=existing.id if existing else applicant.id,
             pool=placed.pool,
@@ -480,7 +488,7 @@ class Books:
 
     def _observe_bound(self, facts: "PodFacts", before: "PodFacts | None") -> list[Ended]:
         if facts.node is None:
-            raise InvariantViolated(f"pod {facts.ref} is bound to no node")
+            raise InvariantViolatedError(f"pod {facts.ref} is bound to no node")
         if before is None or not before.is_accounted_like(facts):
             self._account(facts, facts.node)
         return self._drop(self._reservation_of(facts), End.BOUND)
@@ -575,7 +583,9 @@ class Books:
         for id_ in unconfirmed_rivals(reservation, self.index):
             rival = self.ledger.get(id_)
             if rival is None:
-                raise InvariantViolated(f"reservation {id_} has units and is not in the ledger")
+                raise InvariantViolatedError(
+                    f"reservation {id_} has units and is not in the ledger"
+                )
             self._end(rival, End.TAKEN_OVER)
             self._admission.note_absence(rival, now)
 
@@ -593,7 +603,7 @@ class Books:
         return ended
 
 
-def _not_free(reservation: Reservation) -> InvariantViolated:
-    return InvariantViolated(
+def _not_free(reservation: Reservation) -> InvariantViolatedError:
+    return InvariantViolatedError(
         f"reservation {reservation.id} of pod {reservation.pod} takes units that are not free"
     )

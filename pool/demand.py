@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.names import RESOURCE_PREFIX
 from api.quantity import parse_count
-from pool.model import ContainerDemand, Demand, Role
+from pool.model import ContainerDemand, ContainerRole, Demand
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from api.foreign.core import Container, PodContainers
 
     Asked = tuple[str, str, str, str | int]
-    """Container, value of its `Role`, resource, quantity as it is written. Plain values, since they are
-    looked up for every pod: to hash a `Role` takes as long as all of the rest."""
+    """Container, value of its `ContainerRole`, resource, quantity as it is written. Plain values, since they are
+    looked up for every pod: to hash a `ContainerRole` takes as long as all of the rest."""
 
 MAX_UNITS: Final = 2**31 - 1
 """Far above any node, and small enough to be shown and to fit every field that carries it."""
@@ -104,7 +104,7 @@ def _judged(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
         if units > MAX_UNITS:
             return BadQuantity(container, resource, str(value))
         if units:
-            containers.append(ContainerDemand(container, Role(role), units))
+            containers.append(ContainerDemand(container, ContainerRole(role), units))
     if len(resources) > 1:
         return ManyPools(tuple(sorted(resources)))
     if not containers:
@@ -151,7 +151,7 @@ def units_by_resource(spec: "PodContainers") -> dict[str, int]:
                 units = 1
             if units:
                 asked = containers.setdefault(resource, [])
-                asked.append(ContainerDemand(container.name, Role(role), units))
+                asked.append(ContainerDemand(container.name, ContainerRole(role), units))
     return {resource: distinct_units(asked) for resource, asked in containers.items()}
 
 
@@ -159,14 +159,18 @@ def distinct_units(containers: "Iterable[ContainerDemand]") -> int:
     """Return how many distinct units the pod occupies at its peak."""
     peak = running = 0
     for container in containers:
-        if container.role is Role.INIT:
+        if container.role is ContainerRole.INIT:
             peak = max(peak, running + container.units)
         else:
             running += container.units
     return max(peak, running)
 
 
-_INIT, _SIDECAR, _MAIN = Role.INIT.value, Role.SIDECAR.value, Role.MAIN.value
+_INIT, _SIDECAR, _MAIN = (
+    ContainerRole.INIT.value,
+    ContainerRole.SIDECAR.value,
+    ContainerRole.MAIN.value,
+)
 
 
 def _in_kubelet_order(spec: "PodContainers") -> "Iterator[tuple[Container, str]]":

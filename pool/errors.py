@@ -11,5 +11,5 @@ class PoolError(Exception):
     """Base of this package's errors."""
 
 
-class InvariantViolated(PoolError):  # noqa: N818  # it is named for what happened
+class InvariantViolatedError(PoolError):
     """The books contradict themselves."""

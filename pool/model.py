@@ -30,7 +30,7 @@ class Instant(msgspec.Struct, frozen=True, gc=False):
     utc: "dt.datetime"
 
 
-class Role(Enum):
+class ContainerRole(Enum):
     """How kubelet treats a container's devices."""
 
     INIT = "init"
@@ -44,7 +44,7 @@ class ContainerDemand(msgspec.Struct, frozen=True):
     """Units that one container asks for; never 0."""
 
     name: str
-    role: Role
+    role: ContainerRole
     units: int
 
 

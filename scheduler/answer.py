@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class VerbResult:
     """The reply to one call.
 
     Its HTTP status is 200, whatever it says: kube-scheduler discards the body of any other.

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
 from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
-from pool.allocation_state import AlreadyBound, Applicant
-from pool.errors import InvariantViolated
+from pool.allocation_state import AlreadyBound, PlacementRequest
+from pool.errors import InvariantViolatedError
 from pool.model import Instant, PodPhase
 from pool.placement import planner as placement
 from pool.placement.planner import Placed
@@ -25,13 +25,13 @@ from pool.reservations.reservation import ReservationPhase
 from scheduler.answer import NOT_READY, Outcome
 from scheduler.bind_recovery import Settlement, pod_of, take_in, write_may_land
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, recall_pod
-from scheduler.ports import PodBinding, Refused, SeenBound, Unknown, Written
+from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, SeenBound
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from pool.reservations.reservation import Reservation
     from scheduler.codec import BindRequest
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
     from scheduler.ports import PodRef, PodSighting
 
 
@@ -45,7 +45,7 @@ class Bound:
     """The commitment that the call worked on, if it did."""
 
 
-async def bind_pod(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+async def bind_pod(request: "BindRequest", desk: "ExtenderContext") -> Bound:
     """Bind a pod, or say why it is not bound."""
     pod = request.pod
     objection = _objection(pod, desk)
@@ -70,16 +70,16 @@ async def bind_pod(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
             return await _bind_units(asked, request, desk)
 
 
-async def _bind_units(asked: AsksUnits, request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+async def _bind_units(asked: AsksUnits, request: "BindRequest", desk: "ExtenderContext") -> Bound:
     pod = request.pod
     planned = desk.books.plan_bind(request.node, asked.pool, asked.demand, uid=pod.uid)
     match planned:
         case AlreadyBound():
             return await _bind_again(planned, request, desk)
-        case placement.Refused(refusal=refusal):
+        case placement.PlacementRefused(refusal=refusal):
             return Bound(Outcome.REFUSED, node_refusal_text(refusal, asked.pool.name))
         case Placed():
-            applicant = Applicant(
+            applicant = PlacementRequest(
                 id=desk.new_id(),
                 pool=asked.pool,
                 demand=asked.demand,
@@ -91,7 +91,9 @@ async def _bind_units(asked: AsksUnits, request: "BindRequest", desk: "Schedulin
             return await _send(reservation, desk, is_retry=False)
 
 
-async def _bind_again(bound: AlreadyBound, request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+async def _bind_again(
+    bound: AlreadyBound, request: "BindRequest", desk: "ExtenderContext"
+) -> Bound:
     """Answer for a pod whose binding was sent before: kube-scheduler timed out, or two of them run."""
     pod, node = request.pod, request.node
     reservation = bound.reservation
@@ -106,36 +108,36 @@ async def _bind_again(bound: AlreadyBound, request: "BindRequest", desk: "Schedu
     return await _send(retried, desk, is_retry=True)
 
 
-async def _send(reservation: "Reservation", desk: "SchedulingDesk", *, is_retry: bool) -> Bound:
+async def _send(reservation: "Reservation", desk: "ExtenderContext", *, is_retry: bool) -> Bound:
     """Send a commitment's Binding, and leave the commitment in the state that its end calls for."""
     pod = pod_of(reservation)
     sighting: PodSighting | None = None
     try:
         outcome = await desk.binder.bind(_binding_of(reservation, desk))
         # A refused retry says nothing about the first write, which may still land.
-        if isinstance(outcome, Refused) and (outcome.is_conflict or is_retry):
+        if isinstance(outcome, BindRefused) and (outcome.is_conflict or is_retry):
             sighting = await desk.binder.look(pod, within_s=outcome.left_s)
     except BaseException:
         desk.books.doubt(pod.uid, desk.now())
         raise
     match outcome:
-        case Written():
+        case BindWritten():
             desk.books.written(pod.uid)
             return Bound(Outcome.BOUND, reservation=reservation)
-        case Unknown(message=message):
+        case BindUnknown(message=message):
             desk.books.doubt(pod.uid, desk.now())
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
-        case Refused(message=message) if sighting is None:
+        case BindRefused(message=message) if sighting is None:
             desk.books.release(pod.uid)
             return Bound(Outcome.REFUSED, message, reservation)
-        case Refused(message=message):
+        case BindRefused(message=message):
             return _after_look(reservation, sighting, desk, message=message, is_retry=is_retry)
 
 
 def _after_look(
     reservation: "Reservation",
     sighting: "PodSighting",
-    desk: "SchedulingDesk",
+    desk: "ExtenderContext",
     *,
     message: str,
     is_retry: bool,
@@ -159,26 +161,26 @@ def _after_look(
     return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
 
 
-async def _bind_plain(request: "BindRequest", desk: "SchedulingDesk") -> Bound:
+async def _bind_plain(request: "BindRequest", desk: "ExtenderContext") -> Bound:
     """Bind a pod that names no pool: with this extender configured, nobody else binds it."""
     pod, node = request.pod, request.node
     outcome = await desk.binder.bind(PodBinding(pod.namespace, pod.name, pod.uid, node, {}))
     match outcome:
-        case Written():
+        case BindWritten():
             return Bound(Outcome.BOUND)
-        case Unknown(message=message):
+        case BindUnknown(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
-        case Refused(message=message, is_conflict=is_conflict, left_s=left_s):
+        case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
             sighting = await desk.binder.look(pod, within_s=left_s) if is_conflict else None
             if isinstance(sighting, SeenBound) and sighting.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)
 
 
-def _binding_of(reservation: "Reservation", desk: "SchedulingDesk") -> PodBinding:
+def _binding_of(reservation: "Reservation", desk: "ExtenderContext") -> PodBinding:
     pod = pod_of(reservation)
     if reservation.node is None:
-        raise InvariantViolated(f"reservation {reservation.id} is committed to no node")
+        raise InvariantViolatedError(f"reservation {reservation.id} is committed to no node")
     annotations = {DEVICES_ANNOTATION: encode_devices(reservation.devices)}
     leader = desk.leader()
     if leader is not None:
@@ -195,7 +197,7 @@ def _binding_of(reservation: "Reservation", desk: "SchedulingDesk") -> PodBindin
     )
 
 
-def _objection(pod: "PodRef", desk: "SchedulingDesk") -> Bound | None:
+def _objection(pod: "PodRef", desk: "ExtenderContext") -> Bound | None:
     """Return why nothing can be done about this pod, whatever the node."""
     if not desk.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)

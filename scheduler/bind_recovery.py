@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.reservations.reservation import ReservationPhase
 from scheduler.ports import PodRef, SeenBound, SeenGone, SeenPending, Unseen
@@ -17,7 +17,7 @@ from scheduler.ports import PodRef, SeenBound, SeenGone, SeenPending, Unseen
 if TYPE_CHECKING:
     from pool.model import Instant
     from pool.reservations.reservation import Reservation
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
     from scheduler.ports import PodSighting
 
 MAY_LAND_S: Final = 60.0
@@ -45,7 +45,7 @@ class Settlement(StrEnum):
     """The commitment ended, or was taken up again, before the read came back."""
 
 
-async def settle(reservation: "Reservation", desk: "SchedulingDesk") -> Settlement:
+async def recover_binding(reservation: "Reservation", desk: "ExtenderContext") -> Settlement:
     """Read the pod of an unsettled commitment once, and act on what is seen. Idempotent.
 
     Nothing is done when the commitment changed during the read: the answer would speak of the past.
@@ -69,7 +69,7 @@ async def settle(reservation: "Reservation", desk: "SchedulingDesk") -> Settleme
 def pod_of(commitment: "Reservation") -> PodRef:
     """Return the pod of a commitment, which has a uid from the moment it is one."""
     if commitment.uid is None:
-        raise InvariantViolated(f"reservation {commitment.id} is committed without a uid")
+        raise InvariantViolatedError(f"reservation {commitment.id} is committed without a uid")
     return PodRef(commitment.namespace, commitment.name, commitment.uid)
 
 
@@ -79,7 +79,7 @@ def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
 
 
 def take_in(
-    reservation: "Reservation", sighting: "PodSighting", desk: "SchedulingDesk", *, may_land: bool
+    reservation: "Reservation", sighting: "PodSighting", desk: "ExtenderContext", *, may_land: bool
 ) -> Settlement:
     """Bring the books in line with what a read of a committed pod showed.
 
@@ -109,7 +109,7 @@ def take_in(
             return Settlement.UNSEEN
 
 
-def _follow(reservation: "Reservation", seen: SeenBound, desk: "SchedulingDesk") -> None:
+def _follow(reservation: "Reservation", seen: SeenBound, desk: "ExtenderContext") -> None:
     """Replace the commitment by what is true, as the watch will in a moment.
 
     A pod that the watch has not shown is only released: were it gone by now, nobody would ever say so.

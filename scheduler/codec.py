@@ -2,7 +2,7 @@
 
 The Go structs of `k8s.io/kube-scheduler/extender/v1` carry no json tags: keys are Go field names, and
 Go reads them in any casing. So do we, but only when a key is missing under its Go name: a request of
-kube-scheduler's pays nothing for that. What cannot be read is a `BadRequest`, never an exception.
+kube-scheduler's pays nothing for that. What cannot be read is a `MalformedArgs`, never an exception.
 """
 
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ class _BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 @dataclass(frozen=True, slots=True)
-class BadRequest:
+class MalformedArgs:
     """What is wrong with a request."""
 
     error: str
@@ -158,17 +158,17 @@ _before_names_decoder = msgspec.json.Decoder(_ArgsBeforeNames)
 _names_decoder = msgspec.json.Decoder(list[NodeName])
 
 
-def decode_candidates(body: bytes) -> CandidatesRequest | BadRequest:
+def decode_candidates(body: bytes) -> CandidatesRequest | MalformedArgs:
     """Read ExtenderArgs."""
     args = _extender_shape.read(body)
-    if isinstance(args, BadRequest):
+    if isinstance(args, MalformedArgs):
         return args
     if args.nodes is not None:
-        return BadRequest(NODE_NAMES_ONLY)
+        return MalformedArgs(NODE_NAMES_ONLY)
     if args.pod is None:
-        return BadRequest("ExtenderArgs: Pod is missing")
+        return MalformedArgs("ExtenderArgs: Pod is missing")
     if args.node_names is None:
-        return BadRequest("ExtenderArgs: both NodeNames and Nodes are missing")
+        return MalformedArgs("ExtenderArgs: both NodeNames and Nodes are missing")
     return CandidatesRequest(args.pod, args.node_names)
 
 
@@ -199,28 +199,28 @@ def decode_pod_before_names(before: bytes) -> AskingPod | None:
     return args.pod if args.nodes is None else None
 
 
-def decode_preemption(body: bytes) -> PreemptionRequest | BadRequest:
+def decode_preemption(body: bytes) -> PreemptionRequest | MalformedArgs:
     """Read ExtenderPreemptionArgs."""
     args = _preemption_shape.read(body)
-    if isinstance(args, BadRequest):
+    if isinstance(args, MalformedArgs):
         return args
     if args.node_name_to_victims is not None:
-        return BadRequest(NODE_NAMES_ONLY)
+        return MalformedArgs(NODE_NAMES_ONLY)
     if args.pod is None:
-        return BadRequest("ExtenderPreemptionArgs: Pod is missing")
+        return MalformedArgs("ExtenderPreemptionArgs: Pod is missing")
     victims_by_node = args.node_name_to_meta_victims
     if victims_by_node is None:
-        return BadRequest("ExtenderPreemptionArgs: NodeNameToMetaVictims is missing")
+        return MalformedArgs("ExtenderPreemptionArgs: NodeNameToMetaVictims is missing")
     for node, victims in victims_by_node.items():
         if any(not pod.uid for pod in victims.pods or ()):
-            return BadRequest(f"ExtenderPreemptionArgs: a victim on node {node} has no UID")
+            return MalformedArgs(f"ExtenderPreemptionArgs: a victim on node {node} has no UID")
     return PreemptionRequest(args.pod, victims_by_node)
 
 
-def decode_bind(body: bytes) -> BindRequest | BadRequest:
+def decode_bind(body: bytes) -> BindRequest | MalformedArgs:
     """Read ExtenderBindingArgs."""
     args = _binding_shape.read(body)
-    if isinstance(args, BadRequest):
+    if isinstance(args, MalformedArgs):
         return args
     given = {
         "PodNamespace": args.pod_namespace,
@@ -230,7 +230,7 @@ def decode_bind(body: bytes) -> BindRequest | BadRequest:
     }
     missing = [key for key, value in given.items() if not value]
     if missing:
-        return BadRequest(f"ExtenderBindingArgs: {', '.join(missing)} missing or empty")
+        return MalformedArgs(f"ExtenderBindingArgs: {', '.join(missing)} missing or empty")
     return BindRequest(
         PodRef(args.pod_namespace, args.pod_name, PodUid(args.pod_uid)), NodeName(args.node)
     )
@@ -338,7 +338,7 @@ class _Shape(Generic[Args]):
     """Whether everything was found under its Go name."""
     in_go_casing: "Callable[[Any, type[msgspec.Struct]], object]" = _in_go_casing
 
-    def read(self, body: bytes) -> Args | BadRequest:
+    def read(self, body: bytes) -> Args | MalformedArgs:
         try:
             args = self.decoder.decode(body)
             if self.is_complete(args):
@@ -346,9 +346,9 @@ class _Shape(Generic[Args]):
             renamed = self.in_go_casing(msgspec.json.decode(body), self.model)
             return msgspec.convert(renamed, self.model)
         except RecursionError:
-            return BadRequest("the request is nested too deeply")
+            return MalformedArgs("the request is nested too deeply")
         except ValueError as error:  # msgspec's errors, and text that is not UTF-8
-            return BadRequest(f"the request cannot be read: {error}")
+            return MalformedArgs(f"the request cannot be read: {error}")
 
 
 _extender_shape = _Shape(

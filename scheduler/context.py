@@ -10,17 +10,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.names import ReservationId
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant
-    from scheduler.ports import Binder
+    from scheduler.ports import BindPort
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulingDesk:
+class ExtenderContext:
     """The books, the port that binds, and where ids and the time come from."""
 
-    books: "Books"
-    binder: "Binder"
+    books: "AllocationState"
+    binder: "BindPort"
     new_id: "Callable[[], ReservationId]"
     """A fresh id, for a pod that is bound without a reservation."""
     now: "Callable[[], Instant]"

@@ -1,4 +1,4 @@
-"""The four verbs: bytes in, an `Answer` out. Each decodes, decides and encodes; none raises for input.
+"""The four verbs: bytes in, an `VerbResult` out. Each decodes, decides and encodes; none raises for input.
 
 Where the protocol has no field for an error (prioritize, preempt), the reply is the harmless one: no
 score, no eviction; the outcome and the log line say why.
@@ -6,10 +6,10 @@ score, no eviction; the outcome and the log line say why.
 
 from typing import TYPE_CHECKING
 
-from scheduler.answer import NOT_READY, Answer, Outcome
+from scheduler.answer import NOT_READY, Outcome, VerbResult
 from scheduler.bind import bind_pod
 from scheduler.codec import (
-    BadRequest,
+    MalformedArgs,
     decode_bind,
     decode_preemption,
     encode_bind,
@@ -27,68 +27,68 @@ if TYPE_CHECKING:
 
     from scheduler.bind import Bound
     from scheduler.codec import AskingPod, BindRequest
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
     from scheduler.pod_demand import Asked
 
 
-def filter_nodes(body: bytes, desk: "SchedulingDesk") -> Answer:
+def filter_nodes(body: bytes, desk: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with ExtenderFilterResult."""
     question = desk.candidates.read(body)
-    if isinstance(question, BadRequest):
+    if isinstance(question, MalformedArgs):
         error = encode_filter_error(question.error)
-        return Answer(error, Outcome.MALFORMED, {"error": question.error})
+        return VerbResult(error, Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
     asked = read_pod(pod, desk.books.index)
     remember_pod(pod, asked, desk)
     if _must_wait(asked, desk):
-        return Answer(encode_filter_error(NOT_READY), Outcome.NOT_READY, _facts(pod, asked))
+        return VerbResult(encode_filter_error(NOT_READY), Outcome.NOT_READY, _facts(pod, asked))
     outcome, filtered = filter_names(asked, candidates, desk.books)
     if filtered.passing is not None:
         desk.candidates.expect(filtered.passing)
     facts = _facts(pod, asked, nodes=len(candidates.names), fit=filtered.fit)
-    return Answer(filtered.body, outcome, facts)
+    return VerbResult(filtered.body, outcome, facts)
 
 
-def prioritize(body: bytes, desk: "SchedulingDesk") -> Answer:
+def prioritize(body: bytes, desk: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with HostPriorityList."""
     question = desk.candidates.read(body)
-    if isinstance(question, BadRequest):
-        return Answer(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
+    if isinstance(question, MalformedArgs):
+        return VerbResult(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
     asked = read_pod(pod, desk.books.index)
     facts = _facts(pod, asked, nodes=len(candidates.names))
     if _must_wait(asked, desk):
-        return Answer(no_scores(candidates.names), Outcome.NOT_READY, facts)
+        return VerbResult(no_scores(candidates.names), Outcome.NOT_READY, facts)
     outcome, scores = score_names(asked, candidates, desk.books)
-    return Answer(scores, outcome, facts)
+    return VerbResult(scores, outcome, facts)
 
 
-def preempt(body: bytes, desk: "SchedulingDesk") -> Answer:
+def preempt(body: bytes, desk: "ExtenderContext") -> VerbResult:
     """Answer ExtenderPreemptionArgs with ExtenderPreemptionResult."""
     request = decode_preemption(body)
-    if isinstance(request, BadRequest):
-        return Answer(encode_preemption({}), Outcome.MALFORMED, {"error": request.error})
+    if isinstance(request, MalformedArgs):
+        return VerbResult(encode_preemption({}), Outcome.MALFORMED, {"error": request.error})
     asked = read_pod(request.pod, desk.books.index)
     if _must_wait(asked, desk):
-        return Answer(encode_preemption({}), Outcome.NOT_READY, _facts(request.pod, asked))
+        return VerbResult(encode_preemption({}), Outcome.NOT_READY, _facts(request.pod, asked))
     outcome, kept = keep_nodes(asked, request.victims_by_node, desk.books)
     facts = _facts(request.pod, asked, nodes=len(request.victims_by_node), kept=len(kept))
-    return Answer(encode_preemption(kept), outcome, facts)
+    return VerbResult(encode_preemption(kept), outcome, facts)
 
 
-async def bind(body: bytes, desk: "SchedulingDesk") -> Answer:
+async def bind(body: bytes, desk: "ExtenderContext") -> VerbResult:
     """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits the binder, nothing else.
 
     Cancelled, or failed by the binder, it raises, with the books as `scheduler.bind` says.
     """
     request = decode_bind(body)
-    if isinstance(request, BadRequest):
-        return Answer(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
+    if isinstance(request, MalformedArgs):
+        return VerbResult(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
     bound = await bind_pod(request, desk)
-    return Answer(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
+    return VerbResult(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
 
 
-def _must_wait(asked: "Asked", desk: "SchedulingDesk") -> bool:
+def _must_wait(asked: "Asked", desk: "ExtenderContext") -> bool:
     """Say whether the answer needs caches that are not there; pods of no pool never wait for us."""
     return not isinstance(asked, AsksNothing) and not desk.is_ready()
 

@@ -27,7 +27,7 @@ from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from api.names import NodeName, PoolName
-    from pool.allocation_state import AlreadyBound, Books
+    from pool.allocation_state import AllocationState, AlreadyBound
     from pool.index.node_view import FitView
     from scheduler.pod_demand import Asked
 
@@ -41,7 +41,7 @@ _ANY_GENERATION: Final = -1
 
 
 def filter_names(
-    asked: "Asked", candidates: Candidates, books: "Books"
+    asked: "Asked", candidates: Candidates, books: "AllocationState"
 ) -> tuple[Outcome, Filtered]:
     """Sort the names, each into exactly one of the reply's three parts, in their order.
 
@@ -72,7 +72,7 @@ def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") ->
     return _parted([name for name in names if name == bound.node], {}, dict.fromkeys(others, text))
 
 
-def _sorted(asked: AsksUnits, candidates: Candidates, books: "Books") -> Filtered:
+def _sorted(asked: AsksUnits, candidates: Candidates, books: "AllocationState") -> Filtered:
     own, refusal = own_node(asked, books)
     if own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
@@ -88,7 +88,7 @@ def _sorted(asked: AsksUnits, candidates: Candidates, books: "Books") -> Filtere
 
 
 def _as_view_says(
-    asked: AsksUnits, candidates: Candidates, books: "Books", *, view: "FitView"
+    asked: AsksUnits, candidates: Candidates, books: "AllocationState", *, view: "FitView"
 ) -> Filtered:
     found = candidates.findings(view)
     generation = books.index.generation
@@ -122,7 +122,7 @@ def _arranged(
     verdicts: "list[NodeRefusal | None]",
     pool: "PoolName",
     *,
-    books: "Books",
+    books: "AllocationState",
 ) -> Filtered:
     names, kinds = candidates.names, set(verdicts)
     if kinds == {None}:

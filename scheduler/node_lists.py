@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from scheduler.codec import (
     NODE_NAMES_END,
-    BadRequest,
+    MalformedArgs,
     decode_candidates,
     decode_names,
     decode_pod_before_names,
@@ -100,7 +100,7 @@ class Candidates:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ExtenderCall:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
     pod: "AskingPod"
@@ -123,17 +123,17 @@ class CandidatesReader:
     _pod: "tuple[bytes, AskingPod] | None" = None
     # prioritize brings the pod that filter brought
 
-    def read(self, body: bytes) -> Question | BadRequest:
+    def read(self, body: bytes) -> ExtenderCall | MalformedArgs:
         """Return the question that the body asks."""
         candidates = self._recall(body) or self._read_list(body)
         if candidates is not None:
             pod = self._read_pod(body[: -len(candidates.ending)])
             if pod is not None:
-                return Question(pod, candidates)
+                return ExtenderCall(pod, candidates)
         request = decode_candidates(body)
-        if isinstance(request, BadRequest):
+        if isinstance(request, MalformedArgs):
             return request
-        return Question(request.pod, Candidates(encode_names(request.names), request.names))
+        return ExtenderCall(request.pod, Candidates(encode_names(request.names), request.names))
 
     def expect(self, candidates: Candidates) -> None:
         """Note the list that filter answers: prioritize will be asked about it next."""

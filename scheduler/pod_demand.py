@@ -4,19 +4,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from api.names import PodUid
-from api.text import cut, listed
+from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import too_large_text
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import AlreadyBound, Books
+    from pool.allocation_state import AllocationState, AlreadyBound
     from pool.index.device_index import DeviceIndex
     from pool.model import Demand, PoolFacts
     from pool.refusal import NodeRefusal
     from scheduler.codec import AskingPod
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
     from scheduler.ports import PodRef
 
 
@@ -57,7 +57,7 @@ def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
             )
         case BadQuantity():
             return AsksImpossible(
-                f'container {cut(demand.container)}: {cut(demand.resource)} is "{cut(demand.value)}", '
+                f'container {truncate(demand.container)}: {truncate(demand.resource)} is "{truncate(demand.value)}", '
                 "not a whole number"
             )
         case TooLarge():
@@ -66,7 +66,7 @@ def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
             return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
 
 
-def remember_pod(pod: "AskingPod", asked: Asked, desk: "SchedulingDesk") -> None:
+def remember_pod(pod: "AskingPod", asked: Asked, desk: "ExtenderContext") -> None:
     """Keep what filter read in a stored pod's spec, for the bind that follows."""
     if not pod.metadata.uid:
         return
@@ -79,7 +79,7 @@ def remember_pod(pod: "AskingPod", asked: Asked, desk: "SchedulingDesk") -> None
             pass  # no node passes, so that no bind follows
 
 
-def recall_pod(pod: "PodRef", desk: "SchedulingDesk") -> Asked | None:
+def recall_pod(pod: "PodRef", desk: "ExtenderContext") -> Asked | None:
     """Return what a pod known by its uid alone asks for; None when nobody has seen its spec.
 
     The watch and filter read the stored pod; the ledger has what admission saw, which validation
@@ -106,7 +106,9 @@ def _asked(
     return AsksUnits(pool, demand, uid)
 
 
-def own_node(asked: AsksUnits, books: "Books") -> "tuple[NodeName | None, NodeRefusal | None]":
+def own_node(
+    asked: AsksUnits, books: "AllocationState"
+) -> "tuple[NodeName | None, NodeRefusal | None]":
     """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
 
     Views count a pod's own hold against it; this is the one node where that has to be undone.

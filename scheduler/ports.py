@@ -43,12 +43,12 @@ class PodBinding:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class BindWritten:
     """The API server bound the pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class BindRefused:
     """The API server certainly did not carry this write out."""
 
     message: str
@@ -59,13 +59,13 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class BindUnknown:
     """The write may have been carried out, or may still be."""
 
     message: str
 
 
-BindOutcome = Written | Refused | Unknown
+BindOutcome = BindWritten | BindRefused | BindUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Unseen:
 PodSighting = SeenBound | SeenPending | SeenGone | Unseen
 
 
-class Binder(Protocol):
+class BindPort(Protocol):
     """Binds pods. Both calls bound their own time, below kube-scheduler's `httpTimeout` together."""
 
     async def bind(self, binding: PodBinding) -> BindOutcome:

@@ -12,13 +12,13 @@ from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from scheduler.codec import MetaVictims, VictimsByNode
     from scheduler.pod_demand import Asked
 
 
 def keep_nodes(
-    asked: "Asked", proposed: "VictimsByNode", books: "Books"
+    asked: "Asked", proposed: "VictimsByNode", books: "AllocationState"
 ) -> "tuple[Outcome, VictimsByNode]":
     """Return the nodes worth an eviction.
 
@@ -39,7 +39,7 @@ def keep_nodes(
 
 
 def _is_worth_it(
-    asked: AsksUnits, node: "NodeName", victims: "MetaVictims", *, books: "Books"
+    asked: AsksUnits, node: "NodeName", victims: "MetaVictims", *, books: "AllocationState"
 ) -> bool:
     if not victims.pods:
         return False

@@ -15,7 +15,7 @@ from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_nod
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.index.node_view import FitView
     from scheduler.node_lists import Candidates
     from scheduler.pod_demand import Asked
@@ -24,7 +24,9 @@ OWN_SCORE: Final = MAX_SCORE + 1
 """MaxExtenderPriority; kube-scheduler clamps nothing above it."""
 
 
-def score_names(asked: "Asked", candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
+def score_names(
+    asked: "Asked", candidates: "Candidates", books: "AllocationState"
+) -> tuple[Outcome, bytes]:
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
         case AsksNothing():
@@ -40,7 +42,9 @@ def no_scores(names: "list[NodeName]") -> bytes:
     return encode_priorities([HostPriority(name, 0) for name in names])
 
 
-def _scored(asked: AsksUnits, candidates: "Candidates", books: "Books") -> tuple[Outcome, bytes]:
+def _scored(
+    asked: AsksUnits, candidates: "Candidates", books: "AllocationState"
+) -> tuple[Outcome, bytes]:
     view = books.index.view(asked.pool.name, asked.demand.units)
     scored = _as_view_says(candidates, view)
     best = _preferred(asked, books)
@@ -74,7 +78,7 @@ def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
     return body.replace(encode_priority(node, score), encode_priority(node, OWN_SCORE), 1)
 
 
-def _preferred(asked: AsksUnits, books: "Books") -> "NodeName | None":
+def _preferred(asked: AsksUnits, books: "AllocationState") -> "NodeName | None":
     """Return the node that the pod is bound to or holds enough units on."""
     bound = books.bound_to(asked.uid) if asked.uid is not None else None
     if bound is not None:

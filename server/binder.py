@@ -8,15 +8,15 @@ from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, FENCED, FENCED_LABEL, NodeName
 from kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kube.resources import PODS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from scheduler.ports import (
-    Refused,
+    BindRefused,
+    BindUnknown,
+    BindWritten,
     SeenBound,
     SeenGone,
     SeenPending,
-    Unknown,
     Unseen,
-    Written,
 )
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 RBAC: Final = (
-    Rule(resources=("pods/binding",), verbs=("create",)),
-    Rule(resources=("pods",), verbs=("get",)),
+    PolicyRule(resources=("pods/binding",), verbs=("create",)),
+    PolicyRule(resources=("pods",), verbs=("get",)),
 )
 
 
@@ -80,16 +80,18 @@ class KubeBinder:
                     subresource="binding",
                 )
         except TimeoutError:
-            return Unknown(f"no answer within {self._timeout_s:g} s")
+            return BindUnknown(f"no answer within {self._timeout_s:g} s")
         except KubeError as error:
             # The fence answers 403 to another term, and 422 where there is none.
             if isinstance(error, Forbidden | Invalid):
                 self._on_forbidden()
             if error.is_definite:
                 left_s = ends_at - asyncio.get_running_loop().time()
-                return Refused(str(error), is_conflict=isinstance(error, Conflict), left_s=left_s)
-            return Unknown(str(error))
-        return Written()
+                return BindRefused(
+                    str(error), is_conflict=isinstance(error, Conflict), left_s=left_s
+                )
+            return BindUnknown(str(error))
+        return BindWritten()
 
     async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
         """Read the pod once."""

@@ -23,21 +23,21 @@ from kube.resources import (
 from pool.facts import node_facts
 from reconciler.pool import workloads as pool_workloads
 from reconciler.pool.workloads import LiveWorkloads
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.inventories import InventoryFeed
-from reconciler.sinks.namespaces import NamespaceFeed
-from reconciler.sinks.node_features import NodeFeatureFeed, observe_feature
-from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.inventories import InventorySink
+from reconciler.sinks.namespaces import NamespaceSink
+from reconciler.sinks.node_features import NodeFeatureSink, observe_feature
+from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from reconciler.sinks.operand_pods import OperandFeed
-from reconciler.sinks.pools import PoolFeed
+from reconciler.sinks.operand_pods import OperandPodSink
+from reconciler.sinks.pools import PoolSink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.clock import Clock
     from kube.client import KubeClient
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from reconciler.sinks.pods import BoundPodWarnings
     from server.settings import Settings
@@ -47,20 +47,23 @@ OPERANDS: Final = "operand pods"
 
 
 @final
-class Stock:
+class Caches:
     """Feeds and stores, and the informers that fill them; pods that ask for a pool are not among them."""
 
     def __init__(
-        self, books: "Books", catalog: "Catalog", warnings: "BoundPodWarnings | None" = None
+        self,
+        books: "AllocationState",
+        catalog: "Catalog",
+        warnings: "BoundPodWarnings | None" = None,
     ) -> None:
         self.books = books
         self.catalog = catalog
-        self.device_feed = DeviceFeed(books.index)
+        self.device_feed = DeviceSink(books.index)
         self.devices = self.device_feed.store
-        self.inventory_feed = InventoryFeed(books, warnings)
+        self.inventory_feed = InventorySink(books, warnings)
         self.inventories = self.inventory_feed.store
-        self.features = NodeFeatureFeed()
-        self.operands = OperandFeed()
+        self.features = NodeFeatureSink()
+        self.operands = OperandPodSink()
         self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
         self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
 
@@ -74,7 +77,7 @@ class Stock:
         )
         found: dict[str, Informer[Any]] = {
             GPU_POOLS.plural: Informer(
-                client, GPU_POOLS, GPUPool, sink=PoolFeed(index, self.catalog), clock=clock
+                client, GPU_POOLS, GPUPool, sink=PoolSink(index, self.catalog), clock=clock
             ),
             GPU_DEVICES.plural: Informer(
                 client,
@@ -92,10 +95,10 @@ class Stock:
                 clock=clock,
             ),
             NODES.plural: Informer(
-                client, NODES, Node, sink=NodeFeed(index), clock=clock, project=node_facts
+                client, NODES, Node, sink=NodeSink(index), clock=clock, project=node_facts
             ),
             NAMESPACES.plural: Informer(
-                client, NAMESPACES, Namespace, sink=NamespaceFeed(self.catalog), clock=clock
+                client, NAMESPACES, Namespace, sink=NamespaceSink(self.catalog), clock=clock
             ),
             # Watched where we run no device plugins, too: of an earlier setting some may be left.
             CONFIG_MAPS.plural: Informer(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import API_VERSION
 from kube.events import Event, ObjectReference
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from telemetry.metrics import ALLOCATION_MISMATCHES
 from telemetry.reasons import EventReason
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from kube.events import EventRecorder
     from pool.catalog import Catalog
     from pool.model import PodFacts
-    from pool.pods.reported import Discrepancy
+    from pool.pods.reported import AllocationMismatch
     from pool.reservations.reservation import Reservation
 
 ACTION: Final = "Reserving"
 
 
-RBAC: Final = (Rule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)
+RBAC: Final = (PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),)
 
 
 @final
@@ -71,7 +71,7 @@ class ReservationEvents:
         )
         self._emit(_reference_to(pod), EventReason.UNITS_HELD_TWICE, note)
 
-    def warn_mismatch(self, found: "Discrepancy") -> None:
+    def warn_mismatch(self, found: "AllocationMismatch") -> None:
         """Put a warning on a pod that has other units than it was bound with, and count it."""
         if self.is_leading and found.pool is not None:
             ALLOCATION_MISMATCHES.labels(found.pool).inc()

@@ -16,44 +16,44 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 
 import structlog
 
-from admission.context import AdmissionDesk
+from admission.context import AdmissionContext
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.config.kubeconfig import BadConfiguration, load_configuration
+from kube.config.kubeconfig import BadConfigurationError, load_configuration
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
-from reconciler.pod.reservation_end import Endings
-from reconciler.pod.reservation_expiry import Expiry
+from reconciler.pod.reservation_end import ReservationEnd
+from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
 from reconciler.sinks.inventories import Mismatches
-from reconciler.sinks.pods import PodFeed
-from scheduler.context import SchedulingDesk
+from reconciler.sinks.pods import PodSink
+from scheduler.context import ExtenderContext
 from server import open_files
 from server.binder import KubeBinder
-from server.caches import Stock
+from server.caches import Caches
 from server.clock import SystemClock
 from server.controllers.all import leaders_works
-from server.controllers.manager import Surroundings
+from server.controllers.manager import ControllerContext
 from server.events import ReservationEvents
-from server.http.app import Desks, build_app
+from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.listener import Port
 from server.http.readiness import Readiness
-from server.http.serving_certificate import Certificates
+from server.http.serving_certificate import ServingCertificate
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
-from server.leadership.takeover import Leading
+from server.leadership.takeover import Takeover
 from server.reservation_ids import ReservationIds
-from server.reservation_signer import Seal
+from server.reservation_signer import ReservationSigner
 from server.shutdown import drain
 from server.tuning import freeze_garbage_collector, measure_loop_lag
 from telemetry.reasons import REPORTING_CONTROLLER
-from telemetry.tasks import Stopped, forever
+from telemetry.tasks import StoppedError, forever
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -72,7 +72,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = structlog.get_logger()
 
 
-class _LeaseLost(Exception):  # noqa: N818  # it is named for what happened
+class _LeaseLostError(Exception):
     """Another replica may lead from now on, or our term is not the present one."""
 
 
@@ -93,15 +93,15 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.announcing = ReservationEvents(self.recorder, self.catalog)
-        self.books = Books(
+        self.books = AllocationState(
             settings.observe_within_s,
-            on_end=Endings(self.announcing),
+            on_end=ReservationEnd(self.announcing),
             on_discrepancy=Mismatches(self.announcing),
         )
         self.readiness = Readiness()
-        self.seal = Seal(client, settings.namespace)
+        self.seal = ReservationSigner(client, settings.namespace)
         new_id = ReservationIds()
-        self.scheduling = SchedulingDesk(
+        self.scheduling = ExtenderContext(
             books=self.books,
             binder=KubeBinder(
                 client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
@@ -111,7 +111,7 @@ class ControlPlane:
             is_ready=self.readiness.may_answer,
             leader=self._leader,
         )
-        self.admission = AdmissionDesk(
+        self.admission = AdmissionContext(
             books=self.books,
             catalog=self.catalog,
             scheduler_name=settings.scheduler_name or None,
@@ -122,9 +122,9 @@ class ControlPlane:
             seal=self.seal,
             callers_are_known=settings.webhooks.know_their_callers,
         )
-        self.certificates = Certificates(settings, client, clock)
-        self.stock = Stock(self.books, self.catalog, self.announcing)
-        self.bound_pods = BoundPods(client, PodFeed(self.books, clock.instant, self.announcing))
+        self.certificates = ServingCertificate(settings, client, clock)
+        self.stock = Caches(self.books, self.catalog, self.announcing)
+        self.bound_pods = BoundPods(client, PodSink(self.books, clock.instant, self.announcing))
         self.informers = {
             **self.stock.build_informers(client, settings, clock),
             PODS.plural: Informer(
@@ -145,7 +145,7 @@ class ControlPlane:
             ),
             identity=identity,
         )
-        self.leading = Leading(
+        self.leading = Takeover(
             self.election,
             Fence(client, leadership.lease, self.election.identity),
             self.bound_pods.read,
@@ -160,7 +160,7 @@ class ControlPlane:
         """Return the HTTP application."""
         extender, webhooks = self.settings.extender, self.settings.webhooks
         certificates = self.certificates
-        desks = Desks(
+        desks = Handlers(
             admission=self.admission,
             scheduling=self.scheduling,
             extender=ExtenderAuthentication(
@@ -211,7 +211,7 @@ class ControlPlane:
             )
             try:
                 await self._act_while_leading()
-            except* _LeaseLost:
+            except* _LeaseLostError:
                 if self._lease_lost.is_set() and not self.readiness.is_draining:
                     _log.warning("lease lost: standing by, another replica may lead")
             finally:
@@ -232,10 +232,10 @@ class ControlPlane:
 
     async def _until_overtaken(self) -> NoReturn:
         await self.leading.until_overtaken()
-        raise _LeaseLost
+        raise _LeaseLostError
 
     async def _act_while_leading(self) -> None:
-        around = Surroundings(
+        around = ControllerContext(
             client=self.client,
             stock=self.stock,
             recorder=self.recorder,
@@ -249,7 +249,7 @@ class ControlPlane:
             if self.settings.leadership.enabled:
                 group.create_task(self._until_overtaken(), name="leadership.term")
             await self._lease_lost.wait()
-            raise _LeaseLost
+            raise _LeaseLostError
 
     def _add_checks(self) -> None:
         for name, informer in self.informers.items():
@@ -268,7 +268,7 @@ async def serve(
     `clock` is the machine's where none is given.
 
     Raises:
-        BadConfiguration: there is no usable way to the API server.
+        BadConfigurationError: there is no usable way to the API server.
         CannotListen: the port cannot be opened.
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
@@ -282,14 +282,14 @@ async def serve(
         try:
             await stack.enter_async_context(client)
         except OSError as error:
-            raise BadConfiguration(f"a certificate for the API server: {error}") from error
+            raise BadConfigurationError(f"a certificate for the API server: {error}") from error
         port = await stack.enter_async_context(
             Port(plane.build_app(), settings.listen, plane.certificates.context)
         )
         _log.info("listening", host=settings.listen.host, port=settings.listen.port)
         try:
             await _run(plane, port, logs)
-        except* Stopped:
+        except* StoppedError:
             _log.info("stopped")
 
 
@@ -302,7 +302,7 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
         for name, informer in plane.informers.items():
             following = plane.watch_pods() if name == PODS.plural else informer.run()
             spawn(f"informer/{name}", following)
-        spawn("reservation.expiry", Expiry(plane.books, plane.clock.instant).run())
+        spawn("reservation.expiry", ReservationExpiry(plane.books, plane.clock.instant).run())
         spawn("certificates", plane.certificates.run())
         spawn("certificates.clients", plane.certificates.follow_clients())
         spawn("reservation.key", plane.seal.run())
@@ -331,4 +331,4 @@ async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
     finally:
         for number in _STOPPING:
             loop.remove_signal_handler(number)
-    raise Stopped
+    raise StoppedError

@@ -6,7 +6,7 @@ from agent import rbac as agents
 from certs import kubernetes as certificates
 from manifests import constants
 from manifests.install.rbac import (
-    Rule,
+    PolicyRule,
     build_device_plugin_rbac,
     build_namespace,
     build_node_agent_rbac,
@@ -80,12 +80,12 @@ def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     ]
 
 
-def _in_our_namespace(own: OwnObjects) -> tuple[Rule, ...]:
+def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
     leases = ("leases",)
     return (
         # A create carries no name: `manifests.install.server_policy` limits that.
-        Rule(group="coordination.k8s.io", resources=leases, verbs=("create",)),
-        Rule(
+        PolicyRule(group="coordination.k8s.io", resources=leases, verbs=("create",)),
+        PolicyRule(
             group="coordination.k8s.io",
             resources=leases,
             verbs=("get", "update"),

@@ -21,7 +21,7 @@ from kube.backoff import Backoff
 from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.resources import SECRETS
 from manifests.constants import SEALING_SECRET
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from kube.client import KubeClient
@@ -34,8 +34,8 @@ _SEAL_BYTES: Final = 16
 CHECK_INTERVAL_S: Final = 60.0
 
 NAMESPACED_RBAC: Final = (
-    Rule(resources=("secrets",), verbs=("create",)),
-    Rule(resources=("secrets",), verbs=("get",), names=(SEALING_SECRET,)),
+    PolicyRule(resources=("secrets",), verbs=("create",)),
+    PolicyRule(resources=("secrets",), verbs=("get",), names=(SEALING_SECRET,)),
 )
 
 _log = structlog.get_logger()
@@ -50,7 +50,7 @@ class _Secret(msgspec.Struct, frozen=True):
 
 
 @final
-class Seal:
+class ReservationSigner:
     """Makes seals once the key is loaded; whoever has the same key makes the same."""
 
     def __init__(self, client: "KubeClient", namespace: str) -> None:

@@ -34,7 +34,7 @@ from api.nodefiles.poolconfig import HandOut
 from certs.bundle import Requirements
 from inventory.health.device import IGNORED_XIDS
 from inventory.readiness.software import Requirement
-from kube.errors import cut
+from kube.errors import one_line
 from manifests.constants import (
     CONTAINER_PORT,
     DEFAULT_NAMESPACE,
@@ -74,7 +74,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Listen(_Section):
+class ListenSettings(_Section):
     """Where the one TLS port is."""
 
     host: str = "0.0.0.0"  # noqa: S104  # a pod's own network; every binding path is authenticated
@@ -86,7 +86,7 @@ class Listen(_Section):
     """An API server has one for each of its requests under way, at most some hundreds."""
 
 
-class Tls(_Section):
+class TlsSettings(_Section):
     """Where the serving certificate comes from."""
 
     source: Literal["SelfSigned", "Files"] = "SelfSigned"
@@ -108,7 +108,7 @@ class Tls(_Section):
         return self
 
 
-class Webhooks(_Section):
+class WebhookCallerSettings(_Section):
     """Who may call the webhooks (docs/operations.md, "Who calls the webhooks")."""
 
     client_ca_file: Path | None = None
@@ -125,7 +125,7 @@ class Webhooks(_Section):
         return self.client_ca_file is not None and self.require_certificate
 
 
-class Extender(_Section):
+class ExtenderSettings(_Section):
     """Who may call the scheduler's paths: a client certificate, a bearer token, or either."""
 
     client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
@@ -138,7 +138,7 @@ class Extender(_Section):
     """Below kube-scheduler's httpTimeout of 5 s, so that it always gets an answer."""
 
 
-class Leadership(_Section):
+class LeadershipSettings(_Section):
     """Leader election by a Lease."""
 
     enabled: bool = True
@@ -162,7 +162,7 @@ class Leadership(_Section):
         return self
 
 
-class Inventory(_Section):
+class InventorySettings(_Section):
     """Where cards come from."""
 
     node_features: bool = True
@@ -177,7 +177,7 @@ class Inventory(_Section):
     """How long a Node must be gone before its devices are deleted; pods of such a node go after 40 s."""
 
 
-class Bootstrap(_Section):
+class BootstrapSettings(_Section):
     """When a node is ready for pooling (docs/operations.md, "Node readiness")."""
 
     validator: Requirement = Requirement.IF_PRESENT
@@ -196,7 +196,7 @@ class Bootstrap(_Section):
     """Monitoring that was silent for longer is missing."""
 
 
-class Health(_Section):
+class HealthSettings(_Section):
     """When a card is faulted."""
 
     dcgm: bool = True
@@ -212,7 +212,7 @@ class Health(_Section):
     """Xids that are an application's fault, and say nothing of the card."""
 
 
-class DevicePlugin(_Section):
+class DevicePluginSettings(_Section):
     """Who serves the pools' cards to kubelets (docs/design/0006-one-daemonset-or-many.md)."""
 
     mode: PluginMode = PluginMode.PER_POOL
@@ -233,7 +233,7 @@ class DevicePlugin(_Section):
         return self
 
 
-class NodeAgent(_Section):
+class NodeAgentRolloutSettings(_Section):
     """What finds, watches and cuts the cards of each node (docs/node-agent.md)."""
 
     enabled: bool = True
@@ -268,16 +268,16 @@ class Settings(BaseSettings):
     """On shutdown: unready for so long before the port closes."""
     api_timeout_s: Seconds = 10.0
     log_level: LogLevel = "info"
-    listen: Listen = Listen()
-    tls: Tls = Tls()
-    webhooks: Webhooks = Webhooks()
-    extender: Extender = Extender()
-    leadership: Leadership = Leadership()
-    inventory: Inventory = Inventory()
-    bootstrap: Bootstrap = Bootstrap()
-    health: Health = Health()
-    device_plugin: DevicePlugin = DevicePlugin()
-    node_agent: NodeAgent = NodeAgent()
+    listen: ListenSettings = ListenSettings()
+    tls: TlsSettings = TlsSettings()
+    webhooks: WebhookCallerSettings = WebhookCallerSettings()
+    extender: ExtenderSettings = ExtenderSettings()
+    leadership: LeadershipSettings = LeadershipSettings()
+    inventory: InventorySettings = InventorySettings()
+    bootstrap: BootstrapSettings = BootstrapSettings()
+    health: HealthSettings = HealthSettings()
+    device_plugin: DevicePluginSettings = DevicePluginSettings()
+    node_agent: NodeAgentRolloutSettings = NodeAgentRolloutSettings()
 
     @model_validator(mode="after")
     def _somebody_serves_all_pools(self) -> Self:
@@ -304,7 +304,7 @@ class Settings(BaseSettings):
         )
 
 
-class BadSettings(Exception):  # noqa: N818  # it is named for what is wrong
+class BadSettingsError(Exception):
     """The settings cannot be used; the text names each of them."""
 
 
@@ -316,7 +316,7 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     """
     unknown = _unknown_variables(os.environ)
     if unknown:
-        raise BadSettings(f"no such setting: {', '.join(unknown)} (in the environment)")
+        raise BadSettingsError(f"no such setting: {', '.join(unknown)} (in the environment)")
 
     class WithFile(Settings):
         _from_file = {} if file is None else _read(file)
@@ -328,13 +328,13 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
         return WithFile(_cli_settings_source=flags)  # type: ignore[call-arg]  # the library's way
     except SettingsError as error:
         # The library names field and source; a section or list in the environment is JSON.
-        raise BadSettings(f"{error}; it takes JSON") from error
+        raise BadSettingsError(f"{error}; it takes JSON") from error
     except ValidationError as error:
         faults = (
             f"{'.'.join(str(part) for part in fault['loc']) or 'settings'}: {fault['msg']}"
             for fault in error.errors()
         )
-        raise BadSettings("; ".join(faults)) from error
+        raise BadSettingsError("; ".join(faults)) from error
 
 
 def _unknown_variables(environ: "Iterable[str]") -> list[str]:
@@ -352,13 +352,15 @@ def _read(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadSettings(f"settings file {file} cannot be read: {error.strerror}") from error
+        raise BadSettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadSettings(f"settings file {file} is not UTF-8: {error}") from error
+        raise BadSettingsError(f"settings file {file} is not UTF-8: {error}") from error
     except yaml.YAMLError as error:
-        raise BadSettings(f"settings file {file} is not YAML: {cut(str(error))}") from error
+        raise BadSettingsError(
+            f"settings file {file} is not YAML: {one_line(str(error))}"
+        ) from error
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise BadSettings(f"settings file {file} holds no mapping of settings")
+        raise BadSettingsError(f"settings file {file} holds no mapping of settings")
     return content

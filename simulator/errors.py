@@ -9,5 +9,5 @@ class SimulatorError(Exception):
     """Base of this package's errors."""
 
 
-class ExtenderFailed(SimulatorError):  # noqa: N818  # it is named for what happened
+class ExtenderError(SimulatorError):
     """The extender did not answer, or answered with an error."""

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 
-class TaskEnded(Exception):  # noqa: N818  # it is named for what happened
+class TaskEndedError(Exception):
     """A task that should run for ever came to an end."""
 
 
-class Stopped(Exception):  # noqa: N818  # it is named for what happened
+class StoppedError(Exception):
     """The process was asked to stop, and has drained."""
 
 
@@ -29,10 +29,10 @@ async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
     except Exception as error:
         if not _is_told(error):
             _log.exception("task failed", task=name)
-        raise TaskEnded(f"task {name} failed: {error}") from error
+        raise TaskEndedError(f"task {name} failed: {error}") from error
     _log.error("task returned, which it must not", task=name)
-    raise TaskEnded(f"task {name} returned")
+    raise TaskEndedError(f"task {name} returned")
 
 
 def _is_told(error: Exception) -> bool:
-    return isinstance(error, ExceptionGroup) and error.split(TaskEnded)[1] is None
+    return isinstance(error, ExceptionGroup) and error.split(TaskEndedError)[1] is None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from api.text import cut
+from api.text import truncate
 
 if TYPE_CHECKING:
     from admission.pods.request import PodRequest
@@ -25,7 +25,7 @@ def may_use(pool: "GPUPool", petition: "PodRequest", catalog: "Catalog") -> bool
 
 def refusal_text(pool: "GPUPool", petition: "PodRequest") -> str:
     """Say who asked; to whom the pool is open, its operator says."""
-    user = cut(petition.request.user_info.username) or "unknown"
+    user = truncate(petition.request.user_info.username) or "unknown"
     return (
         f"pool {pool.name} is not open to this pod: namespace {petition.namespace}, service account"
         f" {petition.service_account}, created by {user}; ask its operator to extend spec.access"

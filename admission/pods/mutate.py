@@ -9,11 +9,11 @@ from admission.pods import patch as podpatch
 from admission.pods.access import may_use, refusal_text
 from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
-from admission.pods.reserve import Grant, exceeds, grant
+from admission.pods.reserve import ReservationResult, exceeds, grant
 from admission.pods.size_limits import size_denial
 from api.kinds.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
-from api.text import MAX_WARNING_LENGTH, cut, listed, units
+from api.text import MAX_WARNING_LENGTH, listed, truncate, units
 from inventory.pools.maintenance import change_text
 from pool.model import Demand
 from pool.node_affinity import MAX_COMPARISONS
@@ -22,7 +22,7 @@ from telemetry.reasons import RefusalReason
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.context import AdmissionDesk
+    from admission.context import AdmissionContext
     from admission.jsonpatch import Operation
     from admission.pods.request import PodRequest
     from api.foreign.core import PodSpec, Toleration
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pool.model import PoolFacts
 
 
-def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+def mutate(petition: "PodRequest", desk: "AdmissionContext") -> Decision:
     """Admit the pod with what its pool asks for, or refuse it.
 
     A pod that asks for nothing of ours only loses annotations that are not its to write. Its own
@@ -49,7 +49,7 @@ def mutate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
             return decision
 
 
-def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Decision:
     if not desk.is_ready():
         return NOT_READY
     facts = desk.books.index.pool_of(demand.resource)
@@ -83,13 +83,15 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
     )
 
 
-def _unplanned(granted: Grant | Denied, pool: "PoolFacts") -> Grant | Denied:
+def _unplanned(
+    granted: ReservationResult | Denied, pool: "PoolFacts"
+) -> ReservationResult | Denied:
     """Say the truth of a pod that was not compared with every node: nobody knows where it fits.
 
     Holding units is a courtesy, so that it comes in without them; to a pool that takes no pod which would
     have to wait it does not.
     """
-    if isinstance(granted, Grant):
+    if isinstance(granted, ReservationResult):
         text = (
             f"GPU pool {pool.name} holds nothing for the pod: its node affinity is too long to plan"
         )
@@ -107,7 +109,7 @@ def _unplanned(granted: Grant | Denied, pool: "PoolFacts") -> Grant | Denied:
 def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
     return {
         "object": petition.ref,
-        "resource": cut(demand.resource),
+        "resource": truncate(demand.resource),
         "units": demand.units,
         **more,
     }
@@ -116,10 +118,10 @@ def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, obj
 def _patch(
     pod: PoolPod,
     pool: "GPUPool",
-    granted: Grant,
+    granted: ReservationResult,
     *,
     tolerations: "list[Toleration]",
-    desk: "AdmissionDesk",
+    desk: "AdmissionContext",
 ) -> "tuple[Operation, ...]":
     meta, spec = pod.petition.pod.metadata, pod.petition.pod.spec
     return (
@@ -132,7 +134,7 @@ def _patch(
     )
 
 
-def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Operation]":
+def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionContext") -> "list[Operation]":
     """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
     A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than
@@ -150,19 +152,19 @@ def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionDesk") -> "list[Op
     )
 
 
-def _spread_warning(pool: "GPUPool", desk: "AdmissionDesk") -> "Iterator[str]":
+def _spread_warning(pool: "GPUPool", desk: "AdmissionContext") -> "Iterator[str]":
     """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
     index, key = desk.books.index, pool.spec.scheduling.topology_key
     if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
         return
     if index.state(pool.name).nodes():
-        yield cut(
+        yield truncate(
             f"no node of GPU pool {pool.name} has the label {key}: its pods spread over nodes only",
             MAX_WARNING_LENGTH,
         )
 
 
-def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionDesk") -> Denied | None:
+def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionContext") -> Denied | None:
     if pool.metadata.deletion_timestamp is not None:
         text = f"pool {pool.name} is being deleted; use another pool"
         return Denied(RefusalReason.POOL_TERMINATING, text)
@@ -173,7 +175,7 @@ def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionDesk") -> 
     return node_preset_denial(petition.pod) or _conflict(petition, pool)
 
 
-def _maintenance_text(pool: "GPUPool", desk: "AdmissionDesk") -> str:
+def _maintenance_text(pool: "GPUPool", desk: "AdmissionContext") -> str:
     capacity = desk.books.index.state(pool.name).capacity()
     return (
         f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
@@ -182,12 +184,12 @@ def _maintenance_text(pool: "GPUPool", desk: "AdmissionDesk") -> str:
     )
 
 
-def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Denied:
-    text = f"no GPU pool serves {cut(demand.resource)}; {_offer(petition, desk)}"
+def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Denied:
+    text = f"no GPU pool serves {truncate(demand.resource)}; {_offer(petition, desk)}"
     return Denied(RefusalReason.POOL_NOT_FOUND, text)
 
 
-def _offer(petition: "PodRequest", desk: "AdmissionDesk") -> str:
+def _offer(petition: "PodRequest", desk: "AdmissionContext") -> str:
     """Name the pools that are open to this very pod; those of others are none of its business.
 
     Whoever may say that they are anybody is told none.
@@ -209,12 +211,12 @@ def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:
     text: str | None = None
     if label is not None and label != pool.name:
         text = (
-            f'label {POOL_LABEL} says "{cut(label)}", but the pod asks for pool {pool.name};'
+            f'label {POOL_LABEL} says "{truncate(label)}", but the pod asks for pool {pool.name};'
             " remove the label, admission sets it"
         )
     elif (selected := (spec.node_selector or {}).get(key, "")) != "":
         text = (
-            f'nodeSelector wants {key} to be "{cut(selected)}", but nodes of pool {pool.name} carry'
+            f'nodeSelector wants {key} to be "{truncate(selected)}", but nodes of pool {pool.name} carry'
             " it with an empty value; remove it, admission sends the pod to nodes of the pool"
         )
     elif excludes_pool_nodes(spec.affinity, key):

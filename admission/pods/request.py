@@ -9,12 +9,12 @@ from admission.decoding import ObjectDecoder
 from admission.review import GroupVersionKind
 from api.foreign.core import Pod, PodSpec
 from api.meta import ObjectMeta
-from api.text import cut, listed
+from api.text import listed, truncate
 from pool.demand import BadQuantity, ManyPools, TooLarge, demand_of
 from telemetry.reasons import RefusalReason, too_large_text
 
 if TYPE_CHECKING:
-    from admission.review import Request
+    from admission.review import AdmissionRequest
     from pool.model import Constraints, Demand, PoolFacts
 
 POD_KIND: Final = GroupVersionKind(version="v1", kind="Pod")
@@ -43,7 +43,7 @@ pod_decoder: "Final[ObjectDecoder[AdmittedPod]]" = ObjectDecoder(
 class PodRequest(msgspec.Struct, frozen=True):
     """A pod at CREATE."""
 
-    request: "Request"
+    request: "AdmissionRequest"
     pod: AdmittedPod
 
     @property
@@ -55,7 +55,7 @@ class PodRequest(msgspec.Struct, frozen=True):
     def ref(self) -> str:
         """Return `namespace/name`, with `*` for the part of a generated name that is not known yet."""
         meta = self.pod.metadata
-        return cut(f"{self.namespace}/{meta.name or f'{meta.generate_name}*'}")
+        return truncate(f"{self.namespace}/{meta.name or f'{meta.generate_name}*'}")
 
     @property
     def is_dry_run(self) -> bool:
@@ -84,7 +84,7 @@ class PodRequest(msgspec.Struct, frozen=True):
                 return Denied(RefusalReason.MIXED_POOLS, text)
             case BadQuantity(container=container, resource=resource, value=value):
                 text = (
-                    f'container "{cut(container)}" asks for "{cut(value)}" of {cut(resource)};'
+                    f'container "{truncate(container)}" asks for "{truncate(value)}" of {truncate(resource)};'
                     " ask for a whole number of units"
                 )
                 return Denied(RefusalReason.BAD_QUANTITY, text)
@@ -108,7 +108,7 @@ def node_preset_denial(pod: Pod) -> Denied | None:
     if not pod.spec.node_name:
         return None
     text = (
-        f"spec.nodeName is set to {cut(pod.spec.node_name)}, which bypasses the scheduler, so that"
+        f"spec.nodeName is set to {truncate(pod.spec.node_name)}, which bypasses the scheduler, so that"
         " nobody would choose the pod's devices; remove it, and use a nodeSelector on"
         " kubernetes.io/hostname where it must be that node"
     )

@@ -18,12 +18,12 @@ from api.names import RESERVATION_ANNOTATION, ReservationId
 from api.text import units
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, Newcomer
-from pool.allocation_state import Applicant
+from pool.allocation_state import PlacementRequest
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
-    from admission.context import AdmissionDesk
+    from admission.context import AdmissionContext
     from admission.pods.request import PodRequest, PoolPod
     from pool.model import Capacity, Demand, Instant, PoolFacts
     from pool.placement.planner import Placed
@@ -36,7 +36,7 @@ _SAME_EXPIRY: Final = dt.timedelta(seconds=1)
 """Expiry is kept on the monotonic clock; turned back into UTC it differs by rounding."""
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the pod gets: a hold, or without a node only a ticket that says it was admitted."""
 
     id: str
@@ -45,7 +45,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
+def grant(pod: "PoolPod", desk: "AdmissionContext") -> ReservationResult | Denied:
     """Hold units for the pod, or keep what it holds already.
 
     A dry run plans and takes nothing. A replica that does not lead takes nothing either, but admits
@@ -65,8 +65,8 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
     placed, warnings = planned
     if petition.is_dry_run:
         note = ReservationNote(id=DRY_RUN_ID, pool=pod.pool.name)
-        return Grant(id=DRY_RUN_ID, annotation=note.encode(), warnings=warnings)
-    applicant = Applicant(
+        return ReservationResult(id=DRY_RUN_ID, annotation=note.encode(), warnings=warnings)
+    applicant = PlacementRequest(
         id=desk.new_id(),
         pool=pod.pool,
         demand=pod.demand,
@@ -74,7 +74,7 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
         name=petition.pod.metadata.name,
     )
     reservation = desk.books.hold(applicant, placed if desk.may_hold() else None, now)
-    return Grant(
+    return ReservationResult(
         id=reservation.id,
         annotation=_annotation_of(reservation, desk, now=now),
         node=reservation.node or "",
@@ -83,7 +83,7 @@ def grant(pod: "PoolPod", desk: "AdmissionDesk") -> Grant | Denied:
 
 
 def _plan(
-    pod: "PoolPod", desk: "AdmissionDesk"
+    pod: "PoolPod", desk: "AdmissionContext"
 ) -> "tuple[Placed | None, tuple[str, ...]] | Denied":
     """Choose units, or say what the pod waits for, or that it would wait for ever."""
     pool, demand = pod.pool, pod.demand
@@ -109,7 +109,7 @@ def _plan(
             return _insufficient(pool, plan)
 
 
-def _held_by(petition: "PodRequest", desk: "AdmissionDesk") -> "Reservation | None":
+def _held_by(petition: "PodRequest", desk: "AdmissionContext") -> "Reservation | None":
     """Return the hold that the pod was given when it came before."""
     note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None:
@@ -121,8 +121,8 @@ def _held_by(petition: "PodRequest", desk: "AdmissionDesk") -> "Reservation | No
 
 
 def _kept(
-    pod: "PoolPod", reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant"
-) -> Grant:
+    pod: "PoolPod", reservation: "Reservation", desk: "AdmissionContext", *, now: "Instant"
+) -> ReservationResult:
     """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
     petition = pod.petition
     truth = _note_of(reservation, now)
@@ -135,7 +135,7 @@ def _kept(
         or not is_sealed(note, pod.demand, namespace=petition.namespace, desk=desk)
     ):
         text = _annotation_of(reservation, desk, now=now)
-    return Grant(id=reservation.id, annotation=text, node=truth.node)
+    return ReservationResult(id=reservation.id, annotation=text, node=truth.node)
 
 
 def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
@@ -146,7 +146,7 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
     return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
 
 
-def _annotation_of(reservation: "Reservation", desk: "AdmissionDesk", *, now: "Instant") -> str:
+def _annotation_of(reservation: "Reservation", desk: "AdmissionContext", *, now: "Instant") -> str:
     note = _note_of(reservation, now)
     return sealed_text(note, reservation.demand, namespace=reservation.namespace, desk=desk)
 
@@ -164,7 +164,7 @@ def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
     )
 
 
-def exceeds(pool: "PoolFacts", demand: "Demand", desk: "AdmissionDesk") -> Denied | None:
+def exceeds(pool: "PoolFacts", demand: "Demand", desk: "AdmissionContext") -> Denied | None:
     """Refuse what no node could ever give. A pool without units may still get large nodes.
 
     Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.

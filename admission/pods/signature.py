@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from admission.context import AdmissionDesk
+    from admission.context import AdmissionContext
     from api.annotations import ReservationNote
     from pool.model import Demand
 
@@ -21,7 +21,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def sealed_text(
-    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionDesk"
+    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionContext"
 ) -> str:
     """Return the annotation that says what the note says, with the seal that it must have.
 
@@ -33,7 +33,7 @@ def sealed_text(
 
 
 def is_sealed(
-    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionDesk"
+    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionContext"
 ) -> bool:
     """Say whether a replica of ours wrote this note, for this demand in this namespace."""
     content = _encode(msgspec.structs.replace(note, seal=""))
@@ -43,6 +43,6 @@ def is_sealed(
     return is_ours and note.seal == seal
 
 
-def _seal_on(content: bytes, demand: "Demand", *, namespace: str, desk: "AdmissionDesk") -> str:
+def _seal_on(content: bytes, demand: "Demand", *, namespace: str, desk: "AdmissionContext") -> str:
     shares = [(share.name, share.role, share.units) for share in demand.containers]
     return desk.seal(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))

@@ -23,8 +23,8 @@ from api.names import (
     PodUid,
     ReservationId,
 )
-from api.text import cut
-from pool.allocation_state import Applicant
+from api.text import truncate
+from pool.allocation_state import PlacementRequest
 from pool.model import Demand, PodFacts, PodPhase
 from pool.placement.planner import Placed
 from pool.reservations.conflicts import conflicts
@@ -32,7 +32,7 @@ from pool.reservations.restore import restored_hold
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
-    from admission.context import AdmissionDesk
+    from admission.context import AdmissionContext
     from admission.pods.request import PodRequest
     from api.annotations import ReservationNote
 
@@ -43,7 +43,7 @@ _MUTATED_LATER: Final = (
 )
 
 
-def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
+def validate(petition: "PodRequest", desk: "AdmissionContext") -> Decision:
     """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
     annotations = petition.pod.metadata.annotations or {}
     for key in WRITTEN_LATER:
@@ -65,14 +65,14 @@ def validate(petition: "PodRequest", desk: "AdmissionDesk") -> Decision:
             return structs.replace(decision, facts={"units": demand.units, **decision.facts})
 
 
-def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Decision:
+def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Decision:
     if not desk.is_ready():
         return NOT_READY
     pool = desk.books.index.pool_of(demand.resource)
     note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if pool is None or note is None or note.pool != pool.name:
         text = (
-            f"the pod asks for {cut(demand.resource)}, but carries no reservation for it,"
+            f"the pod asks for {truncate(demand.resource)}, but carries no reservation for it,"
             f" so that it was not admitted as it is: {_MUTATED_LATER}"
         )
         return Denied(RefusalReason.NOT_ADMITTED, text)
@@ -86,7 +86,7 @@ def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionDesk") -> Dec
 
 
 def _tie(
-    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionContext"
 ) -> Denied | None:
     """Tie the reservation to the pod, or say why it is not this pod's."""
     meta = petition.pod.metadata
@@ -109,7 +109,7 @@ def _tie(
 
 
 def _adopt(
-    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionDesk"
+    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionContext"
 ) -> Denied | None:
     """Take up what another replica granted, as far as it is still there; refuse what none did.
 
@@ -135,7 +135,7 @@ def _adopt(
     hold = restored_hold(facts, desk.books.index, now)
     if hold is not None and hold.node is not None and not conflicts(hold, desk.books.index):
         left_s = math.ceil(hold.expires_at - now.monotonic)
-        applicant = Applicant(
+        applicant = PlacementRequest(
             id=hold.id,
             pool=replace(pool, ttl_s=left_s),
             demand=demand,
@@ -148,5 +148,5 @@ def _adopt(
 
 
 def _not_admitted(note: "ReservationNote", why: str) -> Denied:
-    text = f"reservation {cut(note.id)} in annotation {RESERVATION_ANNOTATION} {why}"
+    text = f"reservation {truncate(note.id)} in annotation {RESERVATION_ANNOTATION} {why}"
     return Denied(RefusalReason.NOT_ADMITTED, text)

@@ -31,7 +31,7 @@ class _Open:
 
 
 @final
-class Inquiry:
+class PollSchedule:
     """Pods to be asked about; times are Clock.monotonic() seconds."""
 
     def __init__(self) -> None:

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 import structlog
 
 from agent.allocations.entries import body_of, entries_of, fitting, in_order, is_complete
-from agent.allocations.poll_schedule import Inquiry
-from agent.errors import KubeletUnavailable
+from agent.allocations.poll_schedule import PollSchedule
+from agent.errors import KubeletUnavailableError
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import RESOURCE_PREFIX, PodUid
 from kube.backoff import Backoff
-from kube.errors import ApiError, KubeError, NotFound, cut
+from kube.errors import ApiError, KubeError, NotFound, one_line
 from kube.resources import GPU_NODE_INVENTORIES
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from agent.allocations.entries import Entries
     from agent.kubelet.pods import NodePod, NodePods
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.kinds.gpunodeinventory import ContainerDevices
     from api.kubelet.podresources import PodUnits
@@ -101,7 +101,7 @@ class AllocationReporter:
         synced: asyncio.Event,
         clock: "Clock",
         node: "NodeName",
-        problems: "Problems",
+        problems: "ProblemRegistry",
         is_of_a_pool: "Callable[[str], bool]" = lambda resource: resource.startswith(
             RESOURCE_PREFIX
         ),
@@ -134,7 +134,7 @@ class AllocationReporter:
         self._is_of_a_pool = is_of_a_pool
         self._incarnation = incarnation
         self._left = left
-        self._inquiry = Inquiry()
+        self._inquiry = PollSchedule()
         self._known: dict[PodUid, Entries] = {}
         self._unconfirmed: dict[PodUid, Entries] = {}
         self._heard: set[PodUid] = set()
@@ -197,7 +197,7 @@ class AllocationReporter:
                 continue
             try:
                 await self._ask(due[1])
-            except KubeletUnavailable as error:
+            except KubeletUnavailableError as error:
                 TASK_FAILURES.labels(TASK).inc()
                 self._problems.set(SOURCE_KUBELET, AgentDegraded.KUBELET_SILENT, str(error))
                 await asyncio.sleep(self._asking_backoff.fail())
@@ -339,7 +339,7 @@ class AllocationReporter:
         TASK_FAILURES.labels(TASK).inc()
         PUBLISHED.labels("allocations", "failed").inc()
         if self._writing_backoff.failures == 0:
-            _log.warning("allocations not written", node=self._node, error=cut(str(error)))
+            _log.warning("allocations not written", node=self._node, error=one_line(str(error)))
         if not isinstance(error, NotFound):
             # Without an inventory nobody misses anything: it is made once the node's cards are known.
             text = f"what containers got cannot be written: {error}"

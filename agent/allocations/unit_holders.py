@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.kubelet.pods import NodePod, NodePods
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 
     Find = Callable[[Collection[PodUid]], set[PodUid]]
@@ -59,7 +59,7 @@ class _Left:
 
 
 @final
-class Occupants:
+class UnitHolders:
     """Follows the pods of the node; `run` does the work."""
 
     def __init__(  # noqa: PLR0913  # its surroundings; each is set alone by tests
@@ -70,7 +70,7 @@ class Occupants:
         synced: asyncio.Event,
         path: "Path",
         clock: "Clock",
-        problems: "Problems",
+        problems: "ProblemRegistry",
         is_of_a_pool: "Callable[[str], bool]",
     ) -> None:
         """Take the parts.

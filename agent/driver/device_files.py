@@ -22,7 +22,7 @@ from agent.files import read_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.driver.port import DriverCard, Instance
+    from agent.driver.port import DriverCard, DriverInstance
 
 SHARED_NAMES: Final = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools")
 IN_CONTAINER: Final = "/dev"
@@ -86,7 +86,7 @@ def find_files(cards: "Sequence[DriverCard]", *, dev: Path, proc: Path) -> Found
 
 
 def _capabilities(
-    instance: "Instance", card_minor: int, *, dev: Path, proc: Path
+    instance: "DriverInstance", card_minor: int, *, dev: Path, proc: Path
 ) -> tuple[DeviceFile, ...] | None:
     """Return the files of an instance's two capabilities; None where one is missing."""
     told = proc / "driver" / "nvidia" / "capabilities"

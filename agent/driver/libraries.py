@@ -146,7 +146,7 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
     )
 
 
-def state_of(driver_root: Path) -> tuple[tuple[str, int], ...]:
+def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
     """Return what changes when the driver's files do: the times of all directories that count.
 
     Some twenty calls of the kernel, where looking for the files reads thousands of names.

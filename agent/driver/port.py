@@ -30,7 +30,7 @@ class LinkType(Enum):
 
 @final
 @dataclass(frozen=True, slots=True, order=True)
-class Link:
+class DriverLink:
     """A connection to another card of the node."""
 
     peer: str
@@ -42,7 +42,7 @@ class Link:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class DriverInstance:
     """A MIG instance: a GPU instance with its one compute instance."""
 
     gpu_instance: int
@@ -81,13 +81,13 @@ class DriverCard:
     """`9.0`."""
     power_limit_watts: int | None = None
     max_power_limit_watts: int | None = None
-    links: tuple[Link, ...] = ()
+    links: tuple[DriverLink, ...] = ()
     is_mig_capable: bool = False
     is_mig_enabled: bool = False
     is_mig_pending: bool | None = None
     """What the mode will be after a reset, where that differs; else None."""
     profiles: tuple[Profile, ...] = ()
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[DriverInstance, ...] = ()
     processes: int = 0
     """That run on it, or on its instances, now; those that the agent's PID namespace has."""
     temperature_celsius: int | None = None

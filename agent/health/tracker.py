@@ -29,8 +29,8 @@ from agent.health.verdicts import (
     REMAP_FAILED,
     TOO_HOT,
     UNCORRECTABLE,
-    CardHealth,
-    recalled,
+    DeviceHealthState,
+    recalled_verdicts,
     verdict_on,
 )
 from inventory.health.device import IGNORED_XIDS
@@ -47,7 +47,7 @@ _MAX_REMEMBERED: Final = 16
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthTerms:
+class HealthTrackingTerms:
     """What makes a card unhealthy, and when it is well again."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
@@ -73,8 +73,8 @@ class HealthChange:
     uuid: str
     address: str
     """Empty where no look has shown the card."""
-    before: CardHealth
-    after: CardHealth
+    before: DeviceHealthState
+    after: DeviceHealthState
 
 
 @final
@@ -83,17 +83,17 @@ class _Card:
     """What is known of one card."""
 
     address: str = ""
-    lasting: CardHealth | None = None
+    lasting: DeviceHealthState | None = None
     """Of what lasts, what the last look showed."""
     is_hot: bool = False
     uncorrectable_errors: int | None = None
     seen_at: float = 0.0
     """When a look was taken last, of this card or to its absence."""
-    happened: dict[str, tuple[CardHealth, float]] = field(default_factory=dict)
+    happened: dict[str, tuple[DeviceHealthState, float]] = field(default_factory=dict)
     """Reason -> verdict, and when it was told last; those told first stand first. Never changed in place."""
 
     @property
-    def health(self) -> CardHealth:
+    def health(self) -> DeviceHealthState:
         """Lost before all; then what happened first; then what lasts."""
         if self.is_lost:
             return LOST
@@ -110,7 +110,7 @@ class _Card:
         # Counters of a card that comes back begin anew.
         return replace(self, lasting=LOST, uncorrectable_errors=None, seen_at=now)
 
-    def told(self, verdict: CardHealth, now: float) -> "_Card":
+    def told(self, verdict: DeviceHealthState, now: float) -> "_Card":
         happened = dict(self.happened)
         if verdict.reason in happened or len(happened) < _MAX_REMEMBERED:
             happened[verdict.reason] = (verdict, now)
@@ -118,24 +118,24 @@ class _Card:
 
 
 @final
-class HealthBook:
+class HealthTracker:
     """The verdicts on a node's cards; every method is one step, and time is given to it."""
 
-    def __init__(self, terms: HealthTerms | None = None) -> None:
+    def __init__(self, terms: HealthTrackingTerms | None = None) -> None:
         """Begin with no card: one that was never seen is healthy."""
-        self._terms = terms or HealthTerms()
+        self._terms = terms or HealthTrackingTerms()
         self._cards: dict[str, _Card] = {}
         self._driver_version = ""
         self._looked_at = 0.0
         self._restarted_at: float | None = None
         """What was told until then, a driver told that is gone; None while the next look is no new one's."""
 
-    def health(self, uuid: str) -> CardHealth:
+    def health(self, uuid: str) -> DeviceHealthState:
         """Return the verdict on a card."""
         card = self._cards.get(uuid)
         return HEALTHY if card is None else card.health
 
-    def verdicts(self) -> dict[str, CardHealth]:
+    def verdicts(self) -> dict[str, DeviceHealthState]:
         """Return all verdicts by UUID, of cards that were seen or told of."""
         return {uuid: card.health for uuid, card in self._cards.items()}
 
@@ -198,7 +198,7 @@ class HealthBook:
         Of faults that happened only, whose quiet time begins again; one that lasts is shown by a look.
         Anything else is left alone, as is a card that is known already.
         """
-        verdict = recalled(reason)
+        verdict = recalled_verdicts(reason)
         if verdict is not None and uuid not in self._cards:
             self._cards[uuid] = _Card(address=address).told(verdict, now)
 
@@ -253,7 +253,7 @@ def _compared(before: dict[str, _Card], after: dict[str, _Card]) -> "Iterator[He
             yield HealthChange(uuid=uuid, address=card.address, before=verdict, after=card.health)
 
 
-def _lasting(shown: "DriverCard", *, is_hot: bool) -> CardHealth | None:
+def _lasting(shown: "DriverCard", *, is_hot: bool) -> DeviceHealthState | None:
     if shown.is_row_remap_failed:
         return REMAP_FAILED
     return TOO_HOT if is_hot else None

@@ -24,7 +24,7 @@ class HealthState(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class CardHealth:
+class DeviceHealthState:
     """A verdict on a card."""
 
     state: HealthState
@@ -39,26 +39,26 @@ class CardHealth:
         return self.state is HealthState.HEALTHY
 
 
-HEALTHY: Final = CardHealth(HealthState.HEALTHY)
-LOST: Final = CardHealth(
+HEALTHY: Final = DeviceHealthState(HealthState.HEALTHY)
+LOST: Final = DeviceHealthState(
     HealthState.LOST,
     "Lost",
     "the driver does not reach the card any more: reset it (nvidia-smi --gpu-reset), or reboot the node",
 )
-REMAP_FAILED: Final = CardHealth(
+REMAP_FAILED: Final = DeviceHealthState(
     HealthState.UNHEALTHY,
     "EccRowRemapFailed",
     "a faulty row of the memory could not be remapped: the card is to be replaced",
 )
-TOO_HOT: Final = CardHealth(
+TOO_HOT: Final = DeviceHealthState(
     HealthState.UNHEALTHY,
     "ThermalShutdown",
     "as hot as where the card shuts itself down: look at its cooling",
 )
-DOUBLE_BIT: Final = CardHealth(
+DOUBLE_BIT: Final = DeviceHealthState(
     HealthState.UNHEALTHY, "EccDoubleBit", "the driver told of a double-bit ECC error"
 )
-UNCORRECTABLE: Final = CardHealth(
+UNCORRECTABLE: Final = DeviceHealthState(
     HealthState.UNHEALTHY, "EccUncorrectable", "the card's count of uncorrectable ECC errors grew"
 )
 _XID: Final = "Xid"
@@ -66,15 +66,15 @@ _XID_REASON: Final = re.compile(f"{_XID}([0-9]{{1,5}})")
 _HAPPENED: Final = {one.reason: one for one in (DOUBLE_BIT, UNCORRECTABLE)}
 
 
-def xid(code: int) -> CardHealth:
-    return CardHealth(
+def xid(code: int) -> DeviceHealthState:
+    return DeviceHealthState(
         HealthState.UNHEALTHY,
         f"{_XID}{code}",
         f"the driver told of Xid {code} (docs.nvidia.com/deploy/xid-errors)",
     )
 
 
-def verdict_on(event: "DriverEvent") -> CardHealth:
+def verdict_on(event: "DriverEvent") -> DeviceHealthState:
     match event.kind:
         case EventKind.XID:
             return xid(event.code)
@@ -82,7 +82,7 @@ def verdict_on(event: "DriverEvent") -> CardHealth:
             return DOUBLE_BIT
 
 
-def recalled(reason: str) -> CardHealth | None:
+def recalled_verdicts(reason: str) -> DeviceHealthState | None:
     """Return the verdict of a fault that happened, by its reason; None for any other reason."""
     match = _XID_REASON.fullmatch(reason)
     return xid(int(match[1])) if match else _HAPPENED.get(reason)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from agent.driver.port import EventKind
-from agent.errors import DriverUnavailable
-from agent.health.tracker import EventVerdict, HealthBook
+from agent.errors import DriverUnavailableError
+from agent.health.tracker import EventVerdict, HealthTracker
 from agent.health.verdicts import HealthState
 from kube.backoff import Backoff
-from kube.errors import cut
+from kube.errors import one_line
 from telemetry.agent_metrics import CARDS, DRIVER_EVENTS
 from telemetry.metrics import TASK_FAILURES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from agent.driver.port import DriverEvent, DriverLook
     from agent.health.tracker import HealthChange
-    from agent.health.verdicts import CardHealth
+    from agent.health.verdicts import DeviceHealthState
     from api.clock import Clock
 
 WAIT_S: Final = 30.0
@@ -57,7 +57,12 @@ class HealthWatch:
     """The verdicts, kept up to date; each method but `run` is one step."""
 
     def __init__(
-        self, driver: Events, book: HealthBook, clock: "Clock", *, on_change: "Callable[[], None]"
+        self,
+        driver: Events,
+        book: HealthTracker,
+        clock: "Clock",
+        *,
+        on_change: "Callable[[], None]",
     ) -> None:
         """Take the parts.
 
@@ -80,15 +85,15 @@ class HealthWatch:
                 DRIVER_EVENTS.labels(kind.value, verdict.value)
         self._show()
 
-    def health(self, uuid: str) -> "CardHealth":
+    def health(self, uuid: str) -> "DeviceHealthState":
         """Return the verdict on a card; one that was never seen is healthy."""
         return self._book.health(uuid)
 
     def observe(self, look: "DriverLook", *, on_bus: "Collection[str] | None" = None) -> None:
-        """Take in what the driver answered just now (see `HealthBook.observe`)."""
+        """Take in what the driver answered just now (see `HealthTracker.observe`)."""
         self._note(self._book.observe(look, self._clock.monotonic(), on_bus=on_bus))
 
-    def unavailable(self, error: DriverUnavailable) -> None:
+    def unavailable(self, error: DriverUnavailableError) -> None:
         """Take in that the driver did not answer: the verdicts stay as they are."""
         if error.is_absent:
             self._book.restarted(self._clock.monotonic())
@@ -100,7 +105,7 @@ class HealthWatch:
             try:
                 within_s = PROBE_S if self._complaint else WAIT_S
                 events = await self._driver.wait_for_events(within_s)
-            except DriverUnavailable as error:
+            except DriverUnavailableError as error:
                 TASK_FAILURES.labels(TASK).inc()
                 self.unavailable(error)
                 self._complain(error)
@@ -150,8 +155,8 @@ class HealthWatch:
         for state in HealthState:
             CARDS.labels(state.value).set(counts[state])
 
-    def _complain(self, error: DriverUnavailable) -> None:
-        text = cut(str(error))
+    def _complain(self, error: DriverUnavailableError) -> None:
+        text = one_line(str(error))
         if text != self._complaint:
             self._complaint = text
             _log.warning("no events of the driver", reason=error.reason.value, error=text)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.health.verdicts import CardHealth, HealthState
+from agent.health.verdicts import DeviceHealthState, HealthState
 from api.foreign.nodefeature import AgentCard, AgentNode
 from api.nodefiles.cards import NodeCard, NodeCards, NodeInstance, SharedParts
 from inventory.discovery import parsing as values
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NVIDIA_DRIVER: Final = "nvidia"
 """The kernel's driver, as the bus names it."""
-NOT_SHOWN: Final = CardHealth(
+NOT_SHOWN: Final = DeviceHealthState(
     HealthState.LOST,
     "LostFromDriver",
     "the kernel's driver has the card, and NVML does not show it: see dmesg, and reset or reboot",
@@ -48,7 +48,7 @@ _MAX_UUID_LENGTH: Final = 63
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSight:
+class DiscoveredNode:
     """What was seen of a node's cards."""
 
     bus: "tuple[PciCard, ...] | None" = None
@@ -69,12 +69,12 @@ class NodeCardFacts:
     said: "DriverCard | None" = None
     """By the driver."""
     uuid: str = ""
-    health: CardHealth | None = None
+    health: DeviceHealthState | None = None
     """None where nobody can judge it."""
 
 
-def cards_of(
-    sight: NodeSight, health: "Callable[[str], CardHealth]"
+def discovered_devices(
+    sight: DiscoveredNode, health: "Callable[[str], DeviceHealthState]"
 ) -> tuple[NodeCardFacts, ...] | None:
     """Return the node's cards by address; None where neither bus nor driver can be asked."""
     if sight.bus is None and sight.look is None:
@@ -103,8 +103,8 @@ def _card(  # noqa: PLR0917  # of one address: what each source has there
     address: str,
     pci: "PciCard | None",
     said: "DriverCard | None",
-    sight: NodeSight,
-    health: "Callable[[str], CardHealth]",
+    sight: DiscoveredNode,
+    health: "Callable[[str], DeviceHealthState]",
 ) -> NodeCardFacts:
     facts = NodeCardFacts(address=address, pci=pci, said=said)
     if said is not None:

@@ -25,9 +25,15 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from agent.driver.pci import read_cards
-from agent.errors import DriverUnavailable
-from agent.inventory.cards import NVIDIA_DRIVER, NodeSight, cards_of, known_after, published_of
-from kube.errors import cut
+from agent.errors import DriverUnavailableError
+from agent.inventory.cards import (
+    NVIDIA_DRIVER,
+    DiscoveredNode,
+    discovered_devices,
+    known_after,
+    published_of,
+)
+from kube.errors import one_line
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -35,10 +41,10 @@ if TYPE_CHECKING:
 
     from agent.driver.pci import PciCard
     from agent.driver.port import Driver, DriverCard, DriverLook
-    from agent.health.verdicts import CardHealth
+    from agent.health.verdicts import DeviceHealthState
     from agent.inventory.cards import Published
-    from agent.inventory.node_files import CardFiles, Places
-    from agent.problems.registry import Problems
+    from agent.inventory.node_files import NodeFiles, NodePaths
+    from agent.problems.registry import ProblemRegistry
 
 TASK: Final = "agent.inventory.collector"
 SOURCE: Final = "driver"
@@ -53,16 +59,16 @@ PAUSE_S: Final = 0.2
 _log = structlog.get_logger()
 
 
-class Health(Protocol):
+class HealthSource(Protocol):
     """Who judges cards; `agent.health.watcher.HealthWatch`."""
 
-    def health(self, uuid: str) -> "CardHealth":
+    def health(self, uuid: str) -> "DeviceHealthState":
         """Return the verdict on a card."""
 
     def observe(self, look: "DriverLook", *, on_bus: "Collection[str] | None" = None) -> None:
         """Take in what the driver answered just now."""
 
-    def unavailable(self, error: DriverUnavailable) -> None:
+    def unavailable(self, error: DriverUnavailableError) -> None:
         """Take in that the driver did not answer."""
 
 
@@ -74,18 +80,18 @@ class Publisher(Protocol):
 
 
 @final
-class CardInventory:
+class InventoryCollector:
     """What is known of the node's cards; `run` keeps it up to date, the other methods are one step each."""
 
     def __init__(
         self,
         driver: "Driver",
         *,
-        health: Health,
-        files: "CardFiles",
+        health: HealthSource,
+        files: "NodeFiles",
         publisher: Publisher,
-        problems: "Problems",
-        places: "Places",
+        problems: "ProblemRegistry",
+        places: "NodePaths",
     ) -> None:
         """Take the parts; nothing is looked at before `run`."""
         self._driver = driver
@@ -159,7 +165,7 @@ class CardInventory:
         """Ask the driver, and settle what came of it."""
         try:
             look = await self._driver.look()
-        except DriverUnavailable as error:
+        except DriverUnavailableError as error:
             self._lose(error)
         else:
             self._take(look)
@@ -230,11 +236,11 @@ class CardInventory:
         self._known = known_after(self._known, look, bus=bus)
         self._problems.clear(SOURCE)
 
-    def _lose(self, error: DriverUnavailable) -> None:
+    def _lose(self, error: DriverUnavailableError) -> None:
         TASK_FAILURES.labels(TASK).inc()
         self._is_answering = False
         self._health.unavailable(error)
-        self._problems.set(SOURCE, error.reason, cut(str(error)))
+        self._problems.set(SOURCE, error.reason, one_line(str(error)))
         if error.is_absent:
             self._look = None
         bus = self._seen_bus
@@ -252,8 +258,8 @@ class CardInventory:
         if look is not None and (cutting := self.cutting()):
             cards_now = (_uncut(one) if one.uuid in cutting else one for one in look.cards)
             look = replace(look, cards=tuple(cards_now))
-        sight = NodeSight(bus=self._seen_bus, look=look, known=self._known)
-        cards = cards_of(sight, self._health.health)
+        sight = DiscoveredNode(bus=self._seen_bus, look=look, known=self._known)
+        cards = discovered_devices(sight, self._health.health)
         if cards is None:
             return
         if look is not None:

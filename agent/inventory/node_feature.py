@@ -75,7 +75,7 @@ def feature_body(
     }
 
 
-def shows(feature: NodeFeature, published: "Published", node: "NodeName") -> bool:
+def feature_shows(feature: NodeFeature, published: "Published", node: "NodeName") -> bool:
     """Say whether an object says just this of the node."""
     agent = feature.spec.features.instances.agent
     told = feature.spec.features.attributes.agent

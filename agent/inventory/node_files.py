@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from agent.driver.device_files import find_files
-from agent.driver.libraries import DriverFiles, find_driver_files, state_of
+from agent.driver.libraries import DriverFiles, driver_state, find_driver_files
 from agent.files import read_bytes, remove_file, replace_file
 from agent.inventory.cards import node_cards
 from agent.inventory.cdi import build_specification, file_name
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from agent.driver.port import DriverLook
     from agent.inventory.cards import NodeCardFacts
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
 
 TASK: Final = "agent.files"
 DEVICE_FILES: Final = "device files"
@@ -40,7 +40,7 @@ _log = structlog.get_logger()
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class NodePaths:
     """Where things are, as this process sees them; but for `dev`, containers see them elsewhere."""
 
     sysfs: Path = Path("/sys")
@@ -55,10 +55,10 @@ class Places:
 
 
 @final
-class CardFiles:
+class NodeFiles:
     """Writes both files; the methods are each one step, and raise nothing."""
 
-    def __init__(self, places: Places, problems: "Problems") -> None:
+    def __init__(self, places: NodePaths, problems: "ProblemRegistry") -> None:
         """Take the places.
 
         Raises:
@@ -102,7 +102,7 @@ class CardFiles:
 
     def _driver_files(self, version: str) -> DriverFiles:
         """Return the driver's files, looked for where a directory of theirs changed."""
-        state = (version, state_of(self._places.driver_root))
+        state = (version, driver_state(self._places.driver_root))
         if state == self._driver_state:
             return self._driver
         try:

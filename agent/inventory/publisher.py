@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 import msgspec
 import structlog
 
-from agent.inventory.node_feature import feature_body, feature_name, heartbeat_patch, shows
+from agent.inventory.node_feature import feature_body, feature_name, feature_shows, heartbeat_patch
 from api.foreign.core import Node
 from api.foreign.nodefeature import NodeFeature
 from api.meta import ObjectMeta
 from kube.backoff import Backoff
-from kube.errors import ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound, cut
+from kube.errors import ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound, one_line
 from kube.resources import NODE_FEATURES, NODES
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import random
 
     from agent.inventory.cards import Published
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.names import NodeName
     from kube.resources import Resource
@@ -90,7 +90,7 @@ class FeaturePublisher:
     def __init__(  # noqa: PLR0913  # each is set alone by settings or tests
         self,
         client: FeatureApi,
-        problems: "Problems",
+        problems: "ProblemRegistry",
         clock: "Clock",
         *,
         node: "NodeName",
@@ -163,7 +163,7 @@ class FeaturePublisher:
             )
         except (NotFound, Forbidden):
             return
-        if shows(shown, wanted, self._node):
+        if feature_shows(shown, wanted, self._node):
             self._stamp, self._written = shown.metadata, wanted
             owners = shown.metadata.owner_references or ()
             self._owner_uid = next((one.uid for one in owners if one.kind == NODES.kind), "")
@@ -184,7 +184,7 @@ class FeaturePublisher:
                 namespace=self._namespace,
             )
         except (NotFound, Invalid, Conflict) as error:
-            _log.info("features are not as they were written", error=cut(str(error)))
+            _log.info("features are not as they were written", error=one_line(str(error)))
             self._stamp = None
             return False
         self._count(HEARTBEAT)
@@ -214,7 +214,7 @@ class FeaturePublisher:
         try:
             node = await self._client.get(NODES, Node, self._node)
         except (NotFound, Forbidden) as error:
-            _log.warning("features without an owner", node=self._node, error=cut(str(error)))
+            _log.warning("features without an owner", node=self._node, error=one_line(str(error)))
             return ""
         return node.metadata.uid
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 import grpc
 from google.protobuf.message import DecodeError
 
-from agent.errors import KubeletUnavailable
+from agent.errors import KubeletUnavailableError
 from agent.files import FileIdentity, file_identity
 from api.kubelet import podresources as wire
-from kube.errors import cut
+from kube.errors import one_line
 from telemetry.agent_metrics import KUBELET_CALL_DURATION
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class PodResources:
         try:
             content = await self._ask(wire.GET, wire.encode_pod_name(namespace, name), within_s)
             return wire.decode_pod(content)
-        except _PodUnknown:
+        except _PodUnknownError:
             return None
         except DecodeError as error:
             raise self._garbled(wire.GET) from error
@@ -105,10 +105,10 @@ class PodResources:
                     return await self._try(call, request)
             except TimeoutError:
                 trouble = "no answer"
-            except _TryAgain as error:
+            except _TryAgainError as error:
                 trouble = str(error)
             if loop.time() + RETRY_AFTER_S >= deadline:
-                raise KubeletUnavailable(
+                raise KubeletUnavailableError(
                     f"kubelet's PodResources at {self._socket} did not answer {call} within"
                     f" {within_s:g} s: {trouble}"
                 )
@@ -133,7 +133,7 @@ class PodResources:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _TryAgain("kubelet cancelled it") from error
+            raise _TryAgainError("kubelet cancelled it") from error
         else:
             return answer
         finally:
@@ -145,7 +145,7 @@ class PodResources:
     async def _connected(self) -> _Connection:
         identity = file_identity(self._socket)
         if identity is None:
-            raise _TryAgain("there is no socket")
+            raise _TryAgainError("there is no socket")
         before = self._connection
         if before is not None and before.identity == identity:
             return before
@@ -157,27 +157,27 @@ class PodResources:
     def _meaning_of(
         self, call: str, error: grpc.aio.AioRpcError, connection: _Connection
     ) -> Exception:
-        code, text = error.code(), cut(error.details() or "")
+        code, text = error.code(), one_line(error.details() or "")
         if code is grpc.StatusCode.UNKNOWN and call == wire.GET and text.endswith("not found"):
-            return _PodUnknown()
+            return _PodUnknownError()
         if code is grpc.StatusCode.UNAVAILABLE and self._connection is connection:
             # The next attempt dials anew rather than wait for this channel to try again.
             self._connection = None
         if code in _PASSING:
-            return _TryAgain(f"{code.name}: {text}")
-        return KubeletUnavailable(
+            return _TryAgainError(f"{code.name}: {text}")
+        return KubeletUnavailableError(
             f"kubelet's PodResources at {self._socket} refused {call}: {code.name}: {text}"
         )
 
-    def _garbled(self, call: str) -> KubeletUnavailable:
-        return KubeletUnavailable(
+    def _garbled(self, call: str) -> KubeletUnavailableError:
+        return KubeletUnavailableError(
             f"kubelet's PodResources at {self._socket} answered {call} with what is no message"
         )
 
 
-class _TryAgain(Exception):  # noqa: N818  # it is named for what to do
+class _TryAgainError(Exception):
     pass
 
 
-class _PodUnknown(Exception):  # noqa: N818  # it is named for what kubelet says
+class _PodUnknownError(Exception):
     pass

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, final, get_args
 
 import structlog
 
-from agent.errors import DriverUnavailable, PartitioningRefused
+from agent.errors import DriverUnavailableError, PartitioningError
 from agent.mig.planner import (
     Action,
     Complete,
@@ -28,12 +28,12 @@ from agent.mig.planner import (
     HeldUp,
     HoldUp,
     LeaveAlone,
-    layout_of,
+    mig_layout,
     next_step,
     wanted_of,
 )
 from agent.mig.progress import EVERY_S, Progress, Wish
-from api.text import MAX_MESSAGE_LENGTH, cut
+from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
 from telemetry.agent_metrics import PARTITIONINGS
 from telemetry.conditions import AgentDegraded
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from agent.driver.port import Driver, DriverCard
     from agent.mig.planner import Step
-    from agent.mig.surroundings import Surroundings
+    from agent.mig.surroundings import PartitionerDependencies
     from api.clock import Clock
     from api.kinds.gpudevice import GPUDevice
 
@@ -63,7 +63,7 @@ _log = structlog.get_logger()
 class Partitioner:
     """Brings the node's cards to what their pools want; `run` is its only task."""
 
-    def __init__(self, driver: "Driver", around: "Surroundings", clock: "Clock") -> None:
+    def __init__(self, driver: "Driver", around: "PartitionerDependencies", clock: "Clock") -> None:
         self._driver = driver
         self._around = around
         self._clock = clock
@@ -89,7 +89,7 @@ class Partitioner:
             for device, progress in sorted(self._progress.items())
             if progress.held_up is not None and progress.is_told
         )
-        return cut("; ".join(texts), MAX_MESSAGE_LENGTH)
+        return truncate("; ".join(texts), MAX_MESSAGE_LENGTH)
 
     def poke(self) -> None:
         """Have everything planned again soon: a device, a pool or a pod changed."""
@@ -101,11 +101,11 @@ class Partitioner:
             self._poked.clear()
             try:
                 await self.work()
-            except DriverUnavailable as error:
+            except DriverUnavailableError as error:
                 # That the driver is away is told by who looks at it regularly.
                 TASK_FAILURES.labels(TASK).inc()
                 delay_s = self._unavailable.fail()
-                _log.warning("cards not cut", error=cut(str(error)), retry_s=round(delay_s, 1))
+                _log.warning("cards not cut", error=truncate(str(error)), retry_s=round(delay_s, 1))
                 await asyncio.sleep(delay_s)
                 continue
             self._unavailable.succeed()
@@ -171,7 +171,7 @@ class Partitioner:
         step = next_step(card, wish.wanted, health=health, in_use=in_use)
         if not isinstance(step, Action):
             return step
-        if before is not None and layout_of(before) == layout_of(card):
+        if before is not None and mig_layout(before) == mig_layout(card):
             # A driver that says yes and does nothing is not asked again at once.
             return HeldUp(HoldUp.REFUSED, f"the driver took {_name(step)}, and nothing changed")
         if is_last:
@@ -184,9 +184,11 @@ class Partitioner:
         """Take a step; return what the driver said where it refuses."""
         try:
             await self._carry_out(uuid, step)
-        except PartitioningRefused as error:
+        except PartitioningError as error:
             PARTITIONINGS.labels(_name(step), "refused").inc()
-            return HeldUp(HoldUp.REFUSED, f"the driver refuses {_name(step)}: {cut(str(error))}")
+            return HeldUp(
+                HoldUp.REFUSED, f"the driver refuses {_name(step)}: {truncate(str(error))}"
+            )
         PARTITIONINGS.labels(_name(step), "done").inc()
         _log.info("step of cutting", card=uuid, step=str(step))
         return None

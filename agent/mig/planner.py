@@ -24,15 +24,15 @@ from pool.units import part_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from agent.driver.port import DriverCard, Instance
-    from agent.health.verdicts import CardHealth
+    from agent.driver.port import DriverCard, DriverInstance
+    from agent.health.verdicts import DeviceHealthState
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedLayout:
     """How a card is to be: whole, or cut into instances of one profile as far as they fit."""
 
     profile: str = ""
@@ -42,7 +42,7 @@ class Wanted:
         return f"instances of {self.profile}" if self.profile else "whole"
 
 
-WHOLE: Final = Wanted()
+WHOLE: Final = WantedLayout()
 
 
 @final
@@ -53,7 +53,7 @@ class LeaveAlone:
     text: str
 
 
-def wanted_of(device: "GPUDevice", pools: "Mapping[str, GPUPool]") -> Wanted | LeaveAlone:
+def wanted_of(device: "GPUDevice", pools: "Mapping[str, GPUPool]") -> WantedLayout | LeaveAlone:
     """Return what the pool that has a device wants its card to be now.
 
     That is the pool's recorded allocation, not its spec: it is recorded once no unit is in use.
@@ -73,7 +73,7 @@ def wanted_of(device: "GPUDevice", pools: "Mapping[str, GPUPool]") -> Wanted | L
     allocation = pool.status.allocation
     if allocation is None:
         return LeaveAlone(f"its pool {pool.name} has not recorded an allocation yet")
-    return Wanted(allocation.mig_profile) if allocation.mode is AllocationMode.MIG else WHOLE
+    return WantedLayout(allocation.mig_profile) if allocation.mode is AllocationMode.MIG else WHOLE
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class HeldUp:
     text: str
 
 
-def layout_of(card: "DriverCard") -> "tuple[bool, bool | None, tuple[Instance, ...]]":
+def mig_layout(card: "DriverCard") -> "tuple[bool, bool | None, tuple[DriverInstance, ...]]":
     """Return what steps change of a card; the same before and after one means that it did nothing."""
     return card.is_mig_enabled, card.is_mig_pending, card.instances
 
@@ -163,9 +163,9 @@ Step = Action | Done | HeldUp
 
 def next_step(
     card: "DriverCard",
-    wanted: Wanted,
+    wanted: WantedLayout,
     *,
-    health: "CardHealth",
+    health: "DeviceHealthState",
     in_use: "Collection[str] | None",
 ) -> Step:
     """Return what brings the card one step nearer to what is wanted.
@@ -214,7 +214,7 @@ def _to_instances(card: "DriverCard", profile: str) -> Step:
     return _cut(card.instances, profile, capacity=known[0].capacity)
 
 
-def _cut(instances: "tuple[Instance, ...]", profile: str, *, capacity: int) -> Step:
+def _cut(instances: "tuple[DriverInstance, ...]", profile: str, *, capacity: int) -> Step:
     """Others go first, since they take the room; what a crash left unfinished is finished before more."""
     for one in instances:
         if one.profile != profile:
@@ -234,7 +234,7 @@ def _reset_needed(card: "DriverCard", mode: str) -> HeldUp:
 
 
 def _hindrance(
-    card: "DriverCard", health: "CardHealth", in_use: "Collection[str] | None"
+    card: "DriverCard", health: "DeviceHealthState", in_use: "Collection[str] | None"
 ) -> HeldUp | None:
     if not health.is_healthy:
         return HeldUp(HoldUp.UNHEALTHY, f"it is not healthy ({health.reason}): {health.text}")

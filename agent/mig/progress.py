@@ -12,7 +12,7 @@ from agent.mig.planner import HeldUp, HoldUp
 from kube.backoff import Backoff
 
 if TYPE_CHECKING:
-    from agent.mig.planner import Wanted
+    from agent.mig.planner import WantedLayout
 
 EVERY_S: Final = 30.0
 WHILE_IN_USE_S: Final = 5.0
@@ -32,7 +32,7 @@ class Wish:
     """A card, and how it is to be."""
 
     uuid: str
-    wanted: "Wanted"
+    wanted: "WantedLayout"
 
 
 @final

@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Literal
 
-    from agent.health.verdicts import CardHealth
-    from agent.problems.registry import Problems
+    from agent.health.verdicts import DeviceHealthState
+    from agent.problems.registry import ProblemRegistry
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from telemetry.reasons import EventReason
@@ -40,16 +40,16 @@ class DeviceEvents(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PartitionerDependencies:
     """What cutting needs to know, and whom it tells; nothing of it may block or raise."""
 
     wishes: Wishes
-    health: "Callable[[str], CardHealth]"
+    health: "Callable[[str], DeviceHealthState]"
     """The verdict on a card by its UUID."""
     in_use: "Callable[[], Collection[str] | None]"
     """Units, and UUIDs of cards and MIG instances, that live pods of this node were given or promised;
     None while that is not known."""
     events: DeviceEvents
-    problems: "Problems"
+    problems: "ProblemRegistry"
     after_change: "Callable[[], None]"
     """A card was cut: what it is now should be published."""

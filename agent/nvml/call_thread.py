@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from telemetry.agent_metrics import DRIVER_CALL_DURATION
 from telemetry.conditions import AgentDegraded
 
@@ -162,8 +162,8 @@ def _settle(done: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
         done.set_result(outcome)
 
 
-def _hangs(name: str) -> DriverUnavailable:
-    return DriverUnavailable(
+def _hangs(name: str) -> DriverUnavailableError:
+    return DriverUnavailableError(
         AgentDegraded.DRIVER_HANGS,
         f"the driver's answer to {name.replace('_', ' ')} is overdue: look for NVRM in the node's kernel"
         " log; a card that fell off its bus may need a reset of the node",

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Final
 
-from agent.driver.port import Link, LinkType
+from agent.driver.port import DriverLink, LinkType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +74,7 @@ def links_between(
     to_cards: "Mapping[str, Mapping[str, int]]",
     to_switches: "Mapping[str, int]",
     levels: "Mapping[str, int]",
-) -> tuple[Link, ...]:
+) -> tuple[DriverLink, ...]:
     """Return a card's links to the others: NVLink where there is one, and PCIe where there is none.
 
     Cards with links to NVSwitches reach each other through all of them, as far as NVML tells; a fabric that
@@ -93,7 +93,7 @@ def links_between(
         count = to_cards.get(own, {}).get(peer, 0) + switched
         level = _LEVELS.get(levels.get(peer, -1))
         if count > 0:
-            found.append(Link(peer, LinkType.NVLINK, count))
+            found.append(DriverLink(peer, LinkType.NVLINK, count))
         elif level is not None:
-            found.append(Link(peer, level))
+            found.append(DriverLink(peer, level))
     return tuple(found)

@@ -21,9 +21,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from agent.errors import DriverUnavailable, PartitioningRefused
+from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.call_thread import MAX_STUCK, RETRY_S, CallThread
-from agent.nvml.errors import CardLost, SessionStale
+from agent.nvml.errors import DeviceLostError, SessionStaleError
 from agent.nvml.events import NvmlEvents
 from agent.nvml.library import load_library
 from agent.nvml.session import Identity, NvmlSession
@@ -111,7 +111,7 @@ class NvmlDriver:
             if self._kept:
                 return self._take()
             if (events := self._following()) and (failure := events.take_failure()):
-                if isinstance(failure, SessionStale):
+                if isinstance(failure, SessionStaleError):
                     await self._let_go()  # What the other thread has open is of the same driver.
                 raise failure
             left = over - self._clock.monotonic()
@@ -173,7 +173,7 @@ class NvmlDriver:
     ) -> Result:
         try:
             return await self._calls.call(name, call, within_s)
-        except SessionStale:
+        except SessionStaleError:
             await self._let_go()
         return await self._calls.call(name, call, within_s)
 
@@ -243,12 +243,12 @@ class NvmlDriver:
 def _lost_is_refused(uuid: str) -> "Iterator[None]":
     try:
         yield
-    except CardLost as lost:
-        raise PartitioningRefused(f"card {uuid} is lost, or not there") from lost
+    except DeviceLostError as lost:
+        raise PartitioningError(f"card {uuid} is lost, or not there") from lost
 
 
-def _events_hang() -> DriverUnavailable:
-    return DriverUnavailable(
+def _events_hang() -> DriverUnavailableError:
+    return DriverUnavailableError(
         AgentDegraded.DRIVER_HANGS,
         "the driver does not return from waiting for events: look for NVRM in the node's kernel log",
     )

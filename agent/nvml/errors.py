@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NewType, TypeVar, final
 
 import pynvml
 
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -41,28 +41,32 @@ _ADVICE: Final = {
 }
 
 
-class SessionStale(DriverUnavailable):
+class SessionStaleError(DriverUnavailableError):
     """Whatever was opened has to be closed and opened again: the driver, or the set of cards, is another."""
 
 
-class CardLost(Exception):  # noqa: N818  # it is named for what happened
+class DeviceLostError(Exception):
     """The driver does not reach a card any more."""
 
 
-def unavailable(error: pynvml.NVMLError) -> DriverUnavailable:
+def unavailable(error: pynvml.NVMLError) -> DriverUnavailableError:
     """Return what an error of a call about no card means, and what to do."""
     reason, advice = _ADVICE.get(error.value, (AgentDegraded.DRIVER_FAILS, ""))
     text = f"NVML: {error}" + (f": {advice}" if advice else "")
-    return SessionStale(reason, text) if is_stale(error) else DriverUnavailable(reason, text)
+    return (
+        SessionStaleError(reason, text)
+        if is_session_stale(error)
+        else DriverUnavailableError(reason, text)
+    )
 
 
-def is_stale(error: pynvml.NVMLError) -> bool:
+def is_session_stale(error: pynvml.NVMLError) -> bool:
     """Say whether an error of a call about no card means that the session is over."""
     return error.value in ENDING or error.value == pynvml.NVML_ERROR_UNKNOWN
 
 
 @final
-class Questions:
+class NvmlFailures:
     """Asks about cards, and counts what came of it."""
 
     def __init__(self) -> None:
@@ -87,7 +91,7 @@ class Questions:
             found = function(*arguments)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
-                raise CardLost from error
+                raise DeviceLostError from error
             if error.value in ENDING:
                 raise unavailable(error) from error
             self._unknown += error.value == pynvml.NVML_ERROR_UNKNOWN

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import pynvml
 
 from agent.driver.port import DriverEvent, EventKind
-from agent.errors import DriverUnavailable
-from agent.nvml.errors import CardLost, is_stale, unavailable
+from agent.errors import DriverUnavailableError
+from agent.nvml.errors import DeviceLostError, is_session_stale, unavailable
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class NvmlEvents:
         self._stopping = threading.Event()
         self._answered_at = clock.monotonic()
         self._has_ended = False
-        self._failure: DriverUnavailable | None = None
+        self._failure: DriverUnavailableError | None = None
         threading.Thread(target=self._run, name="driver-events", daemon=True).start()
 
     @property
@@ -82,7 +82,7 @@ class NvmlEvents:
         """Whether `take_failure` has something to say."""
         return self._failure is not None
 
-    def take_failure(self) -> DriverUnavailable | None:
+    def take_failure(self) -> DriverUnavailableError | None:
         """Return why the thread ended by itself, once."""
         failure, self._failure = self._failure, None
         return failure
@@ -95,13 +95,13 @@ class NvmlEvents:
         failure = None
         try:
             self._follow()
-        except DriverUnavailable as unavailable_:
+        except DriverUnavailableError as unavailable_:
             failure = unavailable_
         except pynvml.NVMLError as error:
             failure = unavailable(error)
         except Exception as bug:  # noqa: BLE001  # it is told to whoever waits for events
             text = f"the driver's events cannot be followed: {bug!r}"
-            failure = DriverUnavailable(AgentDegraded.DRIVER_FAILS, text)
+            failure = DriverUnavailableError(AgentDegraded.DRIVER_FAILS, text)
         self._in_loop(self._end, failure)
 
     def _follow(self) -> None:
@@ -126,7 +126,7 @@ class NvmlEvents:
                     self._wait(events, uuids)
                 else:
                     self._stopping.wait(WAIT_MS / 1000)
-        except CardLost:
+        except DeviceLostError:
             if self._clock.monotonic() - made_at < WAIT_MS / 1000:
                 self._stopping.wait(WAIT_MS / 1000)  # A fresh set did not help.
         finally:
@@ -139,7 +139,7 @@ class NvmlEvents:
             event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
-                raise CardLost from error
+                raise DeviceLostError from error
             if error.value == pynvml.NVML_ERROR_TIMEOUT:
                 return
             raise
@@ -154,7 +154,7 @@ class NvmlEvents:
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants it any more.
             self._loop.call_soon_threadsafe(call, argument)
 
-    def _end(self, failure: DriverUnavailable | None) -> None:
+    def _end(self, failure: DriverUnavailableError | None) -> None:
         self._has_ended = True
         self._failure = failure
         self._wake()
@@ -175,7 +175,7 @@ def _register(events: object) -> dict[int, str]:
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             pynvml.nvmlDeviceRegisterEvents(handle, wanted, events)
         except pynvml.NVMLError as error:
-            if is_stale(error):
+            if is_session_stale(error):
                 raise
             continue  # Lost, or of a kind that tells nothing.
         uuids[_value_of(handle)] = uuid

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pynvml
 
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -76,7 +76,9 @@ def _load(library: Path | None, driver_root: Path) -> str:
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  # there is no other way
         pynvml.nvmlLib = loaded
         return path
-    raise DriverUnavailable(AgentDegraded.DRIVER_MISSING, _explain(library, driver_root, refused))
+    raise DriverUnavailableError(
+        AgentDegraded.DRIVER_MISSING, _explain(library, driver_root, refused)
+    )
 
 
 def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":

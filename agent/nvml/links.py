@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, final
 import pynvml
 
 from agent.nvml.convert import address_of, links_between
-from agent.nvml.errors import CardLost
+from agent.nvml.errors import DeviceLostError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from agent.driver.port import Link
-    from agent.nvml.errors import Handle, Questions
+    from agent.driver.port import DriverLink
+    from agent.nvml.errors import Handle, NvmlFailures
     from api.clock import Clock
 
 AGAIN_S: Final = 60.0
@@ -28,12 +28,12 @@ class CardLinks:
     def __init__(self, clock: "Clock") -> None:
         self._clock = clock
         self._levels: dict[tuple[str, str], int] = {}  # two addresses -> topology level
-        self._links: dict[str, tuple[Link, ...]] = {}  # address -> to the others
+        self._links: dict[str, tuple[DriverLink, ...]] = {}  # address -> to the others
         self._read_at = 0.0
 
     def between(
-        self, handles: "Mapping[str, Handle]", questions: "Questions"
-    ) -> "Mapping[str, tuple[Link, ...]]":
+        self, handles: "Mapping[str, Handle]", questions: "NvmlFailures"
+    ) -> "Mapping[str, tuple[DriverLink, ...]]":
         """Return each card's links to the others; cards are known by address."""
         now = self._clock.monotonic()
         if set(self._links) != set(handles) or now > self._read_at + AGAIN_S:
@@ -42,8 +42,8 @@ class CardLinks:
         return self._links
 
     def _read(
-        self, handles: "Mapping[str, Handle]", questions: "Questions"
-    ) -> "dict[str, tuple[Link, ...]]":
+        self, handles: "Mapping[str, Handle]", questions: "NvmlFailures"
+    ) -> "dict[str, tuple[DriverLink, ...]]":
         to_cards: dict[str, dict[str, int]] = {}
         to_switches: dict[str, int] = {}
         for address, handle in handles.items():
@@ -63,7 +63,7 @@ class CardLinks:
         return found
 
     def _level(
-        self, pair: tuple[str, str], handles: "Mapping[str, Handle]", questions: "Questions"
+        self, pair: tuple[str, str], handles: "Mapping[str, Handle]", questions: "NvmlFailures"
     ) -> int:
         if pair not in self._levels:
             one, other = pair
@@ -71,13 +71,13 @@ class CardLinks:
                 self._levels[pair] = questions.ask(
                     -1, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[one], handles[other]
                 )
-            except CardLost:
+            except DeviceLostError:
                 return -1  # The look at that card says so.
         return self._levels[pair]
 
 
 def _nvlinks(
-    handle: "Handle", *, cards: "Mapping[str, Handle]", questions: "Questions"
+    handle: "Handle", *, cards: "Mapping[str, Handle]", questions: "NvmlFailures"
 ) -> tuple[dict[str, int], int]:
     """Return the active links to each other card, and to NVSwitches."""
     to_cards: dict[str, int] = {}
@@ -95,11 +95,11 @@ def _nvlinks(
                 to_cards[peer] = to_cards.get(peer, 0) + 1
             else:
                 to_switches += _is_to_switch(handle, link, questions)
-    except CardLost:
+    except DeviceLostError:
         return {}, 0
     return to_cards, to_switches
 
 
-def _is_to_switch(handle: "Handle", link: int, questions: "Questions") -> bool:
+def _is_to_switch(handle: "Handle", link: int, questions: "NvmlFailures") -> bool:
     remote = questions.ask(None, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
     return bool(remote == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import pynvml
 
-from agent.driver.port import Instance, Profile
-from agent.errors import PartitioningRefused
+from agent.driver.port import DriverInstance, Profile
+from agent.errors import PartitioningError
 from agent.nvml.convert import profile_name
-from agent.nvml.errors import Handle, Questions, SessionStale
+from agent.nvml.errors import Handle, NvmlFailures, SessionStaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         """The forms of a card, which are asked once a session."""
 
         def __call__(
-            self, uuid: str, handle: Handle, *, is_enabled: bool, questions: Questions
+            self, uuid: str, handle: Handle, *, is_enabled: bool, questions: NvmlFailures
         ) -> "Profiles": ...
 
 
@@ -55,7 +55,7 @@ class MigState:
     is_enabled: bool = False
     is_pending: bool | None = None
     profiles: tuple[Profile, ...] = ()
-    instances: tuple[Instance, ...] = ()
+    instances: tuple[DriverInstance, ...] = ()
     processes: int = 0
 
 
@@ -72,7 +72,7 @@ class _MigDevice:
     slices: int
 
 
-def read_profiles(handle: Handle, questions: Questions) -> Profiles:
+def read_profiles(handle: Handle, questions: NvmlFailures) -> Profiles:
     """Return the forms that a card can be cut into, in NVML's order."""
     found: list[_GpuProfile] = []
     memory = questions.ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
@@ -103,7 +103,7 @@ class MigCard:
         self._uuid = uuid
         self._handle = handle
 
-    def read(self, questions: Questions, profiles_of: "ProfilesOf") -> MigState:
+    def read(self, questions: NvmlFailures, profiles_of: "ProfilesOf") -> MigState:
         """Return what it is cut into, and how many processes use it.
 
         Raises:
@@ -136,7 +136,7 @@ class MigCard:
 
     def create(self, profile: str) -> None:
         """Make a GPU instance and its compute instance; where the second is refused, none of them."""
-        forms = [one for one in read_profiles(self._handle, Questions()) if one.name == profile]
+        forms = [one for one in read_profiles(self._handle, NvmlFailures()) if one.name == profile]
         if not forms:
             raise self._refused(f"making {profile}", "the card has no such profile")
         made = self._do(
@@ -144,10 +144,10 @@ class MigCard:
         )
         try:
             self._complete(made)
-        except PartitioningRefused:
+        except PartitioningError:
             self._do(f"undoing {profile}", pynvml.nvmlGpuInstanceDestroy, made)
             raise
-        except SessionStale as stale:  # Not to be tried again by itself: half of it is done.
+        except SessionStaleError as stale:  # Not to be tried again by itself: half of it is done.
             raise self._refused(f"making {profile}", str(stale)) from stale
 
     def complete(self, gpu_instance: int) -> None:
@@ -158,13 +158,13 @@ class MigCard:
             self._handle,
             gpu_instance,
         )
-        if not list(_compute_instances(instance, Questions())):
+        if not list(_compute_instances(instance, NvmlFailures())):
             self._complete(instance)
 
     def destroy(self, gpu_instance: int) -> None:
         """Destroy a GPU instance and its compute instances; one that is not there is destroyed."""
         what = f"destroying GPU instance {gpu_instance}"
-        questions = Questions()
+        questions = NvmlFailures()
         for device in self._mig_devices(questions).get(gpu_instance, ()):
             processes = len(_processes(device.handle, questions))
             if processes:  # Before anything of it is destroyed.
@@ -181,7 +181,9 @@ class MigCard:
     def _complete(self, instance: Handle) -> None:
         what = "making a compute instance"
         largest = max(
-            _compute_profiles(instance, Questions()), key=lambda info: info.sliceCount, default=None
+            _compute_profiles(instance, NvmlFailures()),
+            key=lambda info: info.sliceCount,
+            default=None,
         )
         if largest is None:
             raise self._refused(what, "the driver has no profile for it")
@@ -193,10 +195,10 @@ class MigCard:
         except pynvml.NVMLError as error:
             raise self._refused(what, f"NVML: {error}") from error
 
-    def _refused(self, what: str, why: str) -> PartitioningRefused:
-        return PartitioningRefused(f"{what} on {self._uuid} was refused: {why}")
+    def _refused(self, what: str, why: str) -> PartitioningError:
+        return PartitioningError(f"{what} on {self._uuid} was refused: {why}")
 
-    def _mig_devices(self, questions: Questions) -> dict[int, list[_MigDevice]]:
+    def _mig_devices(self, questions: NvmlFailures) -> dict[int, list[_MigDevice]]:
         """Return GPU instance -> its compute instances."""
         found: dict[int, list[_MigDevice]] = defaultdict(list)
         most = questions.ask(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
@@ -218,8 +220,8 @@ class MigCard:
         return found
 
     def _instances(
-        self, profiles: Profiles, devices: dict[int, list[_MigDevice]], questions: Questions
-    ) -> tuple[Instance, ...]:
+        self, profiles: Profiles, devices: dict[int, list[_MigDevice]], questions: NvmlFailures
+    ) -> tuple[DriverInstance, ...]:
         found = []
         for profile in profiles:
             for gpu_instance in self._gpu_instances(profile, questions):
@@ -228,7 +230,7 @@ class MigCard:
                     found.append(_instance(int(info.id), profile, devices.get(int(info.id), [])))
         return tuple(sorted(found, key=lambda instance: instance.gpu_instance))
 
-    def _gpu_instances(self, profile: _GpuProfile, questions: Questions) -> "Iterator[Any]":
+    def _gpu_instances(self, profile: _GpuProfile, questions: NvmlFailures) -> "Iterator[Any]":
         room = (pynvml.c_nvmlGpuInstance_t * profile.capacity)()
         count = ctypes.c_uint(0)
         if (
@@ -246,11 +248,11 @@ class MigCard:
         yield from room[: count.value]
 
 
-def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]) -> Instance:
+def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]) -> DriverInstance:
     if not devices:
-        return Instance(gpu_instance=gpu_instance, profile=profile.name)
+        return DriverInstance(gpu_instance=gpu_instance, profile=profile.name)
     lowest = min(devices, key=lambda device: device.compute_instance)
-    return Instance(
+    return DriverInstance(
         gpu_instance=gpu_instance,
         profile=profile.name if lowest.is_whole else f"{lowest.slices}c.{profile.name}",
         uuid=lowest.uuid,
@@ -258,7 +260,7 @@ def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]
     )
 
 
-def _compute_profiles(instance: Handle, questions: Questions) -> "Iterator[Any]":
+def _compute_profiles(instance: Handle, questions: NvmlFailures) -> "Iterator[Any]":
     for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
         info = questions.ask(
             None,
@@ -272,7 +274,7 @@ def _compute_profiles(instance: Handle, questions: Questions) -> "Iterator[Any]"
             yield info
 
 
-def _compute_instances(instance: Handle, questions: Questions) -> "Iterator[Any]":
+def _compute_instances(instance: Handle, questions: NvmlFailures) -> "Iterator[Any]":
     for info in _compute_profiles(instance, questions):
         room = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
         count = ctypes.c_uint(0)
@@ -297,7 +299,7 @@ _PROCESSES = (
 )
 
 
-def _processes(handle: Handle, questions: Questions) -> set[int]:
+def _processes(handle: Handle, questions: NvmlFailures) -> set[int]:
     """Return the ids of the processes that use a card or an instance, as far as our PID namespace has them."""
     found: set[int] = set()
     for function in _PROCESSES:

@@ -11,7 +11,14 @@ import pynvml
 
 from agent.driver.port import DriverCard, DriverLook
 from agent.nvml.convert import address_of, cuda_version_of, watts_of
-from agent.nvml.errors import CardLost, Handle, Questions, SessionStale, is_stale, unavailable
+from agent.nvml.errors import (
+    DeviceLostError,
+    Handle,
+    NvmlFailures,
+    SessionStaleError,
+    is_session_stale,
+    unavailable,
+)
 from agent.nvml.links import CardLinks
 from agent.nvml.mig import MigCard, Profiles, read_profiles
 from telemetry.conditions import AgentDegraded
@@ -19,7 +26,7 @@ from telemetry.conditions import AgentDegraded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from agent.driver.port import Link
+    from agent.driver.port import DriverLink
     from api.clock import Clock
 
     Bus = Callable[[], frozenset[str]]
@@ -103,7 +110,7 @@ class NvmlSession:
         self.open()
         if self._bus() != self._on_bus:
             raise _another("NVML: cards came or went since it was initialised")
-        questions = Questions()
+        questions = NvmlFailures()
         try:
             version: str = pynvml.nvmlSystemGetDriverVersion()
             count: int = pynvml.nvmlDeviceGetCount()
@@ -112,7 +119,7 @@ class NvmlSession:
         cuda = questions.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if len(self._known) > count:
             self._known.clear()
-        of_cards = Questions()
+        of_cards = NvmlFailures()
         cards = self._cards(count, of_cards)
         if of_cards.are_unknown and self._is_proven:
             raise _another("NVML: no card answers, as after the driver was loaded again")
@@ -134,17 +141,17 @@ class NvmlSession:
         try:
             return MigCard(uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid))
         except pynvml.NVMLError as error:
-            if is_stale(error):
+            if is_session_stale(error):
                 raise unavailable(error) from error
-            raise CardLost from error
+            raise DeviceLostError from error
 
-    def _cards(self, count: int, questions: Questions) -> list[DriverCard]:
+    def _cards(self, count: int, questions: NvmlFailures) -> list[DriverCard]:
         reached: dict[Identity, Handle] = {}  # who -> handle
         lost = []
         for index in range(count):
             try:
                 identity, handle = _identify(index, questions)
-            except CardLost:
+            except DeviceLostError:
                 if index in self._known:
                     lost.append(_lost(self._known[index]))
                 continue
@@ -159,7 +166,12 @@ class NvmlSession:
         return cards + lost
 
     def _card(
-        self, who: Identity, handle: Handle, *, links: "tuple[Link, ...]", questions: Questions
+        self,
+        who: Identity,
+        handle: Handle,
+        *,
+        links: "tuple[DriverLink, ...]",
+        questions: NvmlFailures,
     ) -> DriverCard:
         ask = questions.ask
         try:
@@ -205,11 +217,11 @@ class NvmlSession:
                 ),
                 is_row_remap_failed=remapped is not None and bool(remapped[3]),
             )
-        except CardLost:
+        except DeviceLostError:
             return _lost(who)
 
     def _profiles_of(
-        self, uuid: str, handle: Handle, *, is_enabled: bool, questions: Questions
+        self, uuid: str, handle: Handle, *, is_enabled: bool, questions: NvmlFailures
     ) -> Profiles:
         key = (uuid, is_enabled)
         if key not in self._profiles:
@@ -217,20 +229,20 @@ class NvmlSession:
         return self._profiles[key]
 
 
-def _another(text: str) -> SessionStale:
-    return SessionStale(AgentDegraded.DRIVER_FAILS, text)
+def _another(text: str) -> SessionStaleError:
+    return SessionStaleError(AgentDegraded.DRIVER_FAILS, text)
 
 
-def _identify(index: int, questions: Questions) -> tuple[Identity, Handle]:
+def _identify(index: int, questions: NvmlFailures) -> tuple[Identity, Handle]:
     """Return who a card is; CardLost for one that cannot be reached, for whatever reason."""
     handle = questions.ask(None, pynvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:
-        raise CardLost
+        raise DeviceLostError
     pci = questions.ask(None, pynvml.nvmlDeviceGetPciInfo, handle)
     uuid = questions.ask("", pynvml.nvmlDeviceGetUUID, handle)
     address = None if pci is None else address_of(pci.busId)
     if address is None or not uuid:
-        raise CardLost
+        raise DeviceLostError
     return Identity(
         address, uuid, questions.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)
     ), handle

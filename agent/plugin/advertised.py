@@ -41,7 +41,7 @@ Units = tuple[Unit, ...]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Offer:
+class AdvertisedUnits:
     """What one pool offers on this node."""
 
     pool: str
@@ -49,14 +49,16 @@ class Offer:
     units: Units
 
 
-def offer_of(config: "PoolConfig", node: str) -> Offer:
+def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
     """Return what the pool offers on a node; no units where it has no card there."""
     units = [
         Unit(id=unit, card=card.uuid, is_healthy=not card.is_withheld, numa_node=card.numa_node)
         for card in config.nodes.get(node, ())
         for unit in config.units_of(card)
     ]
-    return Offer(config.pool, config.resource, tuple(sorted(units, key=lambda unit: unit.id)))
+    return AdvertisedUnits(
+        config.pool, config.resource, tuple(sorted(units, key=lambda unit: unit.id))
+    )
 
 
 def as_seen(units: Units, cards: "KnownCards") -> Units:

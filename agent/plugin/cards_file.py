@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
-from agent.errors import BadConfig
+from agent.errors import BadPoolConfigError
 from agent.files import file_identity
 from api.field_errors import UNDECODABLE
 from api.nodefiles.cards import CARDS_FILE, NodeCards
@@ -89,11 +89,13 @@ class NodeFile:
         try:
             content = self.path.read_bytes()
         except OSError as error:
-            raise BadConfig(f"{self.path} cannot be read: {error}") from error
+            raise BadPoolConfigError(f"{self.path} cannot be read: {error}") from error
         if len(content) > MAX_BYTES:
-            raise BadConfig(f"{self.path} is larger than {MAX_BYTES // 2**20} MiB")
+            raise BadPoolConfigError(f"{self.path} is larger than {MAX_BYTES // 2**20} MiB")
         try:
             self.cards = KnownCards(msgspec.json.decode(content, type=NodeCards))
         except UNDECODABLE as error:
-            raise BadConfig(f"{self.path} is not a list of the node's cards: {error}") from error
+            raise BadPoolConfigError(
+                f"{self.path} is not a list of the node's cards: {error}"
+            ) from error
         return True

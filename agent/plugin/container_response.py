@@ -23,7 +23,7 @@ UNITS_VARIABLE: Final = "GPU_UNITS"
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantTerms:
+class ResponseTerms:
     """How the devices of a pool are handed out."""
 
     pool: str
@@ -34,15 +34,15 @@ class GrantTerms:
 
 @final
 @dataclass(frozen=True, slots=True)
-class NotKnown:
+class UnknownUnits:
     """The units cannot be handed out."""
 
     text: str
 
 
 def grant_of(
-    units: "Sequence[Unit]", terms: GrantTerms, cards: "KnownCards | None"
-) -> ContainerGrant | NotKnown:
+    units: "Sequence[Unit]", terms: ResponseTerms, cards: "KnownCards | None"
+) -> ContainerGrant | UnknownUnits:
     """Return what a container gets; slices of one card are one device.
 
     NVIDIA_DRIVER_CAPABILITIES is not set: what a plugin says wins over what the image says, and an image
@@ -64,11 +64,11 @@ def grant_of(
         case HandOut.DEVICES:  # pragma: no branch  # mypy proves that none is missing
             missing = missing_files(units, terms, cards)
             if missing or cards is None:
-                return NotKnown(missing)
+                return UnknownUnits(missing)
             return _by_files(parts, environment, cards)
 
 
-def missing_files(units: "Sequence[Unit]", terms: GrantTerms, cards: "KnownCards | None") -> str:
+def missing_files(units: "Sequence[Unit]", terms: ResponseTerms, cards: "KnownCards | None") -> str:
     """Say which device files that are to be handed out are not known; nothing where all are."""
     if terms.hand_out is not HandOut.DEVICES:
         return ""
@@ -78,7 +78,7 @@ def missing_files(units: "Sequence[Unit]", terms: GrantTerms, cards: "KnownCards
     return f"{CARDS_FILE} has no device files of {', '.join(unknown)}" if unknown else ""
 
 
-def with_files(units: "Units", terms: GrantTerms, cards: "KnownCards | None") -> "Units":
+def with_files(units: "Units", terms: ResponseTerms, cards: "KnownCards | None") -> "Units":
     """Return the units, unhealthy where their device files are to be handed out and are not known.
 
     A pod that waits is better than one that fails, or than a container without its card.

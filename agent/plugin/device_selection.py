@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Promised:
+class AssignedUnits:
     """What the pod was bound with."""
 
     units: tuple[str, ...]
@@ -31,7 +31,7 @@ class Promised:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Substituted:
+class SubstitutedUnits:
     """Some of what was promised cannot be given."""
 
     units: tuple[str, ...]
@@ -42,7 +42,7 @@ class Substituted:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Unpromised:
+class UnassignedUnits:
     """Nothing was promised, as far as is known."""
 
     units: tuple[str, ...]
@@ -50,18 +50,18 @@ class Unpromised:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Refused:
+class SelectionRefused:
     """Too little can be given without sharing it."""
 
     text: str
 
 
-Choice = Promised | Substituted | Unpromised | Refused
+Choice = AssignedUnits | SubstitutedUnits | UnassignedUnits | SelectionRefused
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class AllocatableUnits:
     """What may be given out, as it is at one moment."""
 
     resource: str
@@ -72,7 +72,9 @@ class Pool:
     """Promised to others that have not got theirs yet."""
 
 
-def choose(request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | None") -> Choice:
+def choose(
+    request: "PreferenceRequest", pool: AllocatableUnits, promised: "Sequence[str] | None"
+) -> Choice:
     """Return what one container is to get; deterministic.
 
     Args:
@@ -83,7 +85,7 @@ def choose(request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | 
     must = [one for one in dict.fromkeys(request.must_include) if one in pool.units]
     shared = {one: holder for one in must if (holder := pool.held_by(one))}
     if shared:
-        return Refused(f"{pool.resource}: {_pairs(shared)}")
+        return SelectionRefused(f"{pool.resource}: {_pairs(shared)}")
     whole = _whole_promise(request, pool, promised)
     if whole is not None:
         return whole
@@ -97,20 +99,20 @@ def choose(request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | 
         fitting.replace(one, lost[at + 1 :])
     fitting.fill()
     if fitting.lacking > 0:
-        return Refused(fitting.refusal())
+        return SelectionRefused(fitting.refusal())
     units = tuple(fitting.chosen)
     if not promised:
-        return Unpromised(units)
+        return UnassignedUnits(units)
     missing = tuple(one for one in promised if one not in units)
     given = tuple(one for one in units if one not in promised)
     if not missing and not given:
-        return Promised(units)
-    return Substituted(units, missing, given, fitting.why_not(missing))
+        return AssignedUnits(units)
+    return SubstitutedUnits(units, missing, given, fitting.why_not(missing))
 
 
 def _whole_promise(
-    request: "PreferenceRequest", pool: Pool, promised: "Sequence[str] | None"
-) -> Promised | None:
+    request: "PreferenceRequest", pool: AllocatableUnits, promised: "Sequence[str] | None"
+) -> AssignedUnits | None:
     """Return the promise where all of it can be given: by far most often, and without a look at the rest."""
     units = tuple(dict.fromkeys((*request.must_include, *(promised or ()))))
     if not promised or len(units) != request.size or len(set(promised)) != request.size:
@@ -119,7 +121,7 @@ def _whole_promise(
         (unit := pool.units.get(one)) is not None and unit.is_healthy and not pool.held_by(one)
         for one in units
     )
-    return Promised(units) if is_free else None
+    return AssignedUnits(units) if is_free else None
 
 
 @final
@@ -128,7 +130,7 @@ class _Fitting:
     """The choice while it is being made."""
 
     request: "PreferenceRequest"
-    pool: Pool
+    pool: AllocatableUnits
     chosen: list[str]
     free: set[str] = field(init=False)
     """What kubelet has to give, and may be given: healthy, and held by no live pod."""

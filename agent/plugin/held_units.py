@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from agent.kubelet.pods import NodePod, NodePods
-    from agent.plugin.pods_file import Occupancy
+    from agent.plugin.pods_file import PodsFile
     from api.kubelet.podresources import PodUnits
     from api.nodefiles.pods import NodePodUnits
 
@@ -40,7 +40,7 @@ class Holder:
         return f"{self.ref}, {self.why}" if self.why else self.ref
 
 
-class Known(Enum):
+class KnownHolders(Enum):
     """By what a pod is known to have a unit."""
 
     LISTED = "listed"
@@ -55,13 +55,13 @@ class Known(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HeldUnit:
     """A unit that a pod has, as far as is known."""
 
     resource: str
     unit: str
     holder: Holder
-    known: Known
+    known: KnownHolders
 
 
 _Grant = tuple["PodUid", str, str]
@@ -69,22 +69,22 @@ _Grant = tuple["PodUid", str, str]
 
 
 @final
-class Holdings:
+class HeldUnits:
     """The units of all resources of the node. Plain calls; nothing is awaited between reading and writing."""
 
-    def __init__(self, pods: "NodePods", occupancy: "Occupancy | None" = None) -> None:
+    def __init__(self, pods: "NodePods", occupancy: "PodsFile | None" = None) -> None:
         """Know nothing yet; without `occupancy` nobody tells of processes."""
         self._pods = pods
         self._occupancy = occupancy
         self._is_current = False
         # The last List was answered; else what it showed is remembered, and may have ended since.
-        self._listed: list[Hold] = []
+        self._listed: list[HeldUnit] = []
         self._listed_refs: set[str] = set()
         self._granted: dict[_Grant, tuple[str, tuple[str, ...]]] = {}
         # -> ref, units
         self._served: set[_Grant] = set()
         # What was seen to have units, or got them; so that a pod of the same name is not taken for it.
-        self._by_part: dict[str, list[Hold]] = {}
+        self._by_part: dict[str, list[HeldUnit]] = {}
 
     def refresh(self, listing: "Iterable[PodUnits]") -> None:
         """Take over what kubelet lists; what it does not list any more has ended."""
@@ -99,7 +99,9 @@ class Holdings:
             refs.add(holder.ref)
             for container, resource, ids in _units_of(listed):
                 units[holder.ref, container, resource] = ids
-                self._listed += (Hold(resource, unit, holder, Known.LISTED) for unit in ids)
+                self._listed += (
+                    HeldUnit(resource, unit, holder, KnownHolders.LISTED) for unit in ids
+                )
                 if pod is not None:
                     self._served.add((pod.uid, container, resource))
         self._listed_refs = refs
@@ -215,7 +217,7 @@ class Holdings:
             return one.is_over or not self._pods.is_known_ended(PodUid(one.uid))
         return pod.is_contradicted or (pod.is_ended and one.is_over)
 
-    def suspects(self, unit: str, resource: str) -> "list[Hold]":
+    def suspects(self, unit: str, resource: str) -> "list[HeldUnit]":
         """Return who may have the unit, but for those that the watch shows ended or gone.
 
         For an Allocate without a List before it: kubelet knows better by now.
@@ -226,12 +228,12 @@ class Holdings:
             if hold.holder.uid is None or self._is_shown(hold.holder.uid)
         ]
         holds += (
-            Hold(resource, unit, _holder_of(one), Known.REPORTED)
+            HeldUnit(resource, unit, _holder_of(one), KnownHolders.REPORTED)
             for one in self._told(unit)
             if one.is_given and self._is_shown(PodUid(one.uid))
         )
         promised = [
-            Hold(resource, unit, Holder(pod.ref, pod.uid), Known.PROMISED)
+            HeldUnit(resource, unit, Holder(pod.ref, pod.uid), KnownHolders.PROMISED)
             for pod in self._pods.all()
             if not pod.is_ended and pod.is_promised(unit, resource)
         ]
@@ -254,7 +256,7 @@ class Holdings:
         for (uid, _, resource), (ref, units) in self._granted.items():
             self._add(_granted(resource, units, Holder(ref, uid)))
 
-    def _add(self, holds: "Iterable[Hold]") -> None:
+    def _add(self, holds: "Iterable[HeldUnit]") -> None:
         for hold in holds:
             self._by_part.setdefault(part_of(UnitId(hold.unit)), []).append(hold)
 
@@ -269,12 +271,12 @@ def _holder_of(one: "NodePodUnits", why: str = "") -> Holder:
     return Holder(f"{one.namespace}/{one.name}", PodUid(one.uid), why)
 
 
-def _granted(resource: str, units: "Sequence[str]", holder: Holder) -> "Iterator[Hold]":
+def _granted(resource: str, units: "Sequence[str]", holder: Holder) -> "Iterator[HeldUnit]":
     for unit in units:
-        yield Hold(resource, unit, holder, Known.GRANTED)
+        yield HeldUnit(resource, unit, holder, KnownHolders.GRANTED)
 
 
-def _is_one(hold: Hold, unit: str, resource: str) -> bool:
+def _is_one(hold: HeldUnit, unit: str, resource: str) -> bool:
     """Say whether two units of one card are one thing to the card's users."""
     return hold.resource != resource or _is_shared(hold.unit, unit)
 

@@ -3,12 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Final, NoReturn, final
 
-from agent.errors import BadConfig
+from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import as_seen
-from agent.plugin.container_response import GrantTerms, with_files
+from agent.plugin.container_response import ResponseTerms, with_files
 from agent.plugin.registration import ServedPlugin
-from agent.plugin.service import DevicePlugin
-from agent.problems.registry import Problems
+from agent.plugin.service import DevicePluginService
+from agent.problems.registry import ProblemRegistry
 from agent.settings import CDI_KIND
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from agent.plugin.advertised import Offer
+    from agent.plugin.advertised import AdvertisedUnits
     from agent.plugin.cards_file import NodeFile
-    from agent.plugin.preferred_allocation import Preferences
+    from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
     from api.nodefiles.poolconfig import HandOut
 
@@ -32,7 +32,7 @@ CARDS_SOURCE: Final = "plugin.cards"
 
 
 @final
-class ServedPools:
+class PluginServers:
     """Serves what is offered."""
 
     def __init__(  # noqa: PLR0913  # the parts that it wires
@@ -43,8 +43,8 @@ class ServedPools:
         hand_out: "HandOut",
         cdi_kind: str = CDI_KIND,
         cards: "NodeFile | None" = None,
-        preferences: "Preferences | None" = None,
-        problems: "Problems | None" = None,
+        preferences: "PreferredAllocator | None" = None,
+        problems: "ProblemRegistry | None" = None,
     ) -> None:
         """Serve in kubelet's directory of plugins.
 
@@ -63,16 +63,16 @@ class ServedPools:
         self._cdi_kind = cdi_kind
         self._cards = cards
         self._preferences = preferences
-        self._problems = problems or Problems()
+        self._problems = problems or ProblemRegistry()
         self._served: dict[str, ServedPlugin] = {}
         # resource -> its plugin
-        self._offers: dict[str, Offer] | None = None
+        self._offers: dict[str, AdvertisedUnits] | None = None
         # by resource
         self._tended_at = clock.monotonic()
         self._tending: dict[str, float] = {}
         # resource -> since when
 
-    def offer(self, offers: "Iterable[Offer]") -> None:
+    def offer(self, offers: "Iterable[AdvertisedUnits]") -> None:
         """Offer exactly this from now on.
 
         A resource that is not offered any more goes on being served, without units: kubelet would
@@ -80,7 +80,7 @@ class ServedPools:
         """
         self._offers = {one.resource: one for one in offers}
         for resource in self._offers.keys() - self._served.keys():
-            plugin = DevicePlugin(resource, self._clock, preferences=self._preferences)
+            plugin = DevicePluginService(resource, self._clock, preferences=self._preferences)
             self._served[resource] = ServedPlugin(
                 plugin, self._directory, self._clock, problems=self._problems
             )
@@ -136,7 +136,7 @@ class ServedPools:
             if self._cards.look():
                 self._problems.clear(CARDS_SOURCE)
                 self._show()
-        except BadConfig as error:
+        except BadPoolConfigError as error:
             TASK_FAILURES.labels("plugin.cards").inc()
             self._problems.set(CARDS_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
 
@@ -148,6 +148,6 @@ class ServedPools:
             if offer is None:
                 served.plugin.offer(())
                 continue
-            terms = GrantTerms(pool=offer.pool, hand_out=self._hand_out, cdi_kind=self._cdi_kind)
+            terms = ResponseTerms(pool=offer.pool, hand_out=self._hand_out, cdi_kind=self._cdi_kind)
             units = as_seen(offer.units, cards) if cards is not None else offer.units
             served.plugin.offer(with_files(units, terms, cards), terms, cards)

@@ -45,7 +45,7 @@ class How(Enum):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Question:
+class PodQuery:
     """What kubelet asks."""
 
     resource: str
@@ -54,7 +54,7 @@ class Question:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Asking:
+class PodIdentified:
     """The container that kubelet asks for."""
 
     pod: "NodePod"
@@ -64,23 +64,25 @@ class Asking:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Unrecognised:
+class PodNotIdentified:
     """It is not known who asks."""
 
     why: str
-    at_worst: Asking | None = None
+    at_worst: PodIdentified | None = None
     """Who it is if nobody better turns up."""
 
 
 async def wait_for_asking(
-    pods: "NodePods", judge: "Callable[[], Asking | Unrecognised]", within_s: float = WATCH_WITHIN_S
-) -> Asking | Unrecognised:
+    pods: "NodePods",
+    judge: "Callable[[], PodIdentified | PodNotIdentified]",
+    within_s: float = WATCH_WITHIN_S,
+) -> PodIdentified | PodNotIdentified:
     """Judge, and again each time our watch moves, until somebody is recognised or the time is over."""
     deadline = asyncio.get_running_loop().time() + within_s
     while True:
         changed = pods.changed
         found = judge()
-        if isinstance(found, Asking):
+        if isinstance(found, PodIdentified):
             return found
         try:
             async with asyncio.timeout_at(deadline):
@@ -90,11 +92,11 @@ async def wait_for_asking(
 
 
 def recognise(
-    listing: "Listing", pods: "NodePods", question: Question, *, is_served: "IsServed"
-) -> Asking | Unrecognised:
+    listing: "Listing", pods: "NodePods", question: PodQuery, *, is_served: "IsServed"
+) -> PodIdentified | PodNotIdentified:
     """Return who asks, by what kubelet lists while it asks."""
     found = [
-        Asking(pod, container, How.LISTED)
+        PodIdentified(pod, container, How.LISTED)
         for listed in listing
         if (pod := pods.find(listed.namespace, listed.name)) is not None
         and (container := asked_container(pod, listed, question)) is not None
@@ -108,18 +110,20 @@ def recognise(
         return fresh[0]
     names = ", ".join(one.pod.ref for one in found)
     if len(fresh) > 1:
-        return Unrecognised(f"kubelet lists several that wait for {request.size}: {names}")
+        return PodNotIdentified(f"kubelet lists several that wait for {request.size}: {names}")
     if len(found) == 1:
         known = found[0]
-        worst = Asking(known.pod, known.container, How.SERVED_BEFORE)
-        return Unrecognised(f"{names} was served before", worst)
-    return Unrecognised(
+        worst = PodIdentified(known.pod, known.container, How.SERVED_BEFORE)
+        return PodNotIdentified(f"{names} was served before", worst)
+    return PodNotIdentified(
         f"kubelet lists no pod of the watch that waits for {request.size} of {resource}"
         + (f" alone: {names}" if names else "")
     )
 
 
-def guess(pods: "NodePods", question: Question, *, is_served: "IsServed") -> Asking | Unrecognised:
+def guess(
+    pods: "NodePods", question: PodQuery, *, is_served: "IsServed"
+) -> PodIdentified | PodNotIdentified:
     """Return who asks where kubelet does not list: the pod bound first whose promise fits and is free.
 
     Two pods with promises of one size may be taken for each other; each then has units that are free, and
@@ -130,7 +134,7 @@ def guess(pods: "NodePods", question: Question, *, is_served: "IsServed") -> Ask
         if pod.is_ended:
             continue
         for container, reused in _in_order(pod, resource):
-            one = Asking(pod, container, How.PROMISED)
+            one = PodIdentified(pod, container, How.PROMISED)
             if (
                 container.counts[resource] == request.size
                 and reused == len(request.must_include)
@@ -138,13 +142,13 @@ def guess(pods: "NodePods", question: Question, *, is_served: "IsServed") -> Ask
                 and _is_promise_free(one, request)
             ):
                 return one
-    return Unrecognised(
+    return PodNotIdentified(
         f"kubelet does not list, and no pod of the watch was promised {request.size} of what is free"
     )
 
 
 def asked_container(
-    pod: "NodePod", listed: "PodUnits", question: Question
+    pod: "NodePod", listed: "PodUnits", question: PodQuery
 ) -> "ContainerRequest | None":
     """Return the container of a listed pod for which kubelet may be asking, None where there is none."""
     resource, request = question.resource, question.request
@@ -181,6 +185,6 @@ def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest
             reusable -= reused
 
 
-def _is_promise_free(one: Asking, request: "PreferenceRequest") -> bool:
+def _is_promise_free(one: PodIdentified, request: "PreferenceRequest") -> bool:
     promised: Iterable[str] = (one.pod.promised or {}).get(one.container.name, ())
     return bool(promised) and set(promised) <= set(request.available)

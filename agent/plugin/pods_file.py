@@ -28,7 +28,7 @@ _log = structlog.get_logger()
 
 
 @final
-class Occupancy:
+class PodsFile:
     """Remembers which version was read."""
 
     def __init__(self, directory: "Path", clock: "Clock") -> None:

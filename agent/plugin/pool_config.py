@@ -11,7 +11,7 @@ from typing import final
 
 import msgspec
 
-from agent.errors import BadConfig
+from agent.errors import BadPoolConfigError
 from agent.files import file_identity
 from api.field_errors import UNDECODABLE
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
@@ -34,13 +34,13 @@ def read_config(path: Path) -> PoolConfig:
         else:
             content = path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise BadConfig(f"{path} cannot be read: {error}") from error
+        raise BadPoolConfigError(f"{path} cannot be read: {error}") from error
     if len(content) > MAX_BYTES:
-        raise BadConfig(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
+        raise BadPoolConfigError(f"{path} is larger than {MAX_BYTES // 2**20} MiB")
     try:
         return msgspec.json.decode(content, type=PoolConfig)
     except UNDECODABLE as error:
-        raise BadConfig(f"{path} is not a list of cards: {error}") from error
+        raise BadPoolConfigError(f"{path} is not a list of cards: {error}") from error
 
 
 @final

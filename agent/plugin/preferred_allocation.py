@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from agent.errors import KubeletUnavailable
+from agent.errors import KubeletUnavailableError
 from agent.kubelet.pods import ContainerKind
-from agent.plugin.device_selection import Pool, Promised, Refused, Substituted, Unpromised, choose
+from agent.plugin.device_selection import (
+    AllocatableUnits,
+    AssignedUnits,
+    SelectionRefused,
+    SubstitutedUnits,
+    UnassignedUnits,
+    choose,
+)
 from agent.plugin.pod_identification import (
-    Asking,
-    Question,
-    Unrecognised,
+    PodIdentified,
+    PodNotIdentified,
+    PodQuery,
     guess,
     recognise,
     wait_for_asking,
 )
-from agent.plugin.terminated_pods import LeftPods
+from agent.plugin.terminated_pods import TerminatedPods
 from agent.plugin.unpreferred_allocation import Gets, held_by_kubelet
 from telemetry.agent_metrics import ALLOCATIONS
 from telemetry.conditions import AgentDegraded
@@ -34,8 +41,8 @@ if TYPE_CHECKING:
     from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
     from agent.plugin.advertised import Unit
     from agent.plugin.device_selection import Choice
-    from agent.plugin.held_units import Holdings
-    from agent.problems.registry import Problems
+    from agent.plugin.held_units import HeldUnits
+    from agent.problems.registry import ProblemRegistry
     from api.kubelet.podresources import PodUnits
 
 PROBLEM_SOURCE: Final = "kubelet.list"
@@ -63,15 +70,15 @@ class Teller(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PreferredUnits:
     """What kubelet is told, and who asked as far as is known."""
 
     choice: "Choice"
-    asking: Asking | None
+    asking: PodIdentified | None
 
 
 @final
-class Preferences:
+class PreferredAllocator:
     """One for all resources of the node, since one List shows them all."""
 
     def __init__(
@@ -79,18 +86,18 @@ class Preferences:
         pods: "NodePods",
         kubelet: Lists,
         *,
-        holdings: "Holdings",
+        holdings: "HeldUnits",
         teller: Teller,
-        problems: "Problems",
+        problems: "ProblemRegistry",
     ) -> None:
         self.holdings = holdings
         self._pods = pods
         self._kubelet = kubelet
         self._teller = teller
         self._problems = problems
-        self.left_pods = LeftPods(holdings)
+        self.left_pods = TerminatedPods(holdings)
 
-    async def answer(self, question: Question, units: "Mapping[str, Unit]") -> Answer:
+    async def answer(self, question: PodQuery, units: "Mapping[str, Unit]") -> PreferredUnits:
         """Return what the container that asks is to get, and tell of it where it is not as promised."""
         listing = await self._list()
         is_served = self.holdings.is_served
@@ -100,7 +107,7 @@ class Preferences:
             judge = partial(recognise, listing, self._pods, question, is_served=is_served)
         found = await wait_for_asking(self._pods, judge)
         self._take_over(listing)
-        asking = found if isinstance(found, Asking) else None
+        asking = found if isinstance(found, PodIdentified) else None
         if asking is not None:
             wanted = promised_to(asking) or ()
             await self.left_pods.until_gone(wanted, asking.pod, self._look_again)
@@ -109,7 +116,7 @@ class Preferences:
             self.holdings.settle(asking.pod)
         choice = choose(question.request, self._pool(question, units, asking), promised_to(asking))
         self._note(question, found, choice)
-        return Answer(choice, asking)
+        return PreferredUnits(choice, asking)
 
     async def held(
         self, units: "Sequence[str]", resource: str, last: "NodePod | None"
@@ -140,14 +147,16 @@ class Preferences:
     async def _list(self) -> "tuple[PodUnits, ...] | None":
         try:
             listing = await self._kubelet.list_()
-        except KubeletUnavailable as error:
+        except KubeletUnavailableError as error:
             _log.warning("kubelet does not list", error=str(error))
             self._problems.set(PROBLEM_SOURCE, AgentDegraded.KUBELET_SILENT, str(error))
             return None
         self._problems.clear(PROBLEM_SOURCE)
         return listing
 
-    def _pool(self, question: Question, units: "Mapping[str, Unit]", asking: Asking | None) -> Pool:
+    def _pool(
+        self, question: PodQuery, units: "Mapping[str, Unit]", asking: PodIdentified | None
+    ) -> AllocatableUnits:
         pod = None if asking is None else asking.pod
 
         def held_by(unit: str) -> str | None:
@@ -157,42 +166,46 @@ class Preferences:
         reserved = reserved_units(
             self._pods.all(), question.resource, asking, holdings=self.holdings
         )
-        return Pool(resource=question.resource, units=units, held_by=held_by, reserved=reserved)
+        return AllocatableUnits(
+            resource=question.resource, units=units, held_by=held_by, reserved=reserved
+        )
 
-    def _note(self, question: Question, found: Asking | Unrecognised, choice: "Choice") -> None:
+    def _note(
+        self, question: PodQuery, found: PodIdentified | PodNotIdentified, choice: "Choice"
+    ) -> None:
         outcome = _outcome_of(found, choice)
         ALLOCATIONS.labels(question.resource, outcome).inc()
         log = _log.bind(resource=question.resource, outcome=outcome)
-        if isinstance(found, Unrecognised):
+        if isinstance(found, PodNotIdentified):
             log = log.bind(why=found.why)
         else:
             log = log.bind(
                 pod=found.pod.ref, container=found.container.name, recognised_by=found.how.value
             )
-        if isinstance(choice, Refused):
+        if isinstance(choice, SelectionRefused):
             log.warning("devices refused", error=choice.text)
         else:
             log.info("devices chosen", units=choice.units)
-        if isinstance(found, Asking):
+        if isinstance(found, PodIdentified):
             self._tell(found, choice)
 
-    def _tell(self, asking: Asking, choice: "Choice") -> None:
+    def _tell(self, asking: PodIdentified, choice: "Choice") -> None:
         container = f"container {asking.container.name}"
         match choice:
-            case Substituted():
+            case SubstitutedUnits():
                 note = (
                     f"{container} gets {', '.join(choice.given)} in place of"
                     f" {', '.join(choice.missing)}: {choice.why}"
                 )
                 self._teller.tell_pod(asking.pod, EventReason.DEVICES_SUBSTITUTED, note)
-            case Refused():
+            case SelectionRefused():
                 note = f"{container} gets nothing: {choice.text}"
                 self._teller.tell_pod(asking.pod, EventReason.DEVICES_REFUSED, note)
-            case Promised() | Unpromised():
+            case AssignedUnits() | UnassignedUnits():
                 pass
 
 
-def promised_to(asking: Asking | None) -> "tuple[str, ...] | None":
+def promised_to(asking: PodIdentified | None) -> "tuple[str, ...] | None":
     """Return what the container that asks was promised."""
     if asking is None or asking.pod.promised is None:
         return None
@@ -200,7 +213,7 @@ def promised_to(asking: Asking | None) -> "tuple[str, ...] | None":
 
 
 def reserved_units(
-    pods: "Iterable[NodePod]", resource: str, asking: Asking | None, *, holdings: "Holdings"
+    pods: "Iterable[NodePod]", resource: str, asking: PodIdentified | None, *, holdings: "HeldUnits"
 ) -> set[str]:
     """Return what is promised to containers that have not got theirs yet, other than the one that asks."""
     reserved: set[str] = set()
@@ -218,7 +231,7 @@ def reserved_units(
     return reserved.difference(promised_to(asking) or ())
 
 
-def _waiting(pod: "NodePod", resource: str, holdings: "Holdings") -> "Iterable[ContainerRequest]":
+def _waiting(pod: "NodePod", resource: str, holdings: "HeldUnits") -> "Iterable[ContainerRequest]":
     waiting = [
         one for one in pod.asks_for(resource) if not holdings.is_served(pod.uid, one.name, resource)
     ]
@@ -227,13 +240,13 @@ def _waiting(pod: "NodePod", resource: str, holdings: "Holdings") -> "Iterable[C
     return waiting if not shown or any(one in waiting for one in shown) else ()
 
 
-def _outcome_of(found: Asking | Unrecognised, choice: "Choice") -> str:
+def _outcome_of(found: PodIdentified | PodNotIdentified, choice: "Choice") -> str:
     match choice:
-        case Refused():
+        case SelectionRefused():
             return "refused"
-        case Promised():
+        case AssignedUnits():
             return "promised"
-        case Substituted():
+        case SubstitutedUnits():
             return "substituted"
-        case Unpromised():
-            return "unpromised" if isinstance(found, Asking) else "unrecognised"
+        case UnassignedUnits():
+            return "unpromised" if isinstance(found, PodIdentified) else "unrecognised"

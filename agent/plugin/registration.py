@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 import grpc
 import structlog
 
-from agent.errors import NotRegistered
+from agent.errors import RegistrationError
 from agent.files import FileIdentity, file_identity
 from api.kubelet import deviceplugin as wire
-from kube.errors import cut
+from kube.errors import one_line
 from telemetry.agent_metrics import PLUGIN_REGISTERED
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
@@ -28,8 +28,8 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.plugin.service import DevicePlugin
-    from agent.problems.registry import Problems
+    from agent.plugin.service import DevicePluginService
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 
 REGISTER_WITHIN_S: Final = 12.0
@@ -55,7 +55,12 @@ class ServedPlugin:
     """Keeps one plugin served and registered; `tend` is to be called again and again."""
 
     def __init__(
-        self, plugin: "DevicePlugin", directory: "Path", clock: "Clock", *, problems: "Problems"
+        self,
+        plugin: "DevicePluginService",
+        directory: "Path",
+        clock: "Clock",
+        *,
+        problems: "ProblemRegistry",
     ) -> None:
         self.plugin = plugin
         self.endpoint = plugin.resource.replace("/", "_") + ".sock"
@@ -92,13 +97,13 @@ class ServedPlugin:
             return
         try:
             trouble = await self._tend(kubelet, now)
-        except NotRegistered as error:
+        except RegistrationError as error:
             self._note_trouble(kubelet, now, str(error))
             trouble = str(error)
         except (OSError, RuntimeError) as error:
             # grpc raises RuntimeError where it cannot bind.
             TASK_FAILURES.labels("plugin.serve").inc()
-            trouble = f"{self._socket} cannot be served: {cut(str(error))}"
+            trouble = f"{self._socket} cannot be served: {one_line(str(error))}"
             self._note_trouble(kubelet, now, trouble)
         PLUGIN_REGISTERED.labels(self.plugin.resource).set(self.is_registered)
         if trouble:
@@ -188,7 +193,9 @@ class ServedPlugin:
                 await self._while_it_is(kubelet, call)
                 await call
             except grpc.aio.AioRpcError as error:
-                raise NotRegistered(cut(f"{error.code().name}: {error.details()}")) from error
+                raise RegistrationError(
+                    one_line(f"{error.code().name}: {error.details()}")
+                ) from error
         # The socket that we looked at before we asked: if kubelet changed meanwhile, we ask again.
         self._registered_with, self._registered_at = kubelet, self._clock.monotonic()
         _log.info("registered", resource=self.plugin.resource, endpoint=self.endpoint)
@@ -201,7 +208,7 @@ class ServedPlugin:
         while not ended.is_set():
             if file_identity(self._kubelet) != kubelet:
                 call.cancel()
-                raise NotRegistered("kubelet restarts")
+                raise RegistrationError("kubelet restarts")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), LOOK_EVERY_S)
 

@@ -16,9 +16,9 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from agent.plugin.container_response import GrantTerms, NotKnown, grant_of
-from agent.plugin.device_selection import Refused
-from agent.plugin.pod_identification import Question
+from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of
+from agent.plugin.device_selection import SelectionRefused
+from agent.plugin.pod_identification import PodQuery
 from api.kubelet import deviceplugin as wire
 from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
 from telemetry.metrics import TASK_FAILURES
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from agent.plugin.advertised import Unit, Units
     from agent.plugin.cards_file import KnownCards
-    from agent.plugin.pod_identification import Asking
-    from agent.plugin.preferred_allocation import Preferences
+    from agent.plugin.pod_identification import PodIdentified
+    from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
 
     Answering = Callable[[bytes], Awaitable[bytes]]
@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class _Refusal(Exception):  # noqa: N818  # it is named for what it is
+class _RefusedAllocationError(Exception):
     """What kubelet is to be told in place of an answer."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
@@ -48,7 +48,7 @@ class _Refusal(Exception):  # noqa: N818  # it is named for what it is
 
 
 @final
-class DevicePlugin:
+class DevicePluginService:
     """Answers kubelet about one resource."""
 
     def __init__(
@@ -56,7 +56,7 @@ class DevicePlugin:
         resource: str,
         clock: "Clock",
         *,
-        preferences: "Preferences | None" = None,
+        preferences: "PreferredAllocator | None" = None,
     ) -> None:
         """Offer nothing yet; without `preferences` kubelet chooses the units by itself."""
         self.resource = resource
@@ -64,13 +64,13 @@ class DevicePlugin:
         """Open ListAndWatch streams; none means that kubelet has forgotten us."""
         self.streams_opened = 0
         """All there ever were."""
-        self._terms = GrantTerms(pool="")
+        self._terms = ResponseTerms(pool="")
         self._clock = clock
         self._preferences = preferences
         self._units: Units = ()
         self._by_id: dict[str, Unit] = {}
         self._cards: KnownCards | None = None
-        self._asking: Asking | None = None
+        self._asking: PodIdentified | None = None
         # Who asked last. What is allocated without asking may be for that pod or for any other.
         self._expected: frozenset[str] | None = None
         # What the container that asked is about to be given.
@@ -81,7 +81,7 @@ class DevicePlugin:
     def offer(
         self,
         units: "Units",
-        terms: "GrantTerms | None" = None,
+        terms: "ResponseTerms | None" = None,
         cards: "KnownCards | None" = None,
     ) -> None:
         """Offer these units from now on, on these terms; kubelet is told where they differ."""
@@ -119,7 +119,7 @@ class DevicePlugin:
             started = self._clock.monotonic()
             try:
                 return await answering(content)
-            except _Refusal as refusal:
+            except _RefusedAllocationError as refusal:
                 _log.warning(
                     "kubelet refused", resource=self.resource, call=call, error=str(refusal)
                 )
@@ -165,17 +165,17 @@ class DevicePlugin:
         requests = wire.decode_preference_requests(content)
         if len(requests) > 1:
             text = f"{self.resource}: preferences of {len(requests)} containers in one request"
-            raise _Refusal(grpc.StatusCode.INVALID_ARGUMENT, text)
+            raise _RefusedAllocationError(grpc.StatusCode.INVALID_ARGUMENT, text)
         return wire.encode_preferences(tuple([await self._preferred(one) for one in requests]))
 
     async def _preferred(self, request: wire.PreferenceRequest) -> tuple[str, ...]:
         if self._preferences is None or request.size <= 0:
             return ()
         self._asking = self._expected = None
-        answer = await self._preferences.answer(Question(self.resource, request), self._by_id)
+        answer = await self._preferences.answer(PodQuery(self.resource, request), self._by_id)
         self._asking = answer.asking
-        if isinstance(answer.choice, Refused):
-            raise _Refusal(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
+        if isinstance(answer.choice, SelectionRefused):
+            raise _RefusedAllocationError(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
         self._expected = frozenset(answer.choice.units)
         return answer.choice.units
 
@@ -198,10 +198,10 @@ class DevicePlugin:
             )
         return wire.encode_grants(grants)
 
-    def _grant(self, ids: "dict[str, None]", asking: "Asking | None") -> wire.ContainerGrant:
+    def _grant(self, ids: "dict[str, None]", asking: "PodIdentified | None") -> wire.ContainerGrant:
         units = [self._by_id[one] for one in ids]
         grant = grant_of(units, self._terms, self._cards)
-        if isinstance(grant, NotKnown):
+        if isinstance(grant, UnknownUnits):
             self._refuse("unknown", f"{self.resource}: {grant.text}")
         pod = asking.pod.ref if asking else ""
         _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
@@ -228,7 +228,7 @@ class DevicePlugin:
 
     def _refuse(self, cause: str, text: str) -> NoReturn:
         REFUSED_ALLOCATIONS.labels(self.resource, cause).inc()
-        raise _Refusal(
+        raise _RefusedAllocationError(
             grpc.StatusCode.INVALID_ARGUMENT
             if cause == "unknown"
             else grpc.StatusCode.FAILED_PRECONDITION,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
-from agent.errors import BadConfig
-from agent.plugin.advertised import Offer, Unit, offer_of
-from agent.problems.registry import Problems
+from agent.errors import BadPoolConfigError
+from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
+from agent.problems.registry import ProblemRegistry
 from pool.facts import device_facts, pool_facts
 from pool.units import layout_of
 from telemetry.conditions import AgentDegraded
@@ -34,7 +34,7 @@ _log = structlog.get_logger()
 class Taker(Protocol):
     """Takes what is offered."""
 
-    def offer(self, offers: "Iterable[Offer]") -> None:
+    def offer(self, offers: "Iterable[AdvertisedUnits]") -> None:
         """Offer exactly this from now on."""
 
 
@@ -43,12 +43,17 @@ class FileSource:
     """The file of one pool."""
 
     def __init__(
-        self, file: "ConfigFile", node: str, taker: Taker, *, problems: Problems | None = None
+        self,
+        file: "ConfigFile",
+        node: str,
+        taker: Taker,
+        *,
+        problems: ProblemRegistry | None = None,
     ) -> None:
         self._file = file
         self._node = node
         self._taker = taker
-        self._problems = problems or Problems()
+        self._problems = problems or ProblemRegistry()
 
     async def run(self) -> NoReturn:
         """Follow the file until cancelled."""
@@ -60,7 +65,7 @@ class FileSource:
         """Read the file if it changed."""
         try:
             config = self._file.read_if_changed()
-        except BadConfig as error:
+        except BadPoolConfigError as error:
             TASK_FAILURES.labels("pool.config").inc()
             self._problems.set(CONFIG_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
             return
@@ -90,7 +95,7 @@ class ClusterSource:
             await changed.wait()
             await asyncio.sleep(COALESCE_S)
 
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[AdvertisedUnits]:
         """Return what the node's cards offer, pool by pool."""
         units: dict[PoolName, list[Unit]] = {}
         pools = self._objects.pools()
@@ -109,7 +114,7 @@ class ClusterSource:
                 for unit in layout_of(facts, pool_facts(pool)).ids
             )
         return [
-            Offer(
+            AdvertisedUnits(
                 name,
                 pools[name].resource_name,
                 tuple(sorted(found, key=lambda unit: unit.id)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from agent.kubelet.pods import NodePod
-    from agent.plugin.held_units import Holdings
+    from agent.plugin.held_units import HeldUnits
     from api.names import PodUid
 
 WITHIN_S: Final = 5.0
@@ -22,10 +22,10 @@ MAX_KEPT: Final = 256
 
 
 @final
-class LeftPods:
+class TerminatedPods:
     """Remembers since when it has waited for each."""
 
-    def __init__(self, holdings: "Holdings") -> None:
+    def __init__(self, holdings: "HeldUnits") -> None:
         """Take what is known of holders."""
         self.within_s = WITHIN_S
         """How long a pod is waited for in all."""

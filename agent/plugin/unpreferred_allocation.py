@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from agent.errors import KubeletUnavailable
-from agent.plugin.held_units import Known
+from agent.errors import KubeletUnavailableError
+from agent.plugin.held_units import KnownHolders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.kubelet.pods import NodePod
-    from agent.plugin.held_units import Hold, Holdings
+    from agent.plugin.held_units import HeldUnit, HeldUnits
     from api.kubelet.podresources import PodUnits
 
 GET_WITHIN_S: Final = 0.3
@@ -43,7 +43,7 @@ async def held_by_kubelet(
     resource: str,
     last: "NodePod | None",
     *,
-    holdings: "Holdings",
+    holdings: "HeldUnits",
     kubelet: Gets,
 ) -> dict[str, str]:
     """Return the units that a pod has still, with the pod's `namespace/name`.
@@ -63,13 +63,15 @@ async def held_by_kubelet(
     return held
 
 
-def _has(hold: "Hold", answer: "PodUnits | KubeletUnavailable | None", *, is_last: bool) -> bool:
+def _has(
+    hold: "HeldUnit", answer: "PodUnits | KubeletUnavailableError | None", *, is_last: bool
+) -> bool:
     match answer:
         case None:
             return False
-        case KubeletUnavailable():
-            return hold.known is Known.REPORTED or (
-                hold.known is not Known.PROMISED and not is_last
+        case KubeletUnavailableError():
+            return hold.known is KnownHolders.REPORTED or (
+                hold.known is not KnownHolders.PROMISED and not is_last
             )
         case shown:
             is_shown = any(
@@ -79,15 +81,15 @@ def _has(hold: "Hold", answer: "PodUnits | KubeletUnavailable | None", *, is_las
             # kubelet does not show what a plain init container has, and may have forgotten what it gave.
             return (
                 is_shown
-                or hold.known is Known.REPORTED
-                or (hold.known is Known.GRANTED and not is_last)
+                or hold.known is KnownHolders.REPORTED
+                or (hold.known is KnownHolders.GRANTED and not is_last)
             )
 
 
-async def _ask(kubelet: Gets, ref: str) -> "tuple[str, PodUnits | KubeletUnavailable | None]":
+async def _ask(kubelet: Gets, ref: str) -> "tuple[str, PodUnits | KubeletUnavailableError | None]":
     namespace, _, name = ref.partition("/")
     try:
         return ref, await kubelet.get(namespace, name, GET_WITHIN_S)
-    except KubeletUnavailable as error:
+    except KubeletUnavailableError as error:
         _log.warning("kubelet does not say what a pod has", pod=ref, error=str(error))
         return ref, error

@@ -15,10 +15,9 @@ from agent.problems.registry import NO_PROBLEM
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.meta import Condition
 from api.names import API_VERSION
-from api.text import MAX_MESSAGE_LENGTH
-from api.text import cut as shorten
+from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
-from kube.errors import KubeError, NotFound, cut
+from kube.errors import KubeError, NotFound, one_line
 from kube.resources import GPU_NODE_INVENTORIES
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import InventoryCondition
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     import datetime as dt
     import random
 
-    from agent.problems.registry import Problem, Problems
+    from agent.problems.registry import Problem, ProblemRegistry
     from api.clock import Clock
     from api.names import NodeName
     from kube.resources import Resource
@@ -77,7 +76,7 @@ def condition_for(
         type=InventoryCondition.AGENT_DEGRADED.value,
         status=status,
         reason=problem.reason.value,
-        message=shorten(problem.text, MAX_MESSAGE_LENGTH),
+        message=truncate(problem.text, MAX_MESSAGE_LENGTH),
         last_transition_time=(
             shown.last_transition_time if shown is not None and is_same else now.strftime(_FORMAT)
         ),
@@ -92,7 +91,7 @@ class DegradedCondition:
     def __init__(
         self,
         client: Inventories,
-        problems: "Problems",
+        problems: "ProblemRegistry",
         clock: "Clock",
         *,
         node: "NodeName",
@@ -206,4 +205,4 @@ class DegradedCondition:
         complaint = type(error).__name__
         if complaint != self._complaint:
             self._complaint = complaint
-            _log.warning("condition not written", node=self._node, error=cut(str(error)))
+            _log.warning("condition not written", node=self._node, error=one_line(str(error)))

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Final, NoReturn, final
 import msgspec
 import structlog
 
-from agent.errors import BadConfig
+from agent.errors import BadPoolConfigError
 from agent.problems.registry import Problem
 from api.nodefiles.pluginproblems import MAX_BYTES, PROBLEMS_SUFFIX, STALE_S, PluginProblem
-from kube.errors import cut
+from kube.errors import one_line
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.files import FileIdentity
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
 
 LOOK_EVERY_S: Final = 1.0
@@ -54,10 +54,10 @@ class _Seen:
 
 
 @final
-class PluginProblems:
+class ProblemsFileReader:
     """Keeps the agent's problems equal to what the plugins of the node tell."""
 
-    def __init__(self, directory: "Path", problems: "Problems", clock: "Clock") -> None:
+    def __init__(self, directory: "Path", problems: "ProblemRegistry", clock: "Clock") -> None:
         """Take the directory; it may come later, or never."""
         self._directory = directory
         self._problems = problems
@@ -87,7 +87,7 @@ class PluginProblems:
                 self._look_at(name, now_s)
             except FileNotFoundError:
                 self._seen.pop(name, None)
-            except (OSError, BadConfig) as error:
+            except (OSError, BadPoolConfigError) as error:
                 self._ignore(name, error)
         self._tell()
 
@@ -129,7 +129,7 @@ class PluginProblems:
         path = self._directory / name
         status = path.lstat()
         if not _NAME.fullmatch(name) or not stat.S_ISREG(status.st_mode):
-            raise BadConfig("it is no file of a plugin")
+            raise BadPoolConfigError("it is no file of a plugin")
         if abs(now_s - status.st_mtime) > STALE_S:
             # Of a process that was killed: nobody else takes it away. A time to come is of a clock that was
             # set back; a plugin that is still there writes its file again.
@@ -149,7 +149,7 @@ class PluginProblems:
             self._ignored.add(name)
             # As ASCII: somebody else chose the name.
             path = ascii(str(self._directory / name))
-            _log.warning("not taken for a plugin's problem", path=path, error=cut(str(error)))
+            _log.warning("not taken for a plugin's problem", path=path, error=one_line(str(error)))
 
 
 def source_of(pool: str) -> str:
@@ -172,17 +172,17 @@ def _read(path: "Path") -> tuple[str, Problem]:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadConfig("it is no file of a plugin")
+            raise BadPoolConfigError("it is no file of a plugin")
         content = os.read(descriptor, MAX_BYTES + 1)
     finally:
         os.close(descriptor)
     if len(content) > MAX_BYTES:
-        raise BadConfig(f"it is larger than {MAX_BYTES} bytes")
+        raise BadPoolConfigError(f"it is larger than {MAX_BYTES} bytes")
     try:
         found = msgspec.json.decode(content, type=PluginProblem)
         reason = AgentDegraded(found.reason)
     except (ValueError, RecursionError) as error:
-        raise BadConfig(f"it is no problem of a plugin: {error}") from error
+        raise BadPoolConfigError(f"it is no problem of a plugin: {error}") from error
     if reason not in PLUGIN_REASONS:
-        raise BadConfig(f"{reason.value} is no problem of a plugin")
+        raise BadPoolConfigError(f"{reason.value} is no problem of a plugin")
     return found.pool, Problem(reason, found.text)

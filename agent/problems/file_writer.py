@@ -21,7 +21,7 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from agent.problems.registry import Problems
+    from agent.problems.registry import ProblemRegistry
 
 TASK: Final = "plugin.problems"
 GATHER_S: Final = 1.0
@@ -34,10 +34,10 @@ _log = structlog.get_logger()
 
 
 @final
-class ProblemsFile:
+class ProblemsFileWriter:
     """Keeps the file equal to what is wrong; it is there only while something is."""
 
-    def __init__(self, directory: "Path", problems: "Problems", *, pool: str) -> None:
+    def __init__(self, directory: "Path", problems: "ProblemRegistry", *, pool: str) -> None:
         """Take the directory, which may come later; nothing is written before `run`."""
         name = f"{pool[:MAX_NAME_LENGTH]}-{secrets.token_hex(4)}{PROBLEMS_SUFFIX}"
         self.path: Final = directory / name

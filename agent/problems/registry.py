@@ -11,7 +11,7 @@ from typing import Final, final
 
 import structlog
 
-from kube.errors import cut
+from kube.errors import one_line
 from telemetry.conditions import AgentDegraded
 
 _ORDER: Final = {reason: number for number, reason in enumerate(AgentDegraded)}
@@ -32,7 +32,7 @@ NO_PROBLEM: Final = Problem(AgentDegraded.AS_EXPECTED, "")
 
 
 @final
-class Problems:
+class ProblemRegistry:
     """The problems of one process; every method is one step."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Problems:
 
     def set(self, source: str, reason: AgentDegraded, text: str) -> None:
         """Note what is wrong now; logged where it is news."""
-        problem = Problem(reason, cut(text))
+        problem = Problem(reason, one_line(text))
         if self._by_source.get(source) != problem:
             self._by_source[source] = problem
             _log.warning("problem", source=source, reason=reason.value, error=problem.text)

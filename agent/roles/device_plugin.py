@@ -5,21 +5,21 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final, final
 
 from agent.plugin.cards_file import NodeFile
-from agent.plugin.held_units import Holdings
-from agent.plugin.manager import ServedPools
-from agent.plugin.pods_file import Occupancy
+from agent.plugin.held_units import HeldUnits
+from agent.plugin.manager import PluginServers
+from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
-from agent.plugin.preferred_allocation import Preferences
+from agent.plugin.preferred_allocation import PreferredAllocator
 from agent.plugin.sources import ClusterSource, FileSource
-from agent.problems.file_writer import ProblemsFile
-from agent.settings import Role
+from agent.problems.file_writer import ProblemsFileWriter
+from agent.settings import AgentRole
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from agent.api_cache import NodeObjects
-    from agent.context import Shared
+    from agent.context import AgentContext
 
 PODS_WITHIN_S: Final = 10.0
 """An API server that is away must not keep pods from their devices: kubelet's word has to do then."""
@@ -29,18 +29,18 @@ PODS_WITHIN_S: Final = 10.0
 class PluginRole:
     """Serves the pool of a file, or all pools of the node."""
 
-    def __init__(self, around: "Shared", objects: "NodeObjects | None") -> None:
+    def __init__(self, around: "AgentContext", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where no file says what to serve."""
         settings = around.settings
         self._pods_synced = around.pod_informer.synced
-        preferences = Preferences(
+        preferences = PreferredAllocator(
             around.pods,
             around.kubelet,
-            holdings=Holdings(around.pods, Occupancy(settings.run_directory, around.clock)),
+            holdings=HeldUnits(around.pods, PodsFile(settings.run_directory, around.clock)),
             teller=around.events,
             problems=around.problems,
         )
-        self._served = ServedPools(
+        self._served = PluginServers(
             settings.plugins_directory,
             around.clock,
             hand_out=settings.hand_out,
@@ -58,11 +58,11 @@ class PluginRole:
             self._source = ClusterSource(objects, self._served)
         else:
             raise ValueError("neither a list of cards, nor the objects of all pools")
-        self._problems_file: ProblemsFile | None = None
+        self._problems_file: ProblemsFileWriter | None = None
         # An agent that has the node's condition needs no file to tell itself.
-        if settings.pool and Role.INVENTORY not in settings.roles:
+        if settings.pool and AgentRole.INVENTORY not in settings.roles:
             directory = settings.run_directory / PROBLEMS_DIRECTORY
-            self._problems_file = ProblemsFile(directory, around.problems, pool=settings.pool)
+            self._problems_file = ProblemsFileWriter(directory, around.problems, pool=settings.pool)
 
     @property
     def is_alive(self) -> bool:

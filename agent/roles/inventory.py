@@ -6,33 +6,33 @@ from typing import TYPE_CHECKING, Any, final
 import structlog
 
 from agent.allocations.reporter import AllocationReporter
-from agent.allocations.unit_holders import Occupants
+from agent.allocations.unit_holders import UnitHolders
 from agent.driver.pci import read_cards
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from agent.files import file_identity
-from agent.health.tracker import HealthBook, HealthTerms
+from agent.health.tracker import HealthTracker, HealthTrackingTerms
 from agent.health.watcher import HealthWatch
-from agent.inventory.collector import CardInventory
-from agent.inventory.node_files import CardFiles, Places, recall_health
+from agent.inventory.collector import InventoryCollector
+from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
 from agent.kubelet.pod_processes import pods_with_processes
 from agent.mig.partitioner import Partitioner
-from agent.mig.surroundings import Surroundings
+from agent.mig.surroundings import PartitionerDependencies
 from agent.nvml.driver import NvmlDriver
 from agent.problems.condition import DegradedCondition
-from agent.problems.file_reader import PluginProblems
-from agent.settings import CDI_KIND, Role
+from agent.problems.file_reader import ProblemsFileReader
+from agent.settings import CDI_KIND, AgentRole
 from api.kubelet.podresources import SOCKET
 from api.names import RESOURCE_PREFIX
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.pods import PODS_FILE
-from kube.errors import cut
+from kube.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
 
     from agent.api_cache import NodeObjects
-    from agent.context import Shared
+    from agent.context import AgentContext
 
 _log = structlog.get_logger()
 
@@ -41,12 +41,12 @@ _log = structlog.get_logger()
 class InventoryRole:
     """Finds cards, watches them, cuts them, and tells what containers got."""
 
-    def __init__(self, around: "Shared", objects: "NodeObjects | None") -> None:
+    def __init__(self, around: "AgentContext", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where cards are cut too."""
         settings = around.settings
         self._around = around
         self._objects = objects
-        places = Places(
+        places = NodePaths(
             sysfs=settings.sysfs,
             proc=settings.procfs,
             dev=settings.dev_root,
@@ -63,10 +63,12 @@ class InventoryRole:
                 f"{one.address} {one.driver}" for one in read_cards(settings.sysfs)
             ),
         )
-        files = CardFiles(places, around.problems)
+        files = NodeFiles(places, around.problems)
         ignored = settings.ignored_xids
-        terms = HealthTerms() if ignored is None else HealthTerms(ignored_xids=ignored)
-        book = HealthBook(terms)
+        terms = (
+            HealthTrackingTerms() if ignored is None else HealthTrackingTerms(ignored_xids=ignored)
+        )
+        book = HealthTracker(terms)
         recall_health(files.remembered(), book, around.clock.monotonic())
         self._health = HealthWatch(self._driver, book, around.clock, on_change=self._health_changed)
         self._publisher = FeaturePublisher(
@@ -76,7 +78,7 @@ class InventoryRole:
             node=around.node,
             namespace=settings.namespace,
         )
-        self._cards = CardInventory(
+        self._cards = InventoryCollector(
             self._driver,
             health=self._health,
             files=files,
@@ -87,7 +89,7 @@ class InventoryRole:
         self._condition = DegradedCondition(
             around.client, around.problems, around.clock, node=around.node
         )
-        self._occupants = Occupants(
+        self._occupants = UnitHolders(
             around.pods,
             partial(pods_with_processes, procfs=settings.processes),
             synced=around.pod_informer.synced,
@@ -110,14 +112,14 @@ class InventoryRole:
         )
         self._occupants.given = self._reporter.given
         self._occupants.on_over = self._reporter.follow
-        self._of_plugins = PluginProblems(
+        self._of_plugins = ProblemsFileReader(
             settings.run_directory / PROBLEMS_DIRECTORY, around.problems, around.clock
         )
         self._partitioner: Partitioner | None = None
-        if Role.MIG in settings.roles and objects is not None:
+        if AgentRole.MIG in settings.roles and objects is not None:
             self._partitioner = Partitioner(
                 self._driver,
-                Surroundings(
+                PartitionerDependencies(
                     wishes=objects,
                     health=self._health.health,
                     in_use=self._units_in_use,
@@ -141,7 +143,7 @@ class InventoryRole:
             "allocations": self._reporter.run(),
             "plugin.problems": self._of_plugins.run(),
         }
-        if Role.HEALTH in self._around.settings.roles:
+        if AgentRole.HEALTH in self._around.settings.roles:
             tasks["health"] = self._health.run()
         if self._partitioner is not None:
             tasks["mig"] = self._partitioner.run()
@@ -151,8 +153,8 @@ class InventoryRole:
         """Let go of the driver; one that hangs is let go of by the end of the process."""
         try:
             await self._driver.close()
-        except DriverUnavailable as error:
-            _log.warning("driver not closed", error=cut(str(error)))
+        except DriverUnavailableError as error:
+            _log.warning("driver not closed", error=one_line(str(error)))
 
     def _health_changed(self) -> None:
         self._cards.health_changed()

@@ -51,7 +51,7 @@ MAX_LABEL_VALUE_LENGTH: Final = 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class CelRule:
     """One entry of `x-kubernetes-validations`, relative to the object that it is declared for.
 
     `field` is what the message is about; left out, it is the object itself. The API server takes
@@ -83,18 +83,18 @@ _NO_RESOURCE_WORDS: Final = _cel_list(
 )
 
 _POOL_RULES: Final = (
-    Rule(
+    CelRule(
         expression=f"self.metadata.name.size() <= {MAX_POOL_NAME_LENGTH}",
         message=f"metadata.name is longer than {MAX_POOL_NAME_LENGTH} characters, so that"
         f" {RESOURCE_PREFIX}<name> would exceed the {MAX_RESOURCE_NAME_LENGTH} that kubelet takes;"
         " choose a shorter name",
     ),
-    Rule(
+    CelRule(
         expression=f"self.metadata.name.matches('{POOL_NAME_PATTERN}')",
         message="metadata.name must consist of lower-case letters, digits and '-', and start and end"
         " with a letter or digit, because it becomes part of a resource name; choose another name",
     ),
-    Rule(
+    CelRule(
         expression=f"!(self.metadata.name in {_NO_POOL_WORDS})",
         message=f"metadata.name is a reserved word ({', '.join(sorted(RESERVED_POOL_NAMES))});"
         " choose another name",
@@ -102,25 +102,25 @@ _POOL_RULES: Final = (
 )
 
 _ALLOCATION_RULES: Final = (
-    Rule(
+    CelRule(
         expression="self.mode != 'MIG' || has(self.migProfile)",
         message="mode MIG needs a profile: set migProfile, for instance 1g.10gb",
         field="migProfile",
         reason="FieldValueRequired",
     ),
-    Rule(
+    CelRule(
         expression="self.mode == 'MIG' || !has(self.migProfile)",
         message="migProfile has a meaning in mode MIG only: remove it, or set mode to MIG",
         field="migProfile",
         reason="FieldValueForbidden",
     ),
-    Rule(
+    CelRule(
         expression="self.mode != 'TimeSlice' || has(self.slicesPerDevice)",
         message="mode TimeSlice needs the number of slices of a card: set slicesPerDevice (2 to 64)",
         field="slicesPerDevice",
         reason="FieldValueRequired",
     ),
-    Rule(
+    CelRule(
         expression="self.mode == 'TimeSlice' || !has(self.slicesPerDevice)",
         message="slicesPerDevice has a meaning in mode TimeSlice only:"
         " remove it, or set mode to TimeSlice",
@@ -129,9 +129,9 @@ _ALLOCATION_RULES: Final = (
     ),
 )
 
-RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
+RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
     GPUControlPlaneTermSpec: (
-        Rule(
+        CelRule(
             expression="self.number > oldSelf.number"
             " || (self.number == oldSelf.number && self.holder == oldSelf.holder)",
             message="number only goes up, and another holder needs a higher one:"
@@ -141,7 +141,7 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
     ),
     GPUPool: _POOL_RULES,
     GPUPoolSpec: (
-        Rule(
+        CelRule(
             expression=f"{_HAS_NAME.format('self')} == {_HAS_NAME.format('oldSelf')}"
             f" && (!{_HAS_NAME.format('self')} || self.resource.name == oldSelf.resource.name)",
             message="resource.name cannot change, because running pods hold the resource under it;"
@@ -150,7 +150,7 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
         ),
     ),
     PoolResource: (
-        Rule(
+        CelRule(
             expression=f"!has(self.name) || !(self.name in {_NO_RESOURCE_WORDS})",
             message="name ends in a reserved word"
             f" ({', '.join(sorted(RESERVED_POOL_NAMES))}); choose another name",
@@ -159,7 +159,7 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
     ),
     Allocation: _ALLOCATION_RULES,
     Assignment: (
-        Rule(
+        CelRule(
             expression="!(self.requireAnnotation && has(self.autoApproveSelector))",
             message="autoApproveSelector contradicts requireAnnotation: true (the default):"
             " set requireAnnotation to false to take devices by label, or remove the selector",
@@ -168,7 +168,7 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
         ),
     ),
     Maintenance: (
-        Rule(
+        CelRule(
             expression="self.deadline.matches('^([0-9]{1,6}(h|m|s))+$')"
             " && duration(self.deadline) >= duration('1m')"
             " && duration(self.deadline) <= duration('168h')",
@@ -177,7 +177,7 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
         ),
     ),
     ReservationPolicy: (
-        Rule(
+        CelRule(
             # Six digits at most, since a duration that overflows ends the rule without its message.
             expression="self.ttl.matches('^([0-9]{1,6}(h|m|s))+$')"
             " && duration(self.ttl) >= duration('5s') && duration(self.ttl) <= duration('1h')",
@@ -186,13 +186,13 @@ RULES: Final[Mapping[type, tuple[Rule, ...]]] = {
         ),
     ),
     SelectorRequirement: (
-        Rule(
+        CelRule(
             expression="!(self.operator in ['In', 'NotIn']) || self.?values.orValue([]).size() > 0",
             message="operators In and NotIn need at least one value",
             field="values",
             reason="FieldValueRequired",
         ),
-        Rule(
+        CelRule(
             expression="self.operator in ['In', 'NotIn'] || self.?values.orValue([]).size() == 0",
             message="operators Exists and DoesNotExist take no values: remove them",
             field="values",

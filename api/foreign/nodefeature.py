@@ -71,7 +71,7 @@ class AgentNode:
     TOOLKIT_VERSION: Final = "toolkit.version"
 
 
-class Instance(Model, frozen=True):
+class FeatureElement(Model, frozen=True):
     """One device."""
 
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
@@ -80,7 +80,7 @@ class Instance(Model, frozen=True):
 class Instances(Model, frozen=True):
     """Devices of one kind; None is a list that was not written, which is not an empty one."""
 
-    elements: list[Instance] | None = None
+    elements: list[FeatureElement] | None = None
 
 
 class Attributes(Model, frozen=True):

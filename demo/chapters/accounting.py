@@ -1,7 +1,7 @@
 """The demo's last chapter: what it cost, and who has what."""
 
 from api.foreign.core import Pod
-from demo.story import Story, Untrue, devices_text, units_of
+from demo.story import Story, UntrueError, devices_text, units_of
 from kube.resources import PODS
 
 
@@ -33,7 +33,7 @@ async def accounts(story: Story) -> None:
     for pod in pods:
         for unit in () if pod.is_terminal else units_of(pod):
             if unit in holders:
-                raise Untrue(f"{unit} was given to {holders[unit]} and to {pod.metadata.name}")
+                raise UntrueError(f"{unit} was given to {holders[unit]} and to {pod.metadata.name}")
             holders[unit] = pod.metadata.name
     story.claim(f"{len(holders)} units are in use, none of them twice")
     story.say("")

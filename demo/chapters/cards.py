@@ -15,8 +15,8 @@ from demo.objects import (
     SLICES_PER_CARD,
     SMALL_PRODUCT,
     WHOLE,
-    cards_of,
     device_of,
+    device_table,
     slices_pool,
     whole_pool,
 )
@@ -42,7 +42,7 @@ async def nodes_tell(story: Story) -> None:
     wanted = {
         device_of(card, node): card.product.replace(" ", "-")
         for node in NODES
-        for card in cards_of(node)
+        for card in device_table(node)
     }
     devices = await story.until(
         f"there are {len(wanted)} devices, of the products that the cards are",
@@ -70,7 +70,7 @@ async def nodes_tell(story: Story) -> None:
 
 async def by_annotation(story: Story) -> None:
     """Put cards into a pool by hand, and show what is refused."""
-    cards = cards_of(SLICED_NODE)
+    cards = device_table(SLICED_NODE)
     small = [device_of(card, SLICED_NODE) for card in cards[SLICED_FROM:]]
     story.title(f"An operator makes the pool {SLICES}, and puts four cards into it by annotation")
     story.say(f"  One unit of it is a time slice: {SLICES_PER_CARD} pods take turns on a card.")
@@ -136,7 +136,7 @@ async def _is_refused(story: Story, device: str, pool: str, *, says: str) -> Non
 
 
 def _show(story: Story, devices: "Mapping[str, GPUDevice]") -> None:
-    shown = [device_of(cards_of(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
+    shown = [device_of(device_table(node)[-1], node) for node in (NODES[0], SLICED_NODE)]
     rows = [
         (name, one.status.node_name, one.status.state.value, one.status.product)
         for name, one in devices.items()

@@ -14,7 +14,7 @@ from demo.objects import (
     WHOLE,
     a_pod,
 )
-from demo.story import Story, Untrue, card_of, units_of
+from demo.story import Story, UntrueError, card_of, units_of
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason, RefusalReason
 
@@ -117,7 +117,7 @@ async def _device_of(story: Story, uuid: str) -> str:
     for name, device in (await story.cluster.devices()).items():
         if device.status.uuid == uuid:
             return name
-    raise Untrue(f"there is a device for card {uuid}")
+    raise UntrueError(f"there is a device for card {uuid}")
 
 
 async def _is_in_state(story: Story, name: str, state: DeviceState) -> "GPUDevice":

@@ -3,7 +3,7 @@
 from api.annotations import decode_devices, decode_reservation
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
 from demo.objects import HOLD_S, SLICES, WHOLE, a_pod
-from demo.story import Story, Untrue, card_of, units_of
+from demo.story import Story, UntrueError, card_of, units_of
 from kube.resources import PODS
 from telemetry.reasons import EventReason, RefusalReason
 
@@ -15,7 +15,7 @@ async def whole_cards(story: Story) -> None:
     pod = await story.pod("train")
     note = decode_reservation(pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None or note.expires_at is None:
-        raise Untrue("pod train was admitted with a hold")
+        raise UntrueError("pod train was admitted with a hold")
     story.say(
         f"  admitted: 8 cards of node {note.node} are held for it until {note.expires_at:%H:%M:%S} UTC"
     )
@@ -84,7 +84,7 @@ async def waits(story: Story, name: str, cards: int) -> None:
     warnings = await story.cluster.create_pod(a_pod(name, WHOLE, cards))
     story.waited.append(name)
     if not warnings:
-        raise Untrue("who creates a pod that has to wait is warned")
+        raise UntrueError("who creates a pod that has to wait is warned")
     story.say(f"  created: {name}, which asks for {cards} cards. Warning:")
     story.quote(warnings[0])
     verdict = await story.until(

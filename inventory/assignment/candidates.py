@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @final
-class PoolBoard:
+class PoolCandidates:
     """The pools as devices see them. Build it anew when a pool changes."""
 
     def __init__(self, pools: "Iterable[GPUPool]", verdicts: "Verdicts") -> None:

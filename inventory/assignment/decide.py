@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, final
 from api.names import ASSIGNMENT_ANNOTATION, PoolName
 from api.text import listed
 from inventory.assignment.eligibility import (
-    Obstacle,
+    AssignmentObstacle,
     Reason,
     incomplete,
     is_approved,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import DeviceName, NodeName
-    from inventory.assignment.candidates import PoolBoard
+    from inventory.assignment.candidates import PoolCandidates
 
 
 class Action(Enum):
@@ -94,7 +94,7 @@ class Decision:
     """The pool that it leaves, or has left; None for all other actions."""
 
 
-def decide(view: NodeView, board: "PoolBoard") -> tuple[Decision, ...]:
+def decide(view: NodeView, board: "PoolCandidates") -> tuple[Decision, ...]:
     """Decide on all devices of a node; by name, whatever the order of devices and pools."""
     deciding = _Deciding(view, board)
     ordered = sorted(view.devices, key=_position)
@@ -113,7 +113,7 @@ def _position(device: "GPUDevice") -> tuple[str, str]:
 class _Deciding:
     """One pass over a node's devices."""
 
-    def __init__(self, view: NodeView, board: "PoolBoard") -> None:
+    def __init__(self, view: NodeView, board: "PoolCandidates") -> None:
         self._view = view
         self._board = board
         self._open: dict[PoolName, bool] = {}
@@ -194,11 +194,11 @@ class _Deciding:
 
     # --- what speaks against it ----------------------------------------------------------------
 
-    def _leaving(self, device: "GPUDevice", owner: PoolName) -> Obstacle | None:
+    def _leaving(self, device: "GPUDevice", owner: PoolName) -> AssignmentObstacle | None:
         """Return why the owner does not want the device any more."""
         pool = self._board.pools.get(owner)
         if pool is None:
-            gone = Obstacle(Reason.POOL_NOT_FOUND, "there is no such pool any more")
+            gone = AssignmentObstacle(Reason.POOL_NOT_FOUND, "there is no such pool any more")
             return next(kept_out(device), gone)
         found = next(self._objections(device, pool), None)
         if found is not None:
@@ -209,7 +209,7 @@ class _Deciding:
         self._kept[owner] += 1
         return None
 
-    def _objections(self, device: "GPUDevice", pool: "GPUPool") -> "Iterator[Obstacle]":
+    def _objections(self, device: "GPUDevice", pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from kept_out(device)
         yield from terminating(pool)
         assignment = device.assignment
@@ -220,23 +220,25 @@ class _Deciding:
                 f"it has no annotation {ASSIGNMENT_ANNOTATION}, and the pool takes devices by"
                 " annotation only"
             )
-            yield Obstacle(Reason.NO_POOL_WANTS_IT, text)
+            yield AssignmentObstacle(Reason.NO_POOL_WANTS_IT, text)
         elif assignment is None and not is_approved(pool, device):
             text = f"the pool's autoApproveSelector does not match it; annotate it with {ASSIGNMENT_ANNOTATION}"
-            yield Obstacle(Reason.SELECTOR_MISMATCH, text)
+            yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
         yield from unselected(pool, device)
         if self._view.labels is not None:
             yield from off_limits(pool, self._view.node, self._view.labels)
 
-    def _moved(self, device: "GPUDevice") -> Obstacle:
+    def _moved(self, device: "GPUDevice") -> AssignmentObstacle:
         """Return why a device leaves whose annotation names another pool than its owner."""
         target, refusal = self._target(device)
         if refusal is not None:
             return refusal
         name = target.name if target is not None else device.assignment
-        return Obstacle(Reason.OWNED_BY_OTHER_POOL, f"pool {name} has it after that, as annotated")
+        return AssignmentObstacle(
+            Reason.OWNED_BY_OTHER_POOL, f"pool {name} has it after that, as annotated"
+        )
 
-    def _target(self, device: "GPUDevice") -> "tuple[GPUPool | None, Obstacle | None]":
+    def _target(self, device: "GPUDevice") -> "tuple[GPUPool | None, AssignmentObstacle | None]":
         """Return the pool that the device is for, or why there is none."""
         if device.assignment is not None:
             return self._annotated_target(device, device.assignment)
@@ -248,11 +250,11 @@ class _Deciding:
         if full is not None:
             return None, _too_many(full)
         text = f"no pool takes it by itself: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
-        return None, Obstacle(Reason.NO_POOL_WANTS_IT, text)
+        return None, AssignmentObstacle(Reason.NO_POOL_WANTS_IT, text)
 
     def _annotated_target(
         self, device: "GPUDevice", assignment: str
-    ) -> "tuple[GPUPool | None, Obstacle | None]":
+    ) -> "tuple[GPUPool | None, AssignmentObstacle | None]":
         pool = self._board.pools.get(PoolName(assignment))
         if pool is None:
             return None, pool_not_found(assignment)
@@ -265,38 +267,40 @@ class _Deciding:
         if not obstacles:
             return pool, None
         first = obstacles[0]
-        return None, Obstacle(first.reason, f"not in pool {pool.name}: {first.text}")
+        return None, AssignmentObstacle(first.reason, f"not in pool {pool.name}: {first.text}")
 
-    def _not_yet(self, device: "GPUDevice", target: "GPUPool | None") -> "Iterator[Obstacle]":
+    def _not_yet(
+        self, device: "GPUDevice", target: "GPUPool | None"
+    ) -> "Iterator[AssignmentObstacle]":
         """Yield what a free device has to wait for."""
         if device.name in self._view.duplicates:
             text = (
                 "another device had its UUID first: delete the GPUDevice of the two whose card is not"
                 " there, or correct what reports it"
             )
-            yield Obstacle(Reason.AMBIGUOUS_UUID, text)
+            yield AssignmentObstacle(Reason.AMBIGUOUS_UUID, text)
         yield from incomplete(device)
         if device.is_faulted:
             text = "it is faulted (see its condition Healthy): it is assigned once it is healthy"
-            yield Obstacle(Reason.FAULTED, text)
+            yield AssignmentObstacle(Reason.FAULTED, text)
         if self._view.unready:
             text = f"node {device.node} is not ready for pooling: {self._view.unready}"
-            yield Obstacle(Reason.NODE_NOT_READY_FOR_POOLING, text)
+            yield AssignmentObstacle(Reason.NODE_NOT_READY_FOR_POOLING, text)
         users = self._view.users.get(device.name, frozenset())
         if target is not None and (others := users - {target.resource_name}):
             text = f"pods that were given {listed(others)} still use it: wait until they end"
-            yield Obstacle(Reason.OWNED_BY_OTHER_POOL, text)
+            yield AssignmentObstacle(Reason.OWNED_BY_OTHER_POOL, text)
 
-    def _against(self, pool: "GPUPool") -> "Iterator[Obstacle]":
+    def _against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from terminating(pool)
         yield from unsound(self._board.verdicts(pool.name))
 
-    def _node_against(self, pool: "GPUPool") -> "Iterator[Obstacle]":
+    def _node_against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         if self._view.labels is not None:
             yield from off_limits(pool, self._view.node, self._view.labels)
         elif pool.spec.node_selector is not None:
             text = f"node {self._view.node} is not known, and the pool has a nodeSelector"
-            yield Obstacle(Reason.NODE_SELECTOR_MISMATCH, text)
+            yield AssignmentObstacle(Reason.NODE_SELECTOR_MISMATCH, text)
 
     def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
         """Yield the pools that take the device without an annotation, be there room or not."""
@@ -329,7 +333,7 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
     )
 
 
-def _too_many(pool: "GPUPool") -> Obstacle:
+def _too_many(pool: "GPUPool") -> AssignmentObstacle:
     cap = pool.spec.allocation.max_devices_per_node
     text = f"pool {pool.name} takes {cap} devices of a node at most: raise its allocation.maxDevicesPerNode"
-    return Obstacle(Reason.MAX_DEVICES_PER_NODE, text)
+    return AssignmentObstacle(Reason.MAX_DEVICES_PER_NODE, text)

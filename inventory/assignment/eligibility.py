@@ -15,7 +15,7 @@ from api.names import (
     MANAGED_LABEL,
     pool_name_fault,
 )
-from api.text import cut, listed
+from api.text import listed, truncate
 from inventory.assignment.selector import Excluded, NotIncluded, mismatch
 from inventory.pools.validity import SOUND
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName
     from inventory.assignment.selector import Check
-    from inventory.pools.validity import PoolVerdict
+    from inventory.pools.validity import PoolValidity
 
 
 class Reason(Enum):
@@ -54,7 +54,7 @@ class Reason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class AssignmentObstacle:
     """Something that keeps a device out of a pool."""
 
     reason: Reason
@@ -62,7 +62,7 @@ class Obstacle:
     """What is wrong and what to do about it; it stays the same while nothing changes."""
 
 
-def labels_of(device: "GPUDevice") -> "dict[str, str]":
+def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
     """Return the labels that `autoApproveSelector` looks at.
 
     The labels of the object, and `gpu.deckhouse.io/device.<fact>` for what its status says: `vendor`,
@@ -83,83 +83,87 @@ def labels_of(device: "GPUDevice") -> "dict[str, str]":
     return {**(device.metadata.labels or {}), **known}
 
 
-def kept_out(device: "GPUDevice") -> "Iterator[Obstacle]":
+def kept_out(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     """Yield what keeps the device out of every pool: it leaves the one that it is in."""
     if device.is_ignored:
         text = f"it is ignored: remove the label {IGNORE_LABEL} first"
-        yield Obstacle(Reason.IGNORED, text)
+        yield AssignmentObstacle(Reason.IGNORED, text)
     if not device.status.managed:
         text = (
             "it is not managed: its node opts out of GPU management, remove its label"
             f" {MANAGED_LABEL}"
         )
-        yield Obstacle(Reason.NOT_MANAGED, text)
+        yield AssignmentObstacle(Reason.NOT_MANAGED, text)
 
 
-def incomplete(device: "GPUDevice") -> "Iterator[Obstacle]":
+def incomplete(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     """Yield what nobody knows of the device yet; one that is in a pool stays there."""
     status = device.status
     facts = (("uuid", status.uuid), ("pci.address", status.pci.address))
     missing = [field for field, value in facts if not value]
     if missing:
         text = f"its inventory lacks {' and '.join(missing)}: wait until the node has reported it"
-        yield Obstacle(Reason.INVENTORY_INCOMPLETE, text)
+        yield AssignmentObstacle(Reason.INVENTORY_INCOMPLETE, text)
 
 
-def name_fault(assignment: str) -> Obstacle | None:
+def name_fault(assignment: str) -> AssignmentObstacle | None:
     """Return what forbids the text of an annotation as a pool's name."""
     fault = pool_name_fault(assignment)
     if fault is None:
         return None
     text = f"that is no name of a pool: {fault}"
-    return Obstacle(Reason.POOL_NOT_FOUND, text)
+    return AssignmentObstacle(Reason.POOL_NOT_FOUND, text)
 
 
-def pool_not_found(assignment: str) -> Obstacle:
+def pool_not_found(assignment: str) -> AssignmentObstacle:
     """Return the obstacle of an assignment to a pool that there is not."""
     fault = name_fault(assignment)
     text = f"pool not found: create it, or correct the annotation {ASSIGNMENT_ANNOTATION}"
-    return fault or Obstacle(Reason.POOL_NOT_FOUND, text)
+    return fault or AssignmentObstacle(Reason.POOL_NOT_FOUND, text)
 
 
-def terminating(pool: "GPUPool") -> "Iterator[Obstacle]":
+def terminating(pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
     """Yield that the pool is being deleted: it wants no device any more."""
     if pool.metadata.deletion_timestamp is not None:
-        yield Obstacle(Reason.POOL_TERMINATING, "the pool is being deleted: choose another one")
+        yield AssignmentObstacle(
+            Reason.POOL_TERMINATING, "the pool is being deleted: choose another one"
+        )
 
 
-def unsound(verdict: "PoolVerdict") -> "Iterator[Obstacle]":
+def unsound(verdict: "PoolValidity") -> "Iterator[AssignmentObstacle]":
     """Yield why the pool takes nothing new; what it has it keeps."""
     if verdict is SOUND or verdict.is_sound:
         return
     if verdict.unsupported is not None:
-        yield Obstacle(Reason.POOL_UNSUPPORTED, f"the pool is unsupported: {cut(verdict.text)}")
+        yield AssignmentObstacle(
+            Reason.POOL_UNSUPPORTED, f"the pool is unsupported: {truncate(verdict.text)}"
+        )
     else:
-        text = f"the pool is misconfigured: {cut(verdict.text)}"
-        yield Obstacle(Reason.POOL_MISCONFIGURED, text)
+        text = f"the pool is misconfigured: {truncate(verdict.text)}"
+        yield AssignmentObstacle(Reason.POOL_MISCONFIGURED, text)
 
 
-def unselected(pool: "GPUPool", device: "GPUDevice") -> "Iterator[Obstacle]":
+def unselected(pool: "GPUPool", device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
     """Yield why the pool's deviceSelector does not take the device."""
     match mismatch(pool.spec.device_selector, device.status):
         case NotIncluded(check=check):
             text = f"the pool's deviceSelector.include.{_said(check)}"
-            yield Obstacle(Reason.SELECTOR_MISMATCH, text)
+            yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
         case Excluded(checks=checks):
             text = f"the pool's deviceSelector.exclude.{' and '.join(map(_said, checks))}"
-            yield Obstacle(Reason.SELECTOR_MISMATCH, text)
+            yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
         case None:  # pragma: no branch  # mypy proves that no case is missing
             pass
 
 
 def off_limits(
     pool: "GPUPool", node: "NodeName", labels: "Mapping[str, str]"
-) -> "Iterator[Obstacle]":
+) -> "Iterator[AssignmentObstacle]":
     """Yield why the pool's nodeSelector does not take the node."""
     selector = pool.spec.node_selector
     if selector is not None and not selector.matches(labels):
         text = f"the pool's nodeSelector does not select node {node}"
-        yield Obstacle(Reason.NODE_SELECTOR_MISMATCH, text)
+        yield AssignmentObstacle(Reason.NODE_SELECTOR_MISMATCH, text)
 
 
 def is_approved(pool: "GPUPool", device: "GPUDevice") -> bool:
@@ -168,9 +172,9 @@ def is_approved(pool: "GPUPool", device: "GPUDevice") -> bool:
     if assignment.require_annotation:
         return False
     selector = assignment.auto_approve_selector
-    return selector is None or selector.matches(labels_of(device))
+    return selector is None or selector.matches(node_labels_of(device))
 
 
 def _said(check: "Check") -> str:
-    has = f'"{cut(check.actual)}"' if check.actual else "a value that is not known yet"
+    has = f'"{truncate(check.actual)}"' if check.actual else "a value that is not known yet"
     return f"{check.category.value} is {listed(check.wanted)}, the device has {has}"

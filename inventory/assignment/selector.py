@@ -72,7 +72,7 @@ def mismatch(
     return None
 
 
-def selects(selector: "DeviceSelector", device: "GPUDeviceStatus") -> bool:
+def selector_accepts(selector: "DeviceSelector", device: "GPUDeviceStatus") -> bool:
     """Say whether the selector takes the device."""
     return mismatch(selector, device) is None
 

@@ -11,7 +11,7 @@ from api.kinds.gpunodeinventory import DriverVersions
 from api.names import MANAGED_LABEL
 from api.text import listed as listing
 from inventory.discovery.merge import Sighting
-from inventory.discovery.plan import DevicePlan, Refused, is_ours
+from inventory.discovery.plan import DevicePlan, RejectedDevice, is_ours
 
 DEFAULT_FRESH_FOR: Final = dt.timedelta(minutes=2)
 DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
@@ -64,7 +64,7 @@ def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
 
 
 def lack_of(
-    sighting: Sighting, devices: Sequence[GPUDeviceStatus], refused: Sequence[Refused] = ()
+    sighting: Sighting, devices: Sequence[GPUDeviceStatus], refused: Sequence[RejectedDevice] = ()
 ) -> Lack | None:
     """Return what the inventory of a node lacks; None where it is complete.
 

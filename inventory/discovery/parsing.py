@@ -54,7 +54,7 @@ class PeerLink(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-class Partition(msgspec.Struct, frozen=True):
+class MigPartition(msgspec.Struct, frozen=True):
     """A MIG instance on a card."""
 
     profile: str
@@ -62,7 +62,7 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 _links = msgspec.json.Decoder(tuple[PeerLink, ...])
-_partitions = msgspec.json.Decoder(tuple[Partition, ...])
+_partitions = msgspec.json.Decoder(tuple[MigPartition, ...])
 
 
 def memory_mib(text: str) -> int | None:
@@ -161,7 +161,7 @@ def links(text: str) -> tuple[PeerLink, ...] | None:
     return tuple(found[key] for key in sorted(found))
 
 
-def partitions(text: str) -> tuple[Partition, ...] | None:
+def partitions(text: str) -> tuple[MigPartition, ...] | None:
     """Return the MIG instances of a card, in order of profile and UUID."""
     try:
         said = _partitions.decode(text)
@@ -172,7 +172,7 @@ def partitions(text: str) -> tuple[Partition, ...] | None:
         kind = profile(one.profile)
         if kind is None or uuid(one.uuid) is None:
             return None
-        found[one.uuid] = Partition(kind, one.uuid)
+        found[one.uuid] = MigPartition(kind, one.uuid)
     if len(found) > MAX_MIG_INSTANCES:
         return None
     return tuple(sorted(found.values(), key=lambda one: (one.profile, one.uuid)))

@@ -21,11 +21,11 @@ from api.meta import Condition
 from api.names import DEVICE_NODE_LABEL, DeviceName, NodeName
 from api.text import listed as listing
 from inventory.discovery.merge import Sighting
-from inventory.discovery.resolve import present_uuid, settle
+from inventory.discovery.resolve import present_uuid, resolve_facts
 from inventory.identity import canonical_address, device_name, inventory_id
 
 
-class Gone(Enum):
+class MissingDevice(Enum):
     """Why a device is taken away."""
 
     PULLED = "the card is not there any more"
@@ -55,7 +55,7 @@ class WantedDevice:
 
 @final
 @dataclass(frozen=True, slots=True, order=True)
-class Refused:
+class RejectedDevice:
     """A UUID that a node tells of, and another device shows."""
 
     address: str
@@ -69,10 +69,10 @@ class Refused:
 class DevicePlan:
     """What is to be done about the devices of a node."""
 
-    delete: tuple[tuple[GPUDevice, Gone], ...] = ()
+    delete: tuple[tuple[GPUDevice, MissingDevice], ...] = ()
     create: tuple[WantedDevice, ...] = ()
     keep: tuple[tuple[GPUDevice, WantedDevice], ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RejectedDevice, ...] = ()
 
 
 def is_ours(device: GPUDevice) -> bool:
@@ -94,7 +94,7 @@ def uuids_of(devices: Sequence[GPUDevice], sighting: Sighting) -> frozenset[str]
     return frozenset({*told, *instances, *shown}) - {""}
 
 
-def plan_devices(
+def plan_inventory(
     node: NodeName,
     devices: Sequence[GPUDevice],
     sighting: Sighting,
@@ -118,7 +118,7 @@ def plan_devices(
         for address in sighting.said
         if not _is_taken(node, address, by_hand, uuid=present_uuid(sighting.said[address]))
     }
-    leaving: dict[DeviceName, Gone] = {}
+    leaving: dict[DeviceName, MissingDevice] = {}
     for name, device in ours.items():
         why = _why_gone(device, addresses.get(name), sighting)
         if why is not None:
@@ -127,7 +127,7 @@ def plan_devices(
     for name, device in ours.items():
         is_listed = addresses.get(name) in sighting.listed
         if name not in leaving and uuids.is_spare(device, is_listed=is_listed):
-            leaving[name] = Gone.CLAIMED
+            leaving[name] = MissingDevice.CLAIMED
     create: list[WantedDevice] = []
     keep: list[tuple[GPUDevice, WantedDevice]] = []
     for name, address in sorted(addresses.items()):
@@ -136,7 +136,7 @@ def plan_devices(
         if kept is None and not is_listed:
             continue
         known = kept.status if kept is not None else GPUDeviceStatus()
-        settled = settle(
+        settled = resolve_facts(
             known,
             sighting.said[address],
             node=node,
@@ -173,7 +173,7 @@ class _Uuids:
         self._claimants = claimants
         self._leaving = leaving
         self._planned: dict[str, DeviceName] = {}
-        self.refused: set[Refused] = set()
+        self.refused: set[RejectedDevice] = set()
 
     def is_spare(self, device: GPUDevice, *, is_listed: bool) -> bool:
         """Say whether a device goes that shows another one's UUID; one in a pool stays while it is told of."""
@@ -189,7 +189,7 @@ class _Uuids:
             owner = self._owner(uuid) or self._planned.setdefault(uuid, name)
             if owner != name and uuid != known.uuid:
                 taken.add(uuid)
-                self.refused.add(Refused(status.pci.address, uuid, owner))
+                self.refused.add(RejectedDevice(status.pci.address, uuid, owner))
         if not taken:
             return status
         instances = [one for one in status.mig.instances or () if one.uuid not in taken]
@@ -209,12 +209,12 @@ def _uuids(status: GPUDeviceStatus) -> Iterator[str]:
     yield from filter(None, (status.uuid, *(one.uuid for one in status.mig.instances or ())))
 
 
-def _why_gone(device: GPUDevice, address: str | None, sighting: Sighting) -> Gone | None:
+def _why_gone(device: GPUDevice, address: str | None, sighting: Sighting) -> MissingDevice | None:
     """Return why the card of a device is not where it was; None where it may be."""
     if address not in sighting.listed and sighting.is_whole:
-        return Gone.PULLED
+        return MissingDevice.PULLED
     if address is not None and _is_swapped(device, address, sighting):
-        return Gone.SWAPPED
+        return MissingDevice.SWAPPED
     return None
 
 
@@ -273,7 +273,7 @@ def own_status(wanted: WantedDevice, conditions: Sequence[Condition]) -> Mapping
     return body
 
 
-def shows(status: GPUDeviceStatus, wanted: GPUDeviceStatus) -> bool:
+def device_shows(status: GPUDeviceStatus, wanted: GPUDeviceStatus) -> bool:
     """Say whether the inventory's fields of a status are as wanted."""
     ours = msgspec.structs.replace(
         wanted,

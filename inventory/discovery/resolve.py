@@ -39,7 +39,7 @@ _SAME_SIZE: Final = 20
 
 @final
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResolvedFacts:
     """What a card's status should show."""
 
     status: GPUDeviceStatus
@@ -48,14 +48,14 @@ class Settled:
     """Fields of the status that are known, and that no fresh source tells any more."""
 
 
-def settle(
+def resolve_facts(
     known: GPUDeviceStatus,
     statements: Sequence[Statement],
     *,
     node: NodeName,
     address: str,
     withheld: frozenset[str] = frozenset(),
-) -> Settled:
+) -> ResolvedFacts:
     """Return what is to be known of a card.
 
     Args:
@@ -81,7 +81,7 @@ def settle(
     facts["uuid"] = uuid
     if not facts["product"]:
         facts["product"] = product_by_id(facts["vendor"], facts["device"])
-    return Settled(_status(node, address, facts), tuple(sorted(untold)))
+    return ResolvedFacts(_status(node, address, facts), tuple(sorted(untold)))
 
 
 def present_uuid(statements: Sequence[Statement]) -> str:

@@ -70,7 +70,7 @@ class CardFacts:
     mig_capable: bool | None = None
     mig_mode: str | None = None
     mig_profiles: tuple[str, ...] | None = None
-    mig_instances: tuple[values.Partition, ...] | None = None
+    mig_instances: tuple[values.MigPartition, ...] | None = None
 
 
 @final

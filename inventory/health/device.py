@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from api.text import cut
-from inventory.debounce import Standing, Steadiness, Track
+from api.text import truncate
+from inventory.debounce import DebouncedState, DebounceTerms, Track
 
 if TYPE_CHECKING:
     from inventory.health.dcgm import CardReading, ExporterPage
@@ -55,7 +55,7 @@ class PageSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthTerms:
+class HealthDebounceTerms:
     """What makes a card faulty, and what heals it."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
@@ -69,16 +69,16 @@ class HealthTerms:
     """A page that is older says nothing any more."""
 
     @property
-    def steadiness(self) -> Steadiness:
+    def steadiness(self) -> DebounceTerms:
         """Return how many samples change the standing: one bad one is enough."""
-        return Steadiness(good_samples=self.clean_samples, bad_samples=1, period_s=self.period_s)
+        return DebounceTerms(good_samples=self.clean_samples, bad_samples=1, period_s=self.period_s)
 
 
-_UP: Final = Track(Standing.UP)
+_UP: Final = Track(DebouncedState.UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardHealth:
+class DeviceHealth:
     """What is known of a card between two looks."""
 
     track: Track = _UP
@@ -97,30 +97,30 @@ class CardHealth:
     @property
     def is_faulted(self) -> bool:
         """Say whether the card is to be kept out of new placements."""
-        return self.track.standing is Standing.DOWN
+        return self.track.standing is DebouncedState.DOWN
 
     @property
     def present_fault(self) -> Fault | None:
         """Return what the card is taken out for, None where it is not."""
         return self.fault if self.is_faulted else None
 
-    def next_sample_in(self, now: float, terms: HealthTerms) -> float | None:
+    def next_sample_in(self, now: float, terms: HealthDebounceTerms) -> float | None:
         """Return when a look may be a new sample; None while nothing is about to change."""
         return self.track.next_sample_in(now, terms.steadiness)
 
 
-UNKNOWN: Final = CardHealth()
+UNKNOWN: Final = DeviceHealth()
 
 
 def examine(
-    before: CardHealth,
+    before: DeviceHealth,
     uuid: str,
     *,
     seen: PageSeen | None,
     report: HealthReport | None,
-    terms: HealthTerms,
+    terms: HealthDebounceTerms,
     now: float,
-) -> CardHealth:
+) -> DeviceHealth:
     """Return what is known of a card after one more look.
 
     Args:
@@ -170,7 +170,7 @@ def _reported(report: HealthReport | None) -> _Reported | None:
                 Fault(FaultKind.LOST, "the node's agent does not find the card any more")
             )
         case "Unhealthy" if report is not None:
-            words = cut(report.reason) or "no reason given"
+            words = truncate(report.reason) or "no reason given"
             text = f"reported by the node's agent: {words}"
             return _Reported(Fault(_kind_of(report.reason), text))
     return None
@@ -188,13 +188,13 @@ def _kind_of(reason: str) -> FaultKind:
 
 
 def _read(
-    before: CardHealth,
+    before: DeviceHealth,
     uuid: str,
     seen: PageSeen | None,
     *,
     is_vouched_for: bool,
-    terms: HealthTerms,
-) -> CardHealth:
+    terms: HealthDebounceTerms,
+) -> DeviceHealth:
     """Take in a page that was not seen before; an empty one is that of an exporter that starts."""
     if seen is None or not seen.page.cards:
         return before
@@ -225,7 +225,7 @@ def _read(
 _TOO_HOT: Final = Fault(FaultKind.THERMAL, "heat makes the card slower: look at its cooling")
 
 
-def _xid_fault(figures: "CardReading", terms: HealthTerms) -> Fault | None:
+def _xid_fault(figures: "CardReading", terms: HealthDebounceTerms) -> Fault | None:
     fatal = figures.xids - terms.ignored_xids
     if not fatal:
         return None

@@ -57,7 +57,7 @@ class Usage:
         return not self.pods and not self.reserved
 
 
-class Step(Enum):
+class MaintenanceStep(Enum):
     """What is to be done for a pool's allocation."""
 
     RECORD = "record"
@@ -76,10 +76,10 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MaintenancePlan:
     """What to do now, and what to say about it."""
 
-    step: Step
+    step: MaintenanceStep
     text: str
     pods: tuple[Occupant, ...] = ()
     """The pods that are in the way."""
@@ -94,7 +94,7 @@ def plan_allocation(
     since: "dt.datetime | None",
     now: "dt.datetime",
     objection: str = "",
-) -> Plan:
+) -> MaintenancePlan:
     """Return what the pool's allocation needs now.
 
     Args:
@@ -105,17 +105,20 @@ def plan_allocation(
         objection: why the pool is not sound (`inventory.pools.validity`), where it is not.
     """
     if pool.status.allocation is None:
-        return Plan(step=Step.BLOCKED if objection else Step.RECORD, text=_up_to_date(pool))
+        return MaintenancePlan(
+            step=MaintenanceStep.BLOCKED if objection else MaintenanceStep.RECORD,
+            text=_up_to_date(pool),
+        )
     if not pool.is_in_maintenance:
         if since is not None and _is_being_cut(pool, usage):
-            return Plan(step=Step.REBUILD, text=_cutting(pool, usage))
-        return Plan(step=Step.NOTHING, text=_up_to_date(pool))
+            return MaintenancePlan(step=MaintenanceStep.REBUILD, text=_cutting(pool, usage))
+        return MaintenancePlan(step=MaintenanceStep.NOTHING, text=_up_to_date(pool))
     change = change_text(pool)
     if objection:
         text = f"{change}, which cannot be: {objection}"
-        return Plan(step=Step.BLOCKED, text=text, pods=usage.pods)
+        return MaintenancePlan(step=MaintenanceStep.BLOCKED, text=text, pods=usage.pods)
     if usage.is_empty:
-        return Plan(step=Step.SWITCH, text=f"{change}: no unit is in use")
+        return MaintenancePlan(step=MaintenanceStep.SWITCH, text=f"{change}: no unit is in use")
     return _emptying(pool, usage, change, since=since, now=now)
 
 
@@ -150,7 +153,7 @@ def _emptying(
     *,
     since: "dt.datetime | None",
     now: "dt.datetime",
-) -> Plan:
+) -> MaintenancePlan:
     policy = pool.spec.maintenance
     in_the_way = [pods_text(usage.pods)] if usage.pods else []
     if usage.reserved:
@@ -166,8 +169,8 @@ def _emptying(
             f"; the deadline of {policy.deadline} is over: end these pods, or set spec.allocation back to"
             f" {allocation_text(pool.allocation)}"
         )
-    step = Step.EVICT if evicts else Step.WAIT
-    return Plan(step=step, text=text, pods=usage.pods, is_overdue=is_overdue)
+    step = MaintenanceStep.EVICT if evicts else MaintenanceStep.WAIT
+    return MaintenancePlan(step=step, text=text, pods=usage.pods, is_overdue=is_overdue)
 
 
 def _is_being_cut(pool: "GPUPool", usage: Usage) -> bool:

@@ -8,12 +8,12 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from api.crd.cel import LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, MAX_LABEL_VALUE_LENGTH
-from api.field_errors import Fault
+from api.field_errors import FieldError
 from api.kinds.gpupool import AllocationMode
 from api.meta import SelectorOperator
 from api.names import POOL_NAME_PATTERN, RESERVED_POOL_NAMES, RESOURCE_PREFIX
 from api.quantity import parse_duration_s
-from api.text import cut
+from api.text import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,14 +43,16 @@ _MAX_NAME_PART_LENGTH: Final = 63
 _MAX_KEY_PREFIX_LENGTH: Final = 253
 
 
-def spec_faults(spec: "GPUPoolSpec") -> "Iterator[Fault]":
+def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
     """Yield what is wrong with a spec whose shape is right."""
     suffix = spec.resource.name.removeprefix(RESOURCE_PREFIX)
     if suffix in RESERVED_POOL_NAMES:
-        yield Fault("spec.resource.name", f'"{suffix}" is a reserved word, choose another name')
+        yield FieldError(
+            "spec.resource.name", f'"{suffix}" is a reserved word, choose another name'
+        )
     exclude = spec.device_selector.exclude
     if exclude is not None and exclude == type(exclude)():
-        yield Fault(
+        yield FieldError(
             "spec.deviceSelector.exclude", "says nothing: name what to exclude, or remove it"
         )
     yield from _selector_faults(spec.node_selector, "spec.nodeSelector")
@@ -64,31 +66,31 @@ def spec_faults(spec: "GPUPoolSpec") -> "Iterator[Fault]":
     yield from _maintenance_faults(spec.maintenance, "spec.maintenance")
 
 
-def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[Fault]":
+def _allocation_faults(allocation: "Allocation", path: str) -> "Iterator[FieldError]":
     mode = allocation.mode
     for field, value, owner in (
         ("migProfile", allocation.mig_profile, AllocationMode.MIG),
         ("slicesPerDevice", allocation.slices_per_device, AllocationMode.TIME_SLICE),
     ):
         if mode is owner and value is None:
-            yield Fault(f"{path}.{field}", f"is required in mode {owner.value}")
+            yield FieldError(f"{path}.{field}", f"is required in mode {owner.value}")
         if mode is not owner and value is not None:
             text = f"has a meaning in mode {owner.value} only, the mode is {mode.value}"
-            yield Fault(f"{path}.{field}", text)
+            yield FieldError(f"{path}.{field}", text)
 
 
-def _assignment_faults(assignment: "Assignment", path: str) -> "Iterator[Fault]":
+def _assignment_faults(assignment: "Assignment", path: str) -> "Iterator[FieldError]":
     selector = assignment.auto_approve_selector
     if selector is not None and assignment.require_annotation:
         text = (
             "contradicts requireAnnotation: true (the default): set that to false to take devices by"
             " label, or remove the selector"
         )
-        yield Fault(f"{path}.autoApproveSelector", text)
+        yield FieldError(f"{path}.autoApproveSelector", text)
     yield from _selector_faults(selector, f"{path}.autoApproveSelector")
 
 
-def _access_faults(access: "Access", path: str) -> "Iterator[Fault]":
+def _access_faults(access: "Access", path: str) -> "Iterator[FieldError]":
     for number, namespace in enumerate(access.namespaces or ()):
         yield from _named(_namespace_fault(namespace), f"{path}.namespaces[{number}]")
     yield from _selector_faults(access.namespace_selector, f"{path}.namespaceSelector")
@@ -97,65 +99,67 @@ def _access_faults(access: "Access", path: str) -> "Iterator[Fault]":
         yield from _named(_namespace_fault(namespace), f"{path}.serviceAccounts[{number}]")
 
 
-def _taint_faults(taints: "tuple[Taint, ...] | list[Taint]", path: str) -> "Iterator[Fault]":
+def _taint_faults(taints: "tuple[Taint, ...] | list[Taint]", path: str) -> "Iterator[FieldError]":
     seen: set[tuple[str, str]] = set()
     for number, taint in enumerate(taints):
         where = f"{path}[{number}]"
         yield from _named(_key_fault(taint.key), f"{where}.key")
         yield from _named(_value_fault(taint.value), f"{where}.value")
         if taint.effect not in _TAINT_EFFECTS:
-            text = f'"{cut(taint.effect)}" is none of {", ".join(_TAINT_EFFECTS)}'
-            yield Fault(f"{where}.effect", text)
+            text = f'"{truncate(taint.effect)}" is none of {", ".join(_TAINT_EFFECTS)}'
+            yield FieldError(f"{where}.effect", text)
         if (taint.key, taint.effect) in seen:
-            yield Fault(
+            yield FieldError(
                 where, "a node can carry one taint of this key and effect only: merge the two"
             )
         seen.add((taint.key, taint.effect))
 
 
-def _reservation_faults(reservation: "ReservationPolicy", path: str) -> "Iterator[Fault]":
+def _reservation_faults(reservation: "ReservationPolicy", path: str) -> "Iterator[FieldError]":
     if not MIN_TTL_S <= parse_duration_s(reservation.ttl) <= MAX_TTL_S:
-        yield Fault(f"{path}.ttl", f"{reservation.ttl} is not between {MIN_TTL_S}s and 1h")
+        yield FieldError(f"{path}.ttl", f"{reservation.ttl} is not between {MIN_TTL_S}s and 1h")
 
 
-def _maintenance_faults(maintenance: "gpupool.Maintenance", path: str) -> "Iterator[Fault]":
+def _maintenance_faults(maintenance: "gpupool.Maintenance", path: str) -> "Iterator[FieldError]":
     if not MIN_DEADLINE_S <= parse_duration_s(maintenance.deadline) <= MAX_DEADLINE_S:
-        yield Fault(f"{path}.deadline", f"{maintenance.deadline} is not between 1m and 168h")
+        yield FieldError(f"{path}.deadline", f"{maintenance.deadline} is not between 1m and 168h")
 
 
-def _selector_faults(selector: "LabelSelector | None", path: str) -> "Iterator[Fault]":
+def _selector_faults(selector: "LabelSelector | None", path: str) -> "Iterator[FieldError]":
     if selector is None:
         return
     for key, value in (selector.match_labels or {}).items():
-        where = f"{path}.matchLabels[{cut(key)}]"
+        where = f"{path}.matchLabels[{truncate(key)}]"
         yield from _named(_key_fault(key), where)
         yield from _named(_value_fault(value), where)
     for number, requirement in enumerate(selector.match_expressions or ()):
         yield from _requirement_faults(requirement, f"{path}.matchExpressions[{number}]")
 
 
-def _requirement_faults(requirement: "SelectorRequirement", path: str) -> "Iterator[Fault]":
+def _requirement_faults(requirement: "SelectorRequirement", path: str) -> "Iterator[FieldError]":
     yield from _named(_key_fault(requirement.key), f"{path}.key")
     values, operator = requirement.values or (), requirement.operator
     match operator:
         case SelectorOperator.IN | SelectorOperator.NOT_IN:
             if not values:
-                yield Fault(f"{path}.values", f"operator {operator.value} needs at least one value")
+                yield FieldError(
+                    f"{path}.values", f"operator {operator.value} needs at least one value"
+                )
         case SelectorOperator.EXISTS | SelectorOperator.DOES_NOT_EXIST:
             if values:
-                yield Fault(f"{path}.values", f"operator {operator.value} takes no values")
+                yield FieldError(f"{path}.values", f"operator {operator.value} takes no values")
         case (
             SelectorOperator.GT | SelectorOperator.LT
         ):  # pragma: no branch  # mypy proves that no case is missing
             text = f"{operator.value} compares in node affinity only: use In, NotIn, Exists or DoesNotExist"
-            yield Fault(f"{path}.operator", text)
+            yield FieldError(f"{path}.operator", text)
     for number, value in enumerate(values):
         yield from _named(_value_fault(value), f"{path}.values[{number}]")
 
 
-def _named(text: str | None, path: str) -> "Iterator[Fault]":
+def _named(text: str | None, path: str) -> "Iterator[FieldError]":
     if text is not None:
-        yield Fault(path, text)
+        yield FieldError(path, text)
 
 
 def _key_fault(key: str) -> str | None:
@@ -163,16 +167,16 @@ def _key_fault(key: str) -> str | None:
     is_short = len(name) <= _MAX_NAME_PART_LENGTH and len(prefix) <= _MAX_KEY_PREFIX_LENGTH
     if is_short and _LABEL_KEY.fullmatch(key) and (prefix or not slash):
         return None
-    return f'"{cut(key)}" is no label key such as example.com/name'
+    return f'"{truncate(key)}" is no label key such as example.com/name'
 
 
 def _value_fault(value: str) -> str | None:
     if len(value) <= MAX_LABEL_VALUE_LENGTH and _LABEL_VALUE.fullmatch(value):
         return None
-    return f'"{cut(value)}" is no label value: at most {MAX_LABEL_VALUE_LENGTH} letters, digits, - _ ."'
+    return f'"{truncate(value)}" is no label value: at most {MAX_LABEL_VALUE_LENGTH} letters, digits, - _ ."'
 
 
 def _namespace_fault(name: str) -> str | None:
     if len(name) <= _MAX_NAME_PART_LENGTH and _DNS_LABEL.fullmatch(name):
         return None
-    return f'no namespace can be called "{cut(name)}"'
+    return f'no namespace can be called "{truncate(name)}"'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
 from api.names import pool_name_fault
-from api.text import cut, listed
+from api.text import listed, truncate
 from inventory.pools.spec_rules import spec_faults
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class PoolFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolVerdict:
+class PoolValidity:
     """What is wrong with a pool, if anything is."""
 
     unsupported: PoolFault | None = None
@@ -65,16 +65,16 @@ class PoolVerdict:
         return "; ".join(fault.text for fault in faults if fault is not None)
 
 
-SOUND: Final = PoolVerdict()
+SOUND: Final = PoolValidity()
 
 if TYPE_CHECKING:
-    Verdicts = Callable[[PoolName], PoolVerdict]
+    Verdicts = Callable[[PoolName], PoolValidity]
     """What is thought of a pool now; `SOUND` of one that is not known."""
 
 
 def judge(
     pool: "GPUPool", pools: "Iterable[GPUPool]", *, can_make_profile: bool | None = None
-) -> PoolVerdict:
+) -> PoolValidity:
     """Return what is wrong with a pool.
 
     Args:
@@ -83,7 +83,7 @@ def judge(
         can_make_profile: whether a card that the pool may have can make its MIG profile
             (`makes_profile`); None while no card is known to tell.
     """
-    return PoolVerdict(
+    return PoolValidity(
         unsupported=_unsupported(pool),
         misconfigured=(
             *_bad_spec(pool),
@@ -144,7 +144,7 @@ def _taken(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]"
     if older:
         owner = min(older, key=_age)
         text = (
-            f"{cut(pool.resource_name)} is served by the older pool {owner.name}: delete this pool, and"
+            f"{truncate(pool.resource_name)} is served by the older pool {owner.name}: delete this pool, and"
             " create it with another spec.resource.name"
         )
         yield PoolFault(Objection.RESOURCE_NAME_TAKEN, text)

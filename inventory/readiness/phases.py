@@ -4,7 +4,7 @@ Five things are checked: driver, toolkit, validator, feature discovery, monitori
 its own that one look does not change (`inventory.debounce`), so that no condition flaps with a pod.
 Facts that do not flap by themselves (opted out, no devices, all faulted) count at once.
 
-What is wrong first, in the order of `Obstacle`, is the reason why a node is not ready for pooling.
+What is wrong first, in the order of `ReadinessObstacle`, is the reason why a node is not ready for pooling.
 The conditions that say so are `reconciler.readiness.conditions`.
 """
 
@@ -14,19 +14,19 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpunodeinventory import BootstrapPhase
-from api.text import cut
-from inventory.debounce import UNSEEN, Standing, Track
+from api.text import truncate
+from inventory.debounce import UNSEEN, DebouncedState, Track
 from inventory.readiness.software import MAX_TEXT, Check, findings, operands
 
 if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import OperandStatus
-    from inventory.readiness.software import BootstrapTerms, Finding, NodeSight
+    from inventory.readiness.software import BootstrapTerms, Finding, NodeSoftwareFacts
 
 _AFTER_S: Final = 0.1
 """A look at a limit is one after it."""
 
 
-class Obstacle(Enum):
+class ReadinessObstacle(Enum):
     """Why a node is not ready for pooling: the first that applies, in this order."""
 
     MANAGED_DISABLED = "opted out"
@@ -45,11 +45,11 @@ class Obstacle(Enum):
 
 
 _OBSTACLES: Final = {
-    Check.DRIVER: Obstacle.DRIVER_MISSING,
-    Check.TOOLKIT: Obstacle.TOOLKIT_MISSING,
-    Check.VALIDATOR: Obstacle.VALIDATION_FAILED,
-    Check.GFD: Obstacle.GFD_NOT_READY,
-    Check.MONITORING: Obstacle.MONITORING_MISSING,
+    Check.DRIVER: ReadinessObstacle.DRIVER_MISSING,
+    Check.TOOLKIT: ReadinessObstacle.TOOLKIT_MISSING,
+    Check.VALIDATOR: ReadinessObstacle.VALIDATION_FAILED,
+    Check.GFD: ReadinessObstacle.GFD_NOT_READY,
+    Check.MONITORING: ReadinessObstacle.MONITORING_MISSING,
 }
 _PHASES: Final = {
     Check.DRIVER: BootstrapPhase.VALIDATING,
@@ -75,7 +75,7 @@ def _unknown_states() -> dict[Check, CheckState]:
 
 
 @dataclass(frozen=True, slots=True)
-class Bootstrap:
+class BootstrapState:
     """What is remembered of a node between two looks."""
 
     states: Mapping[Check, CheckState] = field(default_factory=_unknown_states)
@@ -83,29 +83,29 @@ class Bootstrap:
     was_ready: bool = False
     """All checks were up at some time."""
 
-    def standing(self, check: Check) -> Standing:
+    def standing(self, check: Check) -> DebouncedState:
         """Return what a check counts as."""
         return self.states[check].track.standing
 
     @property
     def down(self) -> list[Check]:
         """Return the checks that are down, in their order."""
-        return [check for check in Check if self.standing(check) is Standing.DOWN]
+        return [check for check in Check if self.standing(check) is DebouncedState.DOWN]
 
     @property
     def undecided(self) -> list[Check]:
         """Return the checks that were not seen often enough, in their order."""
-        return [check for check in Check if self.standing(check) is Standing.UNDECIDED]
+        return [check for check in Check if self.standing(check) is DebouncedState.UNDECIDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ReadinessVerdict:
     """What is to be said of a node."""
 
-    bootstrap: Bootstrap
+    bootstrap: BootstrapState
     phase: BootstrapPhase
     operands: "tuple[OperandStatus, ...]"
-    obstacle: Obstacle | None
+    obstacle: ReadinessObstacle | None
     """None where the node is ready for pooling."""
     message: str
     is_managed: bool
@@ -117,7 +117,9 @@ class Verdict:
     """After how long time alone may change the verdict."""
 
 
-def judge(before: Bootstrap, sight: "NodeSight", terms: "BootstrapTerms", *, now: float) -> Verdict:
+def judge(
+    before: BootstrapState, sight: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
+) -> ReadinessVerdict:
     """Return the verdict on a node after one more look at `now` (monotonic seconds).
 
     A node that opts out is not judged, and begins anew once it is back.
@@ -127,12 +129,12 @@ def judge(before: Bootstrap, sight: "NodeSight", terms: "BootstrapTerms", *, now
             check: _after(before.states[check], finding, terms, now=now)
             for check, finding in findings(sight, terms)
         }
-        is_up = all(state.track.standing is Standing.UP for state in states.values())
-        bootstrap = Bootstrap(states, before.was_ready or is_up)
+        is_up = all(state.track.standing is DebouncedState.UP for state in states.values())
+        bootstrap = BootstrapState(states, before.was_ready or is_up)
     else:
-        bootstrap = Bootstrap()
+        bootstrap = BootstrapState()
     obstacle, message = _first_obstacle(bootstrap, sight)
-    return Verdict(
+    return ReadinessVerdict(
         bootstrap=bootstrap,
         phase=_phase(bootstrap, sight),
         operands=tuple(operands(sight, terms)),
@@ -151,34 +153,42 @@ def _after(
     track = before.track.after(now, terms.steadiness, is_good=finding.is_good)
     if finding.is_good:
         return CheckState(track, before.text, finding.is_required)
-    return CheckState(track, cut(finding.text, MAX_TEXT), before.is_required)
+    return CheckState(track, truncate(finding.text, MAX_TEXT), before.is_required)
 
 
-def _first_obstacle(bootstrap: Bootstrap, sight: "NodeSight") -> tuple[Obstacle | None, str]:
+def _first_obstacle(
+    bootstrap: BootstrapState, sight: "NodeSoftwareFacts"
+) -> tuple[ReadinessObstacle | None, str]:
     if not sight.is_managed:
-        return Obstacle.MANAGED_DISABLED, "the node opts out by its label"
+        return ReadinessObstacle.MANAGED_DISABLED, "the node opts out by its label"
     if not sight.devices:
-        return Obstacle.NO_DEVICES, "no device is known on the node (see InventoryIncomplete)"
+        return (
+            ReadinessObstacle.NO_DEVICES,
+            "no device is known on the node (see InventoryIncomplete)",
+        )
     if not sight.complete:
         return (
-            Obstacle.INVENTORY_INCOMPLETE,
+            ReadinessObstacle.INVENTORY_INCOMPLETE,
             "no device has a UUID: a driver, and somebody who tells what it says, must run there",
         )
     if sight.faulted == sight.devices:
-        return Obstacle.DEVICES_FAULTED, "every device is faulted: look at their condition Healthy"
+        return (
+            ReadinessObstacle.DEVICES_FAULTED,
+            "every device is faulted: look at their condition Healthy",
+        )
     for check in bootstrap.down:
         return _OBSTACLES[check], bootstrap.states[check].text
     if bootstrap.undecided:
         names = ", ".join(check.value for check in bootstrap.undecided)
-        return Obstacle.VALIDATING, f"not seen good often enough yet: {names}"
+        return ReadinessObstacle.VALIDATING, f"not seen good often enough yet: {names}"
     return None, "driver, toolkit and operands are ready"
 
 
-def _phase(bootstrap: Bootstrap, sight: "NodeSight") -> BootstrapPhase:
+def _phase(bootstrap: BootstrapState, sight: "NodeSoftwareFacts") -> BootstrapPhase:
     if not sight.is_managed:
         return BootstrapPhase.DISABLED
     for check in Check:
-        if bootstrap.standing(check) is Standing.UP:
+        if bootstrap.standing(check) is DebouncedState.UP:
             continue
         phase = _PHASES[check]
         validates = phase is BootstrapPhase.VALIDATING
@@ -188,7 +198,7 @@ def _phase(bootstrap: Bootstrap, sight: "NodeSight") -> BootstrapPhase:
 
 
 def _look_again_s(
-    bootstrap: Bootstrap, sight: "NodeSight", terms: "BootstrapTerms", *, now: float
+    bootstrap: BootstrapState, sight: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
 ) -> float | None:
     waits = [
         wait_s

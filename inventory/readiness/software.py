@@ -9,8 +9,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpunodeinventory import OperandStatus
-from api.text import cut
-from inventory.debounce import STEADY, Steadiness
+from api.text import truncate
+from inventory.debounce import STEADY, DebounceTerms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ class BootstrapTerms:
 
     requirements: Mapping[Operand, Requirement] = field(default_factory=_default_requirements)
     """An operand that is not named is IfPresent."""
-    steadiness: Steadiness = STEADY
+    steadiness: DebounceTerms = STEADY
     heartbeat_freshness_s: float = 120.0
     """Monitoring that was silent for longer is missing."""
 
@@ -70,7 +70,7 @@ class BootstrapTerms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperandSight:
+class OperandFacts:
     """What is seen of an operand."""
 
     is_anywhere: bool = False
@@ -83,11 +83,11 @@ class OperandSight:
     """Init containers of its pod that have ended well."""
 
 
-_NOWHERE: Final = OperandSight()
+_NOWHERE: Final = OperandFacts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSight:
+class NodeSoftwareFacts:
     """What is seen of a node at one moment."""
 
     is_managed: bool = True
@@ -99,7 +99,7 @@ class NodeSight:
     """Something was read through the driver: a device's UUID, or its version."""
     has_toolkit: bool = False
     """The node reports a version of the toolkit; where none is reported nobody asked."""
-    operands: Mapping[Operand, OperandSight] = field(default_factory=dict)
+    operands: Mapping[Operand, OperandFacts] = field(default_factory=dict)
     heartbeat_age_s: float | None = None
     """Since monitoring was heard last; None where nobody listens."""
     has_workloads: bool = False
@@ -120,7 +120,7 @@ _NOT_REQUIRED: Final = Finding(is_good=True, is_required=False)
 _FINE: Final = Finding(is_good=True)
 
 
-def findings(sight: NodeSight, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
+def findings(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
     """Yield what a look shows of every check."""
     yield Check.DRIVER, _driver(sight, terms)
     yield Check.TOOLKIT, _toolkit(sight, terms)
@@ -129,7 +129,7 @@ def findings(sight: NodeSight, terms: BootstrapTerms) -> "Iterator[tuple[Check, 
     yield Check.MONITORING, _monitoring(sight, terms)
 
 
-def _driver(sight: NodeSight, terms: BootstrapTerms) -> Finding:
+def _driver(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     validated = _validated(DRIVER_STEP, sight, terms)
     if validated is not None:
         return validated
@@ -141,14 +141,14 @@ def _driver(sight: NodeSight, terms: BootstrapTerms) -> Finding:
     )
 
 
-def _toolkit(sight: NodeSight, terms: BootstrapTerms) -> Finding:
+def _toolkit(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     validated = _validated(TOOLKIT_STEP, sight, terms)
     if validated is not None:
         return validated
     return _FINE if sight.has_toolkit else _NOT_REQUIRED
 
 
-def _validated(step: str, sight: NodeSight, terms: BootstrapTerms) -> Finding | None:
+def _validated(step: str, sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding | None:
     """Return what the validator's pod says of a step; None where it has no say here."""
     seen = sight.operands.get(Operand.VALIDATOR, _NOWHERE)
     if terms.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
@@ -158,7 +158,7 @@ def _validated(step: str, sight: NodeSight, terms: BootstrapTerms) -> Finding | 
     return Finding(is_good=False, text=f"the validator has not passed {step}: {seen.message}")
 
 
-def _operand(operand: Operand, sight: NodeSight, terms: BootstrapTerms) -> Finding:
+def _operand(operand: Operand, sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     seen = sight.operands.get(operand, _NOWHERE)
     requirement = terms.requirement(operand)
     is_required = requirement is Requirement.REQUIRED or (
@@ -175,7 +175,7 @@ def _operand(operand: Operand, sight: NodeSight, terms: BootstrapTerms) -> Findi
     return _FINE if seen.is_ready else Finding(is_good=False, text=seen.message)
 
 
-def _monitoring(sight: NodeSight, terms: BootstrapTerms) -> Finding:
+def _monitoring(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
     found = [_operand(one, sight, terms) for one in (Operand.DCGM, Operand.DCGM_EXPORTER)]
     for finding in found:
         if not finding.is_good:
@@ -191,12 +191,12 @@ def _monitoring(sight: NodeSight, terms: BootstrapTerms) -> Finding:
     return _FINE if any(finding.is_required for finding in found) else _NOT_REQUIRED
 
 
-def operands(sight: NodeSight, terms: BootstrapTerms) -> "Iterator[OperandStatus]":
+def operands(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[OperandStatus]":
     """Yield the operands that the node needs, or has, as its status shows them."""
     for operand in Operand:
         finding = _operand(operand, sight, terms)
         seen = sight.operands.get(operand, _NOWHERE)
         if finding.is_required or seen.is_on_node:
             yield OperandStatus(
-                name=operand.value, ready=seen.is_ready, message=cut(finding.text, MAX_TEXT)
+                name=operand.value, ready=seen.is_ready, message=truncate(finding.text, MAX_TEXT)
             )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class BadConfiguration(Exception):  # noqa: N818  # named as what it is, like kube.errors
+class BadConfigurationError(Exception):
     """No usable configuration; the text says where it was looked for."""
 
 

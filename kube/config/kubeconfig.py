@@ -17,9 +17,9 @@ import yaml
 from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_kube_config
 
-from kube.config.connection import BadConfiguration, proxy_for
+from kube.config.connection import BadConfigurationError, proxy_for
 from kube.config.service_account import is_in_pod, load_service_account
-from kube.errors import cut
+from kube.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kube.config.connection import Connection
     from kube.config.service_account import ServiceAccountFiles
 
-__all__ = ["TOKEN_PERIOD_S", "BadConfiguration", "configuration_for", "load_configuration"]
+__all__ = ["TOKEN_PERIOD_S", "BadConfigurationError", "configuration_for", "load_configuration"]
 
 TOKEN_PERIOD_S = 60.0
 """How long a token of a kubeconfig is used before the file is read again; projected tokens and those
@@ -55,7 +55,7 @@ async def load_configuration(
         service_account: where the pod's service account lies.
 
     Raises:
-        BadConfiguration: there is none, or it cannot be used.
+        BadConfigurationError: there is none, or it cannot be used.
     """
     paths = kubeconfig or environ.get("KUBECONFIG")
     try:
@@ -66,7 +66,7 @@ async def load_configuration(
         else:
             configuration = await _from_kubeconfig(str(_DEFAULT_KUBECONFIG), context, clock)
     except ConfigException as error:
-        raise BadConfiguration(f"no usable configuration: {cut(str(error))}") from error
+        raise BadConfigurationError(f"no usable configuration: {one_line(str(error))}") from error
     if configuration.proxy is None:
         configuration.proxy = proxy_for(configuration.host or "")
     return configuration
@@ -140,6 +140,6 @@ class _KubeconfigToken:
         try:
             fresh = await _read_kubeconfig(self._paths, self._context)
         except (ConfigException, OSError) as error:
-            _log.warning("kubeconfig token not renewed", error=cut(str(error)))
+            _log.warning("kubeconfig token not renewed", error=one_line(str(error)))
             return
         configuration.api_key.update(fresh.api_key)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 import structlog
 
-from kube.config.connection import BadConfiguration, proxy_for
-from kube.errors import cut
+from kube.config.connection import BadConfigurationError, proxy_for
+from kube.errors import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,13 +45,13 @@ def load_service_account(
     """Return the connection of the pod that this is.
 
     Raises:
-        BadConfiguration: a variable or a file is missing or empty; the text names it.
+        BadConfigurationError: a variable or a file is missing or empty; the text names it.
     """
     files = files or ServiceAccountFiles()
     host, port = (environ.get(name, "") for name in (HOST_VARIABLE, PORT_VARIABLE))
     for name, value in ((HOST_VARIABLE, host), (PORT_VARIABLE, port)):
         if not value:
-            raise BadConfiguration(
+            raise BadConfigurationError(
                 f"{name} is not set: this is no pod of a cluster; name a kubeconfig"
             )
     _content(files.ca_file)
@@ -90,10 +90,10 @@ class ServiceAccount:
         """
         try:
             self.read_token()
-        except BadConfiguration as error:
+        except BadConfigurationError as error:
             if not self._is_told:
                 self._is_told = True
-                _log.warning("service account's token not renewed", error=cut(str(error)))
+                _log.warning("service account's token not renewed", error=one_line(str(error)))
         else:
             self._is_told = False
         return f"Bearer {self._token}"
@@ -102,7 +102,7 @@ class ServiceAccount:
         """Read the token if its file is another one than before.
 
         Raises:
-            BadConfiguration: it cannot be read, or is empty.
+            BadConfigurationError: it cannot be read, or is empty.
         """
         try:
             found = self._file.stat()
@@ -133,10 +133,10 @@ def _content(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(file, error) from error
     if not content:
-        raise BadConfiguration(f"{file} is empty: {_CURE}")
+        raise BadConfigurationError(f"{file} is empty: {_CURE}")
     return content
 
 
-def _unreadable(file: Path, error: Exception) -> BadConfiguration:
+def _unreadable(file: Path, error: Exception) -> BadConfigurationError:
     why = error.strerror if isinstance(error, OSError) else "it is no text"
-    return BadConfiguration(f"{file} cannot be read ({why}): {_CURE}")
+    return BadConfigurationError(f"{file} cannot be read ({why}): {_CURE}")

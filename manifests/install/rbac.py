@@ -21,7 +21,7 @@ _SCHEDULER_CLUSTER_ROLES: Final = ("system:kube-scheduler", "system:volume-sched
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """Verbs on resources of one API group, on named objects only where there are names."""
 
     group: str = ""
@@ -40,9 +40,9 @@ class Rule:
 
 
 def build_rbac(
-    rules: "Sequence[Rule]",
+    rules: "Sequence[PolicyRule]",
     *,
-    namespaced_rules: "Sequence[Rule]" = (),
+    namespaced_rules: "Sequence[PolicyRule]" = (),
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return our service account with these rights everywhere, and further ones in our namespace."""
@@ -80,10 +80,10 @@ def build_user_roles() -> list[dict[str, Any]]:
     only those bound to `admin` in the whole cluster can write them; a RoleBinding to `admin` gives
     nothing here, because the kinds are cluster-scoped.
     """
-    view = Rule(
+    view = PolicyRule(
         group=GROUP, resources=("gpudevices", "gpunodeinventories", "gpupools"), verbs=_READ
     )
-    edit = Rule(
+    edit = PolicyRule(
         group=GROUP,
         resources=("gpupools",),
         verbs=("create", "delete", "deletecollection", "patch", "update"),
@@ -102,8 +102,8 @@ def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[d
     name = constants.SCHEDULER_SERVICE_ACCOUNT
     account = _service_account(name, namespace)
     lease_rules = [
-        Rule(group="coordination.k8s.io", resources=("leases",), verbs=("create",)),
-        Rule(
+        PolicyRule(group="coordination.k8s.io", resources=("leases",), verbs=("create",)),
+        PolicyRule(
             group="coordination.k8s.io",
             resources=("leases",),
             verbs=("get", "update"),
@@ -129,9 +129,9 @@ def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[d
 
 
 def build_node_agent_rbac(
-    rules: "Sequence[Rule]",
+    rules: "Sequence[PolicyRule]",
     *,
-    namespaced_rules: "Sequence[Rule]",
+    namespaced_rules: "Sequence[PolicyRule]",
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
     """Return what the node agents run as: these rights everywhere, and further ones in our namespace."""
@@ -147,7 +147,7 @@ def build_node_agent_rbac(
 
 
 def build_device_plugin_rbac(
-    rules: "Sequence[Rule]", namespace: str = constants.DEFAULT_NAMESPACE
+    rules: "Sequence[PolicyRule]", namespace: str = constants.DEFAULT_NAMESPACE
 ) -> list[dict[str, Any]]:
     """Return what the device plugins of single pools run as."""
     name = constants.DEVICE_PLUGIN
@@ -159,7 +159,7 @@ def build_device_plugin_rbac(
     ]
 
 
-def merge_rules(rules: "Iterable[Rule]") -> list[dict[str, Any]]:
+def merge_rules(rules: "Iterable[PolicyRule]") -> list[dict[str, Any]]:
     """Return policy rules that allow the same, each verb of a resource once, in a fixed order."""
     verbs_by_target: dict[tuple[str, tuple[str, ...], str], set[str]] = defaultdict(set)
     for rule in rules:
@@ -188,7 +188,7 @@ def _service_account(name: str, namespace: str) -> dict[str, Any]:
 
 
 def _cluster_role(
-    name: str, rules: "Sequence[Rule]", *, aggregate_to: str | None = None
+    name: str, rules: "Sequence[PolicyRule]", *, aggregate_to: str | None = None
 ) -> dict[str, Any]:
     labels = dict(constants.LABELS)
     if aggregate_to is not None:
@@ -201,7 +201,7 @@ def _cluster_role(
     }
 
 
-def _role(name: str, namespace: str, rules: "Sequence[Rule]") -> dict[str, Any]:
+def _role(name: str, namespace: str, rules: "Sequence[PolicyRule]") -> dict[str, Any]:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "Role",

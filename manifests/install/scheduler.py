@@ -60,7 +60,7 @@ class ExtenderTls:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extender:
+class ExtenderEndpoint:
     """Where the scheduler finds us; `base_url` is `https://host[:port]`, or http without TLS."""
 
     base_url: str
@@ -99,7 +99,7 @@ class Extender:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderElection:
+class SchedulerLeaderElection:
     """The Lease by which replicas of our scheduler agree on one."""
 
     namespace: str = constants.DEFAULT_NAMESPACE
@@ -123,9 +123,9 @@ class ApiConnection:
 
 
 def build_scheduler_configuration(
-    extender: Extender,
+    extender: ExtenderEndpoint,
     *,
-    leader_election: LeaderElection | None = None,
+    leader_election: SchedulerLeaderElection | None = None,
     connection: ApiConnection | None = None,
     scheduler_name: str = DEFAULT_SCHEDULER_NAME,
     percentage_of_nodes_to_score: int | None = NODES_TO_SCORE_PERCENT,
@@ -152,7 +152,9 @@ def build_scheduler_configuration(
     }
 
 
-def build_extender_snippet(extender: Extender, resources: "Sequence[str]") -> dict[str, Any]:
+def build_extender_snippet(
+    extender: ExtenderEndpoint, resources: "Sequence[str]"
+) -> dict[str, Any]:
     """Return what to add to the configuration of the cluster's own scheduler.
 
     `resources` are those of all pools; the scheduler is to be restarted when a pool is added.
@@ -165,7 +167,7 @@ def build_extender_snippet(extender: Extender, resources: "Sequence[str]") -> di
     return {"extenders": [extender.build(resources)]}
 
 
-def _leader_election(election: LeaderElection | None) -> dict[str, Any]:
+def _leader_election(election: SchedulerLeaderElection | None) -> dict[str, Any]:
     if election is None:
         return {"leaderElect": False}
     return {

@@ -14,13 +14,13 @@ from manifests.node.daemonset import (
     build_daemon_set,
     build_pod_spec,
     host_directory,
-    labels_of,
     plugins_mount,
     plugins_volume,
     pod_resources_mount,
     pod_resources_volume,
     run_mount,
     run_volume,
+    workload_labels,
 )
 from manifests.node.device_plugin import PluginMode, signed
 
@@ -91,7 +91,7 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
         "hostPID": True,
         **build_pod_spec(container, volumes),
     }
-    labels = labels_of(constants.NODE_AGENT)
+    labels = workload_labels(constants.NODE_AGENT)
     body = build_daemon_set(constants.NODE_AGENT, settings.namespace, labels=labels, spec=spec)
     return [signed(body)]
 

@@ -19,7 +19,7 @@ POD_RESOURCES_DIRECTORY: Final = "/var/lib/kubelet/pod-resources"
 _PROBLEMS_PATH: Final = f"{RUN_DIRECTORY}/{PROBLEMS_DIRECTORY}"
 
 
-def labels_of(name: str, instance: str = "") -> dict[str, str]:
+def workload_labels(name: str, instance: str = "") -> dict[str, str]:
     """Return labels that select the pods of one workload and no others."""
     labels = {
         "app.kubernetes.io/name": name,

@@ -37,7 +37,6 @@ from manifests.node.daemonset import (
     build_agent_container,
     build_daemon_set,
     build_pod_spec,
-    labels_of,
     plugins_mount,
     plugins_volume,
     pod_resources_mount,
@@ -46,6 +45,7 @@ from manifests.node.daemonset import (
     problems_volume,
     run_mount,
     run_volume,
+    workload_labels,
 )
 from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedCard, build_mig_configs
 from manifests.node.nvidia_device_plugin import (
@@ -151,7 +151,7 @@ class WorkloadSettings:
         return ["--hand-out", self.hand_out.value, *kind]
 
 
-class CannotServe(ValueError):  # noqa: N818  # it is named for what is wrong
+class UnservablePoolError(ValueError):
     """A pool's list of cards does not fit a ConfigMap, packed or not."""
 
 
@@ -247,7 +247,7 @@ def _metadata(pool: "GPUPool", name: str, settings: WorkloadSettings) -> Json:
         "name": name,
         "namespace": settings.namespace,
         # Not on pods: there the label is of those that ask for the pool.
-        "labels": labels_of(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
+        "labels": workload_labels(constants.DEVICE_PLUGIN, pool.name) | {POOL_LABEL: pool.name},
         "ownerReferences": [
             {
                 "apiVersion": API_VERSION,
@@ -280,9 +280,9 @@ def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings)
     return body | {"binaryData": {PACKED_CONFIG_KEY: base64.b64encode(packed).decode()}}
 
 
-def _too_many(config: PoolConfig) -> CannotServe:
+def _too_many(config: PoolConfig) -> UnservablePoolError:
     cards = sum(len(one) for one in config.nodes.values())
-    return CannotServe(
+    return UnservablePoolError(
         f"the list of {cards:,} cards of pool {config.pool} does not fit a ConfigMap;"
         " set the device plugin's mode to PerNode, or divide the pool"
     )
@@ -290,7 +290,7 @@ def _too_many(config: PoolConfig) -> CannotServe:
 
 def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings) -> Json:
     name = plugin_name(pool.name)
-    labels = labels_of(constants.DEVICE_PLUGIN, pool.name)
+    labels = workload_labels(constants.DEVICE_PLUGIN, pool.name)
     config_mount = {"name": "config", "mountPath": CONFIG_DIRECTORY, "readOnly": True}
     config_volume = {"name": "config", "configMap": {"name": name}}
     mounts = [config_mount, plugins_mount()]

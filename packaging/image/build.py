@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from image import debian, layout, wheels
 from image.bytecode import compile_tree
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 from image.running import say
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def main(arguments: "Sequence[str]") -> int:
     )
     try:
         digest = build(options)
-    except (CannotBuild, OSError) as error:
+    except (ImageBuildError, OSError) as error:
         print(f"image: {error}", file=sys.stderr)  # noqa: T201  # the command line
         return 1
     say(

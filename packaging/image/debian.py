@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 from image.running import call, say
 
 PYTHON: Final = "python3.11"
@@ -81,7 +81,7 @@ def check_release() -> None:
         release = {}
     name, version = release.get("ID", "unknown"), release.get("VERSION_ID", "?")
     if (name, version) != ("debian", RELEASE):
-        raise CannotBuild(
+        raise ImageBuildError(
             f"the image is made of Debian {RELEASE}'s packages, and this machine is {name} {version}:"
             f" build it on Debian {RELEASE}, or in a container of it"
         )
@@ -102,7 +102,7 @@ def fetch(into: "Path") -> list["Path"]:
     listed = call([*_APT, "--print-uris", "download", *PACKAGES], cure=_LISTS)
     packages = packages_of(listed)
     if len(packages) != len(PACKAGES):
-        raise CannotBuild(f"apt offers {len(packages)} of {len(PACKAGES)} packages. {_LISTS}")
+        raise ImageBuildError(f"apt offers {len(packages)} of {len(PACKAGES)} packages. {_LISTS}")
     missing = [one for one in packages if not _is_there(into, one)]
     say(f"Debian packages: {len(packages)}, {len(missing)} to be fetched")
     if missing:
@@ -111,7 +111,7 @@ def fetch(into: "Path") -> list["Path"]:
         call([*_APT, "download", *names], cwd=into, cure=_LISTS)
     for one in missing:
         if not _is_there(into, one):
-            raise CannotBuild(f"{into / one.file} is not what apt's lists say. {_LISTS}")
+            raise ImageBuildError(f"{into / one.file} is not what apt's lists say. {_LISTS}")
     return [into / one.file for one in packages]
 
 
@@ -122,7 +122,7 @@ def packages_of(listed: str) -> list[Package]:
         _, file, _, digest = shlex.split(line)
         kind, _, value = digest.partition(":")
         if kind != "SHA256":
-            raise CannotBuild(f"apt tells no SHA256 of {file}. {_LISTS}")
+            raise ImageBuildError(f"apt tells no SHA256 of {file}. {_LISTS}")
         packages.append(Package(file, value))
     return sorted(packages, key=lambda one: one.file)
 

@@ -4,5 +4,5 @@ CannotBuild(Exception)
 """
 
 
-class CannotBuild(Exception):  # noqa: N818  # it is named for what is wrong
+class ImageBuildError(Exception):
     """The image cannot be built; the text says what is needed."""

@@ -4,7 +4,7 @@ import subprocess
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,10 +44,12 @@ def call(
                 text=True,
             )
         except FileNotFoundError as error:
-            raise CannotBuild(f"{command[0]} is needed and not there. {cure}".rstrip()) from error
+            raise ImageBuildError(
+                f"{command[0]} is needed and not there. {cure}".rstrip()
+            ) from error
     if done.returncode:
         said = "\n".join((done.stderr or done.stdout or "").strip().splitlines()[-_LAST_LINES:])
-        raise CannotBuild(
+        raise ImageBuildError(
             f"{' '.join(command[:3])} … failed with {done.returncode}:\n{said}\n{cure}".rstrip()
         )
     return done.stdout or ""

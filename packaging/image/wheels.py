@@ -11,7 +11,7 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING, Final
 
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 from image.running import call, say
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def runtime_requirements(lock: str, project: str) -> str:
     direct = tomllib.loads(project)["project"]["dependencies"]
     wanted = {_normal(_SPECIFIER.split(one)[0]) for one in direct}
     if unlocked := sorted(wanted - entries.keys()):
-        raise CannotBuild(f"{', '.join(unlocked)} is not in requirements.lock: run make lock")
+        raise ImageBuildError(f"{', '.join(unlocked)} is not in requirements.lock: run make lock")
     frontier = set(wanted)
     while frontier:
         frontier = {name for name, parents in needed_by.items() if parents & frontier} - wanted

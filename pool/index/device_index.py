@@ -16,7 +16,7 @@ from api.names import PodUid, ReservationId
 from pool.index.change_log import ChangeLog
 from pool.index.claims import Claims
 from pool.index.devices import DeviceEntry, Devices
-from pool.index.duplicate_claims import DoubleClaims
+from pool.index.duplicate_claims import DuplicateClaims
 from pool.index.new_devices import NewDevices
 from pool.index.pool_state import PoolState
 from pool.index.summary import summarize
@@ -50,7 +50,7 @@ class DeviceIndex:
         self._pools: dict[PoolName, PoolState] = {}
         self._pool_by_resource: dict[str, PoolName] = {}
         self._observed: Claims[PodUid] = Claims()
-        self._doubles: DoubleClaims[PodUid] = DoubleClaims()
+        self._doubles: DuplicateClaims[PodUid] = DuplicateClaims()
         self._assumed: Claims[ReservationId] = Claims()
         self._unconfirmed: set[ReservationId] = set()
         # those with assumed claims whose pods nobody has seen

@@ -17,7 +17,7 @@ Owner = TypeVar("Owner")
 
 
 @final
-class DoubleClaims(Generic[Owner]):
+class DuplicateClaims(Generic[Owner]):
     """Units with more than one owner, by card or MIG instance."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from api.kinds.gpupool import Strategy
-from pool.model import Role
+from pool.model import ContainerRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PlacementRefused:
     """A node cannot take the pod."""
 
     node: "NodeName"
@@ -90,7 +90,7 @@ def plan_devices(
         if fresh is None:
             return None
         devices[container.name] = (*kept, *fresh)
-        if container.role is Role.INIT:
+        if container.role is ContainerRole.INIT:
             reusable += fresh
         else:
             reusable = reusable[len(kept) :]

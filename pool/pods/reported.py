@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     """What a node says of one pod."""
 
 
-class Truth(msgspec.Struct, frozen=True):
+class ActualAllocation(msgspec.Struct, frozen=True):
     """What a bound pod has."""
 
     units: tuple[UnitId, ...]
@@ -40,7 +40,7 @@ class Truth(msgspec.Struct, frozen=True):
     """Reported, and ignored: they are of no card on the node."""
 
 
-class Discrepancy(msgspec.Struct, frozen=True):
+class AllocationMismatch(msgspec.Struct, frozen=True):
     """A pod whose node reports something else than it was bound with; told once for each of the two."""
 
     pod: "PodFacts"
@@ -50,16 +50,18 @@ class Discrepancy(msgspec.Struct, frozen=True):
     foreign: tuple[UnitId, ...]
 
 
-def as_promised(pod: "PodFacts", node: "NodeName") -> Truth:
+def as_promised(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
     """Return what a bound pod has where its node does not say."""
     units = _distinct(pod.devices.values() if pod.devices is not None else ())
     asked = pod.astray or ((pod.demand.resource, pod.demand.units - len(units)),)
-    return Truth(units, {(resource, node): count for resource, count in asked if count > 0})
+    return ActualAllocation(
+        units, {(resource, node): count for resource, count in asked if count > 0}
+    )
 
 
 def as_reported(
     pod: "PodFacts", node: "NodeName", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
-) -> Truth:
+) -> ActualAllocation:
     """Return what a bound pod has by its node's word; `is_here` says whether a unit's card is on the node.
 
     Of another resource than the pod asked of us nothing is taken.
@@ -87,7 +89,7 @@ def as_reported(
         for resource, asked in counted.items()
         if (count := asked - len(given.get(resource, ())) - len(rest)) > 0
     }
-    return Truth(
+    return ActualAllocation(
         units + rest,
         missing,
         unpromised=tuple(unit for unit in units if unit not in promised) if promised else (),
@@ -161,10 +163,10 @@ class NodeReports:
 
 
 @final
-class Discrepancies:
+class AllocationMismatches:
     """Tells once of each pod whose node gave it something else, and once of each with units from nowhere."""
 
-    def __init__(self, on_found: "Callable[[Discrepancy], None] | None") -> None:
+    def __init__(self, on_found: "Callable[[AllocationMismatch], None] | None") -> None:
         self._on_found = on_found
         self._told: dict[PodUid, tuple[bool, bool]] = {}
         # pod -> whether unpromised units, and foreign ones, were told
@@ -173,7 +175,7 @@ class Discrepancies:
         """Return of how many pods something was told."""
         return len(self._told)
 
-    def judge(self, pod: "PodFacts", truth: Truth, index: "DeviceIndex") -> None:
+    def judge(self, pod: "PodFacts", truth: ActualAllocation, index: "DeviceIndex") -> None:
         """Look at what is believed of a bound pod."""
         if not truth.unpromised and not truth.foreign:
             return
@@ -185,7 +187,9 @@ class Discrepancies:
         self._told[pod.uid] = (moved or bool(unpromised), strayed or bool(foreign))
         if self._on_found is not None:
             pool = index.pool_of(pod.demand.resource)
-            self._on_found(Discrepancy(pod, pool.name if pool else None, unpromised, foreign))
+            self._on_found(
+                AllocationMismatch(pod, pool.name if pool else None, unpromised, foreign)
+            )
 
     def forget(self, uid: "PodUid") -> None:
         """Forget a pod that ended."""

@@ -2,7 +2,7 @@
 
 It knows nothing of devices; `pool.allocation_state` keeps the index's assumed claims equal to it. Every
 transition replaces the reservation by a new value. A call that contradicts the lifecycle raises
-`InvariantViolated`; asking for something that has ended is a value (None).
+`InvariantViolatedError`; asking for something that has ended is a value (None).
 """
 
 import heapq
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from msgspec.structs import replace
 
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ReservationLedger:
             InvariantViolated: the id, or the pod, has one already.
         """
         if reservation.id in self._by_id:
-            raise InvariantViolated(f"reservation {reservation.id} is there already")
+            raise InvariantViolatedError(f"reservation {reservation.id} is there already")
         self._put(reservation)
 
     def tie(self, id_: "ReservationId", uid: "PodUid", *, name: str, observe_by: float) -> None:
@@ -75,7 +75,7 @@ class ReservationLedger:
         if reservation.uid == uid and reservation.phase is not ReservationPhase.HELD:
             return
         if reservation.phase is not ReservationPhase.HELD:
-            raise InvariantViolated(f"reservation {id_} is tied to pod uid {reservation.uid}")
+            raise InvariantViolatedError(f"reservation {id_} is tied to pod uid {reservation.uid}")
         self._put(
             replace(
                 reservation,
@@ -90,7 +90,7 @@ class ReservationLedger:
         """Note that the watch showed the pod. Idempotent; changes no later phase."""
         reservation = self._require(id_)
         if reservation.uid is not None and reservation.uid != uid:
-            raise InvariantViolated(f"reservation {id_} is tied to pod uid {reservation.uid}")
+            raise InvariantViolatedError(f"reservation {id_} is tied to pod uid {reservation.uid}")
         if reservation.phase in {ReservationPhase.HELD, ReservationPhase.TIED}:
             self._put(replace(reservation, uid=uid, name=name, phase=ReservationPhase.CONFIRMED))
 
@@ -133,7 +133,7 @@ class ReservationLedger:
     def _require(self, id_: "ReservationId") -> Reservation:
         reservation = self._by_id.get(id_)
         if reservation is None:
-            raise InvariantViolated(f"reservation {id_} has ended")
+            raise InvariantViolatedError(f"reservation {id_} has ended")
         return reservation
 
     def _put(self, reservation: Reservation) -> None:
@@ -141,7 +141,7 @@ class ReservationLedger:
         if uid is not None:
             owner = self._id_by_uid.setdefault(uid, reservation.id)
             if owner != reservation.id:
-                raise InvariantViolated(f"pod uid {uid} has reservation {owner} already")
+                raise InvariantViolatedError(f"pod uid {uid} has reservation {owner} already")
         before = self._by_id.get(reservation.id)
         if before is None or before.phase.is_confirmed is not reservation.phase.is_confirmed:
             self._count_unconfirmed(reservation, +1)

@@ -12,7 +12,7 @@ from api.names import API_VERSION, GROUP
 from api.text import listed
 from kube.errors import NotFound
 from kube.resources import GPU_POOLS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.runtime.events import Announcer, about_pool
 from telemetry.conditions import PoolCondition, PoolConflict
 from telemetry.reasons import EventReason
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pool.model import Instant
     from reconciler.runtime.events import Recorder
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-conflict"
 DELAY_S: Final = 1.0

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
 from api.names import API_VERSION, GROUP
-from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, decide
 from kube.errors import Conflict, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.assignment.status import carried_out, membership_of, our_part
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reconciler.assignment.view import AssignmentSources
 
 RBAC: Final = (
-    Rule(
+    PolicyRule(
         group=GROUP,
         resources=("gpudevices/status", "gpunodeinventories/status"),
         verbs=("patch",),
@@ -78,7 +78,7 @@ class DeviceAssignment:
         self._now = now
         self._on_conflict = on_conflict
         self._board_of: tuple[GPUPool, ...] = ()
-        self._board = PoolBoard((), sources.verdicts)
+        self._board = PoolCandidates((), sources.verdicts)
         self._written: dict[NodeName, dict[DeviceName, tuple[str, GPUDevice]]] = {}
         # node -> device -> the resourceVersion that we wrote upon, and the device as it is since
         self._told: dict[NodeName, tuple[str, PoolMembership]] = {}
@@ -118,11 +118,11 @@ class DeviceAssignment:
             self._written[node] = unseen
         return [unseen[one.name][1] if one.name in unseen else one for one in devices]
 
-    def _current_board(self) -> PoolBoard:
+    def _current_board(self) -> PoolCandidates:
         pools = tuple(self._sources.pools.values())
         if pools != self._board_of:
             self._board_of = pools
-            self._board = PoolBoard(pools, self._sources.verdicts)
+            self._board = PoolCandidates(pools, self._sources.verdicts)
         return self._board
 
     # --- at once -------------------------------------------------------------------------------

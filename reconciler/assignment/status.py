@@ -7,7 +7,7 @@ import msgspec
 from api.kinds.gpudevice import PoolRef
 from api.kinds.gpunodeinventory import PoolDevices, PoolMembership
 from api.meta import Condition
-from api.text import MAX_MESSAGE_LENGTH, cut
+from api.text import MAX_MESSAGE_LENGTH, truncate
 from inventory.assignment.decide import Action
 from telemetry.conditions import DeviceAssigned, DeviceCondition
 
@@ -98,7 +98,7 @@ def _condition(
 
 def text_of(decision: "Decision") -> str:
     """Return the decision's message as conditions and events take it."""
-    return cut(decision.message, MAX_MESSAGE_LENGTH)
+    return truncate(decision.message, MAX_MESSAGE_LENGTH)
 
 
 def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> Condition | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import Assignment, DeviceSelector, GPUPool
     from api.meta import LabelSelector
     from api.names import DeviceName
-    from inventory.pools.validity import PoolVerdict
+    from inventory.pools.validity import PoolValidity
     from pool.index.change_log import Changes
     from reconciler.assignment.view import AssignmentSources
 
@@ -42,7 +42,7 @@ class _PoolSight:
     cap: int | None
     is_terminating: bool
     resource: str
-    verdict: "PoolVerdict"
+    verdict: "PoolValidity"
 
 
 _InventorySight = tuple["tuple[str, str] | None", PoolMembership]

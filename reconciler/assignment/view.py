@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import DeviceName, NodeName
     from inventory.pools.validity import Verdicts
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.index.devices import DeviceEntry
     from reconciler.runtime.store import DeviceStore, Store
 
@@ -32,7 +32,7 @@ class AssignmentSources:
     inventories: "Store[GPUNodeInventory]"
     pools: "Mapping[PoolName, GPUPool]"
     """`Catalog.pools`."""
-    books: "Books"
+    books: "AllocationState"
     verdicts: "Verdicts"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Self, final
 import aiohttp
 from yarl import URL
 
-from reconciler.runtime.errors import ExporterSilent
+from reconciler.runtime.errors import ExporterUnavailableError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,7 +20,7 @@ _CHUNK: Final = 64 * 1024
 
 
 @final
-class Exporters:
+class ExporterClient:
     """Reads pages; an async context manager that opens and closes what it needs for that."""
 
     def __init__(self, *, timeout_s: float, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -63,26 +63,28 @@ class Exporters:
             ExporterSilent: no page came; the text says why.
         """
         if self._session is None:
-            raise ExporterSilent("the client is closed")
+            raise ExporterUnavailableError("the client is closed")
         try:
             host = str(ipaddress.ip_address(ip))
         except ValueError as error:
-            raise ExporterSilent(f"{ip!r} is no address") from error
+            raise ExporterUnavailableError(f"{ip!r} is no address") from error
         url = URL.build(scheme="http", host=host, port=port, path="/metrics")
         try:
             async with self._session.get(url, allow_redirects=False) as response:
                 if response.status != 200:
-                    raise ExporterSilent(f"{url} answered {response.status}")
+                    raise ExporterUnavailableError(f"{url} answered {response.status}")
                 return await self._read(response, url)
         except TimeoutError as error:
-            raise ExporterSilent(f"{url} said nothing for {self._timeout_s:g} s") from error
+            raise ExporterUnavailableError(
+                f"{url} said nothing for {self._timeout_s:g} s"
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ExporterSilent(f"{url}: {type(error).__name__}: {error}") from error
+            raise ExporterUnavailableError(f"{url}: {type(error).__name__}: {error}") from error
 
     async def _read(self, response: aiohttp.ClientResponse, url: URL) -> str:
         body = bytearray()
         async for chunk in response.content.iter_chunked(_CHUNK):
             body += chunk
             if len(body) > self._max_body_bytes:
-                raise ExporterSilent(f"{url} has more than {self._max_body_bytes} bytes")
+                raise ExporterUnavailableError(f"{url} has more than {self._max_body_bytes} bytes")
         return body.decode("utf-8", "replace")

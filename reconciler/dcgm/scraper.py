@@ -16,7 +16,7 @@ from api.names import NodeName
 from inventory.health.dcgm import parse_page
 from inventory.health.device import PageSeen
 from kube.backoff import Backoff
-from reconciler.runtime.errors import ExporterSilent
+from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.store import Listeners
 from telemetry.metrics import HEALTH_SCRAPES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pool.model import Instant
     from reconciler.runtime.controller import Controller
     from reconciler.runtime.store import DeviceStore
-    from reconciler.sinks.operand_pods import OperandFeed
+    from reconciler.sinks.operand_pods import OperandPodSink
 
 WORKERS: Final = 8
 """Pages that are waited for at a time."""
@@ -78,13 +78,13 @@ class _Followed:
 
 
 @final
-class DcgmScraping:
+class DcgmScraper:
     """Reads the exporter of one node."""
 
     def __init__(
         self,
         pages: Pages,
-        operands: "OperandFeed",
+        operands: "OperandPodSink",
         devices: "DeviceStore",
         *,
         terms: ScrapeTerms,
@@ -145,7 +145,7 @@ class DcgmScraping:
             return followed.due - now
         try:
             text = await self._pages.page(target.ip, target.port)
-        except ExporterSilent as error:
+        except ExporterUnavailableError as error:
             self._fail(followed, node, outcome="failed", why=str(error))
         else:
             self._take_in(followed, node, text)

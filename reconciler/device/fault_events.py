@@ -12,7 +12,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from inventory.health.device import Fault
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import PodFacts
     from reconciler.runtime.events import Recorder
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class FaultEvents:
     """Tells of faults; pods are left alone, and named."""
 
-    def __init__(self, recorder: "Recorder", books: "Books") -> None:
+    def __init__(self, recorder: "Recorder", books: "AllocationState") -> None:
         """Take who writes Events, and who knows which pods run where."""
         self._announcer = Announcer(recorder, "WatchHealth")
         self._books = books

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 from api.meta import Condition
 from api.names import API_VERSION, GROUP, NodeName
-from api.text import cut
-from inventory.debounce import Standing, Track
-from inventory.health.device import UNKNOWN, CardHealth, Fault, FaultKind, HealthReport, examine
+from api.text import truncate
+from inventory.debounce import DebouncedState, Track
+from inventory.health.device import UNKNOWN, DeviceHealth, Fault, FaultKind, HealthReport, examine
 from kube.errors import NotFound
 from kube.resources import GPU_DEVICES
-from manifests.install.rbac import Rule
-from reconciler.runtime.own_fields import OwnFields, Stamped
+from manifests.install.rbac import PolicyRule
+from reconciler.runtime.own_fields import FieldExpectations, Stamped
 from telemetry.conditions import DeviceCondition, DeviceHealthy
 from telemetry.metrics import DEVICES_FAULTED
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName
-    from inventory.health.device import HealthTerms, PageSeen
+    from inventory.health.device import HealthDebounceTerms, PageSeen
     from kube.client import KubeClient
     from pool.model import Instant
     from reconciler.device.fault_events import FaultEvents
     from reconciler.runtime.controller import Controller
     from reconciler.runtime.store import DeviceStore, Listeners
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
 DEVICES_DELAY_S: Final = 1.0
@@ -64,7 +64,7 @@ class _Card:
 
     uid: str
     uuid: str
-    health: CardHealth
+    health: DeviceHealth
 
     def is_of(self, device: "GPUDevice") -> bool:
         """Say whether this is of the device as it is now."""
@@ -72,7 +72,7 @@ class _Card:
 
 
 @final
-class DeviceHealth:
+class DeviceHealthController:
     """Judges the devices of one node, writes what changed, and tells of it."""
 
     def __init__(
@@ -82,7 +82,7 @@ class DeviceHealth:
         sources: HealthSources,
         *,
         events: "FaultEvents",
-        terms: "HealthTerms",
+        terms: "HealthDebounceTerms",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
@@ -92,7 +92,7 @@ class DeviceHealth:
         self._terms = terms
         self._now = now
         self._cards: dict[NodeName, dict[DeviceName, _Card]] = {}
-        self._own: OwnFields[Condition] = OwnFields(now)
+        self._own: FieldExpectations[Condition] = FieldExpectations(now)
         self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
         # node -> reason -> devices
 
@@ -153,7 +153,7 @@ class DeviceHealth:
             self._count(node)
         return min(waits, default=None)
 
-    async def _write(self, device: "GPUDevice", health: CardHealth) -> None:
+    async def _write(self, device: "GPUDevice", health: DeviceHealth) -> None:
         shown = self._shown(device)
         wanted = _condition(device, health, shown, now=self._now().utc)
         if wanted == shown:
@@ -172,7 +172,7 @@ class DeviceHealth:
             return
         self._own.wrote(answer, wanted)
 
-    def _tell(self, device: "GPUDevice", before: CardHealth, after: CardHealth) -> None:
+    def _tell(self, device: "GPUDevice", before: DeviceHealth, after: DeviceHealth) -> None:
         fault = after.present_fault
         if fault is not None and fault != before.present_fault:
             self._events.faulted(device, fault)
@@ -211,7 +211,7 @@ class DeviceHealth:
             DEVICES_FAULTED.labels(reason.value).set(total[reason])
 
 
-def _before(device: "GPUDevice", card: _Card | None) -> CardHealth:
+def _before(device: "GPUDevice", card: _Card | None) -> DeviceHealth:
     """Return what is known of a device: what its condition says until a source has spoken."""
     if card is not None and card.is_of(device) and card.health.is_known:
         return card.health
@@ -219,7 +219,7 @@ def _before(device: "GPUDevice", card: _Card | None) -> CardHealth:
 
 
 def _condition(
-    device: "GPUDevice", health: CardHealth, shown: Condition | None, *, now: "dt.datetime"
+    device: "GPUDevice", health: DeviceHealth, shown: Condition | None, *, now: "dt.datetime"
 ) -> Condition:
     """Return the condition that a device should show; its time moves with the status only."""
     fault = health.present_fault
@@ -232,7 +232,7 @@ def _condition(
         type=_HEALTHY,
         status=status,
         reason=(DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind]).value,
-        message="" if fault is None else cut(fault.text, 1024),
+        message="" if fault is None else truncate(fault.text, 1024),
         last_transition_time=since,
         observed_generation=device.metadata.generation,
     )
@@ -243,7 +243,7 @@ def _condition_of(device: "GPUDevice") -> Condition | None:
     return next(found, None)
 
 
-def _recalled(device: "GPUDevice") -> CardHealth:
+def _recalled(device: "GPUDevice") -> DeviceHealth:
     """Return what the condition says: a restart forgets no fault, and makes none."""
     condition = _condition_of(device)
     if condition is None:
@@ -253,7 +253,7 @@ def _recalled(device: "GPUDevice") -> CardHealth:
     kind = _KINDS.get(condition.reason, FaultKind.REPORTED_UNHEALTHY)
     return replace(
         UNKNOWN,
-        track=Track(Standing.DOWN),
+        track=Track(DebouncedState.DOWN),
         fault=Fault(kind, condition.message),
         was_listed=True,
     )

@@ -9,7 +9,7 @@ from api.kinds.gpudevice import DeviceState, DeviceUnits
 from api.names import API_VERSION, GROUP
 from kube.errors import NotFound
 from kube.resources import GPU_DEVICES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.sinks.devices import Reported
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
-    from reconciler.sinks.devices import DeviceFeed
+    from reconciler.sinks.devices import DeviceSink
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-state"
 
@@ -43,7 +43,7 @@ def state_of(entry: "DeviceEntry") -> Reported:
 class DeviceStatus:
     """Writes state and units of one device."""
 
-    def __init__(self, client: "KubeClient", index: "DeviceIndex", feed: "DeviceFeed") -> None:
+    def __init__(self, client: "KubeClient", index: "DeviceIndex", feed: "DeviceSink") -> None:
         self._client = client
         self._index = index
         self._feed = feed

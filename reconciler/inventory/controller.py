@@ -14,10 +14,10 @@ from api.names import GROUP
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
 from inventory.discovery.node import InventoryTerms, has_inventory, is_managed, lack_of
-from inventory.discovery.plan import addresses_of, is_ours, plan_devices, uuids_of
+from inventory.discovery.plan import addresses_of, is_ours, plan_inventory, uuids_of
 from inventory.identity import device_name
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.inventory.events import InventoryEvents
 from reconciler.inventory.gauges import InventoryGauges
 from reconciler.inventory.status import (
@@ -46,16 +46,16 @@ if TYPE_CHECKING:
     from pool.model import Instant, NodeFacts
     from reconciler.runtime.events import Recorder
     from reconciler.runtime.store import DeviceStore, Store
-    from reconciler.sinks.node_features import NodeFeatureFeed
+    from reconciler.sinks.node_features import NodeFeatureSink
 
 RBAC: Final = (
-    Rule(resources=("nodes",), verbs=("get",)),
-    Rule(
+    PolicyRule(resources=("nodes",), verbs=("get",)),
+    PolicyRule(
         group=GROUP,
         resources=("gpudevices", "gpunodeinventories"),
         verbs=("create", "delete", "list", "patch", "watch"),
     ),
-    Rule(
+    PolicyRule(
         group=GROUP,
         resources=("gpudevices/status", "gpunodeinventories/status"),
         verbs=("patch",),
@@ -68,14 +68,14 @@ REFUSED_AGAIN_S: Final = 10.0
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownDevices:
     """Where the controller reads what the watches have shown."""
 
     index: "DeviceIndex"
     """For nodes, and for who has a UUID."""
     devices: "DeviceStore"
     inventories: "Store[GPUNodeInventory]"
-    features: "NodeFeatureFeed"
+    features: "NodeFeatureSink"
 
 
 @final
@@ -85,7 +85,7 @@ class NodeInventory:
     def __init__(
         self,
         client: "KubeClient",
-        known: Known,
+        known: KnownDevices,
         recorder: "Recorder",
         *,
         now: "Callable[[], Instant]",
@@ -119,7 +119,7 @@ class NodeInventory:
         devices = self._with_namesakes(name, devices, sighting)
         managed = is_managed(node.labels, self._terms)
         uuids = uuids_of(devices, sighting)
-        plan = plan_devices(
+        plan = plan_inventory(
             name,
             devices,
             sighting,

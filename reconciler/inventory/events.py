@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.names import DeviceName
-    from inventory.discovery.plan import Gone, Refused, WantedDevice
+    from inventory.discovery.plan import MissingDevice, RejectedDevice, WantedDevice
     from inventory.discovery.sources import BadFeature
     from pool.index.device_index import DeviceIndex
     from pool.model import NodeFacts
@@ -37,7 +37,7 @@ class InventoryEvents:
         self._devices = devices
         self._bad: dict[NodeName, frozenset[BadFeature]] = {}
         # node -> what was told
-        self._refused: dict[NodeName, frozenset[Refused]] = {}
+        self._refused: dict[NodeName, frozenset[RejectedDevice]] = {}
         # node -> what was told
         self._duplicates: dict[DeviceName, frozenset[DeviceName]] = {}
         # device -> those that have a UUID of it, as was told
@@ -59,7 +59,7 @@ class InventoryEvents:
         text = f"found {len(found)} devices: {listing(one.name for one in found)}"
         self._announcer.note(about_inventory(inventory), EventReason.DEVICE_DETECTED, text)
 
-    def removed(self, node: "NodeFacts", device: "GPUDevice", why: "Gone") -> None:
+    def removed(self, node: "NodeFacts", device: "GPUDevice", why: "MissingDevice") -> None:
         """Tell the node that a device is gone."""
         uuid = f" ({device.status.uuid})" if device.status.uuid else ""
         self._announcer.warn(
@@ -96,7 +96,7 @@ class InventoryEvents:
         else:
             self._bad.pop(node, None)
 
-    def refused(self, inventory: ObjectMeta, refused: "Sequence[Refused]") -> None:
+    def refused(self, inventory: ObjectMeta, refused: "Sequence[RejectedDevice]") -> None:
         """Tell of UUIDs that the node's sources tell of and other devices have, and were not told yet."""
         node = NodeName(inventory.name)
         known = self._refused.pop(node, frozenset())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from inventory.discovery.node import versions_of
-from inventory.discovery.plan import own_status, shows
-from reconciler.inventory.gauges import is_stale
+from inventory.discovery.plan import device_shows, own_status
+from reconciler.inventory.gauges import is_condition_stale
 from reconciler.runtime.conditions import condition
 from telemetry.conditions import (
     DeviceCondition,
@@ -43,13 +43,15 @@ def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) 
     """Say whether nothing of a device's status is to be written."""
     shown = device.status.conditions or ()
     stale = _stale(wanted, device.metadata, shown=shown, now=now)
-    return shows(device.status, wanted.status) and stale in shown
+    return device_shows(device.status, wanted.status) and stale in shown
 
 
 def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
     """Return the devices of which a source went silent since the last write."""
     return [
-        wanted for device, wanted in plan.keep if wanted.staleness.is_stale and not is_stale(device)
+        wanted
+        for device, wanted in plan.keep
+        if wanted.staleness.is_stale and not is_condition_stale(device)
     ]
 
 

@@ -9,7 +9,7 @@ from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, No
 from inventory.identity import node_digest
 from kube.errors import Conflict, Invalid, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
-from reconciler.runtime.expectations import OwnWrites
+from reconciler.runtime.expectations import Expectations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,8 +45,8 @@ class InventoryWriter:
         self._client = client
         self._devices = devices
         self._inventories = inventories
-        self._of_devices = OwnWrites(now)
-        self._of_inventories = OwnWrites(now)
+        self._of_devices = Expectations(now)
+        self._of_inventories = Expectations(now)
 
     def are_shown(self, node: NodeName) -> bool:
         """Say whether the watches have shown all that was written for the node."""

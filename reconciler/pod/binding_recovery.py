@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from pool.reservations.reservation import ReservationPhase
-from scheduler.bind_recovery import Settlement, settle
+from scheduler.bind_recovery import Settlement, recover_binding
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
     from api.names import ReservationId
     from pool.reservations.reservation import Reservation
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
 
 PERIOD_S: Final = 1.0
 UNSEEN_AFTER_S: Final = 10.0
@@ -28,10 +28,10 @@ _log = structlog.get_logger()
 
 
 @final
-class Settling:
+class BindingRecovery:
     """Settles bindings by reading the pod, never by a guess."""
 
-    def __init__(self, desk: "SchedulingDesk") -> None:
+    def __init__(self, desk: "ExtenderContext") -> None:
         self._desk = desk
         self._proven: dict[ReservationId, tuple[float, float]] = {}
         # a binding that a read has shown as it was accepted -> when to read again, and the pause until then
@@ -46,7 +46,7 @@ class Settling:
 
     async def _settle(self, reservation: "Reservation") -> None:
         try:
-            outcome = await settle(reservation, self._desk)
+            outcome = await recover_binding(reservation, self._desk)
         except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, retried
             TASK_FAILURES.labels("binding.settling").inc()
             _log.warning("settling failed", pod=reservation.pod, error=str(error))

@@ -21,7 +21,7 @@ import structlog
 
 from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import PODS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase
 from pool.reservations.reservation import ReservationPhase
 from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts
 
-RBAC: Final = (Rule(resources=("pods/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(resources=("pods/status",), verbs=("patch",)),)
 
 PERIOD_S: Final = 0.05
 PERIOD_A_POD_S: Final = 50e-6
@@ -64,13 +64,13 @@ class Nomination:
 
 
 @final
-class Nominating:
+class NominationWriter:
     """Nominates waiting pods that hold units."""
 
     def __init__(
         self,
         client: "KubeClient",
-        books: "Books",
+        books: "AllocationState",
         now: "Callable[[], Instant]",
         *,
         head: int = HEAD,

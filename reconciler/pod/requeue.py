@@ -17,7 +17,7 @@ import structlog
 from api.names import WOKEN_ANNOTATION
 from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import PODS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts, PoolFacts
 
     _Fits = dict[tuple[PoolName, int], frozenset[NodeName]]
 
-RBAC: Final = (Rule(resources=("pods",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(resources=("pods",), verbs=("patch",)),)
 
 PERIOD_S: Final = 0.5
 FITS_FOR_S: Final = 1.0
@@ -66,10 +66,12 @@ class _Sleeper:
 
 
 @final
-class Waking:
+class SchedulerRequeue:
     """Touches waiting pods that would fit."""
 
-    def __init__(self, client: "KubeClient", books: "Books", now: "Callable[[], Instant]") -> None:
+    def __init__(
+        self, client: "KubeClient", books: "AllocationState", now: "Callable[[], Instant]"
+    ) -> None:
         self._client = client
         self._books = books
         self._now = now

@@ -28,7 +28,7 @@ class EventSink(Protocol):
 
 
 @final
-class Endings:
+class ReservationEnd:
     """Counts, logs and announces ended reservations."""
 
     def __init__(self, events: EventSink) -> None:

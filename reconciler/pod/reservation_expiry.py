@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant
 
 LONGEST_SLEEP_S: Final = 1.0
@@ -20,10 +20,10 @@ nobody who waits for an answer notices."""
 
 
 @final
-class Expiry:
+class ReservationExpiry:
     """Ends holds in time."""
 
-    def __init__(self, books: "Books", now: "Callable[[], Instant]") -> None:
+    def __init__(self, books: "AllocationState", now: "Callable[[], Instant]") -> None:
         self._books = books
         self._now = now
 

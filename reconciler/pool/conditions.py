@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from inventory.pools.maintenance import Occupant
-    from inventory.pools.validity import PoolVerdict
+    from inventory.pools.validity import PoolValidity
 
 OURS: Final = (
     PoolCondition.READY,
@@ -51,7 +51,7 @@ class PoolFigures:
 
     capacity: PoolCapacity
     nodes: int
-    verdict: "PoolVerdict" = SOUND
+    verdict: "PoolValidity" = SOUND
     occupants: "tuple[Occupant, ...]" = ()
     """Pods that have units of the pool; asked for where it is being deleted."""
 
@@ -122,13 +122,13 @@ def _readiness(pool: "GPUPool", figures: PoolFigures) -> tuple[PoolPhase, PoolRe
     return PoolPhase.READY, PoolReady.SERVING, text
 
 
-def _support(verdict: "PoolVerdict") -> tuple[PoolSupported, str]:
+def _support(verdict: "PoolValidity") -> tuple[PoolSupported, str]:
     if verdict.unsupported is not None:
         return PoolSupported.UNSUPPORTED_VENDOR, verdict.unsupported.text
     return PoolSupported.SUPPORTED, "the pool's cards can be prepared and given out"
 
 
-def _configuration(verdict: "PoolVerdict") -> tuple[PoolMisconfigured, str]:
+def _configuration(verdict: "PoolValidity") -> tuple[PoolMisconfigured, str]:
     if not verdict.misconfigured:
         return PoolMisconfigured.VALID, "nothing speaks against the pool's configuration"
     text = "; ".join(fault.text for fault in verdict.misconfigured)

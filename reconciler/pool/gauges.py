@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import PoolCapacity
     from api.meta import Condition
     from api.names import NodeName, PoolName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.model import Capacity, Instant
 
@@ -93,13 +93,13 @@ def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
         POOL_NODE_SLOTS.remove(pool, node)
 
 
-def show_sums(books: "Books", catalog: "Catalog", now: "Instant") -> None:
+def show_sums(books: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
     """Set the gauges that are sums over devices, pods and reservations."""
     for _ in showing_sums(books, catalog, now):
         pass
 
 
-def showing_sums(books: "Books", catalog: "Catalog", now: "Instant") -> "Iterator[None]":
+def showing_sums(books: "AllocationState", catalog: "Catalog", now: "Instant") -> "Iterator[None]":
     """Set them in steps of a millisecond: one pass over all devices takes ten.
 
     Each gauge is set at once; what it counts may change while it is counted.
@@ -138,7 +138,7 @@ def forget_all() -> None:
     RESERVATIONS.clear()
 
 
-def _showing_devices(books: "Books", catalog: "Catalog") -> "Iterator[None]":
+def _showing_devices(books: "AllocationState", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
     for some in steps(list(books.index.devices()), DEVICES_A_STEP):
@@ -154,7 +154,7 @@ def _showing_devices(books: "Books", catalog: "Catalog") -> "Iterator[None]":
         DEVICES_RESERVED.labels(name).set(reserved[name])
 
 
-def _show_reservations(books: "Books", catalog: "Catalog", now: "Instant") -> None:
+def _show_reservations(books: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
     phases = dict.fromkeys(ReservationPhase, 0)
     for one in books.ledger.all():
         if one.holds_units:

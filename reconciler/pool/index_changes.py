@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.names import DeviceName, NodeName, PoolName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.model import Instant
     from reconciler.runtime.controller import Controller
@@ -34,12 +34,12 @@ def _nobody(_changes: Changes) -> None:
 
 
 @final
-class ChangePump:
+class IndexChangeDispatcher:
     """Hands changed keys to the controllers."""
 
     def __init__(  # noqa: PLR0913  # where changes come from, and all who get them
         self,
-        books: "Books",
+        books: "AllocationState",
         catalog: "Catalog",
         now: "Callable[[], Instant]",
         *,

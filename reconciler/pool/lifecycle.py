@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, final
 from api.kinds.gpupool import AllocationMode
 from api.names import GROUP, POOL_FINALIZER
 from inventory.pools.maintenance import (
-    Plan,
-    Step,
+    MaintenancePlan,
+    MaintenanceStep,
     Usage,
     allocation_text,
     plan_allocation,
@@ -21,12 +21,12 @@ from inventory.pools.maintenance import (
 )
 from kube.errors import Conflict, NotFound
 from kube.resources import GPU_POOLS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
 from reconciler.pool.usage import usage_of
 from reconciler.runtime.conditions import since
 from reconciler.runtime.events import about_pool
-from reconciler.runtime.eviction import Evicted, Evicting
+from reconciler.runtime.eviction import Evicted, EvictionQueue
 from telemetry.conditions import PoolMaintenance
 from telemetry.reasons import EventReason
 
@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from api.names import PodUid, PoolName
     from inventory.pools.validity import Verdicts
     from kube.client import KubeClient
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.model import Instant
     from reconciler.runtime.events import Announcer
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),)
+RBAC: Final = (
+    PolicyRule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),
+)
 
 LOOK_S: Final = 2.0
 """Between two looks at a pool that is in maintenance or being deleted."""
@@ -54,18 +56,18 @@ MAX_PAUSE_S: Final = 60.0
 takes to count again."""
 
 _REASONS: Final = {
-    Step.WAIT: PoolMaintenance.WAITING,
-    Step.EVICT: PoolMaintenance.EVICTING,
-    Step.REBUILD: PoolMaintenance.REBUILDING,
-    Step.BLOCKED: PoolMaintenance.BLOCKED,
+    MaintenanceStep.WAIT: PoolMaintenance.WAITING,
+    MaintenanceStep.EVICT: PoolMaintenance.EVICTING,
+    MaintenanceStep.REBUILD: PoolMaintenance.REBUILDING,
+    MaintenanceStep.BLOCKED: PoolMaintenance.BLOCKED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LifeDesk:
+class LifecycleDependencies:
     """What the life of pools is decided by."""
 
-    books: "Books"
+    books: "AllocationState"
     catalog: "Catalog"
     verdict: "Verdicts"
     leftovers: "Callable[[PoolName], tuple[str, ...]]"
@@ -106,13 +108,13 @@ class _Course:
 
 
 @final
-class PoolLife:
+class PoolLifecycle:
     """Leads one pool through its life."""
 
-    def __init__(self, client: "KubeClient", desk: LifeDesk) -> None:
+    def __init__(self, client: "KubeClient", desk: LifecycleDependencies) -> None:
         self._client = client
         self._desk = desk
-        self._evicting = Evicting(client)
+        self._evicting = EvictionQueue(client)
         self._allocations = PoolAllocations(client, desk.now)
         self._courses: dict[PoolName, _Course] = {}
 
@@ -190,17 +192,17 @@ class PoolLife:
             objection=self._desk.verdict(pool.name).text,
         )
         match plan.step:
-            case Step.RECORD | Step.NOTHING:
+            case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
                 await self._rest(pool, course, plan)
                 return None
-            case Step.SWITCH:
+            case MaintenanceStep.SWITCH:
                 return await self._switch(pool, course, usage)
-            case Step.BLOCKED if pool.status.allocation is None:
+            case MaintenanceStep.BLOCKED if pool.status.allocation is None:
                 return None
-            case Step.EVICT:
+            case MaintenanceStep.EVICT:
                 return await self._evict(pool, course, plan)
             case (
-                Step.WAIT | Step.REBUILD | Step.BLOCKED
+                MaintenanceStep.WAIT | MaintenanceStep.REBUILD | MaintenanceStep.BLOCKED
             ):  # pragma: no branch  # mypy: none is missing
                 await self._report(pool, course, plan)
                 return LOOK_S
@@ -214,7 +216,7 @@ class PoolLife:
             facts.slices_per_device,
         ) == (allocation.mode, allocation.mig_profile, allocation.slices_per_device)
 
-    async def _rest(self, pool: "GPUPool", course: _Course, plan: Plan) -> None:
+    async def _rest(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> None:
         """Say that the pool is as its spec wants it; a new one gets its allocation recorded."""
         await self._allocations.write(pool, PoolMaintenance.NONE, plan.text)
         if course.said in {_Said.BEGUN, _Said.OVERDUE}:
@@ -241,11 +243,11 @@ class PoolLife:
         course.said = _Said.BEGUN
         return LOOK_S
 
-    async def _report(self, pool: "GPUPool", course: _Course, plan: Plan) -> None:
+    async def _report(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> None:
         """Say how far the maintenance is: in the condition, and once each in events."""
         reason = PoolMaintenance.OVERDUE if plan.is_overdue else _REASONS[plan.step]
         text = plan.text
-        if plan.step is Step.EVICT and course.protected:
+        if plan.step is MaintenanceStep.EVICT and course.protected:
             text = f"{text}; {course.protected}"
         await self._allocations.write(pool, reason, text)
         if course.said is _Said.NOTHING:
@@ -255,7 +257,7 @@ class PoolLife:
             course.said = _Said.OVERDUE
             self._warn(pool, EventReason.MAINTENANCE, text)
 
-    async def _evict(self, pool: "GPUPool", course: _Course, plan: Plan) -> float:
+    async def _evict(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> float:
         """Say it, ask for the evictions, and say which of them were refused."""
         now = self._desk.now().monotonic
         course.evicted &= {pod.uid for pod in plan.pods}

@@ -12,7 +12,7 @@ from api.foreign.core import NodeTaint
 from api.names import POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION, pool_node_label
 from kube.errors import Conflict, NotFound
 from kube.resources import NODES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts
 
 
-RBAC: Final = (Rule(resources=("nodes",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
 
 CONFLICT_RETRY_S: Final = 0.5
 """The watch shows a node's newer object within this; asking earlier would conflict again."""
@@ -67,7 +67,7 @@ def taints_of(node: "NodeFacts", wanted: "Iterable[Taint]") -> "tuple[list[NodeT
 
 
 @final
-class NodeMarks:
+class PoolNodeLabels:
     """Writes the pool labels and taints of one node."""
 
     def __init__(

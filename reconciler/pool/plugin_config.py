@@ -38,7 +38,7 @@ Parted = tuple[PartedCard, ...]
 
 
 @final
-class ExportedCards:
+class PluginConfigFacts:
     """The cards of all pools by pool and node; kept up to date by `look_at` and `looking_at_pool`."""
 
     def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
@@ -146,10 +146,10 @@ class Enqueue(Protocol):
 
 
 @final
-class NodeExports:
+class NodePluginConfigs:
     """`node.exports`: has the pools reconciled whose cards on a node changed."""
 
-    def __init__(self, exported: ExportedCards, enqueue: Enqueue) -> None:
+    def __init__(self, exported: PluginConfigFacts, enqueue: Enqueue) -> None:
         self._exported = exported
         self._enqueue = enqueue
 

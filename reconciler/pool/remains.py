@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Leftovers:
+class PoolRemains:
     """Looks for what names a pool, whoever wrote it there."""
 
     def __init__(

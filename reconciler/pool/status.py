@@ -12,7 +12,7 @@ from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import API_VERSION, GROUP
 from kube.errors import NotFound
 from kube.resources import GPU_POOLS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.pool.conditions import OURS, PoolFigures, status_of
 from reconciler.pool.gauges import (
     forget_pool,
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from inventory.pools.validity import Verdicts
     from kube.client import KubeClient
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.pool_state import PoolState
     from pool.model import Instant
     from reconciler.runtime.events import Announcer
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/pool-status"
 
@@ -69,7 +69,7 @@ class PoolStatus:
     def __init__(
         self,
         client: "KubeClient",
-        books: "Books",
+        books: "AllocationState",
         catalog: "Catalog",
         *,
         now: "Callable[[], Instant]",

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.names import PodUid, PoolName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
 
 
-def usage_of(books: "Books", name: "PoolName") -> Usage:
+def usage_of(books: "AllocationState", name: "PoolName") -> Usage:
     """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
     index = books.index
     state, facts = index.state(name), index.pool(name)
@@ -34,7 +34,7 @@ def usage_of(books: "Books", name: "PoolName") -> Usage:
     return Usage(pods=tuple(pods), reserved=reserved, cards=cards, cut_cards=cut)
 
 
-def _occupants(books: "Books", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
+def _occupants(books: "AllocationState", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
     for uid, count in held.items():
         pod = books.holder(uid)
         if pod is not None and pod.phase is PodPhase.BOUND:

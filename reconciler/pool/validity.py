@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
-from inventory.assignment.selector import selects
+from inventory.assignment.selector import selector_accepts
 from inventory.pools.validity import SOUND, judge, makes_profile
 from reconciler.runtime.store import Listeners
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from inventory.pools.validity import PoolVerdict
+    from inventory.pools.validity import PoolValidity
     from pool.catalog import Catalog
     from reconciler.runtime.store import DeviceStore
 
@@ -29,7 +29,7 @@ _NONE: _Answers = (0, 0)
 
 
 @final
-class PoolRules:
+class PoolValidityCache:
     """Verdicts by pool. `verdict` is cheap; whoever builds this hands it the changes."""
 
     def __init__(self, catalog: "Catalog", devices: "DeviceStore") -> None:
@@ -41,7 +41,7 @@ class PoolRules:
         self._mig: dict[PoolName, GPUPool] = {}
         self._answers_by_node: dict[NodeName, dict[PoolName, _Answers]] = {}
         self._answers: dict[PoolName, _Answers] = {}
-        self._verdicts: dict[PoolName, PoolVerdict] = {}
+        self._verdicts: dict[PoolName, PoolValidity] = {}
         self.listeners = Listeners()
         """Told the pool's name when another verdict is found."""
         for name in sorted(catalog.pools):
@@ -51,7 +51,7 @@ class PoolRules:
         for name in self._pools:
             self._judge(name)
 
-    def verdict(self, name: PoolName) -> "PoolVerdict":
+    def verdict(self, name: PoolName) -> "PoolValidity":
         """Return what is thought of the pool; nothing bad of one that is not known."""
         return self._verdicts.get(name, SOUND)
 
@@ -146,7 +146,7 @@ def _may_have(pool: "GPUPool", card: "GPUDevice") -> bool:
     """
     if card.assignment is not None:
         return card.assignment == pool.name
-    return is_approved(pool, card) and selects(pool.spec.device_selector, card.status)
+    return is_approved(pool, card) and selector_accepts(pool.spec.device_selector, card.status)
 
 
 def _ask(pool: "GPUPool", cards: "Iterable[GPUDevice]") -> _Answers:

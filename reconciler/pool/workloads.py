@@ -19,10 +19,10 @@ from kube.errors import NotFound
 from kube.informer import Selection
 from kube.resources import CONFIG_MAPS, DAEMON_SETS
 from manifests import constants
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from manifests.node.agent import build_node_agent
 from manifests.node.device_plugin import (
-    CannotServe,
+    UnservablePoolError,
     build_pool_workloads,
     digest_of,
     pool_config,
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
     from pool.model import Instant
-    from reconciler.pool.plugin_config import Cards, ExportedCards, Parted
+    from reconciler.pool.plugin_config import Cards, Parted, PluginConfigFacts
     from reconciler.runtime.events import Announcer
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
 NAMESPACED_RBAC: Final = (
-    Rule(resources=("configmaps",), verbs=_VERBS),
-    Rule(group="apps", resources=("daemonsets",), verbs=_VERBS),
+    PolicyRule(resources=("configmaps",), verbs=_VERBS),
+    PolicyRule(group="apps", resources=("daemonsets",), verbs=_VERBS),
 )
 FIELD_MANAGER: Final = "gpu-control-plane/pool-workloads"
 ACTION: Final = "ServePool"
@@ -184,7 +184,7 @@ class PoolWorkloads:
         self,
         client: "KubeClient",
         catalog: "Catalog",
-        exported: "ExportedCards",
+        exported: "PluginConfigFacts",
         *,
         config_maps: LiveWorkloads[ConfigMap],
         daemon_sets: LiveWorkloads[DaemonSet],
@@ -209,7 +209,7 @@ class PoolWorkloads:
             await asyncio.sleep(0)
         try:
             desired = await self._desired(name)
-        except CannotServe as error:
+        except UnservablePoolError as error:
             self._tell(name, str(error))
             return None
         is_waiting = False

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from api.kinds.gpunodeinventory import BootstrapPhase
 from api.meta import Condition
-from api.text import cut
-from inventory.debounce import Standing, Track
-from inventory.readiness.phases import Bootstrap, CheckState
+from api.text import truncate
+from inventory.debounce import DebouncedState, Track
+from inventory.readiness.phases import BootstrapState, CheckState
 from inventory.readiness.software import Check
 from telemetry.conditions import InventoryCondition, NodeSoftware, ReadyForPooling
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
-    from inventory.readiness.phases import Verdict
+    from inventory.readiness.phases import ReadinessVerdict
 
 OURS: Final = frozenset(
     {
@@ -41,12 +41,16 @@ _OF_CHECKS: Final = (
 _PAST_VALIDATION: Final = frozenset(
     {BootstrapPhase.GFD, BootstrapPhase.MONITORING, BootstrapPhase.READY}
 )
-_UP: Final = CheckState(Track(Standing.UP))
-_NOT_REQUIRED: Final = CheckState(Track(Standing.UP), is_required=False)
+_UP: Final = CheckState(Track(DebouncedState.UP))
+_NOT_REQUIRED: Final = CheckState(Track(DebouncedState.UP), is_required=False)
 
 
 def conditions_of(
-    verdict: "Verdict", shown: "Iterable[Condition]", *, generation: int, now: "dt.datetime"
+    verdict: "ReadinessVerdict",
+    shown: "Iterable[Condition]",
+    *,
+    generation: int,
+    now: "dt.datetime",
 ) -> list[Condition]:
     """Return our conditions, given those that the inventory shows; times move with a status only."""
     since = {one.type: (one.status, one.last_transition_time) for one in shown}
@@ -58,7 +62,7 @@ def conditions_of(
                 type=type_,
                 status=status,
                 reason=reason,
-                message=cut(message, 1024),
+                message=truncate(message, 1024),
                 last_transition_time=at if before == status else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
                 observed_generation=generation,
             )
@@ -66,7 +70,7 @@ def conditions_of(
     return conditions
 
 
-def recalled(status: "GPUNodeInventoryStatus") -> Bootstrap:
+def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
     """Return what a status says of earlier looks; a check of which it says nothing is undecided."""
     shown = {one.type: one for one in status.conditions or ()}
     states = {check: CheckState() for check in Check}
@@ -77,13 +81,13 @@ def recalled(status: "GPUNodeInventoryStatus") -> Bootstrap:
     if status.phase in _PAST_VALIDATION:
         states[Check.VALIDATOR] = _UP
     elif status.phase is BootstrapPhase.VALIDATING_FAILED and all(
-        states[check].track.standing is Standing.UP for check in (Check.DRIVER, Check.TOOLKIT)
+        states[check].track.standing is DebouncedState.UP for check in (Check.DRIVER, Check.TOOLKIT)
     ):
-        states[Check.VALIDATOR] = CheckState(Track(Standing.DOWN))
+        states[Check.VALIDATOR] = CheckState(Track(DebouncedState.DOWN))
     was_ready = status.phase is BootstrapPhase.READY or _is_true(
         shown.get(InventoryCondition.INFRA_DEGRADED.value)
     )
-    return Bootstrap(states, was_ready)
+    return BootstrapState(states, was_ready)
 
 
 def _recalled_check(condition: Condition, up: str) -> CheckState:
@@ -92,7 +96,7 @@ def _recalled_check(condition: Condition, up: str) -> CheckState:
     if condition.reason == NodeSoftware.NOT_REQUIRED.value:
         return _NOT_REQUIRED
     if condition.reason == NodeSoftware.NOT_READY.value:
-        return CheckState(Track(Standing.DOWN), condition.message)
+        return CheckState(Track(DebouncedState.DOWN), condition.message)
     return CheckState()
 
 
@@ -103,7 +107,7 @@ def _is_true(condition: Condition | None) -> bool:
 _Status = Literal["True", "False", "Unknown"]
 
 
-def _said(verdict: "Verdict") -> "Iterator[tuple[str, _Status, str, str]]":
+def _said(verdict: "ReadinessVerdict") -> "Iterator[tuple[str, _Status, str, str]]":
     bootstrap = verdict.bootstrap
     for check, type_, up in _OF_CHECKS:
         yield type_.value, *_said_of(bootstrap.states[check], up, is_managed=verdict.is_managed)
@@ -132,15 +136,15 @@ def _said_of(state: CheckState, up: str, *, is_managed: bool) -> tuple[_Status, 
     if not is_managed:
         return "Unknown", NodeSoftware.NOT_MANAGED.value, "the node opts out by its label"
     match state.track.standing:
-        case Standing.UNDECIDED:
+        case DebouncedState.UNDECIDED:
             text = "not seen the same way often enough yet"
             return "Unknown", NodeSoftware.VALIDATING.value, text
-        case Standing.DOWN:
+        case DebouncedState.DOWN:
             is_true = up == "False"
             return "True" if is_true else "False", NodeSoftware.NOT_READY.value, state.text
-        case Standing.UP if not state.is_required:
+        case DebouncedState.UP if not state.is_required:
             return "Unknown", NodeSoftware.NOT_REQUIRED.value, "nothing reports it or needs it"
-        case Standing.UP:
+        case DebouncedState.UP:
             is_true = up == "True"
             return "True" if is_true else "False", NodeSoftware.READY.value, ""
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final, final
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import API_VERSION, GROUP, NodeName
 from inventory.readiness.phases import judge
-from inventory.readiness.software import NodeSight
+from inventory.readiness.software import NodeSoftwareFacts
 from kube.errors import NotFound
 from kube.resources import GPU_NODE_INVENTORIES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from reconciler.readiness.gauges import BootstrapGauges
-from reconciler.runtime.own_fields import OwnFields, Stamped
+from reconciler.runtime.own_fields import FieldExpectations, Stamped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.readiness.phases import Bootstrap, Verdict
+    from inventory.readiness.phases import BootstrapState, ReadinessVerdict
     from inventory.readiness.software import BootstrapTerms
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from reconciler.runtime.controller import Controller
     from reconciler.runtime.store import DeviceStore, Store
-    from reconciler.sinks.operand_pods import OperandFeed
+    from reconciler.sinks.operand_pods import OperandPodSink
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-bootstrap"
 DEVICES_DELAY_S: Final = 1.0
@@ -48,16 +48,16 @@ class NodeSources:
 
     inventories: "Store[GPUNodeInventory]"
     devices: "DeviceStore"
-    operands: "OperandFeed"
+    operands: "OperandPodSink"
     index: "DeviceIndex"
     heartbeats: "tuple[Callable[[NodeName], float | None], ...]"
     """How long ago the node was heard (None where nobody listens): the first that is known counts."""
 
-    def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSight:
+    def sight(self, node: NodeName, inventory: "GPUNodeInventory") -> NodeSoftwareFacts:
         """Return what is seen of a node now."""
         devices = self.devices.on_node(node)
         driver = inventory.status.driver
-        return NodeSight(
+        return NodeSoftwareFacts(
             is_managed=inventory.status.managed,
             devices=len(devices),
             complete=sum(1 for one in devices if one.status.uuid),
@@ -94,8 +94,8 @@ class NodeBootstrap:
         self._sources = sources
         self._terms = terms
         self._now = now
-        self._remembered: dict[NodeName, Bootstrap] = {}
-        self._own: OwnFields[_Part] = OwnFields(now)
+        self._remembered: dict[NodeName, BootstrapState] = {}
+        self._own: FieldExpectations[_Part] = FieldExpectations(now)
         self._gauges = BootstrapGauges()
 
     @contextlib.contextmanager
@@ -203,7 +203,7 @@ class _Part:
     conditions: "tuple[Condition, ...]"
 
 
-def _part_of(verdict: "Verdict", conditions: "list[Condition]") -> _Part:
+def _part_of(verdict: "ReadinessVerdict", conditions: "list[Condition]") -> _Part:
     return _Part(
         phase=verdict.phase,
         operands=tuple(sorted(verdict.operands, key=lambda one: one.name)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from api.meta import Condition
     from api.names import NodeName
-    from inventory.readiness.phases import Verdict
+    from inventory.readiness.phases import ReadinessVerdict
 
 
 @final
@@ -23,7 +23,9 @@ class BootstrapGauges:
         self._phases: dict[NodeName, str] = {}
         self._true: dict[NodeName, frozenset[str]] = {}
 
-    def show(self, node: "NodeName", verdict: "Verdict", conditions: "Iterable[Condition]") -> None:
+    def show(
+        self, node: "NodeName", verdict: "ReadinessVerdict", conditions: "Iterable[Condition]"
+    ) -> None:
         """Set the node's gauges."""
         BOOTSTRAP_READY.labels(node).set(verdict.obstacle is None)
         phase = verdict.phase.value

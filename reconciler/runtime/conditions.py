@@ -4,7 +4,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from api.meta import Condition
-from api.text import cut
+from api.text import truncate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ def condition(  # noqa: PLR0913  # the fields of a condition
         type=type_.value,
         status="True" if is_true else "False",
         reason=reason.value,
-        message=cut(message, MAX_MESSAGE_LENGTH),
+        message=truncate(message, MAX_MESSAGE_LENGTH),
         last_transition_time=(
             before.last_transition_time
             if before is not None and before.status == status

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 import structlog
 
-from reconciler.runtime.errors import Unretryable
+from reconciler.runtime.errors import UnretryableError
 from telemetry.metrics import RECONCILE_DURATION, RECONCILES
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Controller(Generic[Key]):
         started = self._clock.monotonic()
         try:
             again_s = await self._reconcile(key)
-        except Unretryable as error:
+        except UnretryableError as error:
             self._failures.pop(key, None)
             self._count("dropped", started)
             _log.error("reconcile given up", controller=self.name, key=str(key), error=str(error))

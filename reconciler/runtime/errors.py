@@ -10,9 +10,9 @@ class ReconcileError(Exception):
     """Base of this package's errors."""
 
 
-class Unretryable(ReconcileError):  # noqa: N818  # it is named for what it tells the runtime
+class UnretryableError(ReconcileError):
     """Trying again cannot help."""
 
 
-class ExporterSilent(ReconcileError):  # noqa: N818  # it is named for what happened
+class ExporterUnavailableError(ReconcileError):
     """The exporter did not answer, or with something that is no page."""

@@ -12,7 +12,7 @@ import structlog
 
 from kube.errors import Conflict, KubeError, NotFound, TooManyRequests
 from kube.resources import PODS
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from telemetry.metrics import EVICTIONS
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inventory.pools.maintenance import Occupant
     from kube.client import KubeClient
 
-RBAC: Final = (Rule(resources=("pods/eviction",), verbs=("create",)),)
+RBAC: Final = (PolicyRule(resources=("pods/eviction",), verbs=("create",)),)
 
 BUDGET_CAUSE: Final = "DisruptionBudget"
 """Of a 429 that a PodDisruptionBudget is behind; the API server's own load shedding has none."""
@@ -50,7 +50,7 @@ class Evicted:
 
 
 @final
-class Evicting:
+class EvictionQueue:
     """Asks the API server to evict pods."""
 
     def __init__(self, client: "KubeClient") -> None:

@@ -19,7 +19,7 @@ SHOWN_WITHIN_S: Final = 30.0
 
 
 @final
-class OwnWrites:
+class Expectations:
     """Versions that we wrote, by what they belong to and by object."""
 
     def __init__(self, now: "Callable[[], Instant]") -> None:

@@ -26,7 +26,7 @@ class Stamped(msgspec.Struct, frozen=True):
 
 
 @final
-class OwnFields(Generic[T]):
+class FieldExpectations(Generic[T]):
     """Fields that we wrote, by the object's name; forgotten once they are shown, or after a while."""
 
     def __init__(self, now: "Callable[[], Instant]") -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from pool.facts import device_facts
 from reconciler.runtime.batches import steps
 from reconciler.runtime.store import DeviceStore
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pool.model import DeviceFacts
 
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpudevices",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices",), verbs=("list", "watch")),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def _shared(reported: Reported) -> Reported:
 
 
 @final
-class DeviceFeed:
+class DeviceSink:
     """Keeps the index's devices equal to the API server's."""
 
     def __init__(self, index: "DeviceIndex") -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
-    from pool.allocation_state import Books
-    from pool.pods.reported import Discrepancy
+    from pool.allocation_state import AllocationState
+    from pool.pods.reported import AllocationMismatch
 
 _log = structlog.get_logger()
 
@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 class MismatchWarnings(Protocol):
     """Writes an Event about a bound pod in the background, and counts it."""
 
-    def warn_mismatch(self, found: "Discrepancy") -> None:
+    def warn_mismatch(self, found: "AllocationMismatch") -> None:
         """Say of a bound pod that it has units which it was not bound with. Never blocks, never raises."""
 
 
@@ -40,7 +40,7 @@ class Mismatches:
     def __init__(self, warnings: MismatchWarnings) -> None:
         self._warnings = warnings
 
-    def __call__(self, found: "Discrepancy") -> None:
+    def __call__(self, found: "AllocationMismatch") -> None:
         """Record what was found of a pod."""
         pod = found.pod
         if found.foreign:
@@ -64,10 +64,10 @@ class Mismatches:
 
 
 @final
-class InventoryFeed:
+class InventorySink:
     """Keeps a store of GPUNodeInventories and the books' reports equal to the API server's."""
 
-    def __init__(self, books: "Books", warnings: BoundPodWarnings | None = None) -> None:
+    def __init__(self, books: "AllocationState", warnings: BoundPodWarnings | None = None) -> None:
         """Take the books, and who is told of pods that were given one unit."""
         self.store: Store[GPUNodeInventory] = Store()
         """The whole objects; told of a change after the books, and not of one of reports alone."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
 
 
-RBAC: Final = (Rule(resources=("namespaces",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(resources=("namespaces",), verbs=("list", "watch")),)
 
 
 @final
-class NamespaceFeed:
+class NamespaceSink:
     """Keeps the catalog's namespaces equal to the API server's."""
 
     def __init__(self, catalog: "Catalog") -> None:

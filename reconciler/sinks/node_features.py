@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import NodeName
 from inventory.discovery.sources import feature_report
 from kube.resources import NODE_FEATURES
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
 from reconciler.runtime.store import Listeners
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from inventory.discovery.sources import FeatureReport
 
 RBAC: Final = (
-    Rule(group=NODE_FEATURES.group, resources=(NODE_FEATURES.plural,), verbs=("list", "watch")),
+    PolicyRule(
+        group=NODE_FEATURES.group, resources=(NODE_FEATURES.plural,), verbs=("list", "watch")
+    ),
 )
 
 SILENCE: Final = dt.timedelta(minutes=1)
@@ -50,7 +52,7 @@ def observe_feature(feature: "NodeFeature") -> ObservedFeature:
 
 
 @final
-class NodeFeatureFeed:
+class NodeFeatureSink:
     """Keeps what is known of NodeFeatures equal to the API server's."""
 
     def __init__(self) -> None:

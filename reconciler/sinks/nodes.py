@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
 
 if TYPE_CHECKING:
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from pool.model import NodeFacts
 
 
-RBAC: Final = (Rule(resources=("nodes",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("list", "watch")),)
 
 
 @final
-class NodeFeed:
+class NodeSink:
     """Keeps the index's nodes equal to the API server's."""
 
     def __init__(self, index: "DeviceIndex") -> None:

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-from inventory.readiness.software import Operand, OperandSight
-from manifests.install.rbac import Rule
+from inventory.readiness.software import Operand, OperandFacts
+from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
 from reconciler.runtime.store import Listeners
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from api.names import NodeName
     from reconciler.sinks.operand_pod import OperandPod
 
-RBAC: Final = (Rule(resources=("pods",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
 
 
 @final
-class OperandFeed:
+class OperandPodSink:
     """Operands' pods by node; the sink of an informer."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class OperandFeed:
         self.presence = Listeners()
         """Told the operand of which the first pod came, or the last one went."""
 
-    def sights(self, node: "NodeName") -> dict[Operand, OperandSight]:
+    def sights(self, node: "NodeName") -> dict[Operand, OperandFacts]:
         """Return what is seen of every operand on a node."""
         return {operand: self._sight(operand, node) for operand in Operand}
 
@@ -100,11 +100,11 @@ class OperandFeed:
         pods = [one for one in self._by_node.get(node, {}).values() if one.operand is operand]
         return min(pods, key=lambda one: (not one.is_ready, one.ref), default=None)
 
-    def _sight(self, operand: Operand, node: "NodeName") -> OperandSight:
+    def _sight(self, operand: Operand, node: "NodeName") -> OperandFacts:
         pod = self._best(operand, node)
         if pod is None:
-            return OperandSight(is_anywhere=self._count[operand] > 0)
-        return OperandSight(
+            return OperandFacts(is_anywhere=self._count[operand] > 0)
+        return OperandFacts(
             is_anywhere=True,
             is_on_node=True,
             is_ready=pod.is_ready,

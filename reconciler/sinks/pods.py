@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 
 import structlog
 
-from manifests.install.rbac import Rule
-from pool.errors import InvariantViolated
+from manifests.install.rbac import PolicyRule
+from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from reconciler.runtime.batches import steps
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from api.names import PodUid, UnitId
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts
 
 _TURNS: Final = (PodPhase.ENDED, PodPhase.BOUND, PodPhase.PENDING)
 _log = structlog.get_logger()
 
 
-RBAC: Final = (Rule(resources=("pods",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(resources=("pods",), verbs=("list", "watch")),)
 
 
 class BoundPodWarnings(Protocol):
@@ -39,12 +39,12 @@ class BoundPodWarnings(Protocol):
 
 
 @final
-class PodFeed:
+class PodSink:
     """Keeps the books' pods equal to the API server's."""
 
     def __init__(
         self,
-        books: "Books",
+        books: "AllocationState",
         now: "Callable[[], Instant]",
         warnings: "BoundPodWarnings | None" = None,
     ) -> None:
@@ -124,7 +124,9 @@ class PodFeed:
                     self._warnings.warn_unaccounted(pod, resource, units)
 
 
-def check_alone(books: "Books", pod: "PodFacts", warnings: BoundPodWarnings | None) -> None:
+def check_alone(
+    books: "AllocationState", pod: "PodFacts", warnings: BoundPodWarnings | None
+) -> None:
     """Tell of another bound pod that has units of this one."""
     shared: dict[PodUid, list[UnitId]] = {}
     for unit, owners in books.shared_units().items():
@@ -133,7 +135,7 @@ def check_alone(books: "Books", pod: "PodFacts", warnings: BoundPodWarnings | No
     for uid, units in sorted(shared.items()):
         other = books.holder(uid)
         if other is None:
-            raise InvariantViolated(f"pod uid {uid} holds units and is not known")
+            raise InvariantViolatedError(f"pod uid {uid} holds units and is not known")
         _log.error(
             "two pods have the same units",
             pod=pod.ref,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final, final
 
 from api.names import GROUP
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 from pool.facts import pool_facts
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
 
 
-RBAC: Final = (Rule(group=GROUP, resources=("gpupools",), verbs=("list", "watch")),)
+RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools",), verbs=("list", "watch")),)
 
 
 @final
-class PoolFeed:
+class PoolSink:
     """Keeps the index's and the catalog's pools equal to the API server's."""
 
     def __init__(self, index: "DeviceIndex", catalog: "Catalog") -> None:

@@ -7,11 +7,11 @@ at the start everything is looked at once.
 import contextlib
 from typing import TYPE_CHECKING
 
-from reconciler.pod.binding_recovery import Settling
-from reconciler.pod.nomination import Nominating
-from reconciler.pod.requeue import Waking
-from reconciler.pool.index_changes import ChangePump
-from server.controllers.manager import Term
+from reconciler.pod.binding_recovery import BindingRecovery
+from reconciler.pod.nomination import NominationWriter
+from reconciler.pod.requeue import SchedulerRequeue
+from reconciler.pool.index_changes import IndexChangeDispatcher
+from server.controllers.manager import ControllerManager
 from server.controllers.node import add_assignment, add_inventory, add_readiness_and_health
 from server.controllers.pool import add_life, add_status, add_workloads
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pool.index.change_log import Changes
-    from server.controllers.manager import Surroundings, Works
+    from server.controllers.manager import ControllerContext, Works
 
 
 @contextlib.asynccontextmanager
-async def leaders_works(around: "Surroundings") -> "AsyncIterator[Works]":
+async def leaders_works(around: "ControllerContext") -> "AsyncIterator[Works]":
     """Build everything and yield the tasks by name; gauges and subscriptions end with the context."""
     async with contextlib.AsyncExitStack() as stack:
-        term = Term(around, stack)
+        term = ControllerManager(around, stack)
         await _add_controllers(term)
         _add_tasks(term)
         yield term.works
 
 
-async def _add_controllers(term: Term) -> None:
+async def _add_controllers(term: ControllerManager) -> None:
     around, stock = term.around, term.around.stock
     add_inventory(term)
     await add_readiness_and_health(term)
@@ -50,7 +50,7 @@ async def _add_controllers(term: Term) -> None:
                 told_node(node)
         router.index_changed(changes)
 
-    pump = ChangePump(
+    pump = IndexChangeDispatcher(
         stock.books,
         stock.catalog,
         around.clock.instant,
@@ -62,11 +62,11 @@ async def _add_controllers(term: Term) -> None:
     term.works.append(("index.changes", pump.run))
 
 
-def _add_tasks(term: Term) -> None:
+def _add_tasks(term: ControllerManager) -> None:
     client, books, now = term.around.client, term.around.stock.books, term.around.clock.instant
     term.works += [
-        ("pod.waking", Waking(client, books, now).run),
-        ("binding.settling", Settling(term.around.scheduling).run),
+        ("pod.waking", SchedulerRequeue(client, books, now).run),
+        ("binding.settling", BindingRecovery(term.around.scheduling).run),
     ]
     if term.around.settings.placement == "Nominated":
-        term.works.append(("pod.nominating", Nominating(client, books, now).run))
+        term.works.append(("pod.nominating", NominationWriter(client, books, now).run))

@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from reconciler.pool.validity import PoolRules
+from reconciler.pool.validity import PoolValidityCache
 from reconciler.runtime.controller import Controller
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kube.events import EventRecorder
     from reconciler.runtime.controller import Key
     from reconciler.runtime.store import Listeners
-    from scheduler.context import SchedulingDesk
-    from server.caches import Stock
+    from scheduler.context import ExtenderContext
+    from server.caches import Caches
     from server.clock import ProcessClock
     from server.settings import Settings
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ControllerContext:
     """What the controllers work with."""
 
     client: "KubeClient"
-    stock: "Stock"
+    stock: "Caches"
     recorder: "EventRecorder"
-    scheduling: "SchedulingDesk"
+    scheduling: "ExtenderContext"
     settings: "Settings"
     clock: "ProcessClock"
 
 
 @final
-class Term:
+class ControllerManager:
     """Takes in controllers, and whom to tell what; what it subscribes ends with `stack`."""
 
-    def __init__(self, around: Surroundings, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(self, around: ControllerContext, stack: contextlib.AsyncExitStack) -> None:
         self.around = around
         self.stack = stack
         self.works: Works = []
-        self.rules = PoolRules(around.stock.catalog, around.stock.devices)
+        self.rules = PoolValidityCache(around.stock.catalog, around.stock.devices)
         """What is thought of each pool."""
         self.of_pools: list[Callable[[PoolName], None]] = [self.rules.pool_changed]
         """Told each pool that changed, in this order."""

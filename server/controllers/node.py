@@ -4,9 +4,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from api.names import NodeName
-from inventory.debounce import Steadiness
+from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
-from inventory.health.device import HealthTerms
+from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
 from reconciler.assignment.conflicts import DELAY_S as CONFLICT_DELAY_S
 from reconciler.assignment.conflicts import Conflicts, PoolConflicts
@@ -14,29 +14,29 @@ from reconciler.assignment.controller import DeviceAssignment
 from reconciler.assignment.events import AssignmentEvents
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
-from reconciler.dcgm.client import Exporters
+from reconciler.dcgm.client import ExporterClient
 from reconciler.dcgm.scraper import WORKERS as SCRAPE_WORKERS
-from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from reconciler.device.fault_events import FaultEvents
-from reconciler.device.health import DeviceHealth, HealthSources
-from reconciler.inventory.controller import Known, NodeInventory
+from reconciler.device.health import DeviceHealthController, HealthSources
+from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
 from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
-    from server.controllers.manager import Term
+    from server.controllers.manager import ControllerManager
 
 NODE_WORKERS: Final = 8
 """Nodes at a time whose devices are written; 5,000 nodes that join at once are 40,000 devices."""
 
 
-def add_inventory(term: "Term") -> None:
+def add_inventory(term: "ControllerManager") -> None:
     """Add `node.inventory`, told of nodes, features, devices and inventories."""
     around, stock = term.around, term.around.stock
     settings = around.settings.inventory
     inventory = NodeInventory(
         around.client,
-        Known(
+        KnownDevices(
             index=stock.books.index,
             devices=stock.devices,
             inventories=stock.inventories,
@@ -70,13 +70,13 @@ def add_inventory(term: "Term") -> None:
     controller.enqueue_all(NodeName(name) for name in stock.inventories.by_name)
 
 
-async def add_readiness_and_health(term: "Term") -> None:
+async def add_readiness_and_health(term: "ControllerManager") -> None:
     """Add `node.dcgm`, `node.bootstrap` and `device.health`, which tell themselves."""
     around, stock, now = term.around, term.around.stock, term.around.clock.instant
     settings, terms = around.settings.health, around.settings.bootstrap
-    exporters = Exporters(timeout_s=settings.scrape_timeout_s)
+    exporters = ExporterClient(timeout_s=settings.scrape_timeout_s)
     await term.stack.enter_async_context(exporters)
-    scraping = DcgmScraping(
+    scraping = DcgmScraper(
         exporters,
         stock.operands,
         stock.devices,
@@ -107,7 +107,7 @@ async def add_readiness_and_health(term: "Term") -> None:
                 Operand.DCGM: terms.dcgm,
                 Operand.DCGM_EXPORTER: terms.dcgm_exporter,
             },
-            steadiness=Steadiness(
+            steadiness=DebounceTerms(
                 good_samples=terms.good_samples,
                 bad_samples=terms.bad_samples,
                 period_s=terms.period_s,
@@ -118,7 +118,7 @@ async def add_readiness_and_health(term: "Term") -> None:
     )
     nodes = term.controller("node.bootstrap", bootstrap.reconcile, workers=NODE_WORKERS)
     term.stack.enter_context(bootstrap.fed(nodes))
-    health = DeviceHealth(
+    health = DeviceHealthController(
         around.client,
         stock.devices,
         HealthSources(
@@ -127,7 +127,7 @@ async def add_readiness_and_health(term: "Term") -> None:
             listeners=(scraping.listeners, stock.features.listeners),
         ),
         events=FaultEvents(around.recorder, stock.books),
-        terms=HealthTerms(
+        terms=HealthDebounceTerms(
             ignored_xids=frozenset(settings.ignored_xids),
             clean_samples=settings.clean_samples,
             period_s=settings.period_s,
@@ -139,7 +139,7 @@ async def add_readiness_and_health(term: "Term") -> None:
     term.stack.enter_context(health.fed(cards))
 
 
-def add_assignment(term: "Term") -> AssignmentRouter:
+def add_assignment(term: "ControllerManager") -> AssignmentRouter:
     """Add `device.assignment` and `pool.conflict`; return who is to be told of the index's changes."""
     around, stock, now = term.around, term.around.stock, term.around.clock.instant
     sources = AssignmentSources(

@@ -6,22 +6,22 @@ from api.names import DeviceName, NodeName, PoolName
 from inventory.health.device import IGNORED_XIDS
 from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
 from reconciler.device.state import DeviceStatus
-from reconciler.pool.lifecycle import LifeDesk, PoolLife
-from reconciler.pool.node_labels import NodeMarks
-from reconciler.pool.plugin_config import COALESCE_S, ExportedCards, NodeExports
-from reconciler.pool.remains import Leftovers
+from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle
+from reconciler.pool.node_labels import PoolNodeLabels
+from reconciler.pool.plugin_config import COALESCE_S, NodePluginConfigs, PluginConfigFacts
+from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
 from reconciler.pool.workloads import ACTION as SERVE_ACTION
 from reconciler.pool.workloads import ALL_POOLS, PoolWorkloads, naming_workloads
 from reconciler.runtime.controller import STATUS_SHARE, Controller
 from reconciler.runtime.events import Announcer
-from server.settings import BadSettings
+from server.settings import BadSettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from server.caches import Stock
-    from server.controllers.manager import Term
+    from server.caches import Caches
+    from server.controllers.manager import ControllerManager
     from server.settings import Settings
 
 DEVICE_WORKERS: Final = 4
@@ -55,7 +55,7 @@ def check_images(settings: "Settings") -> None:
     """
     unsaid = [one for one in workload_settings(settings).images if not names_registry(one)]
     if unsaid:
-        raise BadSettings(
+        raise BadSettingsError(
             f"device_plugin.image, node_agent.image: {', '.join(repr(one) for one in unsaid)} names no"
             " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
             " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
@@ -63,10 +63,10 @@ def check_images(settings: "Settings") -> None:
         )
 
 
-def add_workloads(term: "Term") -> None:
+def add_workloads(term: "ControllerManager") -> None:
     """Add `pool.workloads` and `node.exports`; where we run no plugins, they delete earlier ones."""
     around, stock = term.around, term.around.stock
-    exported = ExportedCards(stock.devices, stock.catalog)
+    exported = PluginConfigFacts(stock.devices, stock.catalog)
     workloads = PoolWorkloads(
         around.client,
         stock.catalog,
@@ -82,7 +82,7 @@ def add_workloads(term: "Term") -> None:
     def enqueue(pool: str) -> None:
         pools.enqueue(PoolName(pool), delay_s=COALESCE_S)
 
-    nodes = term.controller("node.exports", NodeExports(exported, pools.enqueue).reconcile)
+    nodes = term.controller("node.exports", NodePluginConfigs(exported, pools.enqueue).reconcile)
     term.tell(stock.devices.listeners, lambda node: nodes.enqueue(NodeName(node)))
     for live in (stock.config_maps, stock.daemon_sets):
         term.tell(live.listeners, enqueue)
@@ -92,7 +92,7 @@ def add_workloads(term: "Term") -> None:
 
 
 def add_status(
-    term: "Term",
+    term: "ControllerManager",
 ) -> "tuple[Controller[PoolName], Controller[DeviceName], Controller[NodeName]]":
     """Add `pool.status`, `device.state` and `node.pool-marks`; return them, for the index's changes."""
     around, stock, now = term.around, term.around.stock, term.around.clock.instant
@@ -112,7 +112,9 @@ def add_status(
         workers=DEVICE_WORKERS,
         share=STATUS_SHARE,
     )
-    marks = NodeMarks(around.client, stock.books.index, stock.catalog, verdict=term.rules.verdict)
+    marks = PoolNodeLabels(
+        around.client, stock.books.index, stock.catalog, verdict=term.rules.verdict
+    )
     nodes = term.controller("node.pool-marks", marks.reconcile)
 
     def mark_nodes_of(pool: str) -> None:
@@ -124,16 +126,16 @@ def add_status(
     return pools, devices, nodes
 
 
-def add_life(term: "Term") -> None:
+def add_life(term: "ControllerManager") -> None:
     """Add `pool.life`."""
     around, stock = term.around, term.around.stock
-    life = PoolLife(
+    life = PoolLifecycle(
         around.client,
-        LifeDesk(
+        LifecycleDependencies(
             books=stock.books,
             catalog=stock.catalog,
             verdict=term.rules.verdict,
-            leftovers=Leftovers(
+            leftovers=PoolRemains(
                 stock.books.index,
                 naming_workloads(stock.config_maps, stock.daemon_sets),
             ).of,
@@ -151,7 +153,7 @@ def add_life(term: "Term") -> None:
 class _OnMarksChanged:
     """Has the nodes of a pool looked at when what it marks them with changes."""
 
-    def __init__(self, stock: "Stock", mark: "Callable[[str], None]") -> None:
+    def __init__(self, stock: "Caches", mark: "Callable[[str], None]") -> None:
         self._stock = stock
         self._mark = mark
         self._seen: dict[PoolName, Hashable] = {}

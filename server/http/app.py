@@ -16,28 +16,28 @@ from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.http.body import LARGE, LARGE_AT_A_TIME, Unread, read_body
 from server.http.endpoints import AwaitingVerb, Reply, Verb, VerbReport, Webhook
-from server.http.fast_path import Shortcut
+from server.http.fast_path import FastPathRoute
 from server.http.metrics import Exposition
 
 if TYPE_CHECKING:
-    from admission.context import AdmissionDesk
+    from admission.context import AdmissionContext
     from api.clock import Clock
-    from scheduler.context import SchedulingDesk
+    from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
     from server.http.readiness import Readiness
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-SHORTCUTS: Final = web.AppKey("SHORTCUTS", dict[str, Shortcut])
+SHORTCUTS: Final = web.AppKey("SHORTCUTS", dict[str, FastPathRoute])
 """Path -> the shorter way to its answers, for the connections of the port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desks:
+class Handlers:
     """What the handlers work on."""
 
-    admission: "AdmissionDesk"
-    scheduling: "SchedulingDesk"
+    admission: "AdmissionContext"
+    scheduling: "ExtenderContext"
     extender: "ExtenderAuthentication"
     webhooks: "WebhookAuthentication | None"
     """None answers whoever calls."""
@@ -46,7 +46,7 @@ class Desks:
     max_body_bytes: int
 
 
-def build_app(desks: Desks) -> web.Application:
+def build_app(desks: Handlers) -> web.Application:
     """Return the application; it owns nothing that has to be closed."""
     app = web.Application(client_max_size=desks.max_body_bytes)
     large_bodies = asyncio.Semaphore(LARGE_AT_A_TIME)
@@ -54,18 +54,18 @@ def build_app(desks: Desks) -> web.Application:
     for path, webhook in _webhooks(desks).items():
         handler = _handler(webhook, desks, large=large_bodies)
         app.router.add_post(path, handler, expect_handler=_expecting(webhook))
-        shortcuts[path] = Shortcut(webhook, min(LARGE, desks.max_body_bytes))
+        shortcuts[path] = FastPathRoute(webhook, min(LARGE, desks.max_body_bytes))
     for path, verb in _verbs(desks).items():
         app.router.add_post(path, _handler(verb, desks), expect_handler=_expecting(verb))
         if isinstance(verb, Verb):
-            shortcuts[path] = Shortcut(verb, desks.max_body_bytes)
+            shortcuts[path] = FastPathRoute(verb, desks.max_body_bytes)
     app.router.add_get(constants.LIVENESS_PATH, _livez)
     app.router.add_get(constants.READINESS_PATH, _readyz(desks.readiness))
     app.router.add_get(constants.METRICS_PATH, Exposition().show)
     return app
 
 
-def _webhooks(desks: Desks) -> dict[str, Webhook]:
+def _webhooks(desks: Handlers) -> dict[str, Webhook]:
     return {
         path: Webhook(name, decide, desk=desks.admission, clock=desks.clock, callers=desks.webhooks)
         for path, name, decide in (
@@ -77,7 +77,7 @@ def _webhooks(desks: Desks) -> dict[str, Webhook]:
     }
 
 
-def _verbs(desks: Desks) -> dict[str, Verb | AwaitingVerb]:
+def _verbs(desks: Handlers) -> dict[str, Verb | AwaitingVerb]:
     desk, clock = desks.scheduling, desks.clock
 
     def report(verb: str) -> VerbReport:
@@ -99,7 +99,10 @@ def _verbs(desks: Desks) -> dict[str, Verb | AwaitingVerb]:
 
 
 def _handler(
-    endpoint: Webhook | Verb | AwaitingVerb, desks: Desks, *, large: asyncio.Semaphore | None = None
+    endpoint: Webhook | Verb | AwaitingVerb,
+    desks: Handlers,
+    *,
+    large: asyncio.Semaphore | None = None,
 ) -> Handler:
     async def reply_to(request: web.Request) -> Reply:
         refusal = endpoint.refusal_of(request.transport, request.headers)

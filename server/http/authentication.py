@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 import structlog
 
 from certs.tls import peer_common_name
-from kube.errors import cut
+from kube.errors import one_line
 from server.http.body import Unread
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ExtenderAuthentication:
             offered = header.removeprefix("Bearer ").encode("utf-8", "surrogateescape")
             return None if self._is_token(offered) else "the bearer token is not the right one"
         if name is not None:
-            return f"client certificate {cut(name)} may not call the scheduler's paths"
+            return f"client certificate {one_line(name)} may not call the scheduler's paths"
         return "a client certificate or a bearer token is needed"
 
     def _is_token(self, offered: bytes) -> bool:
@@ -98,5 +98,5 @@ class WebhookAuthentication:
                 "the API server's client certificate is needed; its AdmissionConfiguration names it"
             )
             return Unread(401, "Unauthorized", text)
-        text = f"client certificate {cut(name)} may not call webhooks: webhooks.client_names, client_ca_file"
+        text = f"client certificate {one_line(name)} may not call webhooks: webhooks.client_names, client_ca_file"
         return Unread(403, "Forbidden", text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from kube.errors import cut
+from kube.errors import one_line
 
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
@@ -43,7 +43,7 @@ async def read_body(
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
         # Who calls us compresses nothing, and few bytes can be very many.
-        text = f"Content-Encoding {cut(encoding)} is not understood; send the body as it is"
+        text = f"Content-Encoding {one_line(encoding)} is not understood; send the body as it is"
         return Unread(415, "UnsupportedMediaType", text)
     length = request.content_length
     if length is not None and length > max_bytes:
@@ -67,7 +67,7 @@ async def _read(request: "BaseRequest", max_bytes: int) -> bytes | Unread:
     except web.HTTPRequestEntityTooLarge:
         return _too_large(max_bytes)
     except web.RequestPayloadError as error:
-        return Unread(400, "BadRequest", f"the body cannot be read: {cut(str(error))}")
+        return Unread(400, "BadRequest", f"the body cannot be read: {one_line(str(error))}")
     except ConnectionError:
         return Unread(400, "BadRequest", "the connection broke before the body's end")
     except TimeoutError:

@@ -3,7 +3,7 @@
 aiohttp bounds neither, and makes no difference between a peer that shakes hands, one that sends a
 header an hour, and the API server. Here
 
-* a handshake, and a request's head once its first byte is there, end within `Patience`;
+* a handshake, and a request's head once its first byte is there, end within `ConnectionTimeouts`;
 * a connection that waits for a request may wait: clients open some in advance, and closing one just
   as its first request comes costs a pod creation;
 * where all places are taken, or the process may open no more files, a newcomer gets the place of one
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 import structlog
 from aiohttp import hdrs, web
 
-from server.http.fast_path import ShortHandler
+from server.http.fast_path import FastPathHandler
 from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _log = structlog.get_logger()
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ConnectionTimeouts:
     """How long a peer may take. The API server gives up after 3 s, kube-scheduler after 5 s."""
 
     handshake_s: float = 5.0
@@ -51,7 +51,7 @@ class Patience:
 
 
 @final
-class Place:
+class ConnectionSlot:
     """One connection's; `drop` closes it at once, whatever state it is in."""
 
     __slots__ = ("drop",)
@@ -61,24 +61,24 @@ class Place:
 
 
 @final
-class Places:
+class ConnectionLimiter:
     """Who is connected, at most so many."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         # Each in the order in which they came, or last asked something.
-        self._silent: OrderedDict[Place, None] = OrderedDict()
-        self._asking: OrderedDict[Place, None] = OrderedDict()
+        self._silent: OrderedDict[ConnectionSlot, None] = OrderedDict()
+        self._asking: OrderedDict[ConnectionSlot, None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many places are taken."""
         return len(self._silent) + len(self._asking)
 
-    def take(self, drop: "Callable[[], object]") -> Place:
+    def take(self, drop: "Callable[[], object]") -> ConnectionSlot:
         """Give a newcomer a place, somebody else's where there is no other."""
         if len(self) >= self._limit:
             self.make_room("limit")
-        place = Place(drop)
+        place = ConnectionSlot(drop)
         self._silent[place] = None
         return place
 
@@ -92,7 +92,7 @@ class Places:
         loser.drop()
         return True
 
-    def ask(self, place: Place) -> None:
+    def ask(self, place: ConnectionSlot) -> None:
         """Note that the head of a request has come, or some of its body."""
         if place in self._asking:
             self._asking.move_to_end(place)
@@ -100,7 +100,7 @@ class Places:
             del self._silent[place]
             self._asking[place] = None
 
-    def leave(self, place: Place) -> bool:
+    def leave(self, place: ConnectionSlot) -> bool:
         """Free the place; say whether it was still the connection's own. Idempotent."""
         for places in (self._silent, self._asking):
             if place in places:
@@ -110,7 +110,7 @@ class Places:
 
 
 @final
-class Connection(ShortHandler):
+class LimitedConnection(FastPathHandler):
     """aiohttp's connection with shortcuts, which does not wait for the rest of a head for ever."""
 
     __slots__ = ("_head_s", "_impatience", "_place", "_places")
@@ -118,8 +118,8 @@ class Connection(ShortHandler):
     def __init__(
         self,
         server: web.Server,
-        places: Places,
-        place: Place,
+        places: ConnectionLimiter,
+        place: ConnectionSlot,
         *,
         head_s: float,
         **options: Any,  # noqa: ANN401  # the library's
@@ -187,7 +187,7 @@ class Connection(ShortHandler):
 
 
 @final
-class Entrance:
+class Acceptor:
     """Where connections come in: one listening socket.
 
     We accept ourselves, because an asyncio server tells of no connection whose handshake is not over,
@@ -197,11 +197,11 @@ class Entrance:
     def __init__(
         self,
         listener: "socket.socket",
-        build: "Callable[[Place], Connection]",
+        build: "Callable[[ConnectionSlot], LimitedConnection]",
         context: "ssl.SSLContext | None",
         *,
-        places: Places,
-        patience: Patience,
+        places: ConnectionLimiter,
+        patience: ConnectionTimeouts,
     ) -> None:
         """Take a non-blocking socket; without a context it is plain TCP."""
         self._listener = listener

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, final
 import msgspec
 import structlog
 
-from kube.errors import cut
+from kube.errors import one_line
 from manifests import constants
 from scheduler.codec import (
     encode_bind,
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
-    from admission.answer import Answer as AdmissionAnswer
-    from admission.context import AdmissionDesk
+    from admission.answer import AdmissionResult
+    from admission.context import AdmissionContext
     from api.clock import Clock
-    from scheduler.answer import Answer as ExtenderAnswer
-    from scheduler.context import SchedulingDesk
+    from scheduler.answer import VerbResult
+    from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 
-    AtOnce = Callable[[bytes, SchedulingDesk], ExtenderAnswer]
-    Awaited = Callable[[bytes, SchedulingDesk], Awaitable[ExtenderAnswer]]
+    AtOnce = Callable[[bytes, ExtenderContext], VerbResult]
+    Awaited = Callable[[bytes, ExtenderContext], Awaitable[VerbResult]]
 
 JSON: Final = "application/json"
 _ERROR_ANSWERS: "Final[dict[str, Callable[[str], bytes]]]" = {
@@ -97,9 +97,9 @@ class Webhook:
     def __init__(
         self,
         name: str,
-        decide: "Callable[[bytes, AdmissionDesk], AdmissionAnswer]",
+        decide: "Callable[[bytes, AdmissionContext], AdmissionResult]",
         *,
-        desk: "AdmissionDesk",
+        desk: "AdmissionContext",
         clock: "Clock",
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
@@ -124,7 +124,7 @@ class Webhook:
         media_type = media_type.partition(";")[0].strip().lower()
         if media_type == JSON:
             return None
-        text = f"Content-Type must be {JSON}, not {cut(media_type)}"
+        text = f"Content-Type must be {JSON}, not {one_line(media_type)}"
         return Unread(415, "UnsupportedMediaType", text)
 
     def answer_unread(self, unread: Unread, remote: str | None) -> Reply:
@@ -186,7 +186,7 @@ class VerbReport:
         _log.warning("extender request unreadable", verb=self._verb, error=unread.text)
         return self._sorry(unread.text)
 
-    def tell(self, answer: "ExtenderAnswer", started: float) -> Reply:
+    def tell(self, answer: "VerbResult", started: float) -> Reply:
         """Answer with what was decided."""
         self._durations.observe(answer.outcome, started)
         _log.info("extender", verb=self._verb, outcome=answer.outcome, **answer.facts)
@@ -206,7 +206,7 @@ class _Decided(Generic[Decide]):
     """A verb of kube-scheduler's, whichever way it is decided."""
 
     def __init__(
-        self, report: VerbReport, decide: Decide, *, desk: "SchedulingDesk", clock: "Clock"
+        self, report: VerbReport, decide: Decide, *, desk: "ExtenderContext", clock: "Clock"
     ) -> None:
         """Answer by `decide`."""
         self.refusal_of = report.refusal_of

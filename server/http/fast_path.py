@@ -52,7 +52,7 @@ class Endpoint(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shortcut:
+class FastPathRoute:
     """A path whose answers need no waiting."""
 
     endpoint: Endpoint
@@ -64,13 +64,13 @@ class Shortcut:
 class _Held:
     """A request of which the body is on its way."""
 
-    shortcut: Shortcut
+    shortcut: FastPathRoute
     message: "RawRequestMessage"
     payload: "StreamReader"
     end_of_patience: asyncio.TimerHandle
 
 
-class ShortHandler(web.RequestHandler):
+class FastPathHandler(web.RequestHandler):
     """aiohttp's connection with shortcuts."""
 
     __slots__ = ("_held", "_shortcuts", "taken")
@@ -79,7 +79,7 @@ class ShortHandler(web.RequestHandler):
         self,
         server: web.Server,
         *,
-        shortcuts: "Mapping[str, Shortcut]",
+        shortcuts: "Mapping[str, FastPathRoute]",
         **options: Any,  # noqa: ANN401  # the library's
     ) -> None:
         """Take what aiohttp's own takes as `options`."""
@@ -131,7 +131,7 @@ class ShortHandler(web.RequestHandler):
         waiter = self._waiter
         return waiter is not None and not waiter.done() and not self._messages and not self._paused
 
-    def _may_take(self, shortcut: Shortcut, message: "RawRequestMessage") -> bool:
+    def _may_take(self, shortcut: FastPathRoute, message: "RawRequestMessage") -> bool:
         headers = message.headers
         length = headers.get("Content-Length", "")
         if (
@@ -148,7 +148,7 @@ class ShortHandler(web.RequestHandler):
             return False
         return shortcut.endpoint.refusal_of(self.transport, headers) is None
 
-    def _answer(self, shortcut: Shortcut, payload: "StreamReader") -> None:
+    def _answer(self, shortcut: FastPathRoute, payload: "StreamReader") -> None:
         reply = shortcut.endpoint.answer(payload.read_nowait())
         if self._parser is not None:
             self._parser.message_consumed()

@@ -13,16 +13,22 @@ import structlog
 from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError
 
-from kube.errors import cut
+from kube.errors import one_line
 from server import open_files
 from server.http.app import SHORTCUTS
-from server.http.connections import Connection, Entrance, Patience, Place, Places
+from server.http.connections import (
+    Acceptor,
+    ConnectionLimiter,
+    ConnectionSlot,
+    ConnectionTimeouts,
+    LimitedConnection,
+)
 
 if TYPE_CHECKING:
     import ssl
     from types import TracebackType
 
-    from server.settings import Listen
+    from server.settings import ListenSettings
 
 KEEP_ALIVE_S: Final = 300.0
 """The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
@@ -32,14 +38,14 @@ FINISH_WITHIN_S: Final = 10.0
 
 LINGER_S: Final = 2.0
 """How long what is left of a body is read after its request was refused, so that the peer reads why."""
-_PATIENCE: Final = Patience()
+_PATIENCE: Final = ConnectionTimeouts()
 _BACKLOG: Final = 1024
 """Who waits to be accepted, as when all API servers come at once; the system may allow fewer."""
 
 _log = structlog.get_logger()
 
 
-class CannotListen(Exception):  # noqa: N818  # it is named for what is wrong
+class ListenError(Exception):
     """The port cannot be opened; the text says which and why."""
 
 
@@ -50,10 +56,10 @@ class Port:
     def __init__(
         self,
         app: web.Application,
-        listen: "Listen",
+        listen: "ListenSettings",
         context: "ssl.SSLContext | None",
         *,
-        patience: Patience = _PATIENCE,
+        patience: ConnectionTimeouts = _PATIENCE,
     ) -> None:
         self._listen = listen
         self._context = context
@@ -61,7 +67,7 @@ class Port:
         self._shortcuts = app.get(SHORTCUTS, {})
         # The other half is for the API server, files and what is on its way out.
         self._most = min(listen.max_connections, open_files.limit() // 2)
-        self._places = Places(self._most)
+        self._places = ConnectionLimiter(self._most)
         self._runner = web.AppRunner(app, shutdown_timeout=FINISH_WITHIN_S)
         self._logger = _logger()
         self._sends_away = False
@@ -85,7 +91,7 @@ class Port:
         try:
             listeners = await _listeners(host, port)
         except OSError as error:
-            raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from error
+            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         await self._runner.setup()
         await self._entering.__aenter__()
         for listener in listeners:
@@ -122,11 +128,11 @@ class Port:
             response.force_close()
             # aiohttp has written its headers by now. A client that is not told sends its next
             # request into a connection that is being closed.
-            response.headers["Connection"] = "close"
+            response.headers["LimitedConnection"] = "close"
 
     async def _enter(self, listener: socket.socket) -> NoReturn:
         with listener:
-            await Entrance(
+            await Acceptor(
                 listener,
                 self._connection,
                 self._context,
@@ -134,10 +140,10 @@ class Port:
                 patience=self._patience,
             ).run()
 
-    def _connection(self, place: Place) -> Connection:
+    def _connection(self, place: ConnectionSlot) -> LimitedConnection:
         server = self._runner.server
         assert server is not None, "the runner is set up before anybody can connect"
-        return Connection(
+        return LimitedConnection(
             server,
             self._places,
             place,
@@ -180,5 +186,5 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     if isinstance(error, HttpProcessingError | web.RequestPayloadError):
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.exc_info = None
-        record.msg, record.args = "malformed HTTP request: %s", (cut(str(error)),)
+        record.msg, record.args = "malformed HTTP request: %s", (one_line(str(error)),)
     return True

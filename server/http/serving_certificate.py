@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @final
-class Certificates:
+class ServingCertificate:
     """Keeps the port's TLS context loaded."""
 
     def __init__(self, settings: "Settings", client: "KubeClient", clock: "Clock") -> None:

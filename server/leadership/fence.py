@@ -13,7 +13,7 @@ from api.names import GROUP
 from kube.errors import KubeError, NotFound
 from kube.resources import GPU_CONTROL_PLANE_TERMS
 from manifests.install.leadership_policy import leadership_token
-from manifests.install.rbac import Rule
+from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
 
 RBAC: Final = (
-    Rule(
+    PolicyRule(
         group=GROUP,
         resources=(GPU_CONTROL_PLANE_TERMS.plural,),
         verbs=("create", "get", "patch"),
@@ -29,7 +29,7 @@ RBAC: Final = (
 )
 
 
-class LeadLost(KubeError):  # noqa: N818  # named as the other errors of its tree are
+class LeadershipLostError(KubeError):
     """The Lease was lost before the term could be written."""
 
 
@@ -71,7 +71,7 @@ class Fence:
             return
         self._number = max(self._ended, 0 if stored is None else stored.spec.number) + 1
         if not leads():
-            raise LeadLost("the Lease is not ours any more")
+            raise LeadershipLostError("the Lease is not ours any more")
         spec = {"holder": self._holder, "number": self._number}
         if stored is None:
             body = {

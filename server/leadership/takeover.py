@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 
 from kube.backoff import Backoff
-from kube.errors import KubeError, cut
+from kube.errors import KubeError, one_line
 
 if TYPE_CHECKING:
     import random
@@ -65,7 +65,7 @@ class TermFence(Protocol):
 
 
 @final
-class Leading:
+class Takeover:
     """Whether this replica decides for the cluster, and under which term."""
 
     def __init__(
@@ -173,7 +173,7 @@ class Leading:
         _log.warning(
             event,
             cause=type(error).__name__,
-            error=cut(str(error)),
+            error=one_line(str(error)),
             retry_in_s=round(delay_s, 2),
         )
         await asyncio.sleep(delay_s)

@@ -1,6 +1,6 @@
 """Refusals as kube-apiserver words them.
 
-`ApiFault` is what ends a request; its `body` is the `Status` that goes over the wire. `FieldError` is
+`StatusError` is what ends a request; its `body` is the `Status` that goes over the wire. `InvalidField` is
 one line of a 422. The texts were read from kube-apiserver 1.36.3.
 """
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 @final
-class ApiFault(Exception):  # noqa: N818  # "fault" is the word of the simulator for a refusal
+class StatusError(Exception):
     """A request that is refused, with the status that says why."""
 
     def __init__(
@@ -51,7 +51,7 @@ class ApiFault(Exception):  # noqa: N818  # "fault" is the word of the simulator
 
 @final
 @dataclass(frozen=True, slots=True)
-class FieldError:
+class InvalidField:
     """Why one field makes an object invalid."""
 
     field: str
@@ -67,43 +67,43 @@ def show(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def required(field: str, detail: str = "") -> FieldError:
-    return FieldError(
+def required(field: str, detail: str = "") -> InvalidField:
+    return InvalidField(
         field, "FieldValueRequired", "Required value" + (f": {detail}" if detail else "")
     )
 
 
-def invalid_value(field: str, value: object, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {show(value)}: {detail}")
+def invalid_value(field: str, value: object, detail: str) -> InvalidField:
+    return InvalidField(field, "FieldValueInvalid", f"Invalid value: {show(value)}: {detail}")
 
 
-def wrong_type(field: str, value: object, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueTypeInvalid", f"Invalid value: {show(value)}: {detail}")
+def wrong_type(field: str, value: object, detail: str) -> InvalidField:
+    return InvalidField(field, "FieldValueTypeInvalid", f"Invalid value: {show(value)}: {detail}")
 
 
-def unsupported_value(field: str, value: object, supported: "Iterable[object]") -> FieldError:
+def unsupported_value(field: str, value: object, supported: "Iterable[object]") -> InvalidField:
     listed = ", ".join(show(each) for each in supported)
-    return FieldError(
+    return InvalidField(
         field,
         "FieldValueNotSupported",
         f"Unsupported value: {show(value)}: supported values: {listed}",
     )
 
 
-def forbidden_field(field: str, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueForbidden", f"Forbidden: {detail}")
+def forbidden_field(field: str, detail: str) -> InvalidField:
+    return InvalidField(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 
-def duplicate_value(field: str, value: object) -> FieldError:
-    return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {show(value)}")
+def duplicate_value(field: str, value: object) -> InvalidField:
+    return InvalidField(field, "FieldValueDuplicate", f"Duplicate value: {show(value)}")
 
 
-def too_long(field: str, limit: int) -> FieldError:
-    return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+def too_long(field: str, limit: int) -> InvalidField:
+    return InvalidField(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
-def too_many(field: str, count: int, limit: int) -> FieldError:
-    return FieldError(
+def too_many(field: str, count: int, limit: int) -> InvalidField:
+    return InvalidField(
         field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} items"
     )
 
@@ -116,8 +116,8 @@ def _details(group: str, kind: str, name: str) -> Json:
     return details
 
 
-def not_found(resource: "ResourceType", name: str) -> ApiFault:
-    return ApiFault(
+def not_found(resource: "ResourceType", name: str) -> StatusError:
+    return StatusError(
         404,
         "NotFound",
         f'{resource.qualified_name} "{name}" not found',
@@ -125,12 +125,14 @@ def not_found(resource: "ResourceType", name: str) -> ApiFault:
     )
 
 
-def no_such_path() -> ApiFault:
-    return ApiFault(404, "NotFound", "the server could not find the requested resource", details={})
+def no_such_path() -> StatusError:
+    return StatusError(
+        404, "NotFound", "the server could not find the requested resource", details={}
+    )
 
 
-def method_not_allowed() -> ApiFault:
-    return ApiFault(
+def method_not_allowed() -> StatusError:
+    return StatusError(
         405,
         "MethodNotAllowed",
         "the server does not allow this method on the requested resource",
@@ -138,8 +140,8 @@ def method_not_allowed() -> ApiFault:
     )
 
 
-def already_exists(resource: "ResourceType", name: str) -> ApiFault:
-    return ApiFault(
+def already_exists(resource: "ResourceType", name: str) -> StatusError:
+    return StatusError(
         409,
         "AlreadyExists",
         f'{resource.qualified_name} "{name}" already exists',
@@ -147,10 +149,10 @@ def already_exists(resource: "ResourceType", name: str) -> ApiFault:
     )
 
 
-def conflict(kind: str, name: str, why: str, *, group: str = "") -> ApiFault:
+def conflict(kind: str, name: str, why: str, *, group: str = "") -> StatusError:
     """Return a 409; `kind` is the plural, or `pods/binding` and the like."""
     shown = f"{kind}.{group}" if group else kind
-    return ApiFault(
+    return StatusError(
         409,
         "Conflict",
         f'Operation cannot be fulfilled on {shown} "{name}": {why}',
@@ -158,7 +160,7 @@ def conflict(kind: str, name: str, why: str, *, group: str = "") -> ApiFault:
     )
 
 
-def stale(resource: "ResourceType", name: str) -> ApiFault:
+def stale(resource: "ResourceType", name: str) -> StatusError:
     return conflict(
         resource.plural,
         name,
@@ -167,7 +169,7 @@ def stale(resource: "ResourceType", name: str) -> ApiFault:
     )
 
 
-def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: str) -> ApiFault:
+def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: str) -> StatusError:
     """Return the 409 of a write that names a uid which the stored object does not have."""
     key = "/registry/" + "/".join(filter(None, (resource.group, resource.plural, name)))
     return conflict(
@@ -179,7 +181,9 @@ def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: st
     )
 
 
-def invalid(kind: str, name: str, errors: "Sequence[FieldError]", *, group: str = "") -> ApiFault:
+def invalid(
+    kind: str, name: str, errors: "Sequence[InvalidField]", *, group: str = ""
+) -> StatusError:
     """Return a 422 that lists every error."""
     shown = f"{kind}.{group}" if group else kind
     lines = ", ".join(str(error) for error in errors)
@@ -188,26 +192,28 @@ def invalid(kind: str, name: str, errors: "Sequence[FieldError]", *, group: str 
     details["causes"] = [
         {"reason": error.reason, "message": error.message, "field": error.field} for error in errors
     ]
-    return ApiFault(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
+    return StatusError(422, "Invalid", f'{shown} "{name}" is invalid: {text}', details=details)
 
 
-def invalid_object(resource: "ResourceType", name: str, errors: "Sequence[FieldError]") -> ApiFault:
+def invalid_object(
+    resource: "ResourceType", name: str, errors: "Sequence[InvalidField]"
+) -> StatusError:
     # Event is served by two groups and invalid under the older one, which has no name.
     group = "" if resource.kind == "Event" else resource.group
     return invalid(resource.kind, name, errors, group=group)
 
 
-def bad_request(message: str) -> ApiFault:
-    return ApiFault(400, "BadRequest", message)
+def bad_request(message: str) -> StatusError:
+    return StatusError(400, "BadRequest", message)
 
 
 def forbidden(
     resource: "ResourceType", name: str, why: str, *, causes: "Sequence[Json]" = ()
-) -> ApiFault:
+) -> StatusError:
     details = _details(resource.group, resource.plural, name)
     if causes:
         details["causes"] = list(causes)
-    return ApiFault(
+    return StatusError(
         403,
         "Forbidden",
         f'{resource.qualified_name} "{name}" is forbidden: {why}',
@@ -215,12 +221,12 @@ def forbidden(
     )
 
 
-def unauthorized() -> ApiFault:
-    return ApiFault(401, "Unauthorized", "Unauthorized")
+def unauthorized() -> StatusError:
+    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def too_large(limit_bytes: int) -> ApiFault:
-    return ApiFault(
+def too_large(limit_bytes: int) -> StatusError:
+    return StatusError(
         413,
         "RequestEntityTooLarge",
         f"Request entity too large: limit is {limit_bytes}",
@@ -228,8 +234,8 @@ def too_large(limit_bytes: int) -> ApiFault:
     )
 
 
-def unsupported_media_type(accepted: "Iterable[str]") -> ApiFault:
-    return ApiFault(
+def unsupported_media_type(accepted: "Iterable[str]") -> StatusError:
+    return StatusError(
         415,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: "
@@ -237,9 +243,9 @@ def unsupported_media_type(accepted: "Iterable[str]") -> ApiFault:
     )
 
 
-def rejected_patch() -> ApiFault:
+def rejected_patch() -> StatusError:
     """Return the answer to a JSON patch that does not fit the object."""
-    return ApiFault(
+    return StatusError(
         422,
         "Invalid",
         "the server rejected our request due to an error in our request",
@@ -247,8 +253,8 @@ def rejected_patch() -> ApiFault:
     )
 
 
-def internal(message: str) -> ApiFault:
-    return ApiFault(
+def internal(message: str) -> StatusError:
+    return StatusError(
         500,
         "InternalError",
         f"Internal error occurred: {message}",
@@ -256,10 +262,10 @@ def internal(message: str) -> ApiFault:
     )
 
 
-def failed_without_reason(message: str) -> ApiFault:
+def failed_without_reason(message: str) -> StatusError:
     """Return a 500 that names no reason, as the server's plain errors do."""
-    return ApiFault(500, "", message)
+    return StatusError(500, "", message)
 
 
-def expired(message: str) -> ApiFault:
-    return ApiFault(410, "Expired", message)
+def expired(message: str) -> StatusError:
+    return StatusError(410, "Expired", message)

@@ -1,7 +1,7 @@
 """HTTP: requests in, answers and watch streams out.
 
-Every refusal is an `ApiFault`, so this is the one place that makes responses of them. What is no
-`ApiFault` is a fault of this server: logged, and a 500 for the client.
+Every refusal is an `StatusError`, so this is the one place that makes responses of them. What is no
+`StatusError` is a fault of this server: logged, and a 500 for the client.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from aiohttp import web
 
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import (
-    ApiFault,
+    StatusError,
     bad_request,
     internal,
     invalid,
@@ -28,27 +28,27 @@ from simulator.apiserver.errors import (
     unsupported_media_type,
     unsupported_value,
 )
-from simulator.apiserver.http_responses import JSON, cut, respond, respond_fault
-from simulator.apiserver.injection import Breakage, Fault, Faults
-from simulator.apiserver.requestlog import Request, RequestLog
+from simulator.apiserver.http_responses import JSON, cut_connection, respond, respond_fault
+from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
+from simulator.apiserver.requestlog import LoggedRequest, RequestLog
 from simulator.apiserver.resources.registry import BINDINGS
 from simulator.apiserver.routing import resolve
 from simulator.apiserver.store import list as listing
-from simulator.apiserver.store.selectors import Selection
+from simulator.apiserver.store.selectors import ListSelection
 from simulator.apiserver.store.watch import WatchRequest, WatchStream
 from simulator.apiserver.webhooks.chain import User
 from simulator.apiserver.write import decoding
-from simulator.apiserver.write.binding import Binder
-from simulator.apiserver.write.decoding import Caller, Target
-from simulator.apiserver.write.delete import Deleter, decode_options
+from simulator.apiserver.write.binding import PodBinder
+from simulator.apiserver.write.decoding import Caller, RequestTarget
+from simulator.apiserver.write.delete import Deleter, decode_delete_options
 from simulator.apiserver.write.eviction import Evictor
-from simulator.apiserver.write.writer import Writer, Written
+from simulator.apiserver.write.writer import Writer, WriteResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from simulator.apiserver.resources.registry import Registry
-    from simulator.apiserver.store.store import Store
+    from simulator.apiserver.store.store import ObjectStore
 
 Json = dict[str, Any]
 
@@ -76,11 +76,11 @@ _VERSION: Final = msgspec.json.encode(
 class Backend:
     """What requests are worked on with."""
 
-    store: "Store"
+    store: "ObjectStore"
     registry: "Registry"
     writer: Writer
     deleter: Deleter
-    binder: Binder
+    binder: PodBinder
     evictor: Evictor
     tokens: "Mapping[str, User] | None"
     bookmark_interval_s: float
@@ -92,7 +92,7 @@ class Frontend:
 
     def __init__(self, backend: Backend) -> None:
         self.requests = RequestLog()
-        self.faults = Faults()
+        self.faults = ErrorInjection()
         self.is_stopping = False
         self._backend = backend
         self._watches: set[asyncio.Transport] = set()
@@ -110,10 +110,10 @@ class Frontend:
             return web.Response(body=_VERSION, content_type=JSON)
         try:
             user = self._authenticate(request)
-        except ApiFault as fault:
+        except StatusError as fault:
             return respond_fault(fault, [])
         is_dry = "dryRun" in request.query
-        noted = Request(
+        noted = LoggedRequest(
             method=request.method,
             path=request.path,
             user=user.name,
@@ -126,16 +126,18 @@ class Frontend:
             return await self._answer(request, user)
         return await self._fail(request, user, rule)
 
-    async def _fail(self, request: web.Request, user: User, rule: Fault) -> web.StreamResponse:
+    async def _fail(
+        self, request: web.Request, user: User, rule: InjectedError
+    ) -> web.StreamResponse:
         match rule.breakage:
             case Breakage.STATUS:
-                fault = ApiFault(rule.status, "", f"status {rule.status} on request of a test")
+                fault = StatusError(rule.status, "", f"status {rule.status} on request of a test")
                 return respond_fault(fault, [])
             case Breakage.RESET_BEFORE:
-                return cut(request)
+                return cut_connection(request)
             case Breakage.RESET_AFTER:
                 await self._answer(request, user)
-                return cut(request)
+                return cut_connection(request)
             case Breakage.DELAY:
                 await asyncio.sleep(rule.delay_s)
                 return await self._answer(request, user)
@@ -158,7 +160,7 @@ class Frontend:
                 return await self._read(request, target)
             caller = _caller_of(request, user, warnings)
             written = await self._write(request, target, caller)
-        except ApiFault as fault:
+        except StatusError as fault:
             return respond_fault(fault, warnings)
         except web.HTTPRequestEntityTooLarge:
             return respond_fault(too_large(MAX_BODY_BYTES), warnings)
@@ -167,7 +169,7 @@ class Frontend:
             return respond_fault(internal(f"{type(error).__name__}: {error}"[:256]), warnings)
         return respond(written.status, written.encoded, warnings)
 
-    async def _read(self, request: web.Request, target: Target) -> web.StreamResponse:
+    async def _read(self, request: web.Request, target: RequestTarget) -> web.StreamResponse:
         if target.resource is BINDINGS or target.subresource in _ACTIONS:
             raise method_not_allowed()
         collection = self._backend.store.collection(target.resource)
@@ -177,7 +179,7 @@ class Frontend:
                 raise not_found(target.resource, target.name)
             return respond(200, stored.encode_for(target.resource), [])
         query = request.query
-        selection = Selection(
+        selection = ListSelection(
             target.resource,
             target.namespace,
             labels=query.get("labelSelector", ""),
@@ -192,7 +194,7 @@ class Frontend:
         return respond(200, encoded, [])
 
     async def _watch(
-        self, request: web.Request, target: Target, selection: Selection
+        self, request: web.Request, target: RequestTarget, selection: ListSelection
     ) -> web.StreamResponse:
         query = request.query
         store = self._backend.store
@@ -227,7 +229,9 @@ class Frontend:
                 self._watches.discard(transport)
         return response
 
-    async def _write(self, request: web.Request, target: Target, caller: Caller) -> Written:
+    async def _write(
+        self, request: web.Request, target: RequestTarget, caller: Caller
+    ) -> WriteResult:
         backend = self._backend
         is_action = target.resource is BINDINGS or target.subresource in _ACTIONS
         match request.method, bool(target.name):
@@ -245,14 +249,16 @@ class Frontend:
             case "PATCH", True if not is_action:
                 return await self._patch(request, target, caller)
             case "DELETE", True if not target.subresource:
-                options = decode_options(await request.read(), request.query)
+                options = decode_delete_options(await request.read(), request.query)
                 return await backend.deleter.delete(target, caller, options)
             case "DELETE", False if target.namespace or not target.resource.namespaced:
                 return await self._delete_collection(request, target, caller)
             case _:
                 raise method_not_allowed()
 
-    async def _replace(self, request: web.Request, target: Target, caller: Caller) -> Written:
+    async def _replace(
+        self, request: web.Request, target: RequestTarget, caller: Caller
+    ) -> WriteResult:
         writer = self._backend.writer
         body = decoding.decode_object(await _read_object(request), target)
         collection = self._backend.store.collection(target.resource)
@@ -263,7 +269,9 @@ class Frontend:
         decoding.check_version_is_named(body, target.resource, target.name)
         return await writer.replace(target, caller, body)
 
-    async def _patch(self, request: web.Request, target: Target, caller: Caller) -> Written:
+    async def _patch(
+        self, request: web.Request, target: RequestTarget, caller: Caller
+    ) -> WriteResult:
         writer, resource = self._backend.writer, target.resource
         content_type = request.content_type
         raw = await request.read()
@@ -289,12 +297,12 @@ class Frontend:
         return await writer.patch(target, caller, transform)
 
     async def _delete_collection(
-        self, request: web.Request, target: Target, caller: Caller
-    ) -> Written:
+        self, request: web.Request, target: RequestTarget, caller: Caller
+    ) -> WriteResult:
         """Delete what the selectors select, one by one; it is no transaction on the real one either."""
         query, store = request.query, self._backend.store
-        options = decode_options(await request.read(), query)
-        selection = Selection(
+        options = decode_delete_options(await request.read(), query)
+        selection = ListSelection(
             target.resource,
             target.namespace,
             labels=query.get("labelSelector", ""),
@@ -307,9 +315,9 @@ class Frontend:
         for stored in list(collection.all(target.namespace)):
             if selection.matches(stored.body):
                 namespace, name = stored.key
-                one = Target(resource=target.resource, namespace=namespace, name=name)
+                one = RequestTarget(resource=target.resource, namespace=namespace, name=name)
                 await self._backend.deleter.delete(one, caller, options)
-        return Written(status=200, encoded=encoded)
+        return WriteResult(status=200, encoded=encoded)
 
 
 async def _stream(response: web.StreamResponse, stream: WatchStream) -> None:

@@ -7,7 +7,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 if TYPE_CHECKING:
-    from simulator.apiserver.errors import ApiFault
+    from simulator.apiserver.errors import StatusError
 
 JSON: Final = "application/json"
 _MAX_WARNINGS: Final = 4096
@@ -21,10 +21,10 @@ def _fitting(warnings: list[str]) -> list[str]:
     fitting: list[str] = []
     left = _MAX_WARNINGS
     for warning in warnings:
-        cut = warning[: min(_MAX_WARNING_OF_MANY, left)]
-        left -= len(cut)
-        if cut:
-            fitting.append(cut)
+        cut_connection = warning[: min(_MAX_WARNING_OF_MANY, left)]
+        left -= len(cut_connection)
+        if cut_connection:
+            fitting.append(cut_connection)
     return fitting
 
 
@@ -37,12 +37,12 @@ def respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
     return web.Response(status=status, body=encoded, headers=headers)
 
 
-def respond_fault(fault: "ApiFault", warnings: list[str]) -> web.Response:
+def respond_fault(fault: "StatusError", warnings: list[str]) -> web.Response:
     """Return the refusal as a response."""
     return respond(fault.status, msgspec.json.encode(fault.body), warnings)
 
 
-def cut(request: web.Request) -> web.Response:
+def cut_connection(request: web.Request) -> web.Response:
     """Reset the connection; the response returned goes nowhere."""
     if request.transport is not None:
         request.transport.abort()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.apiserver.requestlog import Request
+    from simulator.apiserver.requestlog import LoggedRequest
 
 
 class Breakage(Enum):
@@ -30,7 +30,7 @@ class Breakage(Enum):
 
 @final
 @dataclass(slots=True, kw_only=True)
-class Fault:
+class InjectedError:
     """One rule."""
 
     breakage: Breakage
@@ -51,14 +51,14 @@ class Fault:
     seen: int = field(default=0, init=False)
     """How many requests matched so far."""
 
-    def picks(self, request: "Request") -> bool:
+    def picks(self, request: "LoggedRequest") -> bool:
         """Count the request where it matches, and say whether it fails."""
         if not self._matches(request):
             return False
         self.seen += 1
         return self.nth <= self.seen < self.nth + self.times
 
-    def _matches(self, request: "Request") -> bool:
+    def _matches(self, request: "LoggedRequest") -> bool:
         return bool(
             self.method in {"", request.method}
             and self.user in {"", request.user}
@@ -68,19 +68,21 @@ class Fault:
 
 
 @final
-class Faults:
+class ErrorInjection:
     """The rules of one server."""
 
     def __init__(self) -> None:
-        self._rules: list[Fault] = []
+        self._rules: list[InjectedError] = []
 
-    def __iter__(self) -> "Iterator[Fault]":
+    def __iter__(self) -> "Iterator[InjectedError]":
         return iter(self._rules)
 
-    def fail(self, method: str, path: str, status: int, *, nth: int = 1, times: int = 1) -> Fault:
+    def fail(
+        self, method: str, path: str, status: int, *, nth: int = 1, times: int = 1
+    ) -> InjectedError:
         """Answer matching requests with a status; they are not carried out."""
         return self.add(
-            Fault(
+            InjectedError(
                 breakage=Breakage.STATUS,
                 method=method,
                 path=re.compile(path),
@@ -90,10 +92,12 @@ class Faults:
             )
         )
 
-    def reset_before(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> Fault:
+    def reset_before(
+        self, method: str, path: str, *, nth: int = 1, times: int = 1
+    ) -> InjectedError:
         """Cut the connection before matching requests are carried out."""
         return self.add(
-            Fault(
+            InjectedError(
                 breakage=Breakage.RESET_BEFORE,
                 method=method,
                 path=re.compile(path),
@@ -102,10 +106,10 @@ class Faults:
             )
         )
 
-    def reset_after(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> Fault:
+    def reset_after(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> InjectedError:
         """Cut the connection after matching requests were carried out."""
         return self.add(
-            Fault(
+            InjectedError(
                 breakage=Breakage.RESET_AFTER,
                 method=method,
                 path=re.compile(path),
@@ -116,10 +120,10 @@ class Faults:
 
     def delay(
         self, method: str, path: str, delay_s: float, *, nth: int = 1, times: int = 1
-    ) -> Fault:
+    ) -> InjectedError:
         """Carry matching requests out only after a delay."""
         return self.add(
-            Fault(
+            InjectedError(
                 breakage=Breakage.DELAY,
                 method=method,
                 path=re.compile(path),
@@ -129,7 +133,7 @@ class Faults:
             )
         )
 
-    def add(self, rule: Fault) -> Fault:
+    def add(self, rule: InjectedError) -> InjectedError:
         """Add any rule; return it."""
         self._rules.append(rule)
         return rule
@@ -138,7 +142,7 @@ class Faults:
         """Drop all rules."""
         self._rules.clear()
 
-    def pick(self, request: "Request") -> Fault | None:
+    def pick(self, request: "LoggedRequest") -> InjectedError | None:
         """Return the rule that applies to a request, counting it."""
         for rule in self._rules:
             if rule.picks(request):

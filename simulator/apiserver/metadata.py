@@ -9,7 +9,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.apiserver.errors import (
-    FieldError,
+    InvalidField,
     forbidden_field,
     invalid_value,
     other_uid,
@@ -129,7 +129,7 @@ def check_version(body: Json, stored: "Stored", resource: "ResourceType") -> Non
         raise stale(resource, stored.body["metadata"]["name"])
 
 
-def validate(body: Json, resource: "ResourceType", old: Json | None) -> "Iterator[FieldError]":
+def validate(body: Json, resource: "ResourceType", old: Json | None) -> "Iterator[InvalidField]":
     """Yield what is wrong with the metadata."""
     metadata = body["metadata"]
     if old is None:
@@ -146,7 +146,7 @@ def validate(body: Json, resource: "ResourceType", old: Json | None) -> "Iterato
     for key in annotations:
         yield from _validate_key(key.lower(), "metadata.annotations")
     if sum(len(key) + len(value) for key, value in annotations.items()) > _MAX_ANNOTATION_BYTES:
-        yield FieldError(
+        yield InvalidField(
             "metadata.annotations",
             "FieldValueTooLong",
             f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes",
@@ -157,7 +157,7 @@ def _strings(metadata: Json, field: str) -> "Mapping[str, str]":
     return metadata.get(field) or {}
 
 
-def _validate_name(metadata: Json, resource: "ResourceType") -> "Iterator[FieldError]":
+def _validate_name(metadata: Json, resource: "ResourceType") -> "Iterator[InvalidField]":
     pattern, text = (
         (_label, _LABEL_TEXT)
         if resource.plural == "namespaces"
@@ -179,7 +179,7 @@ def _validate_name(metadata: Json, resource: "ResourceType") -> "Iterator[FieldE
         yield invalid_value("metadata.name", name, text)
 
 
-def _validate_key(key: str, field: str) -> "Iterator[FieldError]":
+def _validate_key(key: str, field: str) -> "Iterator[InvalidField]":
     prefix, slash, name = key.rpartition("/")
     if slash and not _subdomain.fullmatch(prefix):
         yield invalid_value(field, key, f"prefix part {_SUBDOMAIN_TEXT}")
@@ -189,7 +189,7 @@ def _validate_key(key: str, field: str) -> "Iterator[FieldError]":
         yield invalid_value(field, key, "name part must be no more than 63 bytes")
 
 
-def _validate_deleting(metadata: Json, before: Json) -> "Iterator[FieldError]":
+def _validate_deleting(metadata: Json, before: Json) -> "Iterator[InvalidField]":
     if not before.get("deletionTimestamp"):
         return
     added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonpatch
 import jsonpointer
 
-from simulator.apiserver.errors import ApiFault, bad_request, rejected_patch
+from simulator.apiserver.errors import StatusError, bad_request, rejected_patch
 from simulator.apiserver.schema import list_types as shapes
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ def json_patch(body: Json, patch: object) -> Json:
         )
     try:
         patched = apply_operations(body, patch)
-    except PatchRefused as error:
+    except PatchError as error:
         raise rejected_patch() from error
     if not isinstance(patched, dict):
         raise rejected_patch()
     return patched
 
 
-class PatchRefused(ValueError):  # noqa: N818  # says what it is
+class PatchError(ValueError):
     """An operation of a JSON patch is malformed or does not fit the document."""
 
 
@@ -52,13 +52,13 @@ def apply_operations(body: Json, operations: object) -> object:
     """
     try:
         if not isinstance(operations, list):
-            raise PatchRefused("the patch is not a list of operations")
+            raise PatchError("the patch is not a list of operations")
         return jsonpatch.JsonPatch(operations).apply(body)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
-        raise PatchRefused(str(error)) from error
+        raise PatchError(str(error)) from error
     except (KeyError, TypeError, IndexError) as error:
         # The library lets these through where a path runs into a scalar or a null.
-        raise PatchRefused(str(error)) from error
+        raise PatchError(str(error)) from error
 
 
 def merge_patch(body: Json, patch: object) -> Json:
@@ -150,5 +150,5 @@ def _merge_list(
     return list(merged.values())
 
 
-def _missing_key(key: str, item: object) -> ApiFault:
+def _missing_key(key: str, item: object) -> StatusError:
     return bad_request(f"map: {item} does not contain declared merge key: {key}")

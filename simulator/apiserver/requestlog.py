@@ -14,7 +14,7 @@ _KEPT: Final = 200_000
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class LoggedRequest:
     """One request, noted when it came in."""
 
     method: str
@@ -33,18 +33,18 @@ class RequestLog:
     """The requests in order of arrival, whatever became of them."""
 
     def __init__(self) -> None:
-        self._requests: deque[Request] = deque(maxlen=_KEPT)
+        self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)
 
-    def __iter__(self) -> "Iterator[Request]":
+    def __iter__(self) -> "Iterator[LoggedRequest]":
         return iter(tuple(self._requests))
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def append(self, request: Request) -> None:
+    def append(self, request: LoggedRequest) -> None:
         self._requests.append(request)
 
-    def writes(self, *, user: str | None = None, path: str = "") -> list[Request]:
+    def writes(self, *, user: str | None = None, path: str = "") -> list[LoggedRequest]:
         """Return the requests that write, of one user or all, whose path contains the text."""
         return [
             each

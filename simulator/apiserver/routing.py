@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final
 
 from simulator.apiserver.errors import no_such_path
 from simulator.apiserver.resources.registry import BINDINGS, PODS
-from simulator.apiserver.write.decoding import Target
+from simulator.apiserver.write.decoding import RequestTarget
 
 if TYPE_CHECKING:
     from simulator.apiserver.resources.registry import Registry
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
-def resolve(path: str, registry: "Registry") -> Target:
+def resolve(path: str, registry: "Registry") -> RequestTarget:
     """Return what the path names.
 
     Raises:
@@ -44,4 +44,4 @@ def resolve(path: str, registry: "Registry") -> Target:
     )
     if not is_served or (resource is BINDINGS and name):
         raise no_such_path()
-    return Target(resource=resource, namespace=namespace, name=name, subresource=subresource)
+    return RequestTarget(resource=resource, namespace=namespace, name=name, subresource=subresource)

@@ -8,11 +8,11 @@ from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.metadata import fill_new, timestamp
 from simulator.apiserver.resources.registry import NAMESPACES, PRIORITY_CLASSES, Registry
-from simulator.apiserver.store.store import Store
+from simulator.apiserver.store.store import ObjectStore
 from simulator.apiserver.strategies.all import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
 from simulator.apiserver.webhooks.matching import evaluate_rendered
-from simulator.apiserver.write.binding import Binder
+from simulator.apiserver.write.binding import PodBinder
 from simulator.apiserver.write.delete import Deleter
 from simulator.apiserver.write.effects import Effects
 from simulator.apiserver.write.eviction import Evictor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from api.clock import Clock
-    from simulator.apiserver.injection import Faults
+    from simulator.apiserver.injection import ErrorInjection
     from simulator.apiserver.requestlog import RequestLog
     from simulator.apiserver.resources.registry import ResourceType
     from simulator.apiserver.webhooks.chain import User
@@ -75,7 +75,7 @@ class InMemoryApiServer:
         """
         self._clock = clock
         self._ssl_context = ssl_context
-        self._store = Store(history_limit=history_limit)
+        self._store = ObjectStore(history_limit=history_limit)
         registry = Registry()
         effects = Effects(self._store, registry)
         self._admission = AdmissionChain(self._store, match_condition, services or {})
@@ -86,7 +86,7 @@ class InMemoryApiServer:
                 registry=registry,
                 writer=Writer(self._store, self._admission, effects=effects, clock=clock),
                 deleter=deleter,
-                binder=Binder(self._store, self._admission, clock),
+                binder=PodBinder(self._store, self._admission, clock),
                 evictor=Evictor(self._store, self._admission, deleter=deleter, clock=clock),
                 tokens=tokens,
                 bookmark_interval_s=bookmark_interval_s,
@@ -127,7 +127,7 @@ class InMemoryApiServer:
         return self._frontend.requests
 
     @property
-    def faults(self) -> "Faults":
+    def faults(self) -> "ErrorInjection":
         """Return the rules by which requests fail."""
         return self._frontend.faults
 

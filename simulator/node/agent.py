@@ -28,7 +28,7 @@ DISPLAY_CLASS: Final = "0302"
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardDouble:
+class FakeDevice:
     """A card as its driver shows it."""
 
     uuid: str
@@ -57,11 +57,11 @@ class CardDouble:
 
 
 @final
-class NodeAgentDouble:
+class FakeNodeAgent:
     """The agent of one node. It writes when it is told to: a heartbeat stays fresh for two minutes."""
 
     def __init__(
-        self, client: "KubeClient", clock: "Clock", *, node: str, cards: "Sequence[CardDouble]"
+        self, client: "KubeClient", clock: "Clock", *, node: str, cards: "Sequence[FakeDevice]"
     ) -> None:
         self._client = client
         self._clock = clock

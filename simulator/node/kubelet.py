@@ -57,7 +57,7 @@ async def register_node(
 
 
 @final
-class KubeletDouble:
+class FakeKubelet:
     """Runs the pods of all nodes."""
 
     def __init__(self, client: "KubeClient", clock: "Clock") -> None:

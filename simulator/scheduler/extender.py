@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import aiohttp
 import msgspec
 
-from simulator.errors import ExtenderFailed
+from simulator.errors import ExtenderError
 
 if TYPE_CHECKING:
     import ssl
@@ -52,7 +52,7 @@ class ExtenderClient:
         """Return nodes that fit, and why the others do not: resolvable by eviction, and not."""
         answer = await self._call("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer["NodeNames"] is None or not set(answer["NodeNames"]) <= set(nodes):
-            raise ExtenderFailed("filter answered with nodes that it was not asked about")
+            raise ExtenderError("filter answered with nodes that it was not asked about")
         return (
             answer["NodeNames"],
             answer.get("FailedNodes") or {},
@@ -63,7 +63,7 @@ class ExtenderClient:
         """Return each node's score, 0..10; no score where the call failed, as kube-scheduler does."""
         try:
             answer = await self._call("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
-        except ExtenderFailed:
+        except ExtenderError:
             return {}
         return {score["Host"]: score["Score"] for score in answer}
 
@@ -90,7 +90,7 @@ class ExtenderClient:
 
     async def _call(self, verb: str, arguments: object) -> Any:  # noqa: ANN401  # JSON, checked by the caller
         if self._session is None:
-            raise ExtenderFailed("the client is not open")
+            raise ExtenderError("the client is not open")
         url = f"{self._url_prefix}/{verb}"
         try:
             async with self._session.post(
@@ -100,12 +100,12 @@ class ExtenderClient:
             ) as response:
                 body = await response.read()
                 if response.status != 200:
-                    raise ExtenderFailed(
+                    raise ExtenderError(
                         f"failed {verb} with extender at URL {url}, code {response.status}"
                     )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise ExtenderFailed(f"{verb}: {str(error) or type(error).__name__}") from error
+            raise ExtenderError(f"{verb}: {str(error) or type(error).__name__}") from error
         answer = msgspec.json.decode(body)
         if isinstance(answer, dict) and answer.get("Error"):
-            raise ExtenderFailed(answer["Error"])
+            raise ExtenderError(answer["Error"])
         return answer

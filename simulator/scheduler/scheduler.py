@@ -24,7 +24,7 @@ from pool.demand import demand_of
 from pool.facts import node_facts
 from pool.model import Constraints, Demand
 from pool.placement.planner import may_go_to
-from simulator.errors import ExtenderFailed
+from simulator.errors import ExtenderError
 from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class _Nodes:
 
 
 @final
-class SchedulerDouble:
+class FakeScheduler:
     """Schedules the pods of one profile."""
 
     def __init__(
@@ -201,7 +201,7 @@ class SchedulerDouble:
             pod = pending[0]
             try:
                 await self._schedule(pod)
-            except (ExtenderFailed, KubeError) as error:
+            except (ExtenderError, KubeError) as error:
                 await self._fail(pod, str(error))
 
     async def _sleep(self) -> None:

@@ -23,7 +23,7 @@ VALIDATE = "/validate/pods"
 _NOTE = "note-of-the-hold"
 
 
-class Refused(Exception):  # noqa: N818  # it is named for what happened
+class RefusedError(Exception):
     """A webhook refused a pod."""
 
 
@@ -107,7 +107,7 @@ def note_of(answer: bytes) -> str:
     """Return the annotation that the mutating webhook put into a pod."""
     response = _ANSWERS.decode(answer).response
     if not response.allowed:
-        raise Refused(response.status.get("message"))
+        raise RefusedError(response.status.get("message"))
     for step in _STEPS.decode(base64.b64decode(response.patch)):
         if step.path == _NOTE_PATH:
             return str(step.value)
@@ -120,4 +120,4 @@ def check_allowed(answer: bytes) -> None:
     """Raise unless the validating webhook let the pod in."""
     response = _ANSWERS.decode(answer).response
     if not response.allowed:
-        raise Refused(response.status.get("message"))
+        raise RefusedError(response.status.get("message"))

@@ -123,7 +123,7 @@ class _Bench:
         await self._api.create(f"{_API}/{plural}", body)
 
     async def _are_served(self) -> bool:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             for plural in ("gpupools", "gpudevices", "gpunodeinventories"):
                 await self._api.get(f"{_API}/{plural}")
             return True

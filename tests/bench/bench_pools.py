@@ -25,12 +25,12 @@ from manifests import constants
 from manifests.node.device_plugin import PluginMode, WorkloadSettings
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.pool.plugin_config import ExportedCards, NodeExports
+from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
 from reconciler.pool.workloads import ACTION, ALL_POOLS, LiveWorkloads, PoolWorkloads, selection
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.events import Announcer
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.pools import PoolFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.pools import PoolSink
 from server.clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most
@@ -56,10 +56,10 @@ class Fleet:
         self._settings = WorkloadSettings(image="gpu-control-plane:1.0", mode=mode)
         self.catalog = Catalog()
         index = DeviceIndex()
-        self.devices = DeviceFeed(index)
+        self.devices = DeviceSink(index)
         self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
         self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
-        self.exported = exported = ExportedCards(self.devices.store, self.catalog)
+        self.exported = exported = PluginConfigFacts(self.devices.store, self.catalog)
         recorder = EventRecorder(
             client, clock, reporting_controller="bench", reporting_instance="bench"
         )
@@ -76,12 +76,12 @@ class Fleet:
         self.pools: Controller[PoolName] = Controller("pool.workloads", workloads.reconcile, clock)
         self.nodes: Controller[NodeName] = Controller(
             "node.exports",
-            NodeExports(exported, self.pools.enqueue).reconcile,
+            NodePluginConfigs(exported, self.pools.enqueue).reconcile,
             clock,
         )
         ours = selection(constants.DEFAULT_NAMESPACE)
         self._informers: list[Informer[Any]] = [
-            Informer(client, GPU_POOLS, GPUPool, sink=PoolFeed(index, self.catalog), clock=clock),
+            Informer(client, GPU_POOLS, GPUPool, sink=PoolSink(index, self.catalog), clock=clock),
             Informer(
                 client,
                 GPU_DEVICES,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from admission.answer import Answer
+    from admission.answer import AdmissionResult
     from tests.bench.sizes import Sizes
     from tests.support.reviews import Office
 
@@ -61,9 +61,9 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 def _cost(
     office: "Office",
-    webhook: "Callable[..., Answer]",
+    webhook: "Callable[..., AdmissionResult]",
     pod: "dict[str, Any]",
-) -> "tuple[Answer, Cost]":
+) -> "tuple[AdmissionResult, Cost]":
     body, desk = a_review(pod, dryRun=True), office.desk()
     spent: list[float] = []
     for _ in range(REPEATS):

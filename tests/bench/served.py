@@ -30,17 +30,17 @@ from certs.tls import ServingContext
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from pool.facts import node_facts, pod_facts
-from pool.model import ContainerDemand, Demand, Instant, PodFacts, PodPhase, Role
-from reconciler.pod.reservation_expiry import Expiry
+from pool.model import ContainerDemand, ContainerRole, Demand, Instant, PodFacts, PodPhase
+from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.sinks.devices import observe_device
-from reconciler.sinks.namespaces import NamespaceFeed
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pods import PodFeed
-from reconciler.sinks.pools import PoolFeed
+from reconciler.sinks.namespaces import NamespaceSink
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pods import PodSink
+from reconciler.sinks.pools import PoolSink
 from server.clock import SystemClock
 from server.http.listener import Port
 from server.process import ControlPlane
-from server.settings import Leadership, Listen, Settings
+from server.settings import LeadershipSettings, ListenSettings, Settings
 from server.tuning import freeze_garbage_collector
 from telemetry.logs import configure_logs
 from tests.bench.world import SLICES, World
@@ -81,9 +81,9 @@ async def serve(options: argparse.Namespace) -> None:
         else:
             plane = filled_plane(options)
             context = load(plane.certificates._serving, options.certificates)
-            listen = Listen(host="127.0.0.1", port=options.port)
+            listen = ListenSettings(host="127.0.0.1", port=options.port)
             await stack.enter_async_context(Port(plane.build_app(), listen, context))
-            group.create_task(Expiry(plane.books, plane.clock.instant).run())
+            group.create_task(ReservationExpiry(plane.books, plane.clock.instant).run())
             group.create_task(show_pods(plane))
         freeze_garbage_collector()
         sys.stdout.write("ready\n")
@@ -96,7 +96,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     """Feed the books as the informers do."""
     clock = SystemClock()
     client = KubeClient(configuration_for("http://127.0.0.1:9"), clock)
-    settings = Settings(leadership=Leadership(enabled=False))
+    settings = Settings(leadership=LeadershipSettings(enabled=False))
     plane = ControlPlane(settings, client, clock)
     plane.readiness.checks.clear()
     plane.seal._key = bytes(32)
@@ -107,14 +107,14 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
         slices=options.slices,
         pool_count=options.pool_count,
     )
-    PoolFeed(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
+    PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
     devices = _as(GPUDevice, world.devices())
     plane.stock.device_feed.replace_all([observe_device(one) for one in devices])
     nodes = _as(Node, world.node_objects())
-    NodeFeed(index).replace_all([node_facts(one) for one in nodes])
+    NodeSink(index).replace_all([node_facts(one) for one in nodes])
     pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))
-    PodFeed(plane.books, clock.instant).replace_all([one for one in pods if one is not None])
-    NamespaceFeed(plane.catalog).replace_all([])
+    PodSink(plane.books, clock.instant).replace_all([one for one in pods if one is not None])
+    NamespaceSink(plane.catalog).replace_all([])
     for number in range(options.waiting):
         plane.books.observe_pod(_waiting_pod(number), clock.instant())
     return plane
@@ -125,7 +125,7 @@ def _waiting_pod(number: int) -> PodFacts:
     units = 1 + number % 4
     demand = Demand(
         resource=f"{RESOURCE_PREFIX}{SLICES}",
-        containers=(ContainerDemand("main", Role.MAIN, units),),
+        containers=(ContainerDemand("main", ContainerRole.MAIN, units),),
         units=units,
     )
     return PodFacts(

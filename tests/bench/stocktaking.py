@@ -33,12 +33,12 @@ from kube.informer import Informer
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
-from reconciler.inventory.controller import Known, NodeInventory
+from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.node_features import NodeFeatureFeed, observe_feature
-from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.node_features import NodeFeatureSink, observe_feature
+from reconciler.sinks.nodes import NodeSink
 from server.clock import SystemClock
 from server.tuning import freeze_garbage_collector
 from tests.bench.report import rss_mib
@@ -58,15 +58,15 @@ class StockTaking:
         self.client = client
         self.nodes = nodes
         self.index = DeviceIndex()
-        self.devices = DeviceFeed(self.index)
-        self.features = NodeFeatureFeed()
+        self.devices = DeviceSink(self.index)
+        self.features = NodeFeatureSink()
         self.inventories: Store[GPUNodeInventory] = Store()
         self.recorder = EventRecorder(
             client, clock, reporting_controller="bench", reporting_instance="bench"
         )
         inventory = NodeInventory(
             client,
-            Known(
+            KnownDevices(
                 index=self.index,
                 devices=self.devices.store,
                 inventories=self.inventories,
@@ -81,7 +81,7 @@ class StockTaking:
         )
         self.informers: list[Informer[Any]] = [
             Informer(
-                client, NODES, Node, sink=NodeFeed(self.index), clock=clock, project=node_facts
+                client, NODES, Node, sink=NodeSink(self.index), clock=clock, project=node_facts
             ),
             Informer(
                 client,

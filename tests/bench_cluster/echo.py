@@ -89,7 +89,7 @@ async def _bind(request: web.Request) -> web.Response:
     }
     try:
         await request.app[_API].create(path, binding)
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         return _answer({"Error": str(refused)})
     return _answer({"Error": ""})
 

@@ -307,7 +307,7 @@ async def _all_ready(api: client.ApiClient, names: "Sequence[str]") -> bool:
 async def _exists(api: client.ApiClient, path: str) -> bool:
     try:
         await api.get(path)
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         if refused.status != 404:
             raise
         return False

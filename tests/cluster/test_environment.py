@@ -75,7 +75,7 @@ async def test_waiting_for_a_kind_bears_a_definition_that_is_not_there_yet(api, 
     }
     async with asyncio.TaskGroup() as group:
         group.create_task(definitions.until_served(kubectl, [definition]))
-        with pytest.raises(kubectls.KubectlFailed):
+        with pytest.raises(kubectls.KubectlError):
             await kubectl("get", "--raw", f"/apis/example.test/v1/{plural}")
         await kubectl.apply_yaml(definition)
     assert (await api.get(f"/apis/example.test/v1/{plural}"))["items"] == []
@@ -150,7 +150,7 @@ async def test_audit_counts_the_writes_of_each_user_and_no_reads(
     binding = {"metadata": {"name": "counted"}, "target": {"name": "nowhere"}}
     await api.create(f"{pods.collection(namespace)}/counted/binding", binding)
     async with client.open_client(control_plane.kubeconfig("alice")) as alice:
-        with pytest.raises(client.ApiRefused, match="403 Forbidden"):
+        with pytest.raises(client.ApiRefusedError, match="403 Forbidden"):
             await alice.create(pods.collection(namespace), pods.a_pod("refused"))
 
     by_admin = await audit.writes(mark, user=credentials.ADMIN)
@@ -219,5 +219,5 @@ async def test_killed_scheduler_comes_back_and_binds(api, namespace, create_node
 
 
 async def test_scheduler_that_cannot_start_fails_with_its_own_words(start_scheduler):
-    with pytest.raises(processes.ProcessDied, match=r"unknown field .*percentage"):
+    with pytest.raises(processes.ProcessDiedError, match=r"unknown field .*percentage"):
         await start_scheduler(STOCK + "percentage: 7\n")

@@ -98,7 +98,7 @@ async def test_restarted_server_is_another_process(stand_in):
 
 async def test_server_that_is_never_ready_fails_with_its_answer_and_its_log(stand_in):
     await stand_in.start(until="/livez")
-    with pytest.raises(processes.NotReady, match=r"/nowhere said 503[\s\S]*asked"):
+    with pytest.raises(processes.NotReadyError, match=r"/nowhere said 503[\s\S]*asked"):
         await stand_in.wait_for("/nowhere", within=0)
 
 
@@ -118,7 +118,7 @@ async def test_server_that_ends_at_once_fails_with_its_own_words(control_plane):
         port=ports.free_port(),
         name="server-that-fails",
     )
-    with pytest.raises(processes.ProcessDied, match="server-that-fails ended with status"):
+    with pytest.raises(processes.ProcessDiedError, match="server-that-fails ended with status"):
         await server.start()
 
 

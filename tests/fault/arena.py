@@ -92,7 +92,7 @@ class Arena:
         paths += [f"{nodes.NODES}/{self._node_name(node)}" for node in range(NODES)]
         paths += [f"{PRIORITIES}/{self._name}", f"/api/v1/namespaces/{self.namespace}"]
         for path in paths:
-            with contextlib.suppress(client.ApiRefused):
+            with contextlib.suppress(client.ApiRefusedError):
                 await self._api.delete(path)
 
     # --- pods ------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Arena:
         for _ in range(_CREATED_WITHIN_TRIES):
             try:
                 await self._api.create(pods.collection(self.namespace), body)
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 if refused.reason == "AlreadyExists":
                     return
             except (aiohttp.ClientError, TimeoutError):
@@ -137,7 +137,7 @@ class Arena:
     async def replace_pod(self, name: str) -> None:
         """Have another pod of the same name and demand take its place at once."""
         path = f"{pods.collection(self.namespace)}/{name}"
-        with contextlib.suppress(client.ApiRefused, aiohttp.ClientError, TimeoutError):
+        with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
             old = await self._api.get(path)
             await self._api.delete(path, options={"gracePeriodSeconds": 0})
             containers = [
@@ -150,7 +150,7 @@ class Arena:
     async def finish_pod(self, number: int, phase: str) -> None:
         """End a pod if it is running."""
         name = _pod_name(number)
-        with contextlib.suppress(client.ApiRefused, aiohttp.ClientError, TimeoutError):
+        with contextlib.suppress(client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
             pod = await self._api.get(f"{pods.collection(self.namespace)}/{name}")
             if pods.is_running(pod):
                 await pods.finish_pod(self._api, self.namespace, name, phase)
@@ -258,7 +258,7 @@ class Arena:
         while True:
             try:
                 return await attempt()
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 if refused.reason == "AlreadyExists" or (missing_is_done and refused.status == 404):
                     return None
                 failure: Exception = refused
@@ -271,7 +271,7 @@ class Arena:
     async def _try(self, attempt: "Callable[[], Awaitable[Any]]") -> bool:
         try:
             await attempt()
-        except (client.ApiRefused, aiohttp.ClientError, TimeoutError):
+        except (client.ApiRefusedError, aiohttp.ClientError, TimeoutError):
             return False
         return True
 
@@ -284,7 +284,7 @@ class Arena:
                 await nodes.create_nodes(
                     self._api, 1, prefix=f"{self._name}-n{node}", gpus=0, resources=resources
                 )
-            except* client.ApiRefused:
+            except* client.ApiRefusedError:
                 # Half-way: a node that is there already is not finished.
                 await self._try(lambda: self._api.delete(f"{nodes.NODES}/{name}"))
                 raise TimeoutError from None

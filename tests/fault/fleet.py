@@ -28,7 +28,7 @@ from tests.cluster.environment import (
 from tests.cluster.system import installation
 from tests.fault.breaking import Armed
 from tests.fault.forked import ForkedServer, ForkServer
-from tests.fault.proxy import NowhereToGo, Proxy, Route
+from tests.fault.proxy import NoUpstreamError, Proxy, Route
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,7 +99,7 @@ class _ToReplicas:
     def route(self, path: str, *, has_certificate: bool) -> Route:
         ready = [one for one in self._replicas if one.is_ready]
         if not ready:
-            raise NowhereToGo
+            raise NoUpstreamError
         self._turn += 1
         replica = ready[self._turn % len(ready)]
         return Route(
@@ -357,7 +357,7 @@ class Fleet:
 async def _is_gone(api: client.ApiClient, path: str) -> bool:
     try:
         await api.get(path)
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         return refused.status == 404
     return False
 

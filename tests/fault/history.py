@@ -80,7 +80,7 @@ class History:
                 if kind not in self._versions:
                     await self._list(kind)
                 await self._watch(kind)
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 if refused.status == 410:
                     self._versions.pop(kind, None)
                 elif refused.status < 500 and refused.status not in {403, 404, 429}:

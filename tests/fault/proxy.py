@@ -32,7 +32,7 @@ _READ_BUFFER: Final = 16 * 1024 * 1024
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
-class NowhereToGo(Exception):  # noqa: N818  # it is named for what is wrong
+class NoUpstreamError(Exception):
     """There is nobody to send a request to; the client's connection is reset."""
 
 
@@ -108,7 +108,7 @@ class Proxy:
         has_certificate = bool(request.get_extra_info("peercert"))
         try:
             route = self._upstream.route(request.path, has_certificate=has_certificate)
-        except NowhereToGo:
+        except NoUpstreamError:
             return _reset(request)
         call = _call_of(request, body, route.replica)
         fault = self._armed.take(call)

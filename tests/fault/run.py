@@ -41,7 +41,7 @@ _FILL_FROM: Final = 1_000_000
 """Where the numbers of pods begin that no step creates."""
 
 
-class _Stop(Exception):  # noqa: N818  # it is named for what happens
+class _StopError(Exception):
     """The run is over: a violation was seen."""
 
 

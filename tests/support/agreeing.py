@@ -4,10 +4,10 @@ import inspect
 from typing import Any
 
 from api.names import NodeName, PodUid, PoolName
-from pool.allocation_state import AlreadyBound, Books
+from pool.allocation_state import AllocationState, AlreadyBound
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
-from pool.placement.planner import Placed, Refused
+from pool.placement.planner import Placed, PlacementRefused
 from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveBooks
 from tests.support.naive_facts import demand_of, units_of
 
@@ -17,7 +17,7 @@ NODE_FIGURES = inspect.get_annotations(PoolNode)
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 
-def agree_on_figures(books: Books, model: NaiveBooks, pool: str) -> None:
+def agree_on_figures(books: AllocationState, model: NaiveBooks, pool: str) -> None:
     """Nodes, capacity, and the verdicts and scores of every size."""
     state = books.index.state(PoolName(pool))
     got = {
@@ -42,7 +42,7 @@ def agree_on_figures(books: Books, model: NaiveBooks, pool: str) -> None:
         }
 
 
-def agree_on_reservations(books: Books, model: NaiveBooks) -> None:
+def agree_on_reservations(books: AllocationState, model: NaiveBooks) -> None:
     got = {
         str(one.id): (one.uid, one.pool, one.node, list(one.units), one.phase.value)
         for one in books.ledger.all()
@@ -63,7 +63,7 @@ def agree_on_reservations(books: Books, model: NaiveBooks) -> None:
     assert {one.id for one in books.unsettled()} == late
 
 
-def agree_on_pods(books: Books, model: NaiveBooks, resources: list[str]) -> None:
+def agree_on_pods(books: AllocationState, model: NaiveBooks, resources: list[str]) -> None:
     assert {str(pod.uid) for pod in books.pods()} == model.pods.keys()
     for resource in resources:
         assert [str(pod.uid) for pod in books.waiting(resource)] == model.waiting(resource)
@@ -71,7 +71,7 @@ def agree_on_pods(books: Books, model: NaiveBooks, resources: list[str]) -> None
     assert twice == model.held_twice()
 
 
-def figures_add_up(books: Books, pool: str) -> None:
+def figures_add_up(books: AllocationState, pool: str) -> None:
     """What costs little, after every step: no unit is lost between the nodes and the totals."""
     state = books.index.state(PoolName(pool))
     sums = state.capacity()
@@ -102,7 +102,7 @@ def no_unit_has_two_of_our_owners(
             assert given.setdefault(unit, one["uid"]) == one["uid"]
 
 
-def nothing_is_left(books: Books, now: float) -> None:
+def nothing_is_left(books: AllocationState, now: float) -> None:
     """What the books keep once every pod is gone and every hold is over."""
     assert len(books.ledger) == 0
     assert books.ledger.due(now) == []
@@ -123,7 +123,7 @@ def nothing_is_left(books: Books, now: float) -> None:
 
 
 def bind_plan_as_the_model_says(
-    books: Books, model: NaiveBooks, pool: PoolFacts, pod: dict[str, Any], node: str
+    books: AllocationState, model: NaiveBooks, pool: PoolFacts, pod: dict[str, Any], node: str
 ) -> Placed | None:
     """Plan a bind and hold the answer against the model's; return a plan that may be committed."""
     uid, demand, name = PodUid(pod["uid"]), demand_of(pod), NodeName(node)
@@ -144,7 +144,7 @@ def bind_plan_as_the_model_says(
     refusal = books.refusal_on(name, pool, demand, uid=uid)
     assert (refusal.reason.value if refusal else None) == reason
     if refusal is not None:
-        assert plan == Refused(name, refusal)
+        assert plan == PlacementRefused(name, refusal)
         return None
     assert isinstance(plan, Placed)
     assert (plan.pool, plan.node) == (pool.name, node)

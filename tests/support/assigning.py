@@ -9,13 +9,13 @@ from api.kinds.gpudevice import GPUDevice, PoolRef
 from api.kinds.gpupool import GPUPool
 from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, DeviceName, NodeName
-from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision, NodeView, decide
-from inventory.pools.validity import SOUND, Objection, PoolFault, PoolVerdict
+from inventory.pools.validity import SOUND, Objection, PoolFault, PoolValidity
 
 NODE = NodeName("n1")
-UNSUPPORTED = PoolVerdict(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "cards of AMD only"))
-MISCONFIGURED = PoolVerdict(misconfigured=(PoolFault(Objection.BAD_SPEC, "ttl is none"),))
+UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "cards of AMD only"))
+MISCONFIGURED = PoolValidity(misconfigured=(PoolFault(Objection.BAD_SPEC, "ttl is none"),))
 
 
 def a_card(
@@ -84,17 +84,17 @@ def a_gpupool(
     return msgspec.convert(raw, GPUPool)
 
 
-def a_board(*pools: GPUPool, verdicts: dict[str, PoolVerdict] | None = None) -> PoolBoard:
-    return PoolBoard(pools, lambda name: (verdicts or {}).get(name, SOUND))
+def a_board(*pools: GPUPool, verdicts: dict[str, PoolValidity] | None = None) -> PoolCandidates:
+    return PoolCandidates(pools, lambda name: (verdicts or {}).get(name, SOUND))
 
 
-def decided(cards: Iterable[GPUDevice], board: PoolBoard, **view: Any) -> dict[str, Decision]:
+def decided(cards: Iterable[GPUDevice], board: PoolCandidates, **view: Any) -> dict[str, Decision]:
     """Decide on the cards of n1; by name."""
     given: dict[str, Any] = {"node": NODE, "labels": {}, **view}
     return {one.device: one for one in decide(NodeView(devices=list(cards), **given), board)}
 
 
-def decided_one(card: GPUDevice, board: PoolBoard, **view: Any) -> Decision:
+def decided_one(card: GPUDevice, board: PoolCandidates, **view: Any) -> Decision:
     return decided([card], board, **view)[card.name]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.admission_rules import Newcomer
-from pool.allocation_state import Applicant, Books
+from pool.allocation_state import AllocationState, PlacementRequest
 from pool.model import Constraints, NodeFacts, PodPhase
 from pool.placement.planner import Placed
 from tests.support.builders import EPOCH, a_device, a_node, a_pod_facts, a_pool, at
@@ -28,9 +28,9 @@ def some_books(
     devices: "Iterable[DeviceFacts]" = (),
     nodes: "Iterable[NodeFacts | str]" = ("n1", "n2"),
     on_end: "Callable[[Ended], None] | None" = None,
-) -> Books:
+) -> AllocationState:
     """Books that know these; one pool of whole cards unless pools are given."""
-    books = Books(on_end=on_end)
+    books = AllocationState(on_end=on_end)
     for device in devices:
         books.index.replace_device(device)
     for pool in pools or (a_pool(),):
@@ -44,22 +44,24 @@ def cards(count: int, node: str = "n1", **changes: Any) -> "list[DeviceFacts]":
     return [a_device(node, index, **changes) for index in range(count)]
 
 
-def pool_of(books: Books, pool: str = "whole") -> "PoolFacts":
+def pool_of(books: AllocationState, pool: str = "whole") -> "PoolFacts":
     facts = books.index.pool(PoolName(pool))
     assert facts is not None
     return facts
 
 
-def an_applicant(books: Books, demand: "Demand", *, id_: str, name: str = "p") -> Applicant:
+def an_applicant(
+    books: AllocationState, demand: "Demand", *, id_: str, name: str = "p"
+) -> PlacementRequest:
     pool = books.index.pool_of(demand.resource)
     assert pool is not None
-    return Applicant(
+    return PlacementRequest(
         id=ReservationId(id_), pool=pool, demand=demand, namespace="default", name=name
     )
 
 
 def plan_hold(
-    books: Books, demand: "Demand", constraints: Constraints = ANYWHERE, **about: Any
+    books: AllocationState, demand: "Demand", constraints: Constraints = ANYWHERE, **about: Any
 ) -> "Placed | Exhausted":
     """What the mutating webhook plans for a pod, the first of its namespace unless told otherwise."""
     pool = about.pop("pool", None) or books.index.pool_of(demand.resource)
@@ -68,7 +70,7 @@ def plan_hold(
 
 
 def take_hold(
-    books: Books, demand: "Demand", *, id_: str = "r", seconds: float = 0
+    books: AllocationState, demand: "Demand", *, id_: str = "r", seconds: float = 0
 ) -> "Reservation":
     """What the mutating webhook does where something is free."""
     applicant = an_applicant(books, demand, id_=id_)
@@ -89,7 +91,9 @@ def note_of(reservation: "Reservation") -> ReservationNote:
     )
 
 
-def a_held_pod(books: Books, name: str = "p", units: int = 1, **changes: Any) -> "PodFacts":
+def a_held_pod(
+    books: AllocationState, name: str = "p", units: int = 1, **changes: Any
+) -> "PodFacts":
     """A pending pod whose hold went all the way: taken, tied, observed."""
     pod = a_pod_facts(name, units, **changes)
     reservation = take_hold(books, pod.demand, id_=f"r-{name}")
@@ -100,7 +104,7 @@ def a_held_pod(books: Books, name: str = "p", units: int = 1, **changes: Any) ->
 
 
 def commit_to(
-    books: Books, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
+    books: AllocationState, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
 ) -> "Reservation":
     """What the extender's bind does before it writes."""
     applicant = an_applicant(books, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)

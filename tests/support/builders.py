@@ -8,6 +8,7 @@ from api.names import DeviceName, NodeName, PodUid, PoolName
 from pool.demand import distinct_units
 from pool.model import (
     ContainerDemand,
+    ContainerRole,
     Demand,
     DeviceFacts,
     Instant,
@@ -15,7 +16,6 @@ from pool.model import (
     PodFacts,
     PodPhase,
     PoolFacts,
-    Role,
 )
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -64,9 +64,9 @@ def a_device(
     return DeviceFacts(**{**fields, **changes})
 
 
-def a_demand(*units: int, pool: str = "whole", roles: tuple[Role, ...] = ()) -> Demand:
+def a_demand(*units: int, pool: str = "whole", roles: tuple[ContainerRole, ...] = ()) -> Demand:
     """One main container per number, unless roles say otherwise."""
-    roles = roles or (Role.MAIN,) * len(units)
+    roles = roles or (ContainerRole.MAIN,) * len(units)
     containers = tuple(
         ContainerDemand(f"c{i}", role, n)
         for i, (n, role) in enumerate(zip(units, roles, strict=True))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from api.names import NodeName, PodUid
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.demand import distinct_units
-from pool.model import ContainerDemand, Instant, Role
+from pool.model import ContainerDemand, ContainerRole, Instant
 from pool.reservations.reservation import Ended
 from tests.support import agreeing, naive_facts
 from tests.support.builders import EPOCH
@@ -36,8 +36,13 @@ DEVICE_CHANGES: Final[Sequence[dict[str, Any]]] = (
     *[{}] * 24,
 )
 NODE_STATES: Final = (*[(True, False)] * 8, (True, True), (False, False))
-INIT: Final = (*[()] * 6, (Role.INIT,), (Role.SIDECAR,), (Role.INIT, Role.SIDECAR))
-MAIN: Final = (*[(Role.MAIN,)] * 4, (Role.MAIN, Role.MAIN))
+INIT: Final = (
+    *[()] * 6,
+    (ContainerRole.INIT,),
+    (ContainerRole.SIDECAR,),
+    (ContainerRole.INIT, ContainerRole.SIDECAR),
+)
+MAIN: Final = (*[(ContainerRole.MAIN,)] * 4, (ContainerRole.MAIN, ContainerRole.MAIN))
 
 
 class Pick(Protocol):
@@ -77,8 +82,8 @@ class ClusterState:
         for number in range(CARDS):
             self.set_device(f"d{number}", {})
 
-    def new_books(self) -> Books:
-        return Books(on_end=lambda ended: self.told.append(ended.reservation.id))
+    def new_books(self) -> AllocationState:
+        return AllocationState(on_end=lambda ended: self.told.append(ended.reservation.id))
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
         return {

@@ -20,13 +20,13 @@ from typing import TypeVar
 from agent.driver.port import (
     DriverCard,
     DriverEvent,
+    DriverInstance,
+    DriverLink,
     DriverLook,
     EventKind,
-    Instance,
-    Link,
     Profile,
 )
-from agent.errors import AgentError, DriverUnavailable, PartitioningRefused
+from agent.errors import AgentError, DriverUnavailableError, PartitioningError
 from telemetry.conditions import AgentDegraded
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Card:
     compute_capability: str | None = "9.0"
     power_limit_watts: int | None = 700
     max_power_limit_watts: int | None = 700
-    links: tuple[Link, ...] = ()
+    links: tuple[DriverLink, ...] = ()
     profiles: tuple[Form, ...] = ()
     """None of them: the card knows no MIG."""
     is_mig_enabled: bool = False
@@ -132,7 +132,7 @@ class Card:
             is_mig_pending=self.is_mig_pending,
             profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in self.profiles),
             instances=tuple(
-                Instance(
+                DriverInstance(
                     gpu_instance=one.id,
                     profile=one.profile,
                     uuid=one.uuid,
@@ -189,7 +189,7 @@ class DriverDouble:
         """Called right before each primitive, as for what happens between a check and a step."""
         self.looks_hang_s: float | None = None
         """A look fails after so long, as with a card that fell off; events are told nevertheless."""
-        self._unavailable: DriverUnavailable | None = None
+        self._unavailable: DriverUnavailableError | None = None
         self._answer_after_s = 0.0
         self._events: list[DriverEvent] = []
         self._told = asyncio.Event()
@@ -230,7 +230,9 @@ class DriverDouble:
         after_s: float = 0.0,
     ) -> None:
         """From now on every call raises DriverUnavailable, after so many seconds (a hang's time-out)."""
-        self._unavailable = DriverUnavailable(reason, text or f"the driver is away: {reason.value}")
+        self._unavailable = DriverUnavailableError(
+            reason, text or f"the driver is away: {reason.value}"
+        )
         self._answer_after_s = after_s
         self._told.set()
 
@@ -253,7 +255,9 @@ class DriverDouble:
         await self._answer()
         if self.looks_hang_s is not None:
             await asyncio.sleep(self.looks_hang_s)
-            raise DriverUnavailable(AgentDegraded.DRIVER_HANGS, "the look did not return in time")
+            raise DriverUnavailableError(
+                AgentDegraded.DRIVER_HANGS, "the look did not return in time"
+            )
         self.looks += 1
         return DriverLook(
             driver_version=self.driver_version,
@@ -281,11 +285,11 @@ class DriverDouble:
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
         card = await self._reached(uuid)
         if not card.profiles:
-            raise PartitioningRefused(f"{uuid}: Not Supported")
+            raise PartitioningError(f"{uuid}: Not Supported")
         if card.processes or any(one.processes for one in card.instances):
-            raise PartitioningRefused(f"{uuid}: In use by another client")
+            raise PartitioningError(f"{uuid}: In use by another client")
         if not is_enabled and card.instances:
-            raise PartitioningRefused(f"{uuid}: In use by another client: it has GPU instances")
+            raise PartitioningError(f"{uuid}: In use by another client: it has GPU instances")
         self._change(Change("enable_mig" if is_enabled else "disable_mig", uuid))
         if card.is_mig_enabled == is_enabled:
             card.is_mig_pending = None
@@ -299,16 +303,16 @@ class DriverDouble:
     async def create_instance(self, uuid: str, profile: str) -> None:
         card = await self._reached(uuid)
         if not card.is_mig_enabled:
-            raise PartitioningRefused(f"{uuid}: MIG is not enabled")
+            raise PartitioningError(f"{uuid}: MIG is not enabled")
         form = next((one for one in card.profiles if one.name == profile), None)
         if form is None:
-            raise PartitioningRefused(f"{uuid}: no profile {profile}")
+            raise PartitioningError(f"{uuid}: no profile {profile}")
         taken = [one for at in card.instances for one in card.profiles if one.name == at.profile]
         if (
             sum(one.compute for one in taken) + form.compute > COMPUTE_SLICES
             or sum(one.memory for one in taken) + form.memory > MEMORY_SLICES
         ):
-            raise PartitioningRefused(f"{uuid}: Insufficient Resources for {profile}")
+            raise PartitioningError(f"{uuid}: Insufficient Resources for {profile}")
         self._change(Change("create_gpu_instance", uuid, profile))
         used = {one.id for one in card.instances}
         number = next(free for free in range(1, 99) if free not in used)
@@ -318,14 +322,14 @@ class DriverDouble:
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
         card = await self._reached(uuid)
         if not any(one.id == gpu_instance for one in card.instances):
-            raise PartitioningRefused(f"{uuid}: no GPU instance {gpu_instance}")
+            raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         self._complete(card, gpu_instance)
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         card = await self._reached(uuid)
         one = next((one for one in card.instances if one.id == gpu_instance), None)
         if one is None:
-            raise PartitioningRefused(f"{uuid}: no GPU instance {gpu_instance}")
+            raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         # The hook may start something on it: NVML looks when it is asked to destroy, not before.
         self._change(
             Change("destroy_gpu_instance", uuid, one.profile), in_use=lambda: one.processes
@@ -337,7 +341,7 @@ class DriverDouble:
     def _complete(self, card: Card, number: int) -> None:
         one = card.instance(number)
         if one.uuid:
-            raise PartitioningRefused(f"{card.uuid}: GPU instance {number} is complete")
+            raise PartitioningError(f"{card.uuid}: GPU instance {number} is complete")
         self._change(Change("create_compute_instance", card.uuid, one.profile))
         self._serial += 1
         one.uuid = f"MIG-{card.uuid.removeprefix('GPU-')}-{number}-{self._serial}"
@@ -352,7 +356,7 @@ class DriverDouble:
         await self._answer()
         card = next((one for one in self.cards if one.uuid == uuid and one.is_listed), None)
         if card is None or card.is_lost:
-            raise PartitioningRefused(f"{uuid}: GPU is lost")
+            raise PartitioningError(f"{uuid}: GPU is lost")
         return card
 
     def _change(self, change: Change, *, in_use: Callable[[], int] = lambda: 0) -> None:
@@ -362,13 +366,13 @@ class DriverDouble:
             raise error
         self.before_change(change)
         if in_use():
-            raise PartitioningRefused(f"{change.uuid}: In use by another client")
+            raise PartitioningError(f"{change.uuid}: In use by another client")
         self.changes.append(change)
 
 
 def refused(text: str = "Unknown Error") -> AgentError:
     """What the driver says no with, for `fail_at`."""
-    return PartitioningRefused(text)
+    return PartitioningError(text)
 
 
 def at_once(coroutine: Coroutine[object, object, T]) -> T:

@@ -70,7 +70,7 @@ class Script:
         return options[next(self._picks, 0) % len(options)]
 
 
-class Disagreement(Exception):  # noqa: N818  # it is named for what happened
+class DisagreementError(Exception):
     """Books and model came apart; the message is the smallest history that shows it."""
 
 
@@ -88,7 +88,7 @@ def play(seed: int, steps: int, new_cluster: type[SmallCluster] = SmallCluster) 
             _episode(random.Random(f"{seed}/{number}"), count, history, new_cluster)  # no secret
         except Exception as error:
             smallest = smallest_failing(history, lambda steps: failure_of(steps, new_cluster))
-            raise Disagreement(_report(seed, number, smallest, new_cluster)) from error
+            raise DisagreementError(_report(seed, number, smallest, new_cluster)) from error
         taken += count
         yield taken
 

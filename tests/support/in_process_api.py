@@ -16,17 +16,17 @@ import msgspec
 
 from api.names import LEADER_ANNOTATION
 from kube.errors import KubeError, TimedOut, Unreachable, from_status
-from kube.transport import Request
+from kube.transport import ApiRequest
 from simulator.apiserver import patch as patching
-from simulator.apiserver.errors import ApiFault, forbidden, not_found
+from simulator.apiserver.errors import StatusError, forbidden, not_found
 from simulator.apiserver.http import ADMINISTRATOR
 from simulator.apiserver.routing import resolve
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.store import list as listing
-from simulator.apiserver.store.selectors import Selection
+from simulator.apiserver.store.selectors import ListSelection
 from simulator.apiserver.store.watch import WatchRequest, WatchStream
-from simulator.apiserver.write.decoding import Caller, Target
-from simulator.apiserver.write.delete import decode_options
+from simulator.apiserver.write.decoding import Caller, RequestTarget
+from simulator.apiserver.write.delete import decode_delete_options
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]
@@ -52,21 +52,23 @@ class InProcessApi:
         self._terms: list[tuple[float, str]] = []
         # (since when, token)
 
-    async def carry_out(self, request: Request) -> bytes:
+    async def carry_out(self, request: ApiRequest) -> bytes:
         """Answer a request, or raise the KubeError that a client makes of the refusal."""
         try:
             return await self._answer(request)
-        except ApiFault as fault:
+        except StatusError as fault:
             raise from_status(fault.status, msgspec.json.encode(fault.body)) from fault
 
     async def admin(self, method: str, path: str, body: object = None) -> Json:
         """Make a request that meets no trouble."""
         content = None if body is None else msgspec.json.encode(body)
-        request = Request(method=method, path=path, label="", body=content)
+        request = ApiRequest(method=method, path=path, label="", body=content)
         found: Json = msgspec.json.decode(await self.carry_out(request))
         return found
 
-    def watch(self, request: Request, is_over: Callable[[], bool]) -> "AsyncGenerator[bytes, None]":
+    def watch(
+        self, request: ApiRequest, is_over: Callable[[], bool]
+    ) -> "AsyncGenerator[bytes, None]":
         """Return the batches of lines of a watch."""
         target, query = resolve(request.path, self._backend.registry), request.query
         stream = WatchStream(
@@ -89,14 +91,14 @@ class InProcessApi:
         for collection in self.store.collections():
             collection.history.wake()
 
-    async def _answer(self, request: Request) -> bytes:
+    async def _answer(self, request: ApiRequest) -> bytes:
         backend, caller = self._backend, Caller(user=ADMINISTRATOR, manager="m")
         target = resolve(request.path, backend.registry)
         if request.method == "GET":
             return self._read(target, request)
         content = request.body or b"{}"
         if request.method == "DELETE":
-            options = decode_options(content, {})
+            options = decode_delete_options(content, {})
             return (await backend.deleter.delete(target, caller, options)).encoded
         body = msgspec.json.decode(content)
         if target.subresource == "binding":
@@ -114,7 +116,7 @@ class InProcessApi:
             self._terms.append((_now(), f"{spec['holder']}/{spec['number']}"))
         return written.encoded
 
-    def _read(self, target: Target, request: Request) -> bytes:
+    def _read(self, target: RequestTarget, request: ApiRequest) -> bytes:
         collection = self.store.collection(target.resource)
         if not target.name:
             query = {key: value for key, value in request.query.items() if value is not None}
@@ -130,7 +132,7 @@ class InProcessApi:
             raise not_found(target.resource, target.name)
         return stored.encode_for(target.resource)
 
-    async def _bind(self, target: Target, caller: Caller, body: Json) -> bytes:
+    async def _bind(self, target: RequestTarget, caller: Caller, body: Json) -> bytes:
         token = body["metadata"].get("annotations", {}).get(LEADER_ANNOTATION)
         knows_at = _now() - self._rng.uniform(0, FENCE_LAG_S)
         known = [term for since, term in self._terms if since <= knows_at]
@@ -173,7 +175,7 @@ class Wire:
         self._cuts += 1
         self._api.wake_watches()
 
-    async def call(self, request: Request, *, timeout_s: float | None = None) -> bytes:
+    async def call(self, request: ApiRequest, *, timeout_s: float | None = None) -> bytes:
         sent = self._group.create_task(self._send(request))
         try:
             async with asyncio.timeout(timeout_s or 10.0):
@@ -187,7 +189,7 @@ class Wire:
         assert isinstance(answer, bytes)
         return answer
 
-    async def _send(self, request: Request) -> bytes | KubeError | str:
+    async def _send(self, request: ApiRequest) -> bytes | KubeError | str:
         rng = self._rng
         await asyncio.sleep(rng.uniform(0.001, 0.02))
         fate = "well"
@@ -219,7 +221,7 @@ class Wire:
 
     @asynccontextmanager
     async def stream(
-        self, request: Request, *, idle_timeout_s: float
+        self, request: ApiRequest, *, idle_timeout_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         await asyncio.sleep(self._rng.uniform(0, self.lag_s))
         if self.is_cut:
@@ -227,7 +229,7 @@ class Wire:
         async with aclosing(self._lines(request)) as lines:
             yield lines
 
-    async def _lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _lines(self, request: ApiRequest) -> AsyncGenerator[bytes, None]:
         cuts = self._cuts
         batches = self._api.watch(request, lambda: self._cuts != cuts)
         async with aclosing(batches):
@@ -239,8 +241,8 @@ class Wire:
                     yield line
 
 
-def _selection(target: Target, query: Any) -> Selection:
-    return Selection(
+def _selection(target: RequestTarget, query: Any) -> ListSelection:
+    return ListSelection(
         target.resource,
         target.namespace,
         labels=query.get("labelSelector") or "",

@@ -4,20 +4,20 @@ from typing import TYPE_CHECKING, Any
 
 from pool.index.node_view import score_of
 from pool.refusal import NodeReason, NodeRefusal
-from scheduler.codec import BadRequest, decode_candidates
+from scheduler.codec import MalformedArgs, decode_candidates
 from scheduler.pod_demand import AsksImpossible, AsksNothing, binding_text, read_pod
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from scheduler.codec import CandidatesRequest
     from scheduler.pod_demand import AsksUnits
 
 
-def naive_filter(body: bytes, books: "Books") -> dict[str, Any]:
+def naive_filter(body: bytes, books: "AllocationState") -> dict[str, Any]:
     request = decode_candidates(body)
-    if isinstance(request, BadRequest):
+    if isinstance(request, MalformedArgs):
         return _reply([], {}, {}, error=request.error)
     asked = read_pod(request.pod, books.index)
     if isinstance(asked, AsksNothing):
@@ -49,9 +49,9 @@ def naive_filter(body: bytes, books: "Books") -> dict[str, Any]:
     return _reply(passing, failed, unresolvable)
 
 
-def naive_prioritize(body: bytes, books: "Books") -> list[dict[str, Any]]:
+def naive_prioritize(body: bytes, books: "AllocationState") -> list[dict[str, Any]]:
     request = decode_candidates(body)
-    if isinstance(request, BadRequest):
+    if isinstance(request, MalformedArgs):
         return []
     scores = _scores(request, books)
     return [
@@ -59,7 +59,7 @@ def naive_prioritize(body: bytes, books: "Books") -> list[dict[str, Any]]:
     ]
 
 
-def _scores(request: "CandidatesRequest", books: "Books") -> list[int]:
+def _scores(request: "CandidatesRequest", books: "AllocationState") -> list[int]:
     asked = read_pod(request.pod, books.index)
     if isinstance(asked, AsksNothing | AsksImpossible):
         return [0] * len(request.names)
@@ -75,7 +75,7 @@ def _scores(request: "CandidatesRequest", books: "Books") -> list[int]:
     return scores
 
 
-def _own(asked: "AsksUnits", books: "Books") -> "NodeName | None":
+def _own(asked: "AsksUnits", books: "AllocationState") -> "NodeName | None":
     if asked.uid is None:
         return None
     bound = books.bound_to(asked.uid)
@@ -87,7 +87,7 @@ def _own(asked: "AsksUnits", books: "Books") -> "NodeName | None":
     return held.node
 
 
-def _refusal(name: "NodeName", asked: "AsksUnits", books: "Books") -> NodeRefusal | None:
+def _refusal(name: "NodeName", asked: "AsksUnits", books: "AllocationState") -> NodeRefusal | None:
     refusal = books.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
         return refusal

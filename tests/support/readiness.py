@@ -3,34 +3,34 @@
 from collections.abc import Collection
 from typing import Any
 
-from inventory.readiness.software import NodeSight, Operand, OperandSight
+from inventory.readiness.software import NodeSoftwareFacts, Operand, OperandFacts
 
-NO_OPERANDS: dict[Operand, OperandSight] = {}
+NO_OPERANDS: dict[Operand, OperandFacts] = {}
 
 
-def a_sight(**changes: Any) -> NodeSight:
+def a_sight(**changes: Any) -> NodeSoftwareFacts:
     """Two healthy devices whose driver works."""
     fields: dict[str, Any] = {"devices": 2, "complete": 2, "has_driver": True, "operands": {}}
-    return NodeSight(**{**fields, **changes})
+    return NodeSoftwareFacts(**{**fields, **changes})
 
 
-def ready() -> OperandSight:
-    return OperandSight(is_anywhere=True, is_on_node=True, is_ready=True)
+def ready() -> OperandFacts:
+    return OperandFacts(is_anywhere=True, is_on_node=True, is_ready=True)
 
 
-def elsewhere() -> OperandSight:
-    return OperandSight(is_anywhere=True)
+def elsewhere() -> OperandFacts:
+    return OperandFacts(is_anywhere=True)
 
 
-def all_ready() -> dict[Operand, OperandSight]:
+def all_ready() -> dict[Operand, OperandFacts]:
     return dict.fromkeys(Operand, ready())
 
 
-def failing(*operands: Operand, passed: Collection[str] = ()) -> dict[Operand, OperandSight]:
+def failing(*operands: Operand, passed: Collection[str] = ()) -> dict[Operand, OperandFacts]:
     """All operands are ready but these; `passed` are init containers that have succeeded."""
     sights = all_ready()
     for operand in operands:
-        sights[operand] = OperandSight(
+        sights[operand] = OperandFacts(
             is_anywhere=True,
             is_on_node=True,
             message=f"pod gpu-operator/{operand.value}-x is not ready",

@@ -10,11 +10,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from admission.answer import Answer
-from admission.context import AdmissionDesk
+from admission.answer import AdmissionResult
+from admission.context import AdmissionContext
 from api.kinds.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pool_facts
 from pool.model import Instant
@@ -29,7 +29,7 @@ GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDev
 class Office:
     """A control plane's memory, with a clock that stands still unless told otherwise."""
 
-    books: Books = field(default_factory=Books)
+    books: AllocationState = field(default_factory=AllocationState)
     catalog: Catalog = field(default_factory=Catalog)
     scheduler_name: str | None = "gpu-scheduler"
     is_ready: bool = True
@@ -39,8 +39,8 @@ class Office:
     now: Instant = field(default_factory=lambda: at(0))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def desk(self) -> AdmissionDesk:
-        return AdmissionDesk(
+    def desk(self) -> AdmissionContext:
+        return AdmissionContext(
             books=self.books,
             catalog=self.catalog,
             scheduler_name=self.scheduler_name,
@@ -80,7 +80,7 @@ class Office:
             self.books.index.replace_device(a_device(name, index, pool))
 
     def ask(
-        self, webhook: Callable[[bytes, AdmissionDesk], Answer], obj: Any, **review: Any
+        self, webhook: Callable[[bytes, AdmissionContext], AdmissionResult], obj: Any, **review: Any
     ) -> "Reply":
         return Reply(webhook(a_review(obj, **review), self.desk()))
 
@@ -89,7 +89,7 @@ class Office:
 class Reply:
     """An answer as the API server reads it."""
 
-    answer: Answer
+    answer: AdmissionResult
 
     @property
     def response(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 from manifests import constants
 from manifests.install.server_policy import OwnObjects
 from server.rbac import build_roles
-from simulator.apiserver.requestlog import Request
+from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER
 
 Right = tuple[str, str, str, str, str]
@@ -38,7 +38,7 @@ def our_rights() -> set[Right]:
     return set().union(*map(granted_by, roles))
 
 
-def asked_by(request: Request) -> set[Right]:
+def asked_by(request: LoggedRequest) -> set[Right]:
     """Return the rights that a request takes; an informer's list and its watch are one path.
 
     An apply of a whole object takes the right to create it, too, where it is not there.
@@ -69,5 +69,5 @@ def allows(granted: Right, asked: Right) -> bool:
     )
 
 
-def asked_in(requests: Iterable[Request]) -> set[Right]:
+def asked_in(requests: Iterable[LoggedRequest]) -> set[Right]:
     return {right for one in requests if one.user == SERVER_USER for right in asked_by(one)}

@@ -9,16 +9,16 @@ import msgspec
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId, UnitId
-from pool.allocation_state import Applicant, Books
+from pool.allocation_state import AllocationState, PlacementRequest
 from pool.model import PodPhase
-from scheduler.context import SchedulingDesk
+from scheduler.context import ExtenderContext
 from scheduler.ports import (
-    Refused,
+    BindRefused,
+    BindUnknown,
+    BindWritten,
     SeenBound,
     SeenGone,
     SeenPending,
-    Unknown,
-    Written,
 )
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pool.reservations.reservation import Reservation
     from scheduler.ports import BindOutcome, PodBinding, PodRef, PodSighting
 
-LOST = Unknown("no answer within 3 s")
+LOST = BindUnknown("no answer within 3 s")
 
 
 @dataclass
@@ -62,10 +62,10 @@ class FakeBinder:
                 raise outcome
             return outcome
         if binding.uid in self.gone:
-            return Refused(f'pods "{binding.name}" not found', is_conflict=False)
+            return BindRefused(f'pods "{binding.name}" not found', is_conflict=False)
         if binding.uid in self.bound:
             node = self.bound[binding.uid].node
-            return Refused(
+            return BindRefused(
                 f'pod {binding.name} is already assigned to node "{node}"', is_conflict=True
             )
         self.bound[binding.uid] = SeenBound(
@@ -74,7 +74,7 @@ class FakeBinder:
         if self.lose_next:
             self.lose_next = False
             return LOST
-        return Written()
+        return BindWritten()
 
     async def look(self, pod: "PodRef", *, within_s: float | None = None) -> "PodSighting":
         self.looks.append(pod)
@@ -107,7 +107,7 @@ class Time:
 class Scene:
     """A small cluster as the extender sees it."""
 
-    books: Books = field(default_factory=Books)
+    books: AllocationState = field(default_factory=AllocationState)
     binder: FakeBinder = field(default_factory=FakeBinder)
     time: Time = field(default_factory=Time)
     is_ready: bool = True
@@ -116,7 +116,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         numbers = iter(self.ids)
-        self.desk = SchedulingDesk(
+        self.desk = ExtenderContext(
             books=self.books,
             binder=self.binder,
             new_id=lambda: ReservationId(f"r{next(numbers)}"),
@@ -159,7 +159,9 @@ class Scene:
         assert pool is not None
         demand = a_demand(units)
         id_ = self.desk.new_id()
-        applicant = Applicant(id=id_, pool=pool, demand=demand, namespace="default", name=name)
+        applicant = PlacementRequest(
+            id=id_, pool=pool, demand=demand, namespace="default", name=name
+        )
         placed = None
         if node is not None:
             planned = self.books.plan_bind(NodeName(node), pool, demand, uid=PodUid("nobody"))

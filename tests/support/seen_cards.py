@@ -8,7 +8,7 @@ import msgspec
 from agent.driver.pci import PciCard
 from agent.driver.port import DriverCard, DriverLook
 from agent.inventory.cards import Published
-from agent.inventory.node_feature import feature_body, shows
+from agent.inventory.node_feature import feature_body, feature_shows
 from api.foreign.nodefeature import NodeFeature
 from api.names import NodeName
 from inventory.discovery.sources import CardList, FeatureReport, feature_report
@@ -51,7 +51,7 @@ def read_back(published: Published) -> ReadBack:
         published, node=NodeName("n1"), namespace="gpu", owner_uid="uid-n1", now=EPOCH
     )
     feature = msgspec.json.decode(msgspec.json.encode(body), type=NodeFeature)
-    assert shows(feature, published, NodeName("n1"))
+    assert feature_shows(feature, published, NodeName("n1"))
     report = feature_report(feature)
     assert report.agent is not None
     return ReadBack(report, report.agent)

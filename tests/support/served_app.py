@@ -18,7 +18,7 @@ from certs.bundle import KeyPair, Requirements, ServingBundle
 from certs.issuance import issue_authority, issue_client, issue_serving, new_key
 from certs.pem import DecodedPair, decode_pair
 from certs.tls import ServingContext, client_context
-from server.http.app import Desks, build_app
+from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 from server.http.readiness import Readiness
 from telemetry.metrics import REGISTRY
@@ -111,7 +111,7 @@ class ServedApp:
         self.office.add_pool("whole")
 
     def app(self) -> web.Application:
-        desks = Desks(
+        desks = Handlers(
             admission=self.office.desk(),
             scheduling=self.scene.desk,
             extender=ExtenderAuthentication(

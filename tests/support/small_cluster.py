@@ -11,8 +11,8 @@ it was told. Who drives decides what is picked: hypothesis, or a random number g
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Newcomer
-from pool.allocation_state import Applicant
-from pool.model import Constraints, Demand, Role
+from pool.allocation_state import PlacementRequest
+from pool.model import Constraints, ContainerRole, Demand
 from tests.support import agreeing, naive_facts
 from tests.support.cluster_state import (
     CARDS,
@@ -77,7 +77,9 @@ class SmallCluster(ClusterState):
         want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
         told = plan.deferral if isinstance(plan, Exhausted) else None
         assert (told and told.value) == deferral
-        applicant = Applicant(id=ReservationId(id_), pool=pool, demand=asked, namespace=pod["ns"])
+        applicant = PlacementRequest(
+            id=ReservationId(id_), pool=pool, demand=asked, namespace=pod["ns"]
+        )
         reservation = {
             "id": id_,
             "uid": None,
@@ -238,7 +240,7 @@ class SmallCluster(ClusterState):
         plan = agreeing.bind_plan_as_the_model_says(self.books, self.model, pool, pod, node)
         if plan is None:
             return
-        applicant = Applicant(
+        applicant = PlacementRequest(
             id=ReservationId(f"b{next(self.numbers)}"),
             pool=pool,
             demand=naive_facts.demand_of(pod),
@@ -361,7 +363,7 @@ class SmallCluster(ClusterState):
         resource = pick((pod["resource"],) * 6 + tuple(RESOURCES))
         what = []
         for name, role, count in pod["containers"]:
-            if role is Role.INIT or not pick(range(6)):
+            if role is ContainerRole.INIT or not pick(range(6)):
                 continue
             promised = list((pod["devices"] or {}).get(name, ()))
             if not promised or not pick(range(3)):

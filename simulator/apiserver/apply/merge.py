@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from simulator.apiserver.apply.ownership import Manager, Ownership
-from simulator.apiserver.errors import ApiFault
+from simulator.apiserver.errors import StatusError
 from simulator.apiserver.schema import fields
 from simulator.apiserver.schema import list_types as shapes
 from simulator.apiserver.schema.fields import Path
@@ -144,7 +144,7 @@ def _inner_shape(shape: "Mapping[str, Any]", element: str) -> "Mapping[str, Any]
     return shapes.child(shape, element[2:]) if element.startswith("f:") else shapes.item(shape)
 
 
-def _conflict_fault(conflicts: list[tuple[Manager, Path]]) -> ApiFault:
+def _conflict_fault(conflicts: list[tuple[Manager, Path]]) -> StatusError:
     causes = [
         {
             "reason": "FieldManagerConflict",
@@ -164,4 +164,4 @@ def _conflict_fault(conflicts: list[tuple[Manager, Path]]) -> ApiFault:
             for manager, paths in sorted(paths_by_manager.items())
         ]
         text = f"{len(conflicts)} conflicts: " + "\n".join(groups)
-    return ApiFault(409, "Conflict", f"Apply failed with {text}", details={"causes": causes})
+    return StatusError(409, "Conflict", f"Apply failed with {text}", details={"causes": causes})

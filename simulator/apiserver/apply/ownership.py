@@ -57,7 +57,7 @@ class Share:
             "apiVersion": self.manager.api_version,
             "time": self.time,
             "fieldsType": "FieldsV1",
-            "fieldsV1": fields.render(self.paths),
+            "fieldsV1": fields.path_text(self.paths),
         }
         if self.manager.subresource:
             entry["subresource"] = self.manager.subresource

@@ -7,7 +7,7 @@ the other form gives them.
 import re
 from typing import Any, Final
 
-from simulator.apiserver.errors import FieldError, bad_request, invalid_value, required
+from simulator.apiserver.errors import InvalidField, bad_request, invalid_value, required
 
 Json = dict[str, Any]
 
@@ -80,7 +80,7 @@ def check_times(body: Json) -> None:
         check_micro_time("Event", series.get("lastObservedTime"))
 
 
-def validate(body: Json, old: Json | None) -> list[FieldError]:
+def validate(body: Json, old: Json | None) -> list[InvalidField]:
     """Return what is wrong with an event in the stored form.
 
     Only what carries an `eventTime` is held to the rules: events of the older API have none.
@@ -112,7 +112,7 @@ def validate(body: Json, old: Json | None) -> list[FieldError]:
     return errors + _validate_type(body)
 
 
-def _validate_type(body: Json) -> list[FieldError]:
+def _validate_type(body: Json) -> list[InvalidField]:
     kind = body.get("type", "")
     if kind in {"Normal", "Warning"}:
         return []

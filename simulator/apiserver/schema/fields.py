@@ -142,7 +142,7 @@ class Difference:
 
 
 @lru_cache(maxsize=1024)
-def render(paths: frozenset[Path]) -> msgspec.Raw:
+def path_text(paths: frozenset[Path]) -> msgspec.Raw:
     """Return the paths as the JSON of `fieldsV1`, in the order of names.
 
     Cached, because pods of one controller have the same fields.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from simulator.apiserver.errors import (
-    FieldError,
+    InvalidField,
     duplicate_value,
     invalid_value,
     required,
@@ -85,7 +85,7 @@ def _has_type(value: object, wanted: str) -> bool:
     return found == wanted or (found == "integer" and wanted == "number")
 
 
-def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[FieldError]":
+def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[InvalidField]":
     """Yield what is wrong with a value; `path` names it in the messages."""
     if value is None and schema.get("nullable"):
         return
@@ -100,7 +100,7 @@ def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator
         yield from _validate_enum(value, schema, path)
 
 
-def _type_fault(value: object, schema: "Mapping[str, Any]", path: str) -> FieldError | None:
+def _type_fault(value: object, schema: "Mapping[str, Any]", path: str) -> InvalidField | None:
     if schema.get("x-kubernetes-int-or-string"):
         wanted = ["integer", "string"]
     else:
@@ -113,7 +113,7 @@ def _type_fault(value: object, schema: "Mapping[str, Any]", path: str) -> FieldE
 
 def _validate_content(
     value: object, schema: "Mapping[str, Any]", path: str
-) -> "Iterator[FieldError]":
+) -> "Iterator[InvalidField]":
     match value:
         case dict():
             yield from _validate_object(value, schema, path)
@@ -129,12 +129,16 @@ def _validate_content(
             pass
 
 
-def _validate_enum(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[FieldError]":
+def _validate_enum(
+    value: object, schema: "Mapping[str, Any]", path: str
+) -> "Iterator[InvalidField]":
     if "enum" in schema and value not in schema["enum"]:
         yield unsupported_value(path, value, schema["enum"])
 
 
-def _validate_object(value: Json, schema: "Mapping[str, Any]", path: str) -> "Iterator[FieldError]":
+def _validate_object(
+    value: Json, schema: "Mapping[str, Any]", path: str
+) -> "Iterator[InvalidField]":
     if (limit := schema.get("maxProperties")) is not None and len(value) > limit:
         yield too_many(path, len(value), limit)
     if (limit := schema.get("minProperties")) is not None and len(value) < limit:
@@ -152,7 +156,7 @@ def _validate_object(value: Json, schema: "Mapping[str, Any]", path: str) -> "It
 
 def _validate_list(
     value: list[Any], schema: "Mapping[str, Any]", path: str
-) -> "Iterator[FieldError]":
+) -> "Iterator[InvalidField]":
     if (limit := schema.get("maxItems")) is not None and len(value) > limit:
         yield too_many(path, len(value), limit)
     if (limit := schema.get("minItems")) is not None and len(value) < limit:
@@ -176,7 +180,9 @@ def _duplicates(value: list[Any], schema: "Mapping[str, Any]") -> "Iterator[tupl
         seen.add(element)
 
 
-def _validate_string(value: str, schema: "Mapping[str, Any]", path: str) -> "Iterator[FieldError]":
+def _validate_string(
+    value: str, schema: "Mapping[str, Any]", path: str
+) -> "Iterator[InvalidField]":
     if (limit := schema.get("maxLength")) is not None and len(value) > limit:
         yield too_long(path, limit)
     if (limit := schema.get("minLength")) is not None and len(value) < limit:
@@ -192,7 +198,7 @@ def _validate_string(value: str, schema: "Mapping[str, Any]", path: str) -> "Ite
 
 def _validate_number(
     value: float, schema: "Mapping[str, Any]", path: str
-) -> "Iterator[FieldError]":
+) -> "Iterator[InvalidField]":
     low, high = schema.get("minimum"), schema.get("maximum")
     if low is not None:
         if schema.get("exclusiveMinimum") and value <= low:
@@ -218,7 +224,7 @@ def _validate_number(
 
 def _validate_combined(
     value: object, schema: "Mapping[str, Any]", path: str
-) -> "Iterator[FieldError]":
+) -> "Iterator[InvalidField]":
     for each in schema.get("allOf", ()):
         yield from validate(value, each, path)
     alternatives = schema.get("anyOf") or ()

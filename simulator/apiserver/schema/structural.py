@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from simulator.apiserver.errors import FieldError
+from simulator.apiserver.errors import InvalidField
 from simulator.apiserver.schema import list_types as shapes
 from simulator.apiserver.schema.rules import (
     FREE,
@@ -61,7 +61,7 @@ class StructuralSchema:
         _default(content, self._root)
         _write_back(content, body)
 
-    def validate(self, body: Json) -> list[FieldError]:
+    def validate(self, body: Json) -> list[InvalidField]:
         """Return what is wrong with the object."""
         return list(validate(_content(body), self._root, ""))
 

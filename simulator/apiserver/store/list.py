@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
-from simulator.apiserver.errors import ApiFault, bad_request, expired
+from simulator.apiserver.errors import StatusError, bad_request, expired
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.selectors import Selection
+    from simulator.apiserver.store.selectors import ListSelection
     from simulator.apiserver.store.store import Collection, Stored
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ def _encode_token(token: _Token) -> str:
 def encode_list(
     collection: "Collection",
     resource: "ResourceType",
-    selection: "Selection",
+    selection: "ListSelection",
     *,
     current: int,
     query: "Mapping[str, str]",
@@ -115,14 +115,14 @@ def check_version(text: str, current: int) -> int:
     if not text:
         return 0
     if not text.isdecimal():
-        raise ApiFault(
+        raise StatusError(
             500,
             "",
             f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": '
             "invalid syntax",
         )
     if int(text) > current:
-        raise ApiFault(
+        raise StatusError(
             504,
             "Timeout",
             f"Timeout: Too large resource version: {text}, current: {current}",

@@ -52,7 +52,7 @@ def _parse_requirement(text: str) -> SelectorRequirement:
 
 
 @final
-class Selection:
+class ListSelection:
     """Which objects a list or watch is about. `matches` is a pure function of the object."""
 
     def __init__(

@@ -258,7 +258,7 @@ class Collection:
 
 
 @final
-class Store:
+class ObjectStore:
     """Every collection, under one version counter."""
 
     def __init__(self, *, history_limit: int) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.selectors import Selection
+    from simulator.apiserver.store.selectors import ListSelection
     from simulator.apiserver.store.store import Change, Collection, Revision, Stored
 
 Json = dict[str, Any]
@@ -34,7 +34,7 @@ class WatchRequest:
     """What a client asked for."""
 
     resource: "ResourceType"
-    selection: "Selection"
+    selection: "ListSelection"
     version: int
     """0: start with what is there now."""
     bookmarks: bool

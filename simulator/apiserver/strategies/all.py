@@ -1,12 +1,12 @@
 """What each kind does of its own when it is written: decode checks, defaults, first status, rules.
 
-A `Strategy` is four pure functions; kinds that are not in the table have none of their own.
+A `WriteStrategy` is four pure functions; kinds that are not in the table have none of their own.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from simulator.apiserver.errors import FieldError, invalid_value, required, unsupported_value
+from simulator.apiserver.errors import InvalidField, invalid_value, required, unsupported_value
 from simulator.apiserver.resources import events
 from simulator.apiserver.strategies import crds, daemonsets, pods
 
@@ -26,14 +26,14 @@ def _no_status(body: Json, now: str) -> None:
     """Leave a new object's status as it is."""
 
 
-def _no_rules(body: Json, old: Json | None) -> "Iterable[FieldError]":
+def _no_rules(body: Json, old: Json | None) -> "Iterable[InvalidField]":
     """Accept every body."""
     return ()
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
+class WriteStrategy:
     """The behaviour of one kind. The first three work in place."""
 
     check: "Callable[[Json], None]" = _nothing
@@ -42,11 +42,11 @@ class Strategy:
     """Fill in defaults; idempotent."""
     begin: "Callable[[Json, str], None]" = _no_status
     """Set the status of a new object, given the time."""
-    validate: "Callable[[Json, Json | None], Iterable[FieldError]]" = _no_rules
+    validate: "Callable[[Json, Json | None], Iterable[InvalidField]]" = _no_rules
     """Return what is wrong with an object, or with the change from the older one."""
 
 
-def strategy_of(resource: "ResourceType") -> Strategy:
+def strategy_of(resource: "ResourceType") -> WriteStrategy:
     """Return the behaviour of the resource type."""
     schema = resource.schema
     if schema is None:
@@ -56,7 +56,7 @@ def strategy_of(resource: "ResourceType") -> Strategy:
         if resource.has_status:
             body.pop("status", None)
 
-    return Strategy(
+    return WriteStrategy(
         default=schema.default,
         begin=drop_status,
         validate=lambda body, _old: schema.validate(body),
@@ -69,7 +69,7 @@ def _check_lease(body: Json) -> None:
         events.check_micro_time("Lease", spec.get(field))
 
 
-def _validate_lease(body: Json, _old: Json | None) -> "Iterator[FieldError]":
+def _validate_lease(body: Json, _old: Json | None) -> "Iterator[InvalidField]":
     spec = body.get("spec") or {}
     for field, low in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
         value = spec.get(field)
@@ -123,7 +123,7 @@ def _default_webhooks(body: Json) -> None:
             rule.setdefault("scope", "*")
 
 
-def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[FieldError]":
+def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[InvalidField]":
     for index, webhook in enumerate(body.get("webhooks") or ()):
         at = f"webhooks[{index}]"
         name = webhook.get("name", "")
@@ -156,21 +156,21 @@ def _default_priority_class(body: Json) -> None:
     body.setdefault("value", 0)
 
 
-_PLAIN = Strategy()
-_WEBHOOKS = Strategy(default=_default_webhooks, validate=_validate_webhooks)
+_PLAIN = WriteStrategy()
+_WEBHOOKS = WriteStrategy(default=_default_webhooks, validate=_validate_webhooks)
 _BUILT_IN: Final = {
-    "Pod": Strategy(default=pods.default, begin=pods.begin, validate=pods.validate),
-    "Node": Strategy(default=_default_node, begin=_begin_node),
-    "Namespace": Strategy(default=_default_namespace, begin=_begin_namespace),
-    "Event": Strategy(check=events.check_times, validate=events.validate),
-    "Lease": Strategy(check=_check_lease, validate=_validate_lease),
-    "DaemonSet": Strategy(
+    "Pod": WriteStrategy(default=pods.default, begin=pods.begin, validate=pods.validate),
+    "Node": WriteStrategy(default=_default_node, begin=_begin_node),
+    "Namespace": WriteStrategy(default=_default_namespace, begin=_begin_namespace),
+    "Event": WriteStrategy(check=events.check_times, validate=events.validate),
+    "Lease": WriteStrategy(check=_check_lease, validate=_validate_lease),
+    "DaemonSet": WriteStrategy(
         default=daemonsets.default, begin=daemonsets.begin, validate=daemonsets.validate
     ),
-    "PriorityClass": Strategy(default=_default_priority_class),
+    "PriorityClass": WriteStrategy(default=_default_priority_class),
     "MutatingWebhookConfiguration": _WEBHOOKS,
     "ValidatingWebhookConfiguration": _WEBHOOKS,
-    "CustomResourceDefinition": Strategy(
+    "CustomResourceDefinition": WriteStrategy(
         default=crds.default, begin=_begin_definition, validate=crds.validate
     ),
 }

@@ -7,7 +7,7 @@ tend to break are checked: every field has a type, every array items, nothing is
 
 from typing import TYPE_CHECKING, Any, Final
 
-from simulator.apiserver.errors import FieldError, forbidden_field, invalid_value, required
+from simulator.apiserver.errors import InvalidField, forbidden_field, invalid_value, required
 from simulator.apiserver.resources.registry import ResourceType
 from simulator.apiserver.schema.structural import StructuralSchema
 
@@ -53,7 +53,7 @@ def established(body: Json, now: str) -> Json:
     }
 
 
-def validate(body: Json, old: Json | None) -> list[FieldError]:
+def validate(body: Json, old: Json | None) -> list[InvalidField]:
     """Return what is wrong with the definition; its other fields are taken as they are."""
     spec = body["spec"]
     names, group = spec["names"], spec.get("group", "")
@@ -83,7 +83,7 @@ def validate(body: Json, old: Json | None) -> list[FieldError]:
     return errors
 
 
-def _validate_versions(versions: list[Json]) -> "Iterator[FieldError]":
+def _validate_versions(versions: list[Json]) -> "Iterator[InvalidField]":
     if sum(bool(version.get("storage")) for version in versions) != 1:
         yield invalid_value(
             "spec.versions",
@@ -103,7 +103,7 @@ def _validate_versions(versions: list[Json]) -> "Iterator[FieldError]":
             yield from _validate_structure(schema, at)
 
 
-def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[FieldError]":
+def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[InvalidField]":
     for keyword in _REFUSED_KEYWORDS:
         if keyword in schema:
             yield forbidden_field(f"{path}.{keyword}", f"{keyword} is not supported")

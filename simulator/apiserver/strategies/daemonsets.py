@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simulator.apiserver.errors import FieldError, invalid_value
+from simulator.apiserver.errors import InvalidField, invalid_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +77,7 @@ def begin(body: Json, _now: str) -> None:
     }
 
 
-def validate(body: Json, old: Json | None) -> "Iterator[FieldError]":
+def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
     """Yield what is wrong with the selector."""
     # No selector at all selects nothing.
     selector = (body["spec"].get("selector") or {}).get("matchLabels")

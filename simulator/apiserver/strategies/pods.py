@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from api.quantity import parse_count
 from simulator.apiserver.errors import (
-    FieldError,
+    InvalidField,
     forbidden,
     forbidden_field,
     invalid_value,
@@ -127,7 +127,7 @@ def _quality(spec: Json) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def validate(body: Json, old: Json | None) -> "Iterator[FieldError]":
+def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
     """Yield what is wrong with a pod, or with the change from `old`."""
     spec = body["spec"]
     if not spec.get("containers"):
@@ -139,13 +139,13 @@ def validate(body: Json, old: Json | None) -> "Iterator[FieldError]":
             yield from _validate_container(container, at)
             if container.get("name") in seen:
                 text = f'Duplicate value: "{container["name"]}"'
-                yield FieldError(f"{at}.name", "FieldValueDuplicate", text)
+                yield InvalidField(f"{at}.name", "FieldValueDuplicate", text)
             seen.add(container.get("name", ""))
     if old is not None:
         yield from _validate_change(spec, old["spec"])
 
 
-def _validate_container(container: Json, at: str) -> "Iterator[FieldError]":
+def _validate_container(container: Json, at: str) -> "Iterator[InvalidField]":
     for field in ("name", "image"):
         if not container.get(field):
             yield required(f"{at}.{field}")
@@ -176,7 +176,7 @@ def is_extended(resource_name: str) -> bool:
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
 
-def _validate_amount(key: str, amount: str, at: str) -> "Iterator[FieldError]":
+def _validate_amount(key: str, amount: str, at: str) -> "Iterator[InvalidField]":
     name = key.rpartition("/")[2]
     if len(name) > _MAX_RESOURCE_NAME:
         yield invalid_value(at, key, "name part must be no more than 63 bytes")
@@ -186,7 +186,7 @@ def _validate_amount(key: str, amount: str, at: str) -> "Iterator[FieldError]":
         yield invalid_value(f"{at}[{key}]", amount, "must be an integer")
 
 
-def _validate_change(spec: Json, before: Json) -> "Iterator[FieldError]":
+def _validate_change(spec: Json, before: Json) -> "Iterator[InvalidField]":
     gates = [gate["name"] for gate in before.get("schedulingGates") or ()]
     added = False
     for index, gate in enumerate(spec.get("schedulingGates") or ()):

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 _CONTENT_TYPE: Final = {"Content-Type": "application/json"}
 
 
-class CallFailed(Exception):  # noqa: N818  # what the failure policy decides about
+class WebhookCallError(Exception):
     """The webhook could not be called, or did not answer as it has to."""
 
 
@@ -71,11 +71,11 @@ class WebhookCaller:
             ) as answer:
                 status, text = answer.status, await answer.read()
         except TimeoutError as error:
-            raise CallFailed(f"{shown}: context deadline exceeded") from error
+            raise WebhookCallError(f"{shown}: context deadline exceeded") from error
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{shown}: {_go_text(error)}") from error
+            raise WebhookCallError(f"{shown}: {_go_text(error)}") from error
         if status != 200:
-            raise CallFailed(
+            raise WebhookCallError(
                 f"failed to call webhook: an error on the server ({text[:256]!r}) has prevented the "
                 f"request from succeeding, code {status}"
             )
@@ -89,7 +89,7 @@ class WebhookCaller:
         key = f"{service['namespace']}/{service['name']}"
         base = self._services.get(key)
         if base is None:
-            raise CallFailed(f'failed to call webhook: service "{service["name"]}" not found')
+            raise WebhookCallError(f'failed to call webhook: service "{service["name"]}" not found')
         path = service.get("path", "")
         return base.rstrip("/") + path, f"{service['name']}.{service['namespace']}.svc"
 
@@ -100,7 +100,7 @@ class WebhookCaller:
                 pem = base64.b64decode(bundle, validate=True).decode()
                 found = ssl.create_default_context(cadata=pem or None)
             except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
-                raise CallFailed(f"unable to load root certificates: {error}") from error
+                raise WebhookCallError(f"unable to load root certificates: {error}") from error
             self._contexts[bundle] = found
         return found
 
@@ -109,14 +109,14 @@ def _checked_response(text: bytes, uid: str) -> Json:
     try:
         review = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise CallFailed(f"could not get REST client response: {error}") from error
+        raise WebhookCallError(f"could not get REST client response: {error}") from error
     response = review.get("response")
     if not isinstance(response, dict):
-        raise CallFailed("webhook response was absent")
+        raise WebhookCallError("webhook response was absent")
     if response.get("uid") != uid:
-        raise CallFailed(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
+        raise WebhookCallError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
     if not isinstance(response.get("allowed"), bool):
-        raise CallFailed("webhook response has no `allowed`")
+        raise WebhookCallError("webhook response has no `allowed`")
     return response
 
 

@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, final
 import msgspec
 
 from simulator.apiserver import patch as patching
-from simulator.apiserver.errors import ApiFault, forbidden, internal
+from simulator.apiserver.errors import StatusError, forbidden, internal
 from simulator.apiserver.resources.registry import (
     MUTATING_CONFIGURATIONS,
     NAMESPACES,
     VALIDATING_CONFIGURATIONS,
 )
 from simulator.apiserver.webhooks import matching
-from simulator.apiserver.webhooks.caller import CallFailed, WebhookCaller
+from simulator.apiserver.webhooks.caller import WebhookCaller, WebhookCallError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import Store
+    from simulator.apiserver.store.store import ObjectStore
     from simulator.apiserver.webhooks.matching import MatchCondition
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ class User:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
+class AdmissionAttributes:
     """What is being done: everything of an admission request but the object."""
 
     resource: "ResourceType"
@@ -112,7 +112,7 @@ class AdmissionChain:
 
     def __init__(
         self,
-        store: "Store",
+        store: "ObjectStore",
         match_condition: "MatchCondition",
         services: "Mapping[str, str]",
     ) -> None:
@@ -126,7 +126,7 @@ class AdmissionChain:
     async def close(self) -> None:
         await self._caller.close()
 
-    async def mutate(self, attributes: Attributes, body: Json) -> Json:
+    async def mutate(self, attributes: AdmissionAttributes, body: Json) -> Json:
         """Return the object after all mutating webhooks; the one given is left as it is.
 
         Raises:
@@ -150,7 +150,7 @@ class AdmissionChain:
                     invoked.add(index)
         return body
 
-    async def validate(self, attributes: Attributes, body: Json | None) -> None:
+    async def validate(self, attributes: AdmissionAttributes, body: Json | None) -> None:
         """Ask all validating webhooks.
 
         Raises:
@@ -163,12 +163,12 @@ class AdmissionChain:
         ]
         if not webhooks:
             return
-        faults: list[ApiFault] = []
+        faults: list[StatusError] = []
 
         async def ask(webhook: Json) -> None:
             try:
                 await self._ask(webhook, attributes, body)
-            except ApiFault as fault:
+            except StatusError as fault:
                 faults.append(fault)
 
         async with asyncio.TaskGroup() as group:
@@ -177,7 +177,9 @@ class AdmissionChain:
         if faults:
             raise faults[0]
 
-    def _webhooks(self, configurations: "ResourceType", attributes: Attributes) -> "Iterator[Json]":
+    def _webhooks(
+        self, configurations: "ResourceType", attributes: AdmissionAttributes
+    ) -> "Iterator[Json]":
         if attributes.resource.plural in _UNGUARDED:
             return
         stored = sorted(self._store.collection(configurations).all(), key=lambda each: each.key)
@@ -191,15 +193,15 @@ class AdmissionChain:
                 ):
                     yield webhook
 
-    def _is_for(self, webhook: Json, attributes: Attributes, body: Json | None) -> bool:
+    def _is_for(self, webhook: Json, attributes: AdmissionAttributes, body: Json | None) -> bool:
         """Say whether selectors and match conditions let the request through to the webhook."""
-        if not matching.selects(
+        if not matching.webhook_matches(
             webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)
         ):
             return False
         selector = webhook.get("objectSelector")
         bodies = [each for each in (body, attributes.old) if each is not None]
-        if not any(matching.selects(selector, _labels(each)) for each in bodies):
+        if not any(matching.webhook_matches(selector, _labels(each)) for each in bodies):
             return False
         conditions = webhook.get("matchConditions") or ()
         if not conditions:
@@ -207,13 +209,15 @@ class AdmissionChain:
         request = attributes.request(body)
         try:
             return all(self._match_condition(each["expression"], request) for each in conditions)
-        except matching.UnknownExpression as error:
+        except matching.UnknownExpressionError as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return False
             name = attributes.name or _name(body)
             raise forbidden(attributes.resource, name, str(error)) from error
 
-    def _namespace_labels(self, attributes: Attributes, body: Json | None) -> "Mapping[str, str]":
+    def _namespace_labels(
+        self, attributes: AdmissionAttributes, body: Json | None
+    ) -> "Mapping[str, str]":
         if attributes.resource is NAMESPACES:
             return _labels(body if body is not None else attributes.old or {})
         if not attributes.namespace:
@@ -221,7 +225,7 @@ class AdmissionChain:
         namespace = self._store.collection(NAMESPACES).get("", attributes.namespace)
         return _labels(namespace.body) if namespace else {}
 
-    async def _mutate_by(self, webhook: Json, attributes: Attributes, body: Json) -> Json:
+    async def _mutate_by(self, webhook: Json, attributes: AdmissionAttributes, body: Json) -> Json:
         response = await self._ask(webhook, attributes, body)
         patch = response.get("patch")
         if not patch:
@@ -237,14 +241,14 @@ class AdmissionChain:
         except (
             binascii.Error,
             msgspec.DecodeError,
-            patching.PatchRefused,
+            patching.PatchError,
         ) as error:
             raise internal(str(error)) from error
         if not isinstance(patched, dict):
             raise internal("the patch left no object")
         return patched
 
-    async def _ask(self, webhook: Json, attributes: Attributes, body: Json | None) -> Json:
+    async def _ask(self, webhook: Json, attributes: AdmissionAttributes, body: Json | None) -> Json:
         """Return the webhook's response; empty where a failure is ignored.
 
         Raises:
@@ -253,7 +257,7 @@ class AdmissionChain:
         request = attributes.request(body)
         try:
             response = await self._caller.call(webhook, request)
-        except CallFailed as error:
+        except WebhookCallError as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return {}
             raise internal(f'failed calling webhook "{webhook["name"]}": {error}') from error
@@ -272,11 +276,11 @@ def _name(body: Json | None) -> str:
     return name
 
 
-def _denial(webhook_name: str, status: Json) -> ApiFault:
+def _denial(webhook_name: str, status: Json) -> StatusError:
     code = status.get("code") or 0
     message = status.get("message") or status.get("reason")
     text = f'admission webhook "{webhook_name}" denied the request'
-    return ApiFault(
+    return StatusError(
         max(code, 400),
         status.get("reason") or "",
         f"{text}: {message}" if message else f"{text} without explanation",

@@ -30,7 +30,7 @@ class MatchCondition(Protocol):
         """
 
 
-class UnknownExpression(ValueError):  # noqa: N818  # says what it is
+class UnknownExpressionError(ValueError):
     """A CEL expression that the match-condition port cannot evaluate."""
 
 
@@ -73,7 +73,7 @@ def evaluate_rendered(expression: str, request: "Mapping[str, Any]") -> bool:
                 rest = rest.removeprefix(clause).removeprefix("||")
                 break
         else:
-            raise UnknownExpression(
+            raise UnknownExpressionError(
                 f"this API server evaluates no CEL and does not know the expression {expression!r}: "
                 "give it a match_condition that does"
             )
@@ -112,6 +112,6 @@ def _is_path(pattern: str, path: str) -> bool:
     return wanted_subresource in {"*", subresource}
 
 
-def selects(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:
+def webhook_matches(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:
     """Say whether a label selector selects these labels; none selects everything."""
     return not selector or msgspec.convert(selector, LabelSelector).matches(labels)

@@ -10,7 +10,7 @@ import msgspec
 
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import (
-    ApiFault,
+    StatusError,
     bad_request,
     conflict,
     failed_without_reason,
@@ -18,14 +18,14 @@ from simulator.apiserver.errors import (
     other_uid,
 )
 from simulator.apiserver.resources.registry import BINDINGS, PODS
-from simulator.apiserver.webhooks.chain import Attributes
-from simulator.apiserver.write.writer import Written
+from simulator.apiserver.webhooks.chain import AdmissionAttributes
+from simulator.apiserver.write.writer import WriteResult
 
 if TYPE_CHECKING:
     from api.clock import Clock
-    from simulator.apiserver.store.store import Store, Stored
+    from simulator.apiserver.store.store import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, Target
+    from simulator.apiserver.write.decoding import Caller, RequestTarget
 
 Json = dict[str, Any]
 
@@ -35,15 +35,15 @@ _BOUND = msgspec.json.encode(
 
 
 @final
-class Binder:
+class PodBinder:
     """Binds pods."""
 
-    def __init__(self, store: "Store", admission: "AdmissionChain", clock: "Clock") -> None:
+    def __init__(self, store: "ObjectStore", admission: "AdmissionChain", clock: "Clock") -> None:
         self._store = store
         self._admission = admission
         self._clock = clock
 
-    async def bind(self, target: "Target", caller: "Caller", binding: Json) -> Written:
+    async def bind(self, target: "RequestTarget", caller: "Caller", binding: Json) -> WriteResult:
         """Bind the pod that a Binding names.
 
         Raises:
@@ -53,7 +53,7 @@ class Binder:
         if target.resource is PODS and name != target.name:
             raise bad_request("name in URL does not match name in Binding object")
         is_legacy = target.resource is BINDINGS
-        attributes = Attributes(
+        attributes = AdmissionAttributes(
             resource=target.resource,
             operation="CREATE",
             namespace=target.namespace,
@@ -79,7 +79,7 @@ class Binder:
         body = self._assigned(stored, binding)
         if not caller.dry_run:
             collection.replace(PODS, stored, body, ownership=stored.ownership)
-        return Written(status=201, encoded=_BOUND)
+        return WriteResult(status=201, encoded=_BOUND)
 
     def _assigned(self, stored: "Stored", binding: Json) -> Json:
         body = stored.copy()
@@ -129,5 +129,5 @@ def _check_state(stored: "Stored") -> None:
         raise _refusal(name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def _refusal(name: str, why: str) -> ApiFault:
+def _refusal(name: str, why: str) -> StatusError:
     return conflict("pods/binding", name, why)

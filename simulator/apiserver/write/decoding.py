@@ -31,7 +31,7 @@ FIELD_VALIDATIONS: Final = ("Strict", "Warn", "Ignore")
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class RequestTarget:
     """What a path names."""
 
     resource: "ResourceType"
@@ -90,7 +90,7 @@ def decode_json(raw: bytes, kind: str) -> Json:
     return body
 
 
-def decode_object(raw: bytes, target: Target) -> Json:
+def decode_object(raw: bytes, target: RequestTarget) -> Json:
     """Return the object that a POST or PUT carries, in the form of the path's version.
 
     Raises:
@@ -107,7 +107,7 @@ def decode_object(raw: bytes, target: Target) -> Json:
     return adopt(body, target)
 
 
-def adopt(body: Json, target: Target) -> Json:
+def adopt(body: Json, target: RequestTarget) -> Json:
     """Return a decoded body with kind, version, metadata and namespace as the path says.
 
     Raises:
@@ -188,7 +188,7 @@ def _other_kind(body: Json, resource: "ResourceType") -> Exception:
     return invalid(kind, name, [error], group=resource.group)
 
 
-def _check_identity(metadata: Json, target: Target) -> None:
+def _check_identity(metadata: Json, target: RequestTarget) -> None:
     namespace = metadata.get("namespace", "")
     if target.namespace and namespace and namespace != target.namespace:
         raise bad_request(

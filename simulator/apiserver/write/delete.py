@@ -15,18 +15,18 @@ from simulator.apiserver import metadata
 from simulator.apiserver.errors import bad_request, conflict, forbidden, not_found
 from simulator.apiserver.resources.registry import NAMESPACES, PODS
 from simulator.apiserver.strategies import pods
-from simulator.apiserver.webhooks.chain import Attributes
+from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.decoding import decode_json
-from simulator.apiserver.write.writer import Written
+from simulator.apiserver.write.writer import WriteResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.clock import Clock
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import Store, Stored
+    from simulator.apiserver.store.store import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, Target
+    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.effects import Effects
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ class DeleteOptions:
     version: str | None = None
 
 
-def decode_options(raw: bytes, query: "Mapping[str, str]") -> DeleteOptions:
+def decode_delete_options(raw: bytes, query: "Mapping[str, str]") -> DeleteOptions:
     """Return the options of a request; its body wins over the query.
 
     Raises:
@@ -70,14 +70,21 @@ class Deleter:
     """Deletes objects."""
 
     def __init__(
-        self, store: "Store", admission: "AdmissionChain", *, effects: "Effects", clock: "Clock"
+        self,
+        store: "ObjectStore",
+        admission: "AdmissionChain",
+        *,
+        effects: "Effects",
+        clock: "Clock",
     ) -> None:
         self._store = store
         self._admission = admission
         self._effects = effects
         self._clock = clock
 
-    async def delete(self, target: "Target", caller: "Caller", options: DeleteOptions) -> Written:
+    async def delete(
+        self, target: "RequestTarget", caller: "Caller", options: DeleteOptions
+    ) -> WriteResult:
         """Delete one object, or begin to.
 
         Raises:
@@ -87,7 +94,7 @@ class Deleter:
         stored = self._find(target)
         if resource is NAMESPACES and target.name in _PERMANENT:
             raise forbidden(resource, target.name, "this namespace may not be deleted")
-        attributes = Attributes(
+        attributes = AdmissionAttributes(
             resource=resource,
             operation="DELETE",
             namespace=target.namespace,
@@ -101,9 +108,9 @@ class Deleter:
         stored = self._find(target)
         _check_preconditions(stored, resource, options)
         if caller.dry_run:
-            return Written(status=200, encoded=_answer(resource, stored, is_gone=True))
+            return WriteResult(status=200, encoded=_answer(resource, stored, is_gone=True))
         last, is_gone = self._delete_now(resource, stored, options.grace_s)
-        return Written(status=200, encoded=_answer(resource, last, is_gone=is_gone))
+        return WriteResult(status=200, encoded=_answer(resource, last, is_gone=is_gone))
 
     def delete_unasked(
         self, resource: "ResourceType", stored: "Stored", options: DeleteOptions
@@ -116,7 +123,7 @@ class Deleter:
         _check_preconditions(stored, resource, options)
         self._delete_now(resource, stored, options.grace_s)
 
-    def _find(self, target: "Target") -> "Stored":
+    def _find(self, target: "RequestTarget") -> "Stored":
         stored = self._store.collection(target.resource).get(target.namespace, target.name)
         if stored is None:
             raise not_found(target.resource, target.name)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulator.apiserver.resources.registry import Registry, ResourceType
-    from simulator.apiserver.store.store import Store, Stored
+    from simulator.apiserver.store.store import ObjectStore, Stored
 
 Json = dict[str, Any]
 
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 class Effects:
     """Called right after every commit, in the same synchronous step."""
 
-    def __init__(self, store: "Store", registry: "Registry") -> None:
+    def __init__(self, store: "ObjectStore", registry: "Registry") -> None:
         self._store = store
         self._registry = registry
 

@@ -10,17 +10,17 @@ import msgspec
 
 from api.meta import LabelSelector
 from simulator.apiserver import metadata
-from simulator.apiserver.errors import ApiFault, bad_request, not_found
+from simulator.apiserver.errors import StatusError, bad_request, not_found
 from simulator.apiserver.resources.registry import POD_DISRUPTION_BUDGETS, PODS
-from simulator.apiserver.webhooks.chain import Attributes
+from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.delete import DeleteOptions
-from simulator.apiserver.write.writer import Written
+from simulator.apiserver.write.writer import WriteResult
 
 if TYPE_CHECKING:
     from api.clock import Clock
-    from simulator.apiserver.store.store import Store, Stored
+    from simulator.apiserver.store.store import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, Target
+    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.delete import Deleter
 
 Json = dict[str, Any]
@@ -36,14 +36,19 @@ class Evictor:
     """Evicts pods."""
 
     def __init__(
-        self, store: "Store", admission: "AdmissionChain", *, deleter: "Deleter", clock: "Clock"
+        self,
+        store: "ObjectStore",
+        admission: "AdmissionChain",
+        *,
+        deleter: "Deleter",
+        clock: "Clock",
     ) -> None:
         self._store = store
         self._admission = admission
         self._deleter = deleter
         self._clock = clock
 
-    async def evict(self, target: "Target", caller: "Caller", eviction: Json) -> Written:
+    async def evict(self, target: "RequestTarget", caller: "Caller", eviction: Json) -> WriteResult:
         """Delete the pod that an Eviction names, if its budget allows it.
 
         Raises:
@@ -52,7 +57,7 @@ class Evictor:
         name = (eviction.get("metadata") or {}).get("name", "")
         if name != target.name:
             raise bad_request("name in URL does not match name in Eviction object")
-        attributes = Attributes(
+        attributes = AdmissionAttributes(
             resource=PODS,
             operation="CREATE",
             namespace=target.namespace,
@@ -72,13 +77,13 @@ class Evictor:
             self._ask_budget(stored, caller)
         if not caller.dry_run:
             self._deleter.delete_unasked(PODS, stored, options)
-        return Written(status=201, encoded=_EVICTED)
+        return WriteResult(status=201, encoded=_EVICTED)
 
     def _ask_budget(self, pod: "Stored", caller: "Caller") -> None:
         """Count the disruption in the pod's budget, or refuse it."""
         budgets = list(self._budgets_of(pod))
         if len(budgets) > 1:
-            raise ApiFault(
+            raise StatusError(
                 500,
                 "",
                 "This pod has more than one PodDisruptionBudget, which the eviction subresource does not"
@@ -150,11 +155,11 @@ def _check(budget: "Stored", status: Json) -> None:
         raise _too_many(why)
 
 
-def _too_many(why: str, *, retry_after_s: int = 0) -> ApiFault:
+def _too_many(why: str, *, retry_after_s: int = 0) -> StatusError:
     details: Json = {"causes": [{"reason": "DisruptionBudget", "message": why}]}
     if retry_after_s:
         details["retryAfterSeconds"] = retry_after_s
-    return ApiFault(
+    return StatusError(
         429,
         "TooManyRequests",
         "Cannot evict pod as it would violate the pod's disruption budget.",

@@ -7,7 +7,7 @@ from simulator.apiserver.store.store import encode
 if TYPE_CHECKING:
     from simulator.apiserver.apply.ownership import Ownership
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.write.decoding import Target
+    from simulator.apiserver.write.decoding import RequestTarget
 
 Json = dict[str, Any]
 
@@ -17,13 +17,13 @@ def to_stored(body: Json, resource: "ResourceType") -> Json:
     return body if resource.forms is None else resource.forms.to_stored(body)
 
 
-def render(resource: "ResourceType", body: Json, owners: "Ownership") -> bytes:
+def transition_errors(resource: "ResourceType", body: Json, owners: "Ownership") -> bytes:
     """Return the JSON of an object that is not stored."""
     shown = body if resource.forms is None else resource.forms.from_stored(body)
     return encode(shown, owners)
 
 
-def isolate(body: Json, old: Json, target: "Target") -> Json:
+def isolate(body: Json, old: Json, target: "RequestTarget") -> Json:
     """Return the object with the parts that this path cannot write as they were."""
     resource = target.resource
     if target.subresource != "status":

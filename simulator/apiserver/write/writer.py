@@ -25,14 +25,14 @@ from simulator.apiserver.resources.registry import NAMESPACES, PODS, PRIORITY_CL
 from simulator.apiserver.schema.fields import Difference, ownable
 from simulator.apiserver.strategies import pods
 from simulator.apiserver.strategies.all import strategy_of
-from simulator.apiserver.webhooks.chain import Attributes
+from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.decoding import adopt, check_uid, drop_unknown_fields
 from simulator.apiserver.write.transitions import (
     is_finished,
     isolate,
     move_generation,
-    render,
     to_stored,
+    transition_errors,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import Store, Stored
+    from simulator.apiserver.store.store import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, Target
+    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.effects import Effects
 
 Json = dict[str, Any]
@@ -53,14 +53,14 @@ _ATTEMPTS: Final = 5
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """The outcome of a write."""
 
     status: int
     encoded: bytes
 
 
-class _Overtaken(Exception):  # noqa: N818  # caught by its raiser, never seen
+class _OvertakenError(Exception):
     """Somebody else changed the object while admission was asked."""
 
 
@@ -69,7 +69,12 @@ class Writer:
     """Creates and changes objects."""
 
     def __init__(
-        self, store: "Store", admission: "AdmissionChain", *, effects: "Effects", clock: "Clock"
+        self,
+        store: "ObjectStore",
+        admission: "AdmissionChain",
+        *,
+        effects: "Effects",
+        clock: "Clock",
     ) -> None:
         self._store = store
         self._admission = admission
@@ -81,8 +86,8 @@ class Writer:
         return metadata.timestamp(self._clock.utc_now())
 
     async def create(
-        self, target: "Target", caller: "Caller", body: Json, *, config: Json | None = None
-    ) -> Written:
+        self, target: "RequestTarget", caller: "Caller", body: Json, *, config: Json | None = None
+    ) -> WriteResult:
         """Store a new object.
 
         Args:
@@ -102,7 +107,7 @@ class Writer:
         for key in ("uid", "creationTimestamp"):
             body["metadata"].pop(key, None)
         self._conform(body, target, caller, old=None)
-        attributes = Attributes(
+        attributes = AdmissionAttributes(
             resource=resource,
             operation="CREATE",
             namespace=target.namespace,
@@ -124,7 +129,13 @@ class Writer:
         return self._add(resource, caller, body, owners=owners)
 
     def _first_owners(
-        self, target: "Target", caller: "Caller", body: Json, *, config: Json | None, now: str
+        self,
+        target: "RequestTarget",
+        caller: "Caller",
+        body: Json,
+        *,
+        config: Json | None,
+        now: str,
     ) -> Ownership:
         resource = target.resource
         if config is None:
@@ -137,18 +148,18 @@ class Writer:
 
     def _add(
         self, resource: "ResourceType", caller: "Caller", body: Json, *, owners: Ownership
-    ) -> Written:
+    ) -> WriteResult:
         collection = self._store.collection(resource)
         name = body["metadata"]["name"]
         if caller.dry_run:
             if collection.get(body["metadata"].get("namespace", ""), name) is not None:
                 raise already_exists(resource, name)
-            return Written(status=201, encoded=render(resource, body, owners))
+            return WriteResult(status=201, encoded=transition_errors(resource, body, owners))
         stored = collection.add(resource, body, owners)
         self._effects.stored(resource, stored)
-        return Written(status=201, encoded=stored.encode_for(resource))
+        return WriteResult(status=201, encoded=stored.encode_for(resource))
 
-    async def replace(self, target: "Target", caller: "Caller", body: Json) -> Written:
+    async def replace(self, target: "RequestTarget", caller: "Caller", body: Json) -> WriteResult:
         """Replace an object by the one of a PUT.
 
         Raises:
@@ -162,8 +173,8 @@ class Writer:
         return await self._update(target, caller, change)
 
     async def patch(
-        self, target: "Target", caller: "Caller", transform: "Callable[[Json], Json]"
-    ) -> Written:
+        self, target: "RequestTarget", caller: "Caller", transform: "Callable[[Json], Json]"
+    ) -> WriteResult:
         """Change an object by a function of its present state, in the form of the path's version.
 
         Raises:
@@ -182,8 +193,8 @@ class Writer:
         return await self._update(target, caller, change)
 
     async def apply(
-        self, target: "Target", caller: "Caller", config: Json, *, forced: bool
-    ) -> Written:
+        self, target: "RequestTarget", caller: "Caller", config: Json, *, forced: bool
+    ) -> WriteResult:
         """Apply a configuration (server-side apply); a missing object is created.
 
         Raises:
@@ -223,7 +234,7 @@ class Writer:
         return await self._update(target, caller, change)
 
     def _application(
-        self, target: "Target", caller: "Caller", config: Json, *, forced: bool
+        self, target: "RequestTarget", caller: "Caller", config: Json, *, forced: bool
     ) -> applying.Application:
         resource = target.resource
         part = dict(config)
@@ -243,10 +254,10 @@ class Writer:
 
     async def _update(
         self,
-        target: "Target",
+        target: "RequestTarget",
         caller: "Caller",
         change: "Callable[[Stored], tuple[Json, Ownership | None]]",
-    ) -> Written:
+    ) -> WriteResult:
         for _ in range(_ATTEMPTS):
             stored = self._store.collection(target.resource).get(target.namespace, target.name)
             if stored is None:
@@ -254,26 +265,26 @@ class Writer:
             body, owners = change(stored)
             try:
                 return await self._update_once(target, caller, stored, body=body, owners=owners)
-            except _Overtaken:
+            except _OvertakenError:
                 continue
         raise stale(target.resource, target.name)
 
     async def _update_once(
         self,
-        target: "Target",
+        target: "RequestTarget",
         caller: "Caller",
         stored: "Stored",
         *,
         body: Json,
         owners: Ownership | None,
-    ) -> Written:
+    ) -> WriteResult:
         resource = target.resource
         # A copy, because parts of it become parts of the new object.
         old = stored.copy()
         body = isolate(body, old, target)
         check_uid(body, old, resource)
         self._conform(body, target, caller, old=old)
-        attributes = Attributes(
+        attributes = AdmissionAttributes(
             resource=resource,
             operation="UPDATE",
             namespace=target.namespace,
@@ -299,31 +310,31 @@ class Writer:
 
     def _commit(
         self,
-        target: "Target",
+        target: "RequestTarget",
         caller: "Caller",
         stored: "Stored",
         *,
         body: Json,
         owners: Ownership,
-    ) -> Written:
+    ) -> WriteResult:
         resource = target.resource
         collection = self._store.collection(resource)
         if collection.get(*stored.key) is not stored:
-            raise _Overtaken
+            raise _OvertakenError
         body["metadata"]["resourceVersion"] = stored.body["metadata"]["resourceVersion"]
         if body == stored.body and owners == stored.ownership:
-            return Written(status=200, encoded=stored.encode_for(resource))
+            return WriteResult(status=200, encoded=stored.encode_for(resource))
         if caller.dry_run:
-            return Written(status=200, encoded=render(resource, body, owners))
+            return WriteResult(status=200, encoded=transition_errors(resource, body, owners))
         if is_finished(body):
             removed = collection.remove(stored, body)
             self._effects.removed(resource, removed)
-            return Written(status=200, encoded=removed.encode_for(resource))
+            return WriteResult(status=200, encoded=removed.encode_for(resource))
         replaced = collection.replace(resource, stored, body, ownership=owners)
         self._effects.stored(resource, replaced)
-        return Written(status=200, encoded=replaced.encode_for(resource))
+        return WriteResult(status=200, encoded=replaced.encode_for(resource))
 
-    def _check_namespace(self, target: "Target", body: Json) -> None:
+    def _check_namespace(self, target: "RequestTarget", body: Json) -> None:
         """Refuse a new object in a namespace that is missing or going."""
         if not target.resource.namespaced:
             return
@@ -345,7 +356,9 @@ class Writer:
                 ],
             )
 
-    def _conform(self, body: Json, target: "Target", caller: "Caller", *, old: Json | None) -> None:
+    def _conform(
+        self, body: Json, target: "RequestTarget", caller: "Caller", *, old: Json | None
+    ) -> None:
         """Prune and default in place; the second time for what a webhook brought in."""
         resource = target.resource
         drop_unknown_fields(body, resource, caller)
@@ -373,7 +386,7 @@ class Writer:
             raise invalid_object(resource, body["metadata"].get("name", ""), errors)
 
 
-def _updating(target: "Target", caller: "Caller") -> Manager:
+def _updating(target: "RequestTarget", caller: "Caller") -> Manager:
     return Manager(
         name=caller.manager,
         operation="Update",
@@ -382,6 +395,6 @@ def _updating(target: "Target", caller: "Caller") -> Manager:
     )
 
 
-def _readopt(mutated: Json, target: "Target") -> Json:
+def _readopt(mutated: Json, target: "RequestTarget") -> Json:
     """Return what webhooks made of an object; where kinds have two forms they saw the stored one."""
     return mutated if target.resource.forms is not None else adopt(mutated, target)

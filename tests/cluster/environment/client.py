@@ -31,7 +31,7 @@ _READ_BUFFER = 16 * 1024 * 1024
 _RETRY_S = 0.1
 
 
-class ApiRefused(Exception):  # noqa: N818  # it is named for what happened
+class ApiRefusedError(Exception):
     """The API server answered with a failure."""
 
     def __init__(self, request: str, status: int, body: str) -> None:
@@ -104,12 +104,14 @@ class ApiClient:
             self._url + path, params=query, ssl=self._ssl, timeout=timeout
         ) as response:
             if response.status != 200:
-                raise ApiRefused(f"watch {path}", response.status, await response.text())
+                raise ApiRefusedError(f"watch {path}", response.status, await response.text())
             async for line in response.content:
                 event: JsonObject = json.loads(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
-                    raise ApiRefused(f"watch {path}", status.get("code", 500), json.dumps(status))
+                    raise ApiRefusedError(
+                        f"watch {path}", status.get("code", 500), json.dumps(status)
+                    )
                 yield event
 
     async def _request(
@@ -131,7 +133,7 @@ class ApiClient:
         ) as response:
             text = await response.text()
             if response.status >= 400:
-                raise ApiRefused(f"{method} {path}", response.status, text)
+                raise ApiRefusedError(f"{method} {path}", response.status, text)
             answer: JsonObject = json.loads(text)
             return answer
 
@@ -193,7 +195,7 @@ async def watch_until(
                         return objects
         except (aiohttp.ClientError, TimeoutError):
             await asyncio.sleep(_RETRY_S)
-        except ApiRefused as refused:
+        except ApiRefusedError as refused:
             if refused.status != 410 and refused.status < 500:
                 raise
             await asyncio.sleep(_RETRY_S)

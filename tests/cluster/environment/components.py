@@ -80,7 +80,7 @@ class KubeControllerManager:
         try:
             async with client.open_client(self._control_plane.kubeconfig()) as api:
                 await api.get("/api/v1/namespaces/default/serviceaccounts/default")
-        except client.ApiRefused as refused:
+        except client.ApiRefusedError as refused:
             return f"its controllers have not made the default service account: {refused}"
         return None
 

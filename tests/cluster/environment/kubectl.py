@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Completed = subprocess.CompletedProcess[str]
 
 
-class KubectlFailed(AssertionError):  # noqa: N818  # it is named for what happened
+class KubectlError(AssertionError):
     """kubectl ended with another status than 0; the message carries the command and its output."""
 
 
@@ -51,7 +51,7 @@ class Kubectl:
             env={**os.environ, "KUBECACHEDIR": str(self._cache)},
         )
         if check and done.returncode != 0:
-            raise KubectlFailed(
+            raise KubectlError(
                 f"kubectl {' '.join(args)} as {user} ended with {done.returncode}\n"
                 f"{done.stdout}{done.stderr}"
             )

@@ -108,7 +108,7 @@ async def serve(kubeconfig: Path) -> None:
             began = loop.time()
             try:
                 await KubeletDouble(api).run()
-            except* (aiohttp.ClientError, client.ApiRefused, TimeoutError) as failures:
+            except* (aiohttp.ClientError, client.ApiRefusedError, TimeoutError) as failures:
                 _say(f"starting again after {failures.exceptions}")
             if loop.time() - began > _LONGEST_BACKOFF_S:
                 backoff_s = _FIRST_BACKOFF_S
@@ -156,7 +156,7 @@ def _refusals_noted(*expected: int) -> "Iterator[None]":
     """
     try:
         yield
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         if refused.status in (404, *expected):
             return
         if refused.status in (409, 429) or refused.status >= 500:

@@ -102,7 +102,7 @@ async def delete_nodes(api: client.ApiClient, names: "Iterable[str]") -> None:
         async with slots:
             try:
                 await api.delete(f"{NODES}/{name}")
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 if refused.status != 404:
                     raise
 

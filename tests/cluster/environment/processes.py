@@ -27,11 +27,11 @@ _KEPT_RUNS = 10
 _POLL_S = 0.05
 
 
-class ProcessDied(AssertionError):  # noqa: N818  # it is named for what happened
+class ProcessDiedError(AssertionError):
     """A process ended while it was needed; the message carries the end of its log."""
 
 
-class NotReady(AssertionError):  # noqa: N818  # it is named for what is wrong
+class NotReadyError(AssertionError):
     """A process did not become ready in time; the message carries why and the end of its log."""
 
 
@@ -65,7 +65,7 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         if self._process is None or not self.running:
-            raise ProcessDied(f"{self.name} is not running{self._log_report()}")
+            raise ProcessDiedError(f"{self.name} is not running{self._log_report()}")
         return self._process.pid
 
     @property
@@ -96,14 +96,14 @@ class ChildProcess:
         while True:
             why = await probe()
             if not self.running:
-                raise ProcessDied(
+                raise ProcessDiedError(
                     f"{self.name} ended with status {self.returncode} before it was ready"
                     f"{self._log_report()}"
                 )
             if why is None:
                 return
             if loop.time() > deadline:
-                raise NotReady(
+                raise NotReadyError(
                     f"{self.name} was not ready within {within:g} s: {why}{self._log_report()}"
                 )
             await asyncio.sleep(_POLL_S)

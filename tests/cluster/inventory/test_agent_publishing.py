@@ -15,7 +15,7 @@ from agent.inventory.cards import Published
 from agent.inventory.node_feature import feature_name
 from agent.inventory.publisher import FeaturePublisher
 from agent.problems.condition import DegradedCondition
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.names import API_VERSION, NodeName
 from kube.client import KubeClient
 from kube.config.kubeconfig import load_configuration
@@ -53,7 +53,7 @@ class Publishing:
         self.begin()
 
     def begin(self) -> None:
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.publisher = FeaturePublisher(
             self.client,
             self.problems,

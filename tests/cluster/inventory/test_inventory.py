@@ -24,7 +24,7 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.metrics import REGISTRY
 from tests.cluster.environment import definitions, polling
-from tests.cluster.environment.client import ApiRefused
+from tests.cluster.environment.client import ApiRefusedError
 from tests.component.reconciler.stocktaking import Stocktaking, condition
 from tests.support.node_features import (
     agent_card,
@@ -197,7 +197,7 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
     async def is_collected() -> bool:
         try:
             await api.get(f"{maps}/{site.node}")
-        except ApiRefused as refused:
+        except ApiRefusedError as refused:
             return refused.status == 404
         return False
 

@@ -118,7 +118,7 @@ async def is_admitted(api: client.ApiClient, pod: "dict[str, Any]") -> bool:
         await api.create(
             f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods", pod, dryRun="All"
         )
-    except client.ApiRefused:
+    except client.ApiRefusedError:
         return False
     return True
 

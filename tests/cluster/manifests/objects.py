@@ -12,8 +12,8 @@ def namespace_and_roles(namespace: str) -> list[dict[str, Any]]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         *rbac.build_rbac(
-            [rbac.Rule(resources=("pods", "pods/binding"), verbs=("create", "get", "patch"))],
-            namespaced_rules=[rbac.Rule(resources=("secrets",), verbs=("create",))],
+            [rbac.PolicyRule(resources=("pods", "pods/binding"), verbs=("create", "get", "patch"))],
+            namespaced_rules=[rbac.PolicyRule(resources=("secrets",), verbs=("create",))],
             namespace=namespace,
         ),
         *rbac.build_user_roles(),

@@ -53,7 +53,7 @@ class PlainPods:
         ):
             try:
                 await self._api.create(path, body, dryRun="All")
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 self.refused.append(str(refused))
 
 

@@ -77,7 +77,7 @@ async def write_inventory(api: client.ApiClient, node: str) -> Any:
 
 @contextlib.contextmanager
 def is_refused(text: str) -> "Iterator[None]":
-    with pytest.raises(client.ApiRefused, match=text) as refused:
+    with pytest.raises(client.ApiRefusedError, match=text) as refused:
         yield
     assert refused.value.status == 403
 
@@ -143,7 +143,7 @@ async def log_in(
         async def is_enforced() -> bool:
             try:
                 await write_inventory(unbound, site.mine)
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 return "names no node" in str(refused)
             return False
 

@@ -36,7 +36,7 @@ def pods(namespace):
 
 @contextlib.contextmanager
 def is_refused(text: str):
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         yield
     assert refused.value.status == 403
     assert text in refused.value.message
@@ -217,7 +217,7 @@ async def test_pool_pod_without_our_mutation_is_refused(api, namespace, pods):
     async def is_refused_as_unmutated() -> bool:
         try:
             await api.create(pods, a_pod(namespace, pool="train"), dryRun="All")
-        except client.ApiRefused as refused:
+        except client.ApiRefusedError as refused:
             return "did not pass the GPU control plane" in refused.message
         return False
 

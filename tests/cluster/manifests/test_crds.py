@@ -195,7 +195,7 @@ async def test_pool_is_accepted(pool, api, pools):
     ],
 )
 async def test_bad_pool_is_refused_with_what_to_do(pool, field, message, api, pools):
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await api.create(pools, pool)
     assert refused.value.status == 422
     assert f"{field}: " in refused.value.message
@@ -218,7 +218,7 @@ async def test_misspelt_field_is_refused_by_kubectl(kubectl, pools):
 )
 async def test_resource_name_cannot_change(before, after, api, pools):
     await api.create(pools, a_pool("train", resource=before))
-    with pytest.raises(client.ApiRefused, match=r"resource\.name cannot change") as refused:
+    with pytest.raises(client.ApiRefusedError, match=r"resource\.name cannot change") as refused:
         await api.patch(f"{pools}/train", {"spec": {"resource": after}})
     assert refused.value.status == 422
 
@@ -278,7 +278,7 @@ async def test_status_of_a_device_that_lays_out_no_unit_is_refused(status, field
     name = example["metadata"]["name"]
     await api.create(DEVICES, example)
     try:
-        with pytest.raises(client.ApiRefused) as refused:
+        with pytest.raises(client.ApiRefusedError) as refused:
             await api.patch(f"{DEVICES}/{name}/status", {"status": status})
     finally:
         await api.delete(f"{DEVICES}/{name}")

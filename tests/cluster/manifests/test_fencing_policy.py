@@ -11,7 +11,7 @@ from manifests import constants
 from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies, leadership_token
 from manifests.yaml import render
-from server.settings import Leadership
+from server.settings import LeadershipSettings
 from tests.cluster.environment import client, polling
 from tests.cluster.manifests.objects import a_pod
 
@@ -39,7 +39,7 @@ async def fence(api, namespace, installed):
         yield
     finally:
         await delete_policy(api)
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await api.delete(f"{TERMS}/{TERM}")
 
 
@@ -68,10 +68,10 @@ async def in_force(api, namespace, leader: str) -> bool:
     """Say whether both policies refuse, and let pass, several times in a row."""
     for _ in range(5):
         for label in (FENCED, None):
-            with contextlib.suppress(client.ApiRefused):
+            with contextlib.suppress(client.ApiRefusedError):
                 await bind(api, namespace, "nobody/0", label=label, dryRun="All")
                 return False
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await bind(api, namespace, leader, dryRun="All")
             continue
         return False
@@ -115,7 +115,7 @@ async def bind(
 
 @contextlib.contextmanager
 def is_refused(text: str):
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         yield
     assert refused.value.status == 403
     assert text in refused.value.message
@@ -127,7 +127,7 @@ async def begin_term(api, holder: str, number: int) -> None:
 
 async def until_refused(api, namespace, leader: str) -> None:
     async def is_refused_now() -> bool:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await bind(api, namespace, leader, dryRun="All")
             return False
         return True
@@ -140,7 +140,7 @@ async def until_known(api, namespace, leader: str) -> float:
     since = time.monotonic()
 
     async def passes():
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             return await bind(api, namespace, leader, dryRun="All")
 
     await polling.eventually(passes, what=f"a fence that knows {leader}", every=0.001, within=60)
@@ -196,13 +196,13 @@ async def test_term_that_is_over_is_refused_as_soon_as_the_next_is_known(fence, 
         with is_refused(f"led by second/{number}"):
             await bind(api, namespace, leadership_token("second", number - 1), dryRun="All")
     print("fence knows a new term after ms:", sorted(round(1000 * lag, 1) for lag in lags))
-    assert sorted(lags)[25] < Leadership().settle_s
+    assert sorted(lags)[25] < LeadershipSettings().settle_s
 
 
 async def test_number_never_goes_down_and_another_holder_needs_a_higher_one(fence, api):
     await begin_term(api, "second", 7)
     for holder, number in (("second", 6), ("third", 7), ("third", 6)):
-        with pytest.raises(client.ApiRefused, match="number only goes up") as refused:
+        with pytest.raises(client.ApiRefusedError, match="number only goes up") as refused:
             await begin_term(api, holder, number)
         assert refused.value.status == 422
     await begin_term(api, "second", 7)
@@ -214,7 +214,7 @@ async def test_term_that_is_deleted_lets_nothing_pass_until_there_is_one_again(
 ):
     await api.delete(f"{TERMS}/{TERM}")
     await until_refused(api, namespace, "first/1")
-    with pytest.raises(client.ApiRefused, match="no params found") as refused:
+    with pytest.raises(client.ApiRefusedError, match="no params found") as refused:
         await bind(api, namespace, "first/1")
     assert refused.value.status == 422
     await api.create(TERMS, a_term("first", 2))
@@ -249,7 +249,7 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_anew(
         await until_refused(api, namespace, f"first/{number}")
 
         async def is_gone() -> bool:
-            with contextlib.suppress(client.ApiRefused):
+            with contextlib.suppress(client.ApiRefusedError):
                 await api.get(CRD)
                 return False
             return True
@@ -258,7 +258,7 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_anew(
         await kubectl("apply", "-f", "-", stdin=render([definition]))
 
         async def is_served(term: client.JsonObject) -> bool:
-            with contextlib.suppress(client.ApiRefused):
+            with contextlib.suppress(client.ApiRefusedError):
                 await api.create(TERMS, term)
                 return True
             return False
@@ -280,7 +280,7 @@ async def test_definition_that_is_deleted_and_applied_again_is_followed_anew(
 
 async def passes_all(api, namespace) -> None:
     async def passes() -> bool:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await bind(api, namespace, "nobody/0", dryRun="All")
             return True
         return False

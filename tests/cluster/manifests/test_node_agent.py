@@ -152,7 +152,7 @@ async def test_the_agent_publishes_what_it_finds_under_its_nodes_name(
     path = features_of(installed)
 
     async def published() -> Any:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             return await api.get(f"{path}/{constants.AGENT_FEATURE_PREFIX}{nodes[0]}")
         return None
 

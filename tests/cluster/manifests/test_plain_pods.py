@@ -9,7 +9,7 @@ import contextlib
 import pytest
 
 from api.names import FENCED, FENCED_LABEL, LEADER_ANNOTATION
-from cli.render import Target, render_target
+from cli.render import RenderTarget, render_target
 from manifests import constants
 from manifests.install.crds import build_crds
 from manifests.yaml import render
@@ -21,7 +21,7 @@ from tests.cluster.system import installation
 OPTIONS = argparse.Namespace(
     settings=None, namespace=None, user=None, lease=None, url=None, ca_file=None
 )
-TARGETS = (Target.CRDS, Target.RBAC, Target.POLICY, Target.WEBHOOKS)
+TARGETS = (RenderTarget.CRDS, RenderTarget.RBAC, RenderTarget.POLICY, RenderTarget.WEBHOOKS)
 """In README's order."""
 TERMS = "/apis/gpu.deckhouse.io/v1alpha1/gpucontrolplaneterms"
 TERM = {
@@ -60,7 +60,7 @@ async def bind_ours(api, namespace) -> str:
     }
     try:
         await api.create(f"/api/v1/namespaces/{namespace}/bindings", body, dryRun="All")
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         return refused.message
     return ""
 
@@ -115,28 +115,28 @@ async def test_plain_pods_are_bound_at_every_moment_of_an_installations_life(
         await until_gone(api, CRD)
         await plain.pass_now("nothing left but policies and webhooks")
         # A policy that comes while its kind is not there never hears of it: it fails in other ways.
-        policies = render_target(Target.POLICY, OPTIONS)
+        policies = render_target(RenderTarget.POLICY, OPTIONS)
         await kubectl("delete", "-f", "-", stdin=policies)
         await until_ours(ours, namespace, "")
         await kubectl("apply", "-f", "-", stdin=policies)
         await until_ours(ours, namespace, "paramKind")
         await plain.pass_now("policies before their kind")
 
-        await kubectl("apply", "-f", "-", stdin=render_target(Target.CRDS, OPTIONS))
+        await kubectl("apply", "-f", "-", stdin=render_target(RenderTarget.CRDS, OPTIONS))
         await definitions.until_served(kubectl, build_crds())
         await plain.pass_now("kind applied again")
         await polling.eventually(lambda: has_created(api), what="a term")
         await until_ours(ours, namespace, "")
         await plain.pass_now("healed")
 
-        for target in (Target.WEBHOOKS, Target.POLICY):
+        for target in (RenderTarget.WEBHOOKS, RenderTarget.POLICY):
             text = render_target(target, OPTIONS)
             await kubectl("delete", "--wait=false", "-f", "-", stdin=text)
             await plain.pass_now(f"{target.value} deleted")
 
 
 async def has_created(api) -> bool:
-    with contextlib.suppress(client.ApiRefused):
+    with contextlib.suppress(client.ApiRefusedError):
         await api.create(TERMS, TERM)
         return True
     return False
@@ -144,7 +144,7 @@ async def has_created(api) -> bool:
 
 async def until_gone(api, path: str) -> None:
     async def is_gone() -> bool:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await api.get(path)
             return False
         return True

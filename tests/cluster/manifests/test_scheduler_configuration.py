@@ -6,9 +6,9 @@ from api.names import DEFAULT_SCHEDULER_NAME
 from manifests import constants
 from manifests.install.scheduler import (
     ApiConnection,
-    Extender,
+    ExtenderEndpoint,
     ExtenderTls,
-    LeaderElection,
+    SchedulerLeaderElection,
     build_extender_snippet,
     build_scheduler_configuration,
 )
@@ -17,14 +17,14 @@ from tests.cluster.manifests.objects import a_pod
 from tests.cluster.manifests.stub import Call, Stub
 
 
-def an_extender(control_plane, stub) -> Extender:
+def an_extender(control_plane, stub) -> ExtenderEndpoint:
     pair = control_plane.credentials.client_certificate("gpu-scheduler", ())
     tls = ExtenderTls(
         ca_data=control_plane.ca_file.read_bytes(),
         cert_file=str(pair.certificate),
         key_file=str(pair.key),
     )
-    return Extender(base_url=stub.url, tls=tls)
+    return ExtenderEndpoint(base_url=stub.url, tls=tls)
 
 
 async def first_bind(stub: Stub) -> Call:
@@ -39,7 +39,7 @@ async def test_pod_of_our_profile_goes_through_the_extender(
     names = await create_nodes(2, resources={"gpu.deckhouse.io/train": "8"})
     configuration = build_scheduler_configuration(
         an_extender(control_plane, stub),
-        leader_election=LeaderElection(namespace="kube-system", retry_period="1s"),
+        leader_election=SchedulerLeaderElection(namespace="kube-system", retry_period="1s"),
         connection=ApiConnection(kubeconfig=str(control_plane.kubeconfig("system:kube-scheduler"))),
         percentage_of_nodes_to_score=100,
     )

@@ -39,7 +39,7 @@ TAINT = {"key": "example.test/gpu", "value": "x", "effect": "NoSchedule"}
 @pytest.fixture
 async def server(control_plane, api, namespace):
     """A client of the server's name with all rights, under its policies; our namespace is there."""
-    with contextlib.suppress(client.ApiRefused):
+    with contextlib.suppress(client.ApiRefusedError):
         await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     kubeconfig = control_plane.kubeconfig(ENGINE, groups=("system:masters",))
     async with client.open_client(kubeconfig) as opened:
@@ -80,7 +80,7 @@ PROBES = (
 async def is_refused_by_policy(server: client.ApiClient, probe: Probe) -> bool:
     try:
         await server.create(probe.path, probe.body, dryRun="All")
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         return probe.text in refused.message
     return False
 
@@ -91,7 +91,7 @@ async def is_not_refused_by_policy(server: client.ApiClient, probe: Probe) -> bo
 
 @contextlib.contextmanager
 def is_refused(text: str):
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         yield
     assert refused.value.status == 403
     assert text in refused.value.message

@@ -12,8 +12,8 @@ import pytest
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.debounce import Steadiness
-from inventory.health.device import HealthTerms
+from inventory.debounce import DebounceTerms
+from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
 from kube.config.kubeconfig import load_configuration
@@ -21,17 +21,17 @@ from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
-from pool.allocation_state import Books
-from reconciler.dcgm.client import Exporters
-from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from pool.allocation_state import AllocationState
+from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from reconciler.device.fault_events import FaultEvents
-from reconciler.device.health import DeviceHealth, HealthSources
+from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceFeed, observe_device
+from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from reconciler.sinks.operand_pods import OperandFeed
+from reconciler.sinks.operand_pods import OperandPodSink
 from server.clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
@@ -92,7 +92,7 @@ class Scene:
         )
         status = body.pop("status")
         pods = f"/api/v1/namespaces/{self.namespace}/pods"
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await self.api.create(pods, body)
         # The kind of patch that kubelet sends.
         await self.api.patch(f"{pods}/{name}/status", {"status": status}, kind="strategic")
@@ -149,12 +149,12 @@ async def _add_card(api: client.ApiClient, node: str) -> None:
 
 async def _follow(kubeconfig: str, scene: Scene) -> None:
     """Do what the server does for readiness and health."""
-    clock, books = SystemClock(), Books()
-    devices, operands = DeviceFeed(books.index), OperandFeed()
+    clock, books = SystemClock(), AllocationState()
+    devices, operands = DeviceSink(books.index), OperandPodSink()
     inventories: Store[GPUNodeInventory] = Store()
     terms = OperandTerms(namespaces=frozenset({scene.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
-    async with KubeClient(configuration, clock) as kube, Exporters(timeout_s=5) as pages:
+    async with KubeClient(configuration, clock) as kube, ExporterClient(timeout_s=5) as pages:
         informers: list[Informer[Any]] = [
             Informer(
                 kube, GPU_DEVICES, GPUDevice, sink=devices, clock=clock, project=observe_device
@@ -170,7 +170,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 selection=Selection(label_selector=terms.label_selector),
             ),
         ]
-        scraping = DcgmScraping(
+        scraping = DcgmScraper(
             pages,
             operands,
             devices.store,
@@ -186,17 +186,17 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 index=books.index,
                 heartbeats=(scraping.heartbeat_age_s,),
             ),
-            terms=BootstrapTerms(steadiness=Steadiness(period_s=PERIOD_S)),
+            terms=BootstrapTerms(steadiness=DebounceTerms(period_s=PERIOD_S)),
             now=clock.instant,
         )
-        health = DeviceHealth(
+        health = DeviceHealthController(
             kube,
             devices.store,
             HealthSources(
                 page=scraping.seen, reports=lambda _node: {}, listeners=(scraping.listeners,)
             ),
             events=FaultEvents(scene.recorder, books),
-            terms=HealthTerms(period_s=PERIOD_S / 2),
+            terms=HealthDebounceTerms(period_s=PERIOD_S / 2),
             now=clock.instant,
         )
         parts: tuple[Part, ...] = (bootstrap, health, scraping)

@@ -92,7 +92,7 @@ async def make_pool(
 
     yield make
     for path in made:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await api.delete(path)
 
 
@@ -123,7 +123,7 @@ async def _add_device(api: client.ApiClient, device: client.JsonObject) -> None:
     async def is_created() -> bool:
         try:
             await api.create(DEVICES, device)
-        except client.ApiRefused as refused:
+        except client.ApiRefusedError as refused:
             if "pool not found" in refused.message or "there is no pool" in refused.message:
                 return False
             raise

@@ -14,7 +14,7 @@ FEATURES = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures"
 
 async def apply_feature(api: client.ApiClient, feature: "JsonObject") -> None:
     """Make the NodeFeature what it should be, and its namespace, should that not be there."""
-    with contextlib.suppress(client.ApiRefused):
+    with contextlib.suppress(client.ApiRefusedError):
         await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     path = f"{FEATURES}/{feature['metadata']['name']}"
     await api.patch(path, feature, kind="apply", fieldManager="agent", force="true")

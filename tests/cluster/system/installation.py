@@ -84,7 +84,7 @@ async def remove(
 async def _is_gone(api: client.ApiClient, path: str) -> bool:
     try:
         await api.get(path)
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         return refused.status == 404
     return False
 
@@ -238,7 +238,7 @@ class GpuSystem:
         async with client.open_client(self._control_plane.kubeconfig()) as api:
             try:
                 await api.delete(LEASE)
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 if refused.status != 404:
                     raise
 

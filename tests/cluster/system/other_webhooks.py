@@ -136,7 +136,7 @@ async def _wait_until_called(api: "client.ApiClient", namespace: str, asked: "li
     }
 
     async def is_called() -> bool:
-        with contextlib.suppress(client.ApiRefused):
+        with contextlib.suppress(client.ApiRefusedError):
             await api.create(f"/api/v1/namespaces/{namespace}/pods", probe, dryRun="All")
         return bool(asked)
 

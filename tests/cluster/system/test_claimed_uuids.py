@@ -22,7 +22,7 @@ async def until_incomplete(api: client.ApiClient, node: str, *reasons: str) -> N
     async def is_so() -> bool:
         try:
             inventory = await api.get(f"{API}/gpunodeinventories/{node}")
-        except client.ApiRefused:
+        except client.ApiRefusedError:
             return False
         shown = {one["type"]: one["reason"] for one in inventory["status"].get("conditions", [])}
         return shown.get("InventoryIncomplete") in reasons

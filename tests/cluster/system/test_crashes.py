@@ -114,7 +114,7 @@ async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
     await system.crash_server()
 
     plain = await api.create(pods.collection(namespace), pods.a_pod("plain", limits={"cpu": 1}))
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await api.create(pods.collection(namespace), a_pod("gpu", pool))
 
     assert plain["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}

@@ -12,7 +12,7 @@ CLOSED = {"access": {"namespaces": ["ml-team"]}}
 
 
 async def is_invalid(writing) -> None:
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await writing
     assert refused.value.status in {403, 422}, refused.value
 
@@ -49,7 +49,7 @@ async def test_stored_pod_cannot_come_to_ask(subresource, make_pool, api, namesp
     amounts = {pool.resource: "1"}
     resources = {"limits": amounts, "requests": amounts}
     body = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
-    with contextlib.suppress(client.ApiRefused):  # pods/status takes it and drops it
+    with contextlib.suppress(client.ApiRefusedError):  # pods/status takes it and drops it
         changed = await api.patch(path + subresource, body, kind="strategic")
         assert pool.resource not in str(changed["spec"])
     assert pool.resource not in str((await api.get(path))["spec"])
@@ -119,7 +119,7 @@ async def test_label_taken_off_the_namespace_closes_the_pool_to_new_pods(make_po
     async def is_refused() -> bool:
         try:
             await api.create(pods.collection(namespace), a_pod("after-", pool), dryRun="All")
-        except client.ApiRefused as refused:
+        except client.ApiRefusedError as refused:
             return "is not open to this pod" in refused.message
         return False
 

@@ -50,7 +50,7 @@ def forger(request, api, alice):
 
 
 async def is_refused(writing) -> None:
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await writing
     assert refused.value.status == 403
     assert "only the GPU control plane may set or change" in refused.value.message
@@ -120,5 +120,7 @@ async def test_end_of_a_pod_that_runs_cannot_be_forged(make_pool, api, forger, n
     await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
     path = f"{pods.collection(namespace)}/victim/status"
     for phase in ("Succeeded", "Failed"):
-        with pytest.raises(client.ApiRefused, match="only its node and the pod garbage collector"):
+        with pytest.raises(
+            client.ApiRefusedError, match="only its node and the pod garbage collector"
+        ):
             await forger.patch(path, {"status": {"phase": phase}})

@@ -196,7 +196,7 @@ async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
     await api.patch(f"{POOLS}/{story.pool}", {"spec": slices})
     message = await story.condition("Maintenance", "True")
     assert "from Exclusive to TimeSlice (4 slices a card)" in message
-    with pytest.raises(client.ApiRefused, match="PoolInMaintenance"):
+    with pytest.raises(client.ApiRefusedError, match="PoolInMaintenance"):
         await story.run("too-early")
     await story.running("a")
     assert (await story.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
@@ -300,7 +300,7 @@ async def _check_nothing_left(story: Story) -> None:
 async def _is_there(api: client.ApiClient, path: str) -> bool:
     try:
         await api.get(path)
-    except client.ApiRefused as refused:
+    except client.ApiRefusedError as refused:
         if refused.status != 404:
             raise
         return False

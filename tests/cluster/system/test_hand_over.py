@@ -13,14 +13,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from server.settings import Leadership
+from server.settings import LeadershipSettings
 from tests.cluster.environment import client, pods, polling, ports, server_process, wires
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.system.installation import SERVER_USER, GpuSystem
 from tests.cluster.system.objects import a_pod, all_bound, check_devices, units_of
 
 DEFAULTS: dict[str, Any] = {
-    name: value for name, value in Leadership().model_dump().items() if isinstance(value, float)
+    name: value
+    for name, value in LeadershipSettings().model_dump().items()
+    if isinstance(value, float)
 }
 SLACK_S = 3.0
 """For a busy machine: the figures to reach are 3 s after a kill, 1 s after SIGTERM."""
@@ -94,7 +96,7 @@ async def create_until_it_works(api, namespace, pool) -> tuple[float, int]:
         try:
             async with asyncio.timeout(1):
                 await api.create(pods.collection(namespace), a_pod(f"after-{failures}", pool))
-        except (client.ApiRefused, TimeoutError):
+        except (client.ApiRefusedError, TimeoutError):
             failures += 1
             await asyncio.sleep(0.02)
         else:

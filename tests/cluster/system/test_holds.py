@@ -57,7 +57,7 @@ async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
     pool = await make_pool(cards=2)
     before = await system.metrics()
     async with obstacle(api, namespace, pool, control_plane):
-        with pytest.raises(client.ApiRefused, match=words) as refused:
+        with pytest.raises(client.ApiRefusedError, match=words) as refused:
             await api.create(pods.collection(namespace), a_pod("refused", pool, 2))
         assert refused.value.status == status
     await figures(pool, reserved=0, available=2)
@@ -156,7 +156,7 @@ async def test_pool_resource_added_by_a_later_webhook_is_refused(
     async with webhook(
         control_plane, kind="Mutating", name="zzz-adder", namespace=namespace, decide=add_units
     ):
-        with pytest.raises(client.ApiRefused, match="did not pass the GPU control plane"):
+        with pytest.raises(client.ApiRefusedError, match="did not pass the GPU control plane"):
             await api.create(pods.collection(namespace), pods.a_pod("plain"))
 
 

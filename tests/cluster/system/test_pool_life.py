@@ -91,7 +91,7 @@ async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
     await _says(api, pool, "Maintenance", status="True", reason="WaitingForPods", text="stays")
 
     change = "changes from Exclusive to TimeSlice [(]2 slices a card[)]"
-    with pytest.raises(client.ApiRefused, match=f"PoolInMaintenance: .*{change}"):
+    with pytest.raises(client.ApiRefusedError, match=f"PoolInMaintenance: .*{change}"):
         await api.create(pods.collection(namespace), a_pod("late", pool))
 
     back = {"mode": "Exclusive", "slicesPerDevice": None}
@@ -131,7 +131,7 @@ async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(make_pool, a
     async def is_gone() -> bool:
         try:
             found = await api.get(pool.path)
-        except client.ApiRefused:
+        except client.ApiRefusedError:
             return True
         raise AssertionError(f"{found}")
 

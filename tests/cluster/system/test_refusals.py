@@ -10,8 +10,8 @@ WRITTEN_BY_US = 1_138
 """At most, about a pod whose one container `main` asks for one unit (`admission.pods.size_limits`)."""
 
 
-async def refusal_of(api, namespace: str, pod) -> client.ApiRefused:
-    with pytest.raises(client.ApiRefused) as refused:
+async def refusal_of(api, namespace: str, pod) -> client.ApiRefusedError:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await api.create(pods.collection(namespace), pod)
     assert 'admission webhook "pods.gpu.deckhouse.io" denied the request' in refused.value.message
     return refused.value
@@ -66,7 +66,7 @@ async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_po
     async def is_admitted() -> bool:
         try:
             await api.create(pods.collection(namespace), a_pod("late", pool))
-        except client.ApiRefused:
+        except client.ApiRefusedError:
             return False
         return True
 
@@ -170,7 +170,7 @@ async def test_pool_with_a_resource_that_another_one_has(make_pool, api):
         "metadata": {"name": f"{pool.name}-twin"},
         "spec": {"resource": {"name": pool.resource}},
     }
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await api.create("/apis/gpu.deckhouse.io/v1alpha1/gpupools", twin)
     assert 'admission webhook "gpupools.gpu.deckhouse.io" denied' in refused.value.message
     assert pool.name in refused.value.message

@@ -88,7 +88,7 @@ async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
         await kubectl("delete", "-f", "-", stdin=policies)
 
         async def is_gone() -> bool:
-            with contextlib.suppress(client.ApiRefused):
+            with contextlib.suppress(client.ApiRefusedError):
                 await api.get(POLICY)
                 return False
             return True
@@ -116,7 +116,7 @@ async def until_fenced(control_plane, namespace) -> None:
         async def is_fenced() -> bool:
             try:
                 await server.create(f"/api/v1/namespaces/{namespace}/bindings", body, dryRun="All")
-            except client.ApiRefused as refused:
+            except client.ApiRefusedError as refused:
                 return "gpu-control-plane-leadership" in refused.message
             return False
 

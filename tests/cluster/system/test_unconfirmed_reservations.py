@@ -51,7 +51,7 @@ def refused_creations(
     api: client.ApiClient, namespace: str, pool: "Pool"
 ) -> "Iterator[Awaitable[None]]":
     async def create(number: int) -> None:
-        with pytest.raises(client.ApiRefused, match="exceeded quota"):
+        with pytest.raises(client.ApiRefusedError, match="exceeded quota"):
             await api.create(pods.collection(namespace), a_pod(f"refused-{number}", pool))
 
     return (create(number) for number in itertools.count())

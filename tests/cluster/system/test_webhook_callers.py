@@ -84,7 +84,7 @@ async def test_pod_is_admitted_by_a_server_that_demands_the_certificate(
     async def is_admitted() -> bool:
         try:
             await api.create(pods.collection(namespace), a_pod("gpu", pool))
-        except client.ApiRefused as refused:
+        except client.ApiRefusedError as refused:
             if "NotReady" not in refused.message and "no GPU pool" not in refused.message:
                 raise
             # Its caches are not synced yet, or do not know the pool.
@@ -120,7 +120,7 @@ async def test_api_server_with_another_name_is_refused_and_its_user_reads_why(
     pool = await make_pool(cards=1)
     guarded.configure(settings(system, control_plane, "somebody-else"))
     await guarded.restart(until="/livez")
-    with pytest.raises(client.ApiRefused) as refused:
+    with pytest.raises(client.ApiRefusedError) as refused:
         await api.create(pods.collection(namespace), a_pod("gpu", pool))
     assert 'failed calling webhook "guarded.example.org"' in refused.value.message
     assert "client certificate kube-apiserver may not call webhooks" in refused.value.message

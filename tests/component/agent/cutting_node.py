@@ -8,10 +8,10 @@ from typing import Any, Literal
 import msgspec
 
 from agent.driver.port import Driver
-from agent.health.verdicts import HEALTHY, CardHealth
+from agent.health.verdicts import HEALTHY, DeviceHealthState
 from agent.mig.partitioner import Partitioner
-from agent.mig.surroundings import Surroundings
-from agent.problems.registry import Problems
+from agent.mig.surroundings import PartitionerDependencies
+from agent.problems.registry import ProblemRegistry
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from telemetry.reasons import EventReason
@@ -48,20 +48,20 @@ class CuttingNode:
         for number, card in enumerate(self.double.cards, start=1):
             self.add_device(number, uuid=card.uuid)
         self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
-        self.verdicts: dict[str, CardHealth] = {}
+        self.verdicts: dict[str, DeviceHealthState] = {}
         self.used: set[str] | None = set()
         self.told: list[tuple[str, str, str]] = []
         """Device, reason and note."""
         self.changes_seen: list[list[str]] = []
         """At each `after_change`: the layout of the first card."""
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.restart()
 
     def restart(self) -> None:
         """As after a crash of the agent: nothing is remembered."""
         self.partitioner = Partitioner(
             self.driver,
-            Surroundings(
+            PartitionerDependencies(
                 wishes=self,
                 health=lambda uuid: self.verdicts.get(uuid, HEALTHY),
                 in_use=lambda: self.used,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agent.health.tracker import HealthBook
+from agent.health.tracker import HealthTracker
 from agent.health.watcher import HealthWatch
-from agent.inventory.collector import CardInventory
-from agent.inventory.node_files import CardFiles, Places, recall_health
+from agent.inventory.collector import InventoryCollector
+from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
 from agent.problems.condition import DegradedCondition
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
 from api.nodefiles.cards import NodeCards
@@ -40,11 +40,11 @@ def two_cards() -> tuple[Card, Card]:
     )
 
 
-class NodeFiles:
+class FakeNodeFiles:
     """What the kernel and the driver's installer leave on a node."""
 
     def __init__(self, folder: Path) -> None:
-        self.places = Places(
+        self.places = NodePaths(
             sysfs=folder / "sys",
             proc=folder / "proc",
             dev=folder / "dev",
@@ -111,7 +111,7 @@ class InventoryNode:
         asked: "Callable[[InventoryNode], Driver] | None" = None,
     ) -> None:
         """`asked` makes the driver that is asked in the place of the double."""
-        self.files = NodeFiles(folder)
+        self.files = FakeNodeFiles(folder)
         self.driver = DriverDouble(*cards)
         self.asked: Driver = self.driver if asked is None else asked(self)
         self.api: Any = AgentApi() if api is None else api
@@ -128,9 +128,9 @@ class InventoryNode:
 
     def begin(self) -> None:
         """Make the parts anew, as where the process starts again."""
-        self.problems = Problems()
-        self.card_files = CardFiles(self.files.places, self.problems)
-        book = HealthBook()
+        self.problems = ProblemRegistry()
+        self.card_files = NodeFiles(self.files.places, self.problems)
+        book = HealthTracker()
         recall_health(self.card_files.remembered(), book, 0.0)
         self.watch = HealthWatch(self.asked, book, self.clock, on_change=self._on_health_change)
         rng = random.Random(5)
@@ -140,7 +140,7 @@ class InventoryNode:
         self.condition = DegradedCondition(
             self.api, self.problems, self.clock, node=NodeName("n1"), rng=rng
         )
-        self.inventory = CardInventory(
+        self.inventory = InventoryCollector(
             self.asked,
             health=self.watch,
             files=self.card_files,

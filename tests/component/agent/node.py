@@ -12,15 +12,15 @@ import msgspec
 from agent.files import replace_file
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
-from agent.plugin.advertised import Offer, Unit
+from agent.plugin.advertised import AdvertisedUnits, Unit
 from agent.plugin.cards_file import NodeFile
-from agent.plugin.held_units import Holdings
-from agent.plugin.manager import ServedPools
-from agent.plugin.pods_file import Occupancy
+from agent.plugin.held_units import HeldUnits
+from agent.plugin.manager import PluginServers
+from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
-from agent.plugin.preferred_allocation import Preferences
+from agent.plugin.preferred_allocation import PreferredAllocator
 from agent.plugin.sources import FileSource
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
 from api.nodefiles.poolconfig import CONFIG_KEY, HandOut
@@ -73,9 +73,9 @@ def config_of(*uuids: str, pool: str = "whole", **more: Any) -> bytes:
 @asynccontextmanager
 async def a_plugin(
     kubelet: PluginsOfKubelet, mounted: MountedConfig, *, hand_out: HandOut = HandOut.CDI
-) -> AsyncIterator[ServedPools]:
+) -> AsyncIterator[PluginServers]:
     """The plugin of a pool on node n1, as the command runs it."""
-    served = ServedPools(kubelet.directory, SystemClock(), hand_out=hand_out)
+    served = PluginServers(kubelet.directory, SystemClock(), hand_out=hand_out)
     source = FileSource(ConfigFile(mounted.path), "n1", served)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(source.run()), group.create_task(served.run())]
@@ -84,23 +84,25 @@ async def a_plugin(
             task.cancel()
 
 
-def whole_cards(count: int, resource: str = RESOURCE, pool: str = "whole") -> Offer:
-    return Offer(pool, resource, tuple(Unit(id=f"GPU-{n}", card=f"GPU-{n}") for n in range(count)))
+def whole_cards(count: int, resource: str = RESOURCE, pool: str = "whole") -> AdvertisedUnits:
+    return AdvertisedUnits(
+        pool, resource, tuple(Unit(id=f"GPU-{n}", card=f"GPU-{n}") for n in range(count))
+    )
 
 
-def numa_cards(*numa_nodes: int) -> Offer:
+def numa_cards(*numa_nodes: int) -> AdvertisedUnits:
     """A card for each number, on the NUMA node of that number."""
     units = (Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=at) for n, at in enumerate(numa_nodes))
-    return Offer("whole", RESOURCE, tuple(units))
+    return AdvertisedUnits("whole", RESOURCE, tuple(units))
 
 
-def slices_of(cards: int, slices: int, resource: str, pool: str = "slices") -> Offer:
+def slices_of(cards: int, slices: int, resource: str, pool: str = "slices") -> AdvertisedUnits:
     units = [
         Unit(id=f"GPU-s{card}::{n}", card=f"GPU-s{card}")
         for card in range(cards)
         for n in range(slices)
     ]
-    return Offer(pool, resource, tuple(sorted(units, key=lambda unit: unit.id)))
+    return AdvertisedUnits(pool, resource, tuple(sorted(units, key=lambda unit: unit.id)))
 
 
 class Agent:
@@ -110,19 +112,19 @@ class Agent:
         clock = SystemClock()
         self.kubelet = kubelet
         self.pods = NodePods()
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.events: list[tuple[str, EventReason, str]] = []
         self.pod_resources = PodResources(kubelet.pod_resources.directory, clock)
         self.occupancy = folder / PODS_FILE
-        self.holdings = Holdings(self.pods, Occupancy(folder, clock))
-        self.preferences = Preferences(
+        self.holdings = HeldUnits(self.pods, PodsFile(folder, clock))
+        self.preferences = PreferredAllocator(
             self.pods,
             self.pod_resources,
             holdings=self.holdings,
             teller=self,
             problems=self.problems,
         )
-        self.served = ServedPools(
+        self.served = PluginServers(
             kubelet.plugins.directory,
             clock,
             **{
@@ -176,7 +178,7 @@ class Agent:
         self.forget(pod)
 
     @asynccontextmanager
-    async def running(self, *offers: Offer) -> AsyncIterator["Agent"]:
+    async def running(self, *offers: AdvertisedUnits) -> AsyncIterator["Agent"]:
         self.served.offer(offers)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.served.run())

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from agent.driver.port import DriverCard, DriverEvent
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
-from tests.support.nvml.library import FakeNvml, NoCompiler, NvmlCard
+from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlCard
 from tests.support.polling import EVERY_S, LIMIT_S
 
 
@@ -55,7 +55,7 @@ async def nvml_node(
 ) -> AsyncIterator[NvmlNode]:
     try:
         nvml = FakeNvml(directory, *cards, defines=defines)
-    except NoCompiler as missing:
+    except NoCompilerError as missing:
         pytest.skip(f"the double of NVML's library cannot be made: {missing}")
     bus: set[str] = set()
     driver = NvmlDriver(
@@ -69,5 +69,5 @@ async def nvml_node(
         yield NvmlNode(nvml, driver, bus)
     finally:
         nvml.unhang()
-        with contextlib.suppress(DriverUnavailable):
+        with contextlib.suppress(DriverUnavailableError):
             await driver.close()

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agent.allocations.reporter import AllocationReporter
-from agent.errors import KubeletUnavailable
+from agent.errors import KubeletUnavailableError
 from agent.kubelet.pods import ContainerKind, ContainerRequest, NodePod, NodePods
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import API_VERSION, NodeName, PodUid
@@ -58,7 +58,7 @@ class KubeletDouble:
         self.asked.append((asyncio.get_running_loop().time(), name))
         await asyncio.sleep(0.001)
         if self.is_away:
-            raise KubeletUnavailable("no answer")
+            raise KubeletUnavailableError("no answer")
         answer = self.answers.get(name)
         if self.in_between is not None:
             self.in_between()
@@ -78,7 +78,7 @@ class ReportingNode:
         self.client = client
         self.pods = NodePods()
         self.kubelet = KubeletDouble()
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.synced = asyncio.Event()
         self.synced.set()
         self.incarnation = 1

@@ -10,7 +10,7 @@ from api.kubelet import deviceplugin as wire
 from api.names import PodUid
 from tests.component.agent.node import Agent, numa_cards, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
-from tests.support.kubelet.admission import KubeletOfNode, PodRejected
+from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 
@@ -72,10 +72,10 @@ async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: K
         for name, unit in (("holder", "GPU-0"), ("other", "GPU-1")):
             await agent.admit(a_pod(name, unit))
         node._in_use[RESOURCE].discard("GPU-0")
-        with pytest.raises(PodRejected, match="GPU-0 is held by default/holder"):
+        with pytest.raises(PodRejectedError, match="GPU-0 is held by default/holder"):
             await agent.admit(a_pod("late", "GPU-0"))
         node._in_use[RESOURCE].discard("GPU-1")
-        with pytest.raises(PodRejected, match="GPU-1 is held by default/other"):
+        with pytest.raises(PodRejectedError, match="GPU-1 is held by default/other"):
             await agent.admit(a_pod("later", "GPU-1"))
 
 
@@ -103,7 +103,7 @@ async def test_a_kubelet_that_does_not_say_leaves_cards_with_those_that_the_watc
         node.end(before.metadata.uid)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(PodRejected, match="GPU-0 is held by default/before"):
+        with pytest.raises(PodRejectedError, match="GPU-0 is held by default/before"):
             await agent.admit(a_pod("late", "GPU-0"))
         assert loop.time() - began < 1.0
         agent.forget(before)

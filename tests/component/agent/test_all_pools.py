@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.api_cache import NodeObjects
-from agent.plugin.manager import ServedPools
+from agent.plugin.manager import PluginServers
 from agent.plugin.sources import ClusterSource
 from api.nodefiles.poolconfig import HandOut
 from kube.resources import GPU_DEVICES, GPU_POOLS
@@ -26,9 +26,9 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator[ServedPools]:
+async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator[PluginServers]:
     clock = SystemClock()
-    served = ServedPools(kubelet.directory, clock, hand_out=HandOut.CDI)
+    served = PluginServers(kubelet.directory, clock, hand_out=HandOut.CDI)
     objects = NodeObjects(cluster.client, clock, node="n1")
     work = [ClusterSource(objects, served).run(), served.run()]
     work += [informer.run() for informer in objects.informers]

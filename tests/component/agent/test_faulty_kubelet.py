@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from agent.plugin.advertised import Unit
-from agent.plugin.service import DevicePlugin
+from agent.plugin.service import DevicePluginService
 from api.kubelet import deviceplugin as wire
 from api.nodefiles.cards import CARDS_FILE
 from api.nodefiles.poolconfig import HandOut
@@ -18,7 +18,7 @@ from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
-from tests.support.kubelet.admission import KubeletOfNode, PodRejected
+from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 
@@ -105,7 +105,7 @@ async def test_a_fault_of_ours_is_seen_and_ends_nothing(node: KubeletOfNode, fol
     task = {"task": "plugin.answer"}
     before = REGISTRY.get_sample_value("gpu_task_failures_total", task) or 0.0
     async with agent.running(whole_cards(1)):
-        with pytest.raises(PodRejected, match="a fault of the plugin"):
+        with pytest.raises(PodRejectedError, match="a fault of the plugin"):
             await node.admit(a_bound_pod("p"))
         assert not agent.served.missing
     assert REGISTRY.get_sample_value("gpu_task_failures_total", task) == before + 1
@@ -172,7 +172,7 @@ async def a_list(listing: Any) -> tuple[wire.OfferedDevice, ...]:
 
 async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
     """1,024 slices, with kubelet connected: what is sent last is what it has."""
-    plugin = DevicePlugin("r/x", SystemClock())
+    plugin = DevicePluginService("r/x", SystemClock())
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((plugin.handlers(),))
     socket = node.plugins.directory / "x.sock"

@@ -9,7 +9,7 @@ import pytest
 from telemetry.reasons import EventReason
 from tests.component.agent.node import Agent, numa_cards, whole_cards
 from tests.support.bound_pods import a_bound_pod
-from tests.support.kubelet.admission import KubeletOfNode, PodRejected
+from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 
 
 @pytest.fixture(params=[False, True], ids=["asked", "aligned"])
@@ -57,7 +57,7 @@ async def test_processes_that_stay_are_waited_for_once(agent: Agent):
         agent.end(BEFORE)
         for name in ("after", "again"):
             began = loop.time()
-            with pytest.raises(PodRejected, match="default/before, whose processes are still"):
+            with pytest.raises(PodRejectedError, match="default/before, whose processes are still"):
                 await agent.admit(a_bound_pod(name, promised={"main": ("GPU-0",)}))
             took.append(loop.time() - began)
     assert took[0] >= 0.3 > took[1]

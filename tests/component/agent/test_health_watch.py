@@ -9,13 +9,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.driver.port import DriverEvent, EventKind
-from agent.health.tracker import HealthBook
+from agent.health.tracker import HealthTracker
 from agent.health.verdicts import HEALTHY, HealthState
 from agent.health.watcher import HealthWatch
 from agent.inventory.cards import Published
-from agent.inventory.collector import CardInventory
-from agent.inventory.node_files import CardFiles, Places
-from agent.problems.registry import Problems
+from agent.inventory.collector import InventoryCollector
+from agent.inventory.node_files import NodeFiles, NodePaths
+from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentCard
 from api.nodefiles.cards import CARDS_FILE, NodeCards
 from telemetry.conditions import AgentDegraded
@@ -34,7 +34,7 @@ class Watched:
         self.driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
         self.told: list[float] = []
         self.watch = HealthWatch(
-            self.driver, HealthBook(), self.clock, on_change=lambda: self.told.append(self.now)
+            self.driver, HealthTracker(), self.clock, on_change=lambda: self.told.append(self.now)
         )
 
     @property
@@ -186,9 +186,9 @@ async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_
     tmp_path: Path,
 ):
     """The whole way: event, verdict, file; a card that falls off its bus often takes NVML with it."""
-    clock, problems = LoopClock(), Problems()
+    clock, problems = LoopClock(), ProblemRegistry()
     driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
-    places = Places(
+    places = NodePaths(
         sysfs=tmp_path / "sys",
         proc=tmp_path / "proc",
         dev=tmp_path / "dev",
@@ -199,14 +199,14 @@ async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_
     published: list[Published] = []
     watch = HealthWatch(
         driver,
-        HealthBook(),
+        HealthTracker(),
         clock,
         on_change=lambda: inventory.health_changed(),  # noqa: PLW0108  # it is made below
     )
-    inventory = CardInventory(
+    inventory = InventoryCollector(
         driver,
         health=watch,
-        files=CardFiles(places, problems),
+        files=NodeFiles(places, problems),
         publisher=Publishing(published),
         problems=problems,
         places=places,
@@ -264,7 +264,7 @@ class NothingToWaitOn:
 
 async def test_a_driver_that_has_nothing_to_wait_on_is_asked_once_a_second():
     driver = NothingToWaitOn()
-    watch = HealthWatch(driver, HealthBook(), LoopClock(), on_change=lambda: None)
+    watch = HealthWatch(driver, HealthTracker(), LoopClock(), on_change=lambda: None)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(watch.run())
         await asyncio.sleep(60.5)

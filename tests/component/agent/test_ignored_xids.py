@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
-from agent.context import Shared
+from agent.context import AgentContext
 from agent.driver.port import DriverEvent, EventKind
 from agent.roles.inventory import InventoryRole
-from agent.settings import AgentSettings, Role
+from agent.settings import AgentRole, AgentSettings
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ async def test_the_agent_judges_by_the_xids_that_it_is_told(
 ):
     settings = AgentSettings(
         node="n1",
-        roles=frozenset({Role.INVENTORY, Role.HEALTH}),
+        roles=frozenset({AgentRole.INVENTORY, AgentRole.HEALTH}),
         namespace="ours",
         ignored_xids=ignored,
         run_directory=tmp_path,
         sysfs=tmp_path,
     )
     # Nothing is asked of this client.
-    role = InventoryRole(Shared(settings, cast("KubeClient", None), LoopClock()), None)
+    role = InventoryRole(AgentContext(settings, cast("KubeClient", None), LoopClock()), None)
     with capture_logs() as logs:
         role._health.take(
             [DriverEvent(uuid="GPU-1", kind=EventKind.XID, code=code) for code in verdicts]

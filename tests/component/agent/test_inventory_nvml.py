@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import InventoryNode
 from tests.support import driver_double
-from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
 from tests.support.polling import until
 
 FIRST, SECOND, THIRD = "0000:10:00.0", "0000:11:00.0", "0000:12:00.0"
@@ -42,7 +42,7 @@ class NvmlInventory:
 async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
     try:
         nvml = FakeNvml(folder / "nvml", a_card(0), a_card(1))
-    except NoCompiler as missing:
+    except NoCompilerError as missing:
         pytest.skip(f"the double of NVML's library cannot be made: {missing}")
     clock = SystemClock()
     # They are asked for device files and functions only.
@@ -70,7 +70,7 @@ async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
         finally:
             nvml.unhang()
             assert isinstance(node.asked, NvmlDriver)
-            with contextlib.suppress(DriverUnavailable):
+            with contextlib.suppress(DriverUnavailableError):
                 await node.asked.close()
 
 

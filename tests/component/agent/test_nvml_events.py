@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.driver.port import DriverEvent, EventKind
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from agent.nvml.call_thread import MAX_STUCK
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
@@ -92,7 +92,7 @@ async def test_xid_of_a_card_that_is_lost_at_once_has_its_name(tmp_path: Path) -
 
 async def test_old_library_without_waiting_tells_why(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, defines=("OLD_DRIVER",)) as node:
-        with pytest.raises(DriverUnavailable, match="Function Not Found") as raised:
+        with pytest.raises(DriverUnavailableError, match="Function Not Found") as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_FAILS
         assert (await node.driver.look()).cards
@@ -103,7 +103,7 @@ async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> No
         await node.driver.look()
         await node.listen()
         node.nvml.restart_driver()
-        with pytest.raises(DriverUnavailable):
+        with pytest.raises(DriverUnavailableError):
             await node.event()
         await node.listen()
         node.nvml.emit_xid(FIRST.uuid, 95)
@@ -114,7 +114,7 @@ async def test_waiting_that_hangs_is_told_and_looks_go_on(tmp_path: Path) -> Non
     async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
         await node.listen()
         node.nvml.hang("nvmlEventSetWait_v2")
-        with pytest.raises(DriverUnavailable) as raised:
+        with pytest.raises(DriverUnavailableError) as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_HANGS
         assert (await node.driver.look()).cards
@@ -129,7 +129,7 @@ async def heard(node: NvmlNode) -> DriverEvent:
     while True:
         try:
             return await node.event()
-        except DriverUnavailable:
+        except DriverUnavailableError:
             await asyncio.sleep(0.01)
 
 
@@ -142,7 +142,7 @@ async def test_few_threads_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
         while time.monotonic() < over:
             try:
                 assert await node.driver.wait_for_events(0.1) == ()
-            except DriverUnavailable:
+            except DriverUnavailableError:
                 await asyncio.sleep(0.02)
         assert len(event_threads() - before) == MAX_STUCK
         node.nvml.unhang()

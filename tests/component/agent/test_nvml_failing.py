@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.errors import DriverUnavailable
+from agent.errors import DriverUnavailableError
 from agent.nvml.call_thread import MAX_STUCK
 from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
@@ -21,8 +21,8 @@ from tests.support.polling import until
 FIRST, SECOND = a_card(0), a_card(1)
 
 
-async def unavailable(driver: NvmlDriver) -> DriverUnavailable:
-    with pytest.raises(DriverUnavailable) as raised:
+async def unavailable(driver: NvmlDriver) -> DriverUnavailableError:
+    with pytest.raises(DriverUnavailableError) as raised:
         await driver.look()
     return raised.value
 
@@ -46,7 +46,7 @@ async def test_library_that_is_none_is_named(tmp_path: Path) -> None:
 
 
 async def test_events_without_a_library_say_so_too(tmp_path: Path) -> None:
-    with pytest.raises(DriverUnavailable) as raised:
+    with pytest.raises(DriverUnavailableError) as raised:
         await NvmlDriver(SystemClock(), driver_root=tmp_path).wait_for_events(10.0)
     assert raised.value.reason is AgentDegraded.DRIVER_MISSING
 
@@ -183,7 +183,7 @@ async def looked(node: NvmlNode) -> None:
     while True:
         try:
             await node.driver.look()
-        except DriverUnavailable:
+        except DriverUnavailableError:
             await asyncio.sleep(0.01)
         else:
             return

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from agent.driver.port import DriverCard, Instance, Link, LinkType, Profile
+from agent.driver.port import DriverCard, DriverInstance, DriverLink, LinkType, Profile
 from tests.component.agent.nvml_node import nvml_node
 from tests.support.nvml.library import a_card
 
@@ -63,9 +63,9 @@ async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
         found = await node.card(card.uuid)
     assert found.is_mig_enabled
     assert found.instances == (
-        Instance(gpu_instance=1, profile="3g.40gb", uuid="MIG-whole", compute_instance=0),
-        Instance(gpu_instance=7, profile="1g.10gb"),
-        Instance(gpu_instance=8, profile="1c.3g.40gb", uuid="MIG-part", compute_instance=0),
+        DriverInstance(gpu_instance=1, profile="3g.40gb", uuid="MIG-whole", compute_instance=0),
+        DriverInstance(gpu_instance=7, profile="1g.10gb"),
+        DriverInstance(gpu_instance=8, profile="1c.3g.40gb", uuid="MIG-part", compute_instance=0),
     )
     assert found.processes == 2
 
@@ -85,9 +85,9 @@ async def test_links_are_counted_and_cards_come_by_address(tmp_path: Path) -> No
         cards = (await node.driver.look()).cards
     assert [card.address for card in cards] == ["0000:02:00.0", "0000:10:00.0", "0000:11:00.0"]
     assert [card.links for card in cards] == [
-        (Link("0000:10:00.0", LinkType.PHB), Link("0000:11:00.0", LinkType.PIX)),
-        (Link("0000:02:00.0", LinkType.PHB), Link("0000:11:00.0", LinkType.NVLINK, 2)),
-        (Link("0000:02:00.0", LinkType.PIX), Link("0000:10:00.0", LinkType.NVLINK, 2)),
+        (DriverLink("0000:10:00.0", LinkType.PHB), DriverLink("0000:11:00.0", LinkType.PIX)),
+        (DriverLink("0000:02:00.0", LinkType.PHB), DriverLink("0000:11:00.0", LinkType.NVLINK, 2)),
+        (DriverLink("0000:02:00.0", LinkType.PIX), DriverLink("0000:10:00.0", LinkType.NVLINK, 2)),
     ]
 
 
@@ -95,7 +95,7 @@ async def test_cards_at_nvswitches_are_linked(tmp_path: Path) -> None:
     cards = [a_card(number, nvlinks=("switch",) * 18, topology={0: 50}) for number in range(2)]
     async with nvml_node(tmp_path, *cards) as node:
         found = await node.card(cards[1].uuid)
-    assert found.links == (Link("0000:10:00.0", LinkType.NVLINK, 18),)
+    assert found.links == (DriverLink("0000:10:00.0", LinkType.NVLINK, 18),)
 
 
 async def test_plain_card_lacks_what_it_lacks(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver.port import Instance
-from agent.errors import PartitioningRefused
+from agent.driver.port import DriverInstance
+from agent.errors import PartitioningError
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import a_card
 
@@ -19,7 +19,7 @@ UUID = CARD.uuid
 IN_USE, NO_ROOM, UNKNOWN = 19, 23, 999
 
 
-async def instances(node: NvmlNode) -> tuple[Instance, ...]:
+async def instances(node: NvmlNode) -> tuple[DriverInstance, ...]:
     return (await node.card(UUID)).instances
 
 
@@ -44,13 +44,13 @@ async def test_mode_that_takes_a_reset_is_not_in_effect(tmp_path: Path) -> None:
 async def test_mode_of_a_card_in_use_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, WHOLE) as node:
         node.nvml.run_process(UUID, 7)
-        with pytest.raises(PartitioningRefused, match=f"enabling MIG on {UUID} .*In use"):
+        with pytest.raises(PartitioningError, match=f"enabling MIG on {UUID} .*In use"):
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
 async def test_card_without_mig_says_so(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, a_card(0, is_mig_capable=False)) as node:
-        with pytest.raises(PartitioningRefused, match="Not Supported"):
+        with pytest.raises(PartitioningError, match="Not Supported"):
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
@@ -75,7 +75,7 @@ async def test_instances_fill_a_card_and_no_more(tmp_path: Path) -> None:
         assert [one.profile for one in found] == ["1g.10gb"] * 7
         assert len({one.uuid for one in found}) == 7
         assert all(one.uuid.startswith("MIG-") and one.compute_instance == 0 for one in found)
-        with pytest.raises(PartitioningRefused, match=f"making 1g.10gb on {UUID} was refused"):
+        with pytest.raises(PartitioningError, match=f"making 1g.10gb on {UUID} was refused"):
             await node.driver.create_instance(UUID, "1g.10gb")
         await node.driver.destroy_instance(UUID, found[3].gpu_instance)
         assert await instances(node) == found[:3] + found[4:]
@@ -91,7 +91,7 @@ async def test_compute_instance_has_all_of_its_instance(tmp_path: Path, profile:
 
 async def test_unknown_profile_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, CARD) as node:
-        with pytest.raises(PartitioningRefused, match="no such profile"):
+        with pytest.raises(PartitioningError, match="no such profile"):
             await node.driver.create_instance(UUID, "5g.50gb")
 
 
@@ -99,14 +99,14 @@ async def test_card_that_is_not_there_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, CARD) as node:
         node.nvml.lose(UUID)
         for uuid in (UUID, "GPU-other"):
-            with pytest.raises(PartitioningRefused, match=f"card {uuid} is lost, or not there"):
+            with pytest.raises(PartitioningError, match=f"card {uuid} is lost, or not there"):
                 await node.driver.create_instance(uuid, "1g.10gb")
 
 
 async def test_instance_without_its_compute_instance_is_undone(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, CARD) as node:
         node.nvml.fail("nvmlGpuInstanceCreateComputeInstance", NO_ROOM)
-        with pytest.raises(PartitioningRefused, match="compute instance"):
+        with pytest.raises(PartitioningError, match="compute instance"):
             await node.driver.create_instance(UUID, "1g.10gb")
         assert await instances(node) == ()
 
@@ -119,7 +119,7 @@ async def test_agent_killed_between_the_two_steps_leaves_what_can_be_completed(
         assert (
             await run_agent(node, f"driver.create_instance({UUID!r}, '2g.20gb')") == -signal.SIGKILL
         )
-        assert await instances(node) == (Instance(gpu_instance=3, profile="2g.20gb"),)
+        assert await instances(node) == (DriverInstance(gpu_instance=3, profile="2g.20gb"),)
         await node.driver.complete_instance(UUID, 3)
         (whole,) = await instances(node)
         assert whole.uuid.startswith("MIG-")
@@ -154,7 +154,7 @@ async def test_instance_in_use_stays_whole(tmp_path: Path) -> None:
         await node.driver.create_instance(UUID, "3g.40gb")
         before = await instances(node)
         node.nvml.run_process(UUID, 7, gpu_instance=1)
-        with pytest.raises(PartitioningRefused, match=f"{before[0].uuid} is used by 1 processes"):
+        with pytest.raises(PartitioningError, match=f"{before[0].uuid} is used by 1 processes"):
             await node.driver.destroy_instance(UUID, 1)
         assert await instances(node) == before
 
@@ -167,7 +167,7 @@ async def test_instance_that_nvml_knows_in_use_stays_whole(tmp_path: Path) -> No
         # In another PID namespace: not told, and in use all the same.
         for kind in ("Compute", "Graphics", "MPSCompute"):
             node.nvml.fail(f"nvmlDeviceGet{kind}RunningProcesses_v3", 6, times=-1)
-        with pytest.raises(PartitioningRefused, match="In use"):
+        with pytest.raises(PartitioningError, match="In use"):
             await node.driver.destroy_instance(UUID, 1)
         assert await instances(node) == before
 
@@ -176,9 +176,9 @@ async def test_destroying_goes_on_where_it_stopped(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, CARD) as node:
         await node.driver.create_instance(UUID, "3g.40gb")
         node.nvml.fail("nvmlGpuInstanceDestroy", IN_USE)
-        with pytest.raises(PartitioningRefused):
+        with pytest.raises(PartitioningError):
             await node.driver.destroy_instance(UUID, 1)
-        assert await instances(node) == (Instance(gpu_instance=1, profile="3g.40gb"),)
+        assert await instances(node) == (DriverInstance(gpu_instance=1, profile="3g.40gb"),)
         await node.driver.destroy_instance(UUID, 1)
         assert await instances(node) == ()
         await node.driver.destroy_instance(UUID, 1)
@@ -203,6 +203,6 @@ async def test_cutting_begins_anew_after_the_driver_was_loaded_again(tmp_path: P
 async def test_step_that_nobody_knows_the_end_of_is_not_repeated(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, CARD) as node:
         node.nvml.fail("nvmlDeviceCreateGpuInstance", UNKNOWN)
-        with pytest.raises(PartitioningRefused, match="Unknown"):
+        with pytest.raises(PartitioningError, match="Unknown"):
             await node.driver.create_instance(UUID, "1g.10gb")
         assert node.nvml.instances(UUID) == []

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.allocations.unit_holders import TOLD_AFTER_S, Occupants
+from agent.allocations.unit_holders import TOLD_AFTER_S, UnitHolders
 from agent.kubelet.pods import NodePods, node_pod
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.names import PodUid
 from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits
@@ -29,7 +29,7 @@ class Node:
 
     def __init__(self, folder: Path, pods: NodePods | None = None) -> None:
         self.pods = pods or NodePods()
-        self.problems = Problems()
+        self.problems = ProblemRegistry()
         self.running: set[PodUid] = set()
         self.looks = 0
         self.path = folder / PODS_FILE
@@ -56,8 +56,8 @@ class Node:
         said = msgspec.json.decode(self.path.read_bytes(), type=NodePodsFile)
         return {one.name: one for one in said.pods}
 
-    def occupants(self) -> Occupants:
-        return Occupants(
+    def occupants(self) -> UnitHolders:
+        return UnitHolders(
             self.pods,
             self.find,
             synced=self.synced,
@@ -68,7 +68,7 @@ class Node:
         )
 
     @asynccontextmanager
-    async def told_of(self) -> AsyncIterator[Occupants]:
+    async def told_of(self) -> AsyncIterator[UnitHolders]:
         made = self.occupants()
         async with asyncio.TaskGroup() as group:
             task = group.create_task(made.run())

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 from agent.files import replace_file
 from agent.problems import file_reader as plugin_problems
-from agent.problems.file_reader import MAX_FILES, PLUGIN_REASONS, PluginProblems
-from agent.problems.file_writer import ProblemsFile
-from agent.problems.registry import NO_PROBLEM, Problem, Problems
+from agent.problems.file_reader import MAX_FILES, PLUGIN_REASONS, ProblemsFileReader
+from agent.problems.file_writer import ProblemsFileWriter
+from agent.problems.registry import NO_PROBLEM, Problem, ProblemRegistry
 from api.nodefiles.pluginproblems import MAX_BYTES, STALE_S, TELL_EVERY_S, PluginProblem
 from telemetry.conditions import AgentDegraded
 from tests.support.loop_clock import ServerClock
@@ -31,8 +31,8 @@ class Node:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.problems = Problems()
-        self.reader = PluginProblems(directory, self.problems, ServerClock())
+        self.problems = ProblemRegistry()
+        self.reader = ProblemsFileReader(directory, self.problems, ServerClock())
 
     def put(self, name: str = "whole-1.json", **fields: Any) -> Path:
         path = self.directory / name
@@ -59,8 +59,8 @@ def node(tmp_path: Path) -> Node:
 
 class Plugin:
     def __init__(self, node: Node, pool: str = "whole") -> None:
-        self.problems = Problems()
-        self.file = ProblemsFile(node.directory, self.problems, pool=pool)
+        self.problems = ProblemRegistry()
+        self.file = ProblemsFileWriter(node.directory, self.problems, pool=pool)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Plugin"]:

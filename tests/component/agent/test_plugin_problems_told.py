@@ -13,7 +13,7 @@ from kube.resources import GPU_NODE_INVENTORIES
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
-from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
 from tests.support.polling import LIMIT_S, until, until_async
 from tests.support.running_server import Cluster, a_cluster, free_port
 
@@ -34,7 +34,7 @@ async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_
     libraries.mkdir(parents=True)
     try:
         FakeNvml(libraries, a_card(0))
-    except NoCompiler as missing:
+    except NoCompilerError as missing:
         pytest.skip(str(missing))
     mounted = MountedConfig(folder / "pool")
     mounted.put(b"rubbish")

@@ -10,7 +10,7 @@ import grpc
 import pytest
 import uvloop
 
-from agent.errors import KubeletUnavailable
+from agent.errors import KubeletUnavailableError
 from agent.kubelet.pod_resources import PodResources
 from api.kubelet import podresources as wire
 from api.kubelet.podresources import ContainerUnits, PodUnits
@@ -103,7 +103,9 @@ async def test_a_server_that_hangs_is_left_in_time(
     server.is_silent = True
     loop = asyncio.get_running_loop()
     started = loop.time()
-    with pytest.raises(KubeletUnavailable, match=r"did not answer List within 0\.1 s: no answer"):
+    with pytest.raises(
+        KubeletUnavailableError, match=r"did not answer List within 0\.1 s: no answer"
+    ):
         await client.list_(0.1)
     assert loop.time() - started < 0.3
     server.is_silent = False
@@ -118,7 +120,7 @@ async def test_a_kubelet_that_restarted_is_asked_without_delay(
     for _ in range(times):
         assert await client.list_() == (POD,)
         await server.stop()
-        with pytest.raises(KubeletUnavailable):
+        with pytest.raises(KubeletUnavailableError):
             await client.list_(0.1)
         await server.start()
         started = loop.time()
@@ -155,7 +157,7 @@ async def test_who_has_the_socket_is_asked_though_the_one_before_answers_still(
 
 async def test_no_socket_is_told(folder: Path):
     client = PodResources(folder / "absent", SystemClock())
-    with pytest.raises(KubeletUnavailable, match="there is no socket"):
+    with pytest.raises(KubeletUnavailableError, match="there is no socket"):
         await client.get("ns", "p", 0.05)
 
 
@@ -165,9 +167,9 @@ async def test_what_is_no_message_is_told(folder: Path, content: bytes):
     directory.mkdir()
     client = PodResources(directory, SystemClock())
     async with answering(directory, content):
-        with pytest.raises(KubeletUnavailable, match="what is no message"):
+        with pytest.raises(KubeletUnavailableError, match="what is no message"):
             await client.list_()
-        with pytest.raises(KubeletUnavailable, match="what is no message"):
+        with pytest.raises(KubeletUnavailableError, match="what is no message"):
             await client.get("ns", "p")
     await client.close()
 
@@ -197,7 +199,7 @@ async def test_a_call_that_the_other_side_cancels_is_no_cancellation_of_ours(fol
     server.add_insecure_port(f"unix:{directory / wire.SOCKET}")
     await server.start()
     client = PodResources(directory, SystemClock())
-    with pytest.raises(KubeletUnavailable, match="CANCELLED"):
+    with pytest.raises(KubeletUnavailableError, match="CANCELLED"):
         await client.list_(0.1)
     await client.close()
     await server.stop(0)

@@ -14,7 +14,7 @@ from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import RESOURCE, a_bound_pod
-from tests.support.kubelet.admission import KubeletOfNode, PodRejected
+from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 SLICES = "gpu.deckhouse.io/slices"
@@ -217,7 +217,7 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
         assert await agent.admit(late) == {"main": {"GPU-0", "GPU-2"}}
         # kubelet believes that there is one more: nothing is left that is nobody's.
         node._in_use[RESOURCE].discard("GPU-1")
-        with pytest.raises(PodRejected, match="GPU-1 is held by default/first"):
+        with pytest.raises(PodRejectedError, match="GPU-1 is held by default/first"):
             await agent.admit(a_bound_pod("last", promised={"main": ("GPU-1",)}))
     assert agent.events[-1][:2] == ("last", EventReason.DEVICES_REFUSED)
     assert node.lists_during_allocate == 1

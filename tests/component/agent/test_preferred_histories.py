@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from agent.plugin.advertised import Offer
+from agent.plugin.advertised import AdvertisedUnits
 from api.foreign.core import Pod
 from tests.component.agent.node import Agent, slices_of, whole_cards
 from tests.support.bound_pods import a_bound_pod
-from tests.support.kubelet.admission import AdmittedContainer, KubeletOfNode, PodRejected
+from tests.support.kubelet.admission import AdmittedContainer, KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 SLICES = "gpu.deckhouse.io/slices"
@@ -104,7 +104,7 @@ class History:
             await asyncio.sleep(self.chance.random() * 0.05)
             self.kubelet.list_pods()
 
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[AdvertisedUnits]:
         return [
             replace(
                 offer,
@@ -143,7 +143,7 @@ class History:
             can_have_it = self._can_have(promise)
             try:
                 got = await self.kubelet.admit(promise.pod)
-            except PodRejected:
+            except PodRejectedError:
                 if can_have_it:
                     raise
                 self.live.pop(uid)

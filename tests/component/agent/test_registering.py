@@ -9,8 +9,8 @@ import structlog
 
 from agent.plugin.advertised import Unit
 from agent.plugin.registration import FIRST_RETRY_S, STREAM_WITHIN_S, ServedPlugin
-from agent.plugin.service import DevicePlugin
-from agent.problems.registry import Problems
+from agent.plugin.service import DevicePluginService
+from agent.problems.registry import ProblemRegistry
 from api.kubelet.deviceplugin import KUBELET_SOCKET
 from telemetry.conditions import AgentDegraded
 from tests.support.builders import EPOCH
@@ -40,9 +40,9 @@ def clock() -> HandClock:
 
 @pytest.fixture
 async def served(kubelet: PluginsOfKubelet, clock: HandClock) -> AsyncIterator[ServedPlugin]:
-    plugin = DevicePlugin(RESOURCE, clock)
+    plugin = DevicePluginService(RESOURCE, clock)
     plugin.offer((Unit(id="GPU-1", card="GPU-1"),))
-    opened = ServedPlugin(plugin, kubelet.directory, clock, problems=Problems())
+    opened = ServedPlugin(plugin, kubelet.directory, clock, problems=ProblemRegistry())
     yield opened
     await opened.close()
 
@@ -95,8 +95,8 @@ async def test_a_kubelet_that_knows_it_is_given_time_to_open_the_stream(
 async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     kubelet: PluginsOfKubelet, clock: HandClock
 ):
-    problems = Problems()
-    plugin = DevicePlugin("cards", clock)
+    problems = ProblemRegistry()
+    plugin = DevicePluginService("cards", clock)
     served = ServedPlugin(plugin, kubelet.directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
@@ -119,7 +119,7 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
 ):
     """As on a file system that is read-only, or where the directory is not mounted."""
     directory = kubelet.directory / "absent"
-    plugin, problems = DevicePlugin(RESOURCE, clock), Problems()
+    plugin, problems = DevicePluginService(RESOURCE, clock), ProblemRegistry()
     served = ServedPlugin(plugin, directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
         for _ in range(5):
@@ -141,8 +141,10 @@ async def test_the_newer_of_two_has_the_socket_and_the_older_stands_back(
 ):
     await served.tend()
     await until(lambda: served.is_registered)
-    problems = Problems()
-    newer = ServedPlugin(DevicePlugin(RESOURCE, clock), kubelet.directory, clock, problems=problems)
+    problems = ProblemRegistry()
+    newer = ServedPlugin(
+        DevicePluginService(RESOURCE, clock), kubelet.directory, clock, problems=problems
+    )
     await newer.tend()
     await until(lambda: newer.is_registered)
     for _ in range(3):

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from structlog.testing import capture_logs
 
-from agent.context import Shared
+from agent.context import AgentContext
 from agent.main import Agent
-from agent.settings import AgentSettings, Role
+from agent.settings import AgentRole, AgentSettings
 from cli.main import OK
 from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock
-from tests.support.nvml.library import FakeNvml, NoCompiler, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
 from tests.support.polling import LIMIT_S, until
 from tests.support.running_server import a_cluster
 
@@ -33,7 +33,7 @@ async def test_it_ends_when_it_is_told_to(
     libraries.mkdir(parents=True)
     try:
         driver = FakeNvml(libraries, a_card(0))
-    except NoCompiler as missing:
+    except NoCompilerError as missing:
         pytest.skip(str(missing))
     async with (
         a_cluster(folder) as cluster,
@@ -65,11 +65,14 @@ async def test_it_ends_when_it_is_told_to(
 
 async def test_a_task_that_fails_is_named_and_ends_the_agent(folder: Path):
     settings = AgentSettings(
-        node="n1", roles=frozenset({Role.DEVICE_PLUGIN}), namespace="ours", config=folder / "none"
+        node="n1",
+        roles=frozenset({AgentRole.DEVICE_PLUGIN}),
+        namespace="ours",
+        config=folder / "none",
     )
     clock = LoopClock()
     # Nothing can be asked of this client.
-    agent = Agent(Shared(settings, cast("KubeClient", None), clock))
+    agent = Agent(AgentContext(settings, cast("KubeClient", None), clock))
     with capture_logs() as logs, pytest.raises(ExceptionGroup):
         await agent.run()
     assert [line["task"] for line in logs if line["event"] == "task failed"] == ["pods"]

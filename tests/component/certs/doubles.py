@@ -5,7 +5,7 @@ import datetime as dt
 from collections.abc import Awaitable, Callable, Mapping
 
 from certs.bundle import Bundle
-from certs.errors import InjectionFailed, SecretConflict
+from certs.errors import InjectionError, SecretConflictError
 from certs.rotation import StoredSecret
 from tests.unit.certs.builders import NOW
 
@@ -23,7 +23,7 @@ class SettableClock:
         return self.now
 
 
-class Killed(Exception):  # noqa: N818  # an end of the process, no error of ours
+class KilledError(Exception):
     """The process is gone at this point."""
 
 
@@ -67,7 +67,7 @@ class MemoryStore:
             await meanwhile()
         stored = self.secrets.get((namespace, name))
         if (stored.resource_version if stored else None) != resource_version:
-            raise SecretConflict("has changed")
+            raise SecretConflictError("has changed")
         self.put(namespace, name, {**(stored.data if stored else {}), **data})
         self.writes.append("secret")
         self._end("write")
@@ -76,7 +76,7 @@ class MemoryStore:
         self._begin("inject")
         await asyncio.sleep(0)
         if not self.is_registered:
-            raise InjectionFailed("MutatingWebhookConfiguration gpu: does not exist")
+            raise InjectionError("MutatingWebhookConfiguration gpu: does not exist")
         if self.injected != ca_pem:
             self.injected = ca_pem
             self.writes.append("caBundle")

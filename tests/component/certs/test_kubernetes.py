@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certs.bundle import Bundle
-from certs.errors import InjectionFailed, SecretConflict, StoreUnavailable
+from certs.errors import InjectionError, SecretConflictError, StoreUnavailableError
 from certs.kubernetes import RBAC, KubernetesCertificates, namespaced_rbac
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
@@ -137,7 +137,7 @@ async def test_write_keeps_labels_type_and_foreign_keys(cluster: Cluster):
 
 async def test_create_of_what_is_there_is_a_conflict_and_writes_nothing(cluster: Cluster):
     await cluster.store.write_secret(*SECRET, FIRST, resource_version=None)
-    with pytest.raises(SecretConflict, match="default/gpu-certificates has changed"):
+    with pytest.raises(SecretConflictError, match="default/gpu-certificates has changed"):
         await cluster.store.write_secret(*SECRET, SECOND, resource_version=None)
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
@@ -156,7 +156,7 @@ async def changed(cluster: Cluster) -> str:
 async def test_write_on_a_stale_version_is_a_conflict_and_writes_nothing(
     cluster: Cluster, changed: str
 ):
-    with pytest.raises(SecretConflict):
+    with pytest.raises(SecretConflictError):
         await cluster.store.write_secret(*SECRET, SECOND, resource_version=changed)
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
@@ -166,24 +166,24 @@ async def test_write_on_a_stale_version_is_a_conflict_and_writes_nothing(
 async def test_write_to_a_deleted_secret_is_a_conflict(cluster: Cluster, changed: str):
     version = await stored_version(cluster)
     await cluster.client.delete(SECRETS, SECRET[1], namespace=SECRET[0])
-    with pytest.raises(SecretConflict, match="is gone"):
+    with pytest.raises(SecretConflictError, match="is gone"):
         await cluster.store.write_secret(*SECRET, SECOND, resource_version=version)
 
 
 async def test_create_in_a_missing_namespace_says_so(cluster: Cluster):
-    with pytest.raises(StoreUnavailable, match="there is no namespace nowhere"):
+    with pytest.raises(StoreUnavailableError, match="there is no namespace nowhere"):
         await cluster.store.write_secret("nowhere", "x", {}, resource_version=None)
 
 
 async def test_failed_read_is_unavailable_and_names_the_secret(cluster: Cluster):
     cluster.server.faults.fail("GET", SECRET_PATH, 503)
-    with pytest.raises(StoreUnavailable, match=r"Secret default/gpu-certificates .*503"):
+    with pytest.raises(StoreUnavailableError, match=r"Secret default/gpu-certificates .*503"):
         await cluster.store.read_secret(*SECRET)
 
 
 async def test_lost_answer_to_a_write_is_unavailable_and_the_write_is_found(cluster: Cluster):
     cluster.server.faults.reset_after("POST", SECRETS.path(SECRET[0]))
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreUnavailableError):
         await cluster.store.write_secret(*SECRET, BUNDLE.as_secret(), resource_version=None)
     stored = await cluster.store.read_secret(*SECRET)
     assert stored is not None
@@ -225,15 +225,13 @@ async def test_other_ca_is_replaced(cluster: Cluster):
 
 async def test_missing_configuration_is_named_and_the_others_are_injected(cluster: Cluster):
     await cluster.register(VALIDATING_WEBHOOK_CONFIGURATIONS)
-    with pytest.raises(
-        InjectionFailed, match=r"^MutatingWebhookConfiguration gpu: does not exist$"
-    ):
+    with pytest.raises(InjectionError, match=r"^MutatingWebhookConfiguration gpu: does not exist$"):
         await cluster.store.inject_ca_bundle(BUNDLE.trust_pem)
     assert await cluster.ca_bundles(VALIDATING_WEBHOOK_CONFIGURATIONS) == [BUNDLE.trust_pem] * 2
 
 
 async def test_every_configuration_that_failed_is_named(cluster: Cluster):
-    with pytest.raises(InjectionFailed, match=r"Mutating.*; Validating"):
+    with pytest.raises(InjectionError, match=r"Mutating.*; Validating"):
         await cluster.store.inject_ca_bundle(BUNDLE.trust_pem)
 
 
@@ -241,7 +239,7 @@ async def test_webhooks_reordered_since_the_read_are_left_alone(cluster: Cluster
     await cluster.register_all()
     reordering = Reordering(cluster.client)
     store = KubernetesCertificates(reordering, mutating=["gpu"])  # type: ignore[arg-type]  # a double
-    with pytest.raises(InjectionFailed, match="MutatingWebhookConfiguration gpu: 422"):
+    with pytest.raises(InjectionError, match="MutatingWebhookConfiguration gpu: 422"):
         await store.inject_ca_bundle(BUNDLE.trust_pem)
     assert await cluster.ca_bundles(MUTATING_WEBHOOK_CONFIGURATIONS) == [b"", b""]
     await cluster.store.inject_ca_bundle(BUNDLE.trust_pem)
@@ -266,7 +264,7 @@ class Reordering:
 async def test_failed_patch_is_told_with_its_configuration(cluster: Cluster):
     await cluster.register_all()
     cluster.server.faults.fail("PATCH", MUTATING_PATH, 500)
-    with pytest.raises(InjectionFailed, match="MutatingWebhookConfiguration gpu: 500"):
+    with pytest.raises(InjectionError, match="MutatingWebhookConfiguration gpu: 500"):
         await cluster.store.inject_ca_bundle(BUNDLE.trust_pem)
 
 
@@ -304,7 +302,7 @@ async def test_refused_write_names_the_fields_but_tells_no_values(cluster: Clust
         details=StatusDetails(causes=[Cause("FieldValueForbidden", "hunter2", "data")]),
     )
     store = KubernetesCertificates(Refusing(refusal))  # type: ignore[arg-type]  # a double
-    with pytest.raises(StoreUnavailable) as caught:
+    with pytest.raises(StoreUnavailableError) as caught:
         await store.write_secret(*SECRET, FIRST, resource_version="1")
     assert str(caught.value).endswith("cannot be written: 422 Invalid data: FieldValueForbidden")
 
@@ -321,7 +319,7 @@ class Refusing:
 
 async def test_error_of_a_refused_write_shows_nothing_of_the_secret(cluster: Cluster):
     cluster.server.faults.fail("POST", SECRETS.path(SECRET[0]), 422)
-    with pytest.raises(StoreUnavailable) as caught:
+    with pytest.raises(StoreUnavailableError) as caught:
         await cluster.store.write_secret(*SECRET, BUNDLE.as_secret(), resource_version=None)
     assert "422" in str(caught.value)
     assert base64.b64encode(BUNDLE.serving.key_pem).decode()[:40] not in repr(caught.value)

@@ -8,12 +8,12 @@ import pytest
 import structlog.testing
 
 from certs.bundle import Bundle, Requirements
-from certs.errors import CertificateError, InjectionFailed, StoreUnavailable
+from certs.errors import CertificateError, InjectionError, StoreUnavailableError
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from telemetry.metrics import REGISTRY
-from tests.component.certs.doubles import Killed, MemoryStore, SettableClock
+from tests.component.certs.doubles import KilledError, MemoryStore, SettableClock
 from tests.unit.certs.builders import (
     DAY,
     NOW,
@@ -101,7 +101,7 @@ async def test_schedulers_secret_is_made_anew_where_it_differs(is_registered: bo
     store.is_registered = is_registered
     for damaged in ({}, {**copied, "scheduler.crt": b"another"}):
         store.put(*CLIENT_SECRET, damaged)
-        with contextlib.nullcontext() if is_registered else pytest.raises(InjectionFailed):
+        with contextlib.nullcontext() if is_registered else pytest.raises(InjectionError):
             await rotation.check()
         assert store.secrets[CLIENT_SECRET].data == copied
 
@@ -206,7 +206,7 @@ class TestInjectionFails:
         store = MemoryStore()
         store.is_registered = False
         replica = Replica(store)
-        with pytest.raises(InjectionFailed, match="does not exist"):
+        with pytest.raises(InjectionError, match="does not exist"):
             await replica.rotation.check()
         assert replica.is_in_step
         assert not replica.rotation.ready.is_set()
@@ -218,7 +218,7 @@ class TestInjectionFails:
         served = replica.serving.loaded
         store.put(*SECRET, a_bundle().as_secret())
         store.is_registered = False
-        with pytest.raises(InjectionFailed):
+        with pytest.raises(InjectionError):
             await replica.rotation.check()
         assert replica.serving.loaded == served
         store.is_registered = True
@@ -230,7 +230,7 @@ class TestInjectionFails:
         replica = Replica(store)
         await replica.rotation.check()
         store.is_registered = False
-        with pytest.raises(InjectionFailed):
+        with pytest.raises(InjectionError):
             await replica.check_at(NOW + 280 * DAY)
         assert store.writes[-1] == "secret"
         assert replica.is_in_step
@@ -242,7 +242,7 @@ class TestInjectionFails:
         end = NOW + 365 * DAY
         store.is_registered = False
         store.put(*SECRET, a_bundle(now=end).as_secret())
-        with pytest.raises(InjectionFailed):
+        with pytest.raises(InjectionError):
             await replica.check_at(end - dt.timedelta(minutes=59))
         assert replica.is_in_step
 
@@ -253,8 +253,8 @@ async def test_api_server_that_fails_changes_nothing_that_is_served(method: str)
     replica = Replica(store)
     await replica.rotation.check()
     served = replica.serving.loaded
-    store.fail_next[method] = [StoreUnavailable("down")]
-    with pytest.raises(StoreUnavailable):
+    store.fail_next[method] = [StoreUnavailableError("down")]
+    with pytest.raises(StoreUnavailableError):
         await replica.check_at(NOW + 300 * DAY)
     assert replica.serving.loaded == served
     await replica.rotation.check()
@@ -264,8 +264,8 @@ async def test_api_server_that_fails_changes_nothing_that_is_served(method: str)
 async def test_write_of_unknown_outcome_that_happened_is_found_and_kept():
     store = MemoryStore()
     replica = Replica(store)
-    store.then_fail_next["write"] = [StoreUnavailable("timed out")]
-    with pytest.raises(StoreUnavailable):
+    store.then_fail_next["write"] = [StoreUnavailableError("timed out")]
+    with pytest.raises(StoreUnavailableError):
         await replica.rotation.check()
     stored = store.bundle
     await replica.rotation.check()
@@ -289,8 +289,8 @@ async def test_crash_at_any_step_is_made_good_by_the_next_start(
     store = MemoryStore()
     if start:
         store.put(*SECRET, start)
-    getattr(store, when)[method] = [Killed()]
-    with pytest.raises(Killed):
+    getattr(store, when)[method] = [KilledError()]
+    with pytest.raises(KilledError):
         await Replica(store).rotation.check()
     successor = Replica(store)
     await successor.rotation.check()

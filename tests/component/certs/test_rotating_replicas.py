@@ -7,16 +7,21 @@ from contextlib import suppress
 
 import pytest
 
-from certs.errors import CertificateError, InjectionFailed, SecretConflict, StoreUnavailable
+from certs.errors import (
+    CertificateError,
+    InjectionError,
+    SecretConflictError,
+    StoreUnavailableError,
+)
 from certs.validity import StillGood, needs_renewal
 from tests.component.certs.doubles import MemoryStore
 from tests.component.certs.test_rotating import SECRET, Replica
 from tests.unit.certs.builders import DAY, NOW, WANTED, a_bundle, certificate, certificates
 
 FAILURES: list[tuple[str, type[CertificateError]]] = [
-    ("read", StoreUnavailable),
-    ("write", StoreUnavailable),
-    ("inject", InjectionFailed),
+    ("read", StoreUnavailableError),
+    ("write", StoreUnavailableError),
+    ("inject", InjectionError),
 ]
 
 
@@ -69,8 +74,8 @@ async def test_secret_that_is_deleted_between_read_and_write_is_created():
 async def test_conflict_without_end_is_an_error_and_no_endless_loop():
     store = MemoryStore()
     replica = Replica(store)
-    store.fail_next["write"] = [SecretConflict("has changed") for _ in range(100)]
-    with pytest.raises(SecretConflict, match="gpu-system/gpu-certificates changed under us"):
+    store.fail_next["write"] = [SecretConflictError("has changed") for _ in range(100)]
+    with pytest.raises(SecretConflictError, match="gpu-system/gpu-certificates changed under us"):
         await replica.rotation.check()
     assert store.calls <= 10
     store.fail_next.clear()

@@ -9,12 +9,17 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog.testing
 
-from certs.errors import CertificateError, InjectionFailed, SecretConflict, StoreUnavailable
+from certs.errors import (
+    CertificateError,
+    InjectionError,
+    SecretConflictError,
+    StoreUnavailableError,
+)
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from kube.backoff import Backoff
 from telemetry.metrics import REGISTRY
-from tests.component.certs.doubles import Killed, MemoryStore
+from tests.component.certs.doubles import KilledError, MemoryStore
 from tests.support.loop_clock import LoopClock
 from tests.unit.certs.builders import DAY, requirements
 
@@ -79,9 +84,9 @@ async def test_short_lived_leaves_are_renewed_in_time_for_ever():
 @pytest.mark.parametrize(
     ("method", "failure", "step"),
     [
-        pytest.param("read", StoreUnavailable("down"), "store", id="read"),
-        pytest.param("write", StoreUnavailable("down"), "store", id="write"),
-        pytest.param("inject", InjectionFailed("gone"), "inject", id="inject"),
+        pytest.param("read", StoreUnavailableError("down"), "store", id="read"),
+        pytest.param("write", StoreUnavailableError("down"), "store", id="write"),
+        pytest.param("inject", InjectionError("gone"), "inject", id="inject"),
     ],
 )
 async def test_failure_is_counted_logged_and_tried_again_soon(
@@ -112,7 +117,7 @@ async def test_webhook_configuration_that_appears_late_is_injected_within_a_minu
 
 async def test_lost_race_that_never_ends_is_a_counted_failure():
     store = MemoryStore()
-    store.fail_next["write"] = [SecretConflict("has changed")] * 5
+    store.fail_next["write"] = [SecretConflictError("has changed")] * 5
     before = errors("store")
     async with running(subject := rotation(store)):
         await asyncio.wait_for(subject.ready.wait(), 1.1)
@@ -121,12 +126,12 @@ async def test_lost_race_that_never_ends_is_a_counted_failure():
 
 async def test_success_makes_the_next_failure_short_again():
     store = MemoryStore()
-    store.fail_next["read"] = [StoreUnavailable("down")] * 8
+    store.fail_next["read"] = [StoreUnavailableError("down")] * 8
     async with running(subject := rotation(store)):
         await subject.ready.wait()
         await asyncio.sleep(1)
         calls = store.calls
-        store.fail_next["read"] = [StoreUnavailable("down")]
+        store.fail_next["read"] = [StoreUnavailableError("down")]
         subject.poke()
         await asyncio.sleep(1.1)
         assert store.calls == calls + 3
@@ -145,8 +150,8 @@ async def test_poke_brings_the_next_pass_at_once():
 
 async def test_error_that_is_none_of_ours_ends_the_task():
     store = MemoryStore()
-    store.fail_next["read"] = [Killed()]
-    with pytest.raises(Killed):
+    store.fail_next["read"] = [KilledError()]
+    with pytest.raises(KilledError):
         await rotation(store).run()
 
 

@@ -9,7 +9,7 @@ import structlog.testing
 import uvloop
 
 from certs.bundle import Bundle, KeyPair
-from certs.errors import UnusableBundle
+from certs.errors import UnusableBundleError
 from certs.issuance import new_key
 from certs.tls import ServingContext, client_context, peer_common_name
 from telemetry.metrics import REGISTRY
@@ -178,7 +178,7 @@ async def test_ca_that_is_added_is_trusted_and_so_is_the_old_one():
 async def test_unusable_bundle_is_refused_counted_and_the_old_one_stays(bundle: Bundle, text: str):
     context = serving()
     before = reload_errors()
-    with pytest.raises(UnusableBundle, match=text):
+    with pytest.raises(UnusableBundleError, match=text):
         context.load(bundle.to_serve)
     assert reload_errors() == before + 1
     assert context.loaded == BUNDLE.to_serve
@@ -215,9 +215,9 @@ def test_no_log_line_of_a_load_shows_key_material():
 
 
 def test_client_with_an_unusable_pair_is_told_why():
-    with pytest.raises(UnusableBundle, match="client's certificate: there is no key"):
+    with pytest.raises(UnusableBundleError, match="client's certificate: there is no key"):
         client_context(BUNDLE.trust_pem, replace(BUNDLE.client, key_pem=b""))
-    with pytest.raises(UnusableBundle, match=r"ca\.crt"):
+    with pytest.raises(UnusableBundleError, match=r"ca\.crt"):
         client_context(b"")
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from tests.cluster.environment import ports
 from tests.fault.breaking import Armed, Breakage, Call, Fault
-from tests.fault.proxy import NowhereToGo, Proxy, Route
+from tests.fault.proxy import NoUpstreamError, Proxy, Route
 from tests.fault.streams import Disturbance
 
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
@@ -31,7 +31,7 @@ class Upstream:
 
     def route(self, path: str, *, has_certificate: bool) -> Route:
         if not self.is_there:
-            raise NowhereToGo
+            raise NoUpstreamError
         return Route(f"http://127.0.0.1:{self.port}", ssl=True, replica=7)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import BadConfiguration, configuration_for, load_configuration
+from kube.config.kubeconfig import BadConfigurationError, configuration_for, load_configuration
 from kube.config.service_account import ServiceAccount, ServiceAccountFiles
 from kube.errors import Unreachable
 from kube.resources import NODES
@@ -138,19 +138,19 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(
     path = tmp_path / "config"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(BadConfiguration, match=says):
+    with pytest.raises(BadConfigurationError, match=says):
         await load_configuration(clock, kubeconfig=str(path), environ={})
 
 
 async def test_an_unknown_context_is_named(tmp_path: Path, clock: LoopClock) -> None:
     path = write_kubeconfig(tmp_path / "config")
-    with pytest.raises(BadConfiguration, match="three"):
+    with pytest.raises(BadConfigurationError, match="three"):
         await load_configuration(clock, kubeconfig=path, context="three", environ={})
 
 
 async def test_a_pod_without_service_account_is_told_so(tmp_path: Path, clock: LoopClock) -> None:
     files = ServiceAccountFiles(token=tmp_path / "no", ca_file=tmp_path / "none")
-    with pytest.raises(BadConfiguration, match="none cannot be read"):
+    with pytest.raises(BadConfigurationError, match="none cannot be read"):
         await load_configuration(clock, environ=IN_CLUSTER, service_account=files)
 
 

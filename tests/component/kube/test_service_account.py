@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube.client import KubeClient
-from kube.config.connection import BadConfiguration
+from kube.config.connection import BadConfigurationError
 from kube.config.service_account import ServiceAccount, ServiceAccountFiles, load_service_account
 from kube.errors import Unauthorized
 from kube.resources import NODES
@@ -119,7 +119,7 @@ async def test_a_file_that_did_not_change_is_not_read_again(
 
 @pytest.mark.parametrize("missing", IN_POD)
 def test_outside_of_a_pod_the_missing_variable_is_named(files: ServiceAccountFiles, missing: str):
-    with pytest.raises(BadConfiguration, match=f"{missing} is not set"):
+    with pytest.raises(BadConfigurationError, match=f"{missing} is not set"):
         load_service_account(IN_POD | {missing: ""}, files)
 
 
@@ -139,7 +139,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_look_at(
     path.unlink()
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(BadConfiguration, match=says) as caught:
+    with pytest.raises(BadConfigurationError, match=says) as caught:
         load_service_account(IN_POD, files)
     assert str(path) in str(caught.value)
     assert "automountServiceAccountToken" in str(caught.value)

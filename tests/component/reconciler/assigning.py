@@ -7,7 +7,7 @@ from typing import Any
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
-from inventory.pools.validity import SOUND, PoolVerdict
+from inventory.pools.validity import SOUND, PoolValidity
 from kube.errors import AlreadyExists
 from kube.events import Event
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
@@ -45,7 +45,7 @@ class Assigning:
         self.client = cluster.client
         self.devices = self.cluster.store
         self.inventories: Store[GPUNodeInventory] = Store()
-        self.verdicts: dict[PoolName, PoolVerdict] = {}
+        self.verdicts: dict[PoolName, PoolValidity] = {}
         self.heard = Heard()
         self.start()
 

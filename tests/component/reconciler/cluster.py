@@ -20,7 +20,7 @@ from api.names import (
     DeviceName,
     PoolName,
 )
-from inventory.pools.validity import PoolVerdict
+from inventory.pools.validity import PoolValidity
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.events import Event
@@ -32,21 +32,21 @@ from kube.resources import (
     PODS,
 )
 from manifests.install.crds import build_crds
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import node_facts, pod_facts
 from reconciler.device.state import DeviceStatus
-from reconciler.pool.lifecycle import LifeDesk, PoolLife
-from reconciler.pool.node_labels import NodeMarks
-from reconciler.pool.remains import Leftovers
+from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle
+from reconciler.pool.node_labels import PoolNodeLabels
+from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
-from reconciler.pool.validity import PoolRules
+from reconciler.pool.validity import PoolValidityCache
 from reconciler.runtime.events import Announcer
 from reconciler.runtime.store import DeviceStore
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pods import PodFeed
-from reconciler.sinks.pools import PoolFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pods import PodSink
+from reconciler.sinks.pools import PoolSink
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
@@ -61,20 +61,20 @@ class Cluster:
 
     api: InMemoryApiServer
     client: KubeClient
-    books: Books = field(default_factory=Books)
+    books: AllocationState = field(default_factory=AllocationState)
     catalog: Catalog = field(default_factory=Catalog)
     time: Time = field(default_factory=Time)
 
     def __post_init__(self) -> None:
         index = self.books.index
-        self.pools = PoolFeed(index, self.catalog)
-        self.devices = DeviceFeed(index)
-        self.nodes = NodeFeed(index)
-        self.pods = PodFeed(self.books, self.time.now)
+        self.pools = PoolSink(index, self.catalog)
+        self.devices = DeviceSink(index)
+        self.nodes = NodeSink(index)
+        self.pods = PodSink(self.books, self.time.now)
         self.store = DeviceStore()
         self.workloads: dict[str, list[str]] = {}
         self.told: list[Event] = []
-        self.rules = PoolRules(self.catalog, self.store)
+        self.rules = PoolValidityCache(self.catalog, self.store)
         announcer = Announcer(self, "Reconcile")
         self.pool_status = PoolStatus(
             self.client,
@@ -84,8 +84,8 @@ class Cluster:
             verdict=self.verdict,
             announcer=announcer,
         )
-        leftovers = Leftovers(index, lambda pool: self.workloads.get(pool, []))
-        desk = LifeDesk(
+        leftovers = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
+        desk = LifecycleDependencies(
             books=self.books,
             catalog=self.catalog,
             verdict=self.verdict,
@@ -93,8 +93,8 @@ class Cluster:
             announcer=announcer,
             now=self.time.now,
         )
-        self.pool_life = PoolLife(self.client, desk)
-        self.node_marks = NodeMarks(self.client, index, self.catalog, verdict=self.verdict)
+        self.pool_life = PoolLifecycle(self.client, desk)
+        self.node_marks = PoolNodeLabels(self.client, index, self.catalog, verdict=self.verdict)
         self.device_status = DeviceStatus(self.client, index, self.devices)
 
     def emit(self, event: Event) -> None:
@@ -107,7 +107,7 @@ class Cluster:
         self.told.clear()
         return found
 
-    def verdict(self, name: PoolName) -> PoolVerdict:
+    def verdict(self, name: PoolName) -> PoolValidity:
         return self.rules.verdict(name)
 
     async def observe(self) -> None:
@@ -119,7 +119,7 @@ class Cluster:
         cards = await self.client.list_(GPU_DEVICES, GPUDevice)
         for _ in self.store.replacing(cards.items):
             pass
-        self.rules = PoolRules(self.catalog, self.store)
+        self.rules = PoolValidityCache(self.catalog, self.store)
         nodes = await self.client.list_as(NODES, Node, node_facts)
         self.nodes.replace_all(nodes.items)
         pods = await self.client.list_as(PODS, Pod, pod_facts)

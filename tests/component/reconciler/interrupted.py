@@ -17,9 +17,9 @@ from kube.resources import PODS, Resource
 from pool.reservations.reservation import ReservationPhase
 from scheduler.answer import Outcome
 from scheduler.bind import Bound, bind_pod
-from scheduler.bind_recovery import MAY_LAND_S, settle
+from scheduler.bind_recovery import MAY_LAND_S, recover_binding
 from scheduler.codec import BindRequest
-from scheduler.context import SchedulingDesk
+from scheduler.context import ExtenderContext
 from scheduler.ports import PodRef
 from server.binder import KubeBinder
 from tests.component.reconciler.cluster import Cluster, a_cluster
@@ -62,7 +62,7 @@ class Office:
     """Two cards on one node, and pods that want one each."""
 
     cluster: Cluster
-    desk: SchedulingDesk
+    desk: ExtenderContext
     writes: Writes
 
     async def pod(self, name: str) -> Pod:
@@ -80,7 +80,7 @@ class Office:
 
     async def settle_all(self) -> None:
         for reservation in self.desk.books.unsettled():
-            await settle(reservation, self.desk)
+            await recover_binding(reservation, self.desk)
 
     async def calms_down(self) -> None:
         """The watch catches up, and what is in doubt is read: now, and when no write can land."""
@@ -132,7 +132,7 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
     ):
         numbers = itertools.count()
         writes = Writes(client, group)
-        desk = SchedulingDesk(
+        desk = ExtenderContext(
             books=cluster.books,
             binder=KubeBinder(writes, BIND_TIMEOUT_S),  # type: ignore[arg-type]  # its two methods
             new_id=lambda: ReservationId(f"r{next(numbers)}"),

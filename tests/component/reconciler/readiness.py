@@ -12,7 +12,7 @@ from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health.device import HealthTerms, PageSeen
+from inventory.health.device import HealthDebounceTerms, PageSeen
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
@@ -26,17 +26,17 @@ from kube.resources import (
     PODS,
 )
 from manifests.install.crds import build_crds
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.facts import node_facts, pod_facts
 from reconciler.device.fault_events import FaultEvents
-from reconciler.device.health import DeviceHealth, HealthSources
+from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
 from reconciler.runtime.store import Listeners, Store
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from reconciler.sinks.operand_pods import OperandFeed
-from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.operand_pods import OperandPodSink
+from reconciler.sinks.pods import PodSink
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
 from tests.support.loop_clock import LoopClock
@@ -70,13 +70,13 @@ class Process:
     def __init__(self, client: KubeClient, time: Time) -> None:
         self.client = client
         self.time = time
-        self.books = Books()
+        self.books = AllocationState()
         self.books.index.replace_pool(a_pool())
-        self.devices = DeviceFeed(self.books.index)
-        self.nodes = NodeFeed(self.books.index)
-        self.pods = PodFeed(self.books, time.now)
+        self.devices = DeviceSink(self.books.index)
+        self.nodes = NodeSink(self.books.index)
+        self.pods = PodSink(self.books, time.now)
         self.inventories: Store[GPUNodeInventory] = Store()
-        self.operands = OperandFeed()
+        self.operands = OperandPodSink()
         self.recorder = Recorder()
         self.page: PageSeen | None = None
         self.reports: dict[str, tuple[str, str]] = {}
@@ -95,12 +95,12 @@ class Process:
             reports=lambda _node: self.reports,
             listeners=(self.spoken,),
         )
-        self.health = DeviceHealth(
+        self.health = DeviceHealthController(
             client,
             self.devices.store,
             speaking,
             events=FaultEvents(self.recorder, self.books),
-            terms=HealthTerms(),
+            terms=HealthDebounceTerms(),
             now=time.now,
         )
 

@@ -32,11 +32,11 @@ from kube.resources import (
 from manifests.install.crds import build_crds
 from pool.facts import node_facts
 from pool.index.device_index import DeviceIndex
-from reconciler.inventory.controller import Known, NodeInventory
+from reconciler.inventory.controller import KnownDevices, NodeInventory
 from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceFeed, observe_device
-from reconciler.sinks.node_features import NodeFeatureFeed, observe_feature
-from reconciler.sinks.nodes import NodeFeed
+from reconciler.sinks.devices import DeviceSink, observe_device
+from reconciler.sinks.node_features import NodeFeatureSink, observe_feature
+from reconciler.sinks.nodes import NodeSink
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from tests.support.loop_clock import LoopClock
@@ -65,13 +65,13 @@ class Stocktaking:
 
     def _begin(self) -> None:
         self.index = DeviceIndex()
-        self.devices = DeviceFeed(self.index)
-        self.nodes = NodeFeed(self.index)
-        self.features = NodeFeatureFeed()
+        self.devices = DeviceSink(self.index)
+        self.nodes = NodeSink(self.index)
+        self.features = NodeFeatureSink()
         self.inventories: Store[GPUNodeInventory] = Store()
         self.controller = NodeInventory(
             self.client,
-            Known(
+            KnownDevices(
                 index=self.index,
                 devices=self.devices.store,
                 inventories=self.inventories,

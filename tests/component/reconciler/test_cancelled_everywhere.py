@@ -17,7 +17,7 @@ from kube.resources import PODS
 from pool.facts import pod_facts
 from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
-from scheduler.bind_recovery import settle
+from scheduler.bind_recovery import recover_binding
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.component.reconciler.interrupted import Office, an_office
 from tests.support.interrupting import Stepping, at_every_suspension, runs_through
@@ -94,7 +94,9 @@ async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was
             lose("POST", "/p/binding$")
             assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
             (doubtful,) = office.desk.books.unsettled()
-            is_through = await runs_through(settle(doubtful, office.desk), cancel_at=number)
+            is_through = await runs_through(
+                recover_binding(doubtful, office.desk), cancel_at=number
+            )
             await goes_on(office)
             return is_through
 

@@ -7,7 +7,7 @@ import pytest
 from api.names import PodUid
 from inventory.pools.maintenance import Occupant
 from kube.resources import PODS
-from reconciler.runtime.eviction import Evicting
+from reconciler.runtime.eviction import EvictionQueue
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
 from tests.component.reconciler.pool_lives import (
@@ -128,7 +128,7 @@ async def test_a_pod_that_is_gone_or_another_one_is_no_failure(
     await run_pod(cluster, "a", "GPU-n1-0")
     pod = Occupant(namespace="default", name=name, uid=PodUid(uid), units=1)
     before = evictions("gone")
-    ended = await Evicting(cluster.client).evict([pod])
+    ended = await EvictionQueue(cluster.client).evict([pod])
     assert ended.done == (pod,)
     assert evictions("gone") == before + 1
     assert await running(cluster) == ["a"]
@@ -141,7 +141,7 @@ async def test_what_the_server_cannot_do_now_is_counted_and_left(cluster: Cluste
     cluster.api.faults.fail("POST", "/pods/a/eviction$", status)
     before = evictions("failed")
     pods = [await occupant(cluster, "a"), await occupant(cluster, "b")]
-    ended = await Evicting(cluster.client).evict(pods)
+    ended = await EvictionQueue(cluster.client).evict(pods)
     assert [pod.name for pod in ended.failed] == ["a"]
     assert [pod.name for pod in ended.done] == ["b"]
     assert evictions("failed") == before + 1

@@ -12,12 +12,12 @@ import pytest
 from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
-from simulator.apiserver.injection import Fault, Faults
+from simulator.apiserver.injection import ErrorInjection, InjectedError
 from tests.component.reconciler.interrupted import BIND_TIMEOUT_S, Office, an_office
 
 pytestmark = pytest.mark.looptime
 
-Break = Callable[[Faults, int], Fault]
+Break = Callable[[ErrorInjection, int], InjectedError]
 
 POD = "/pods/p(/|$)"
 STATUSES = (400, 401, 403, 404, 405, 406, 408, 409, 410, 415, 418, 422, 429, 500, 503, 504)

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from inventory.health.device import HealthTerms
-from reconciler.dcgm.client import Exporters
-from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from inventory.health.device import HealthDebounceTerms
+from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.dcgm import Exporter, an_exporter, card_lines
 
@@ -17,7 +17,7 @@ CLEAN = card_lines("GPU-n1-0") + card_lines("GPU-n1-1")
 class Watched:
     """A world whose node has an exporter that is read."""
 
-    def __init__(self, world: World, exporter: Exporter, scraping: DcgmScraping) -> None:
+    def __init__(self, world: World, exporter: Exporter, scraping: DcgmScraper) -> None:
         self.world = world
         self.exporter = exporter
         self.scraping = scraping
@@ -39,13 +39,17 @@ class Watched:
 
 @asynccontextmanager
 async def watching() -> AsyncIterator[Watched]:
-    async with a_world() as world, an_exporter(CLEAN) as exporter, Exporters(timeout_s=5) as pages:
+    async with (
+        a_world() as world,
+        an_exporter(CLEAN) as exporter,
+        ExporterClient(timeout_s=5) as pages,
+    ):
         process = world.process
         ports = [{"name": "metrics", "containerPort": exporter.port}]
         await world.run_operand("nvidia-dcgm-exporter", ip=exporter.host, ports=ports)
         await process.observe()
         store, now = process.devices.store, world.time.now
-        scraping = DcgmScraping(pages, process.operands, store, terms=ScrapeTerms(), now=now)
+        scraping = DcgmScraper(pages, process.operands, store, terms=ScrapeTerms(), now=now)
         yield Watched(world, exporter, scraping)
 
 
@@ -61,7 +65,7 @@ async def test_a_card_fails_and_comes_back_as_its_exporter_says(watched: Watched
     watched.exporter.page = card_lines("GPU-n1-0", volatile=1) + card_lines("GPU-n1-1")
     await watched.go_on()
     assert await watched.reason() == "ECCError"
-    await watched.go_on(rounds=HealthTerms().clean_samples)
+    await watched.go_on(rounds=HealthDebounceTerms().clean_samples)
     assert await watched.reason() == "Healthy"
 
 

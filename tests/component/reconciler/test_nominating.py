@@ -13,7 +13,7 @@ from api.names import NodeName, PodUid
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.resources import PODS
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.model import PodFacts
 from reconciler.pod.nomination import (
     AHEAD_S,
@@ -23,7 +23,7 @@ from reconciler.pod.nomination import (
     MAX_BACKOFF_S,
     PERIOD_S,
     WRITERS,
-    Nominating,
+    NominationWriter,
 )
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
@@ -38,16 +38,16 @@ pytestmark = pytest.mark.looptime
 # --- which, decided without a write ------------------------------------------------------------
 
 
-def deciding(books: Books, *, head: int, time: Time | None = None) -> Nominating:
+def deciding(books: AllocationState, *, head: int, time: Time | None = None) -> NominationWriter:
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return Nominating(client, books, (time or Time()).now, head=head)
+    return NominationWriter(client, books, (time or Time()).now, head=head)
 
 
-def names(nominating: Nominating) -> list[str]:
+def names(nominating: NominationWriter) -> list[str]:
     return [one.pod.name for one in nominating.due()]
 
 
-def held(books: Books, count: int) -> list[PodFacts]:
+def held(books: AllocationState, count: int) -> list[PodFacts]:
     return [a_held_pod(books, f"p{number:03d}") for number in range(count)]
 
 
@@ -125,9 +125,9 @@ def test_a_long_queue_is_looked_at_again_after_a_batch():
 # --- what is written ---------------------------------------------------------------------------
 
 
-def of_cluster(cluster: Cluster, *, head: int) -> Nominating:
+def of_cluster(cluster: Cluster, *, head: int) -> NominationWriter:
     clock = LoopClock()
-    return Nominating(cluster.client, cluster.books, lambda: at(clock.monotonic()), head=head)
+    return NominationWriter(cluster.client, cluster.books, lambda: at(clock.monotonic()), head=head)
 
 
 @asynccontextmanager
@@ -231,7 +231,7 @@ async def test_a_round_of_writes_ends_with_the_first_that_fails(cluster: Cluster
     books = some_books(devices=cards(4 * WRITERS))
     held(books, 4 * WRITERS)
     cluster.api.faults.fail("PATCH", "/status$", 500, times=1_000)
-    task = Nominating(cluster.client, books, Time().now, head=0)
+    task = NominationWriter(cluster.client, books, Time().now, head=0)
     assert not await task.nominate(task.due())
     assert len(cluster.writes()) <= WRITERS
 

@@ -6,7 +6,7 @@ import pytest
 
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
-from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, Waking
+from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, SchedulerRequeue
 from tests.support.books import cards, commit_to, some_books
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
@@ -39,7 +39,7 @@ def books():
 def waking_of(time):
     # `due` decides and sends nothing.
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return lambda books: Waking(client, books, time.now)
+    return lambda books: SchedulerRequeue(client, books, time.now)
 
 
 @pytest.fixture

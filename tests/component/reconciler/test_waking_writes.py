@@ -11,7 +11,13 @@ from structlog.testing import capture_logs
 from api.foreign.core import Pod
 from api.names import WOKEN_ANNOTATION
 from kube.resources import PODS
-from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, PERIOD_S, Waking
+from reconciler.pod.requeue import (
+    FIRST_PAUSE_S,
+    FITS_FOR_S,
+    MAX_TOUCHES,
+    PERIOD_S,
+    SchedulerRequeue,
+)
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
 from tests.support.books import a_bound_pod
@@ -27,7 +33,7 @@ EVERY_TOUCH_S = FIRST_PAUSE_S * 2**MAX_TOUCHES
 async def waking(cluster: Cluster) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        work = Waking(cluster.client, cluster.books, lambda: at(loop.time())).run()
+        work = SchedulerRequeue(cluster.client, cluster.books, lambda: at(loop.time())).run()
         task = group.create_task(work)
         yield
         task.cancel()

@@ -13,7 +13,7 @@ from api.nodefiles.poolconfig import CONFIG_KEY, PoolConfig
 from kube.events import Event
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
 from manifests.node.device_plugin import WorkloadSettings, plugin_name
-from reconciler.pool.plugin_config import COALESCE_S, ExportedCards, NodeExports
+from reconciler.pool.plugin_config import COALESCE_S, NodePluginConfigs, PluginConfigFacts
 from reconciler.pool.workloads import ACTION, LABEL_SELECTOR, LiveWorkloads, PoolWorkloads
 from reconciler.runtime.events import Announcer
 from tests.component.reconciler.cluster import Cluster, a_cluster
@@ -51,8 +51,8 @@ class Workloads:
         self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()
         self.recorded = Recorded()
         self.told: list[PoolName] = []
-        self.exported = ExportedCards(cluster.devices.store, cluster.catalog)
-        self.nodes = NodeExports(self.exported, self.tell)
+        self.exported = PluginConfigFacts(cluster.devices.store, cluster.catalog)
+        self.nodes = NodePluginConfigs(self.exported, self.tell)
         self.controller = PoolWorkloads(
             cluster.client,
             cluster.catalog,

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from server.http.connections import Patience
+from server.http.connections import ConnectionTimeouts
 from server.http.listener import Port
-from server.settings import Listen
+from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
 from tests.support.reviews import Office
 from tests.support.running_server import free_port
 from tests.support.served_app import TOKEN, ServedApp, TestAuthority
 
 PLACES = 16
-PATIENCE = Patience(handshake_s=0.3, head_s=0.3)
+PATIENCE = ConnectionTimeouts(handshake_s=0.3, head_s=0.3)
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def authority() -> TestAuthority:
 
 
 @pytest.fixture
-def patience() -> Patience:
+def patience() -> ConnectionTimeouts:
     """How long a peer may take; a test of many connections at once has more."""
     return PATIENCE
 
@@ -44,7 +44,7 @@ def webhook_callers() -> tuple[str, ...]:
 async def served(
     authority: TestAuthority,
     tmp_path: Path,
-    patience: Patience,
+    patience: ConnectionTimeouts,
     places: int,
     webhook_callers: tuple[str, ...],
 ) -> AsyncIterator[ServedApp]:
@@ -54,7 +54,7 @@ async def served(
     # Ids of its own: the extender's desk counts from 0, in the same books.
     office = Office(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, office, webhook_callers=webhook_callers)
-    listen = Listen(host="127.0.0.1", port=free_port(), max_connections=places)
+    listen = ListenSettings(host="127.0.0.1", port=free_port(), max_connections=places)
     app.url = f"https://127.0.0.1:{listen.port}"
     async with Port(app.app(), listen, app.serving.context, patience=patience) as port:
         yield app

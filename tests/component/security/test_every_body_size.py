@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from server.http.listener import Port
-from server.settings import Listen
+from server.settings import ListenSettings
 from tests.component.security.peers import hang_up, post, post_chunked
 from tests.support.reviews import Office, a_pod_object, a_review
 from tests.support.running_server import free_port
@@ -95,7 +95,7 @@ async def served_on(authority: TestAuthority, folder: Path, limit: int) -> Async
     token_file.write_text(TOKEN)
     office = Office(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, office, max_body_bytes=limit)
-    listen = Listen(host="127.0.0.1", port=free_port())
+    listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"
     async with (
         asyncio.timeout(WITHIN_S),
@@ -174,7 +174,7 @@ def test_body_up_to_the_limit_that_is_usual_is_answered(
     new_loop: NewLoop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One at a time: sixteen of these are more than a busy machine reads within a webhook's time."""
-    limit = Listen().max_body_bytes
+    limit = ListenSettings().max_body_bytes
 
     async def ask(caller: Caller) -> None:
         for size in (2 * LIMIT + 1, limit // 2, limit - 1, limit):

@@ -17,12 +17,12 @@ import pytest
 from admission.decoding import ObjectDecoder
 from admission.pods.request import POD_KIND
 from admission.review import decode_review
-from agent.errors import BadConfig
-from agent.inventory.node_files import CardFiles, Places
+from agent.errors import BadPoolConfigError
+from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.plugin.cards_file import NodeFile
 from agent.plugin.pool_config import read_config
 from agent.problems.file_reader import _read
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.annotations import decode_devices, decode_reservation
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
@@ -105,7 +105,7 @@ def node_file(folder: Path) -> object:
 
 
 def remembered_cards(folder: Path) -> object:
-    return CardFiles(Places(run_directory=folder), Problems()).remembered()
+    return NodeFiles(NodePaths(run_directory=folder), ProblemRegistry()).remembered()
 
 
 def packed_config(folder: Path) -> object:
@@ -160,7 +160,7 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "cards before a restart": lambda text, at: a_file(text, remembered_cards, CARDS_FILE, at),
     "plugin's problem": lambda text, at: a_file(text, lambda one: _read(one / "p"), "p", at),
 }
-REFUSALS = (Undecodable, BadConfig, ValueError)
+REFUSALS = (Undecodable, BadPoolConfigError, ValueError)
 """What a decoder may raise by its contract; each caller of these has a case for it."""
 
 

@@ -12,9 +12,15 @@ from pathlib import Path
 from aiohttp import ClientSession, ClientTimeout, web
 
 from manifests.constants import LIVENESS_PATH
-from server.http.connections import Connection, Entrance, Patience, Place, Places
+from server.http.connections import (
+    Acceptor,
+    ConnectionLimiter,
+    ConnectionSlot,
+    ConnectionTimeouts,
+    LimitedConnection,
+)
 from server.http.listener import Port
-from server.settings import Listen
+from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
 from tests.support.polling import LIMIT_S, until
 from tests.support.running_server import Cluster, a_cluster, free_port, settings_for
@@ -110,7 +116,7 @@ class ShortOfFiles(socket.socket):
 
 async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -> None:
     before = sample("gpu_connections_dropped_total", cause="files")
-    places = Places(16)
+    places = ConnectionLimiter(16)
     listener = ShortOfFiles(fileno=socket.create_server(("127.0.0.1", 0)).detach())
     listener.setblocking(False)
     port = listener.getsockname()[1]
@@ -120,10 +126,10 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
 
     server = web.Server(answer)
 
-    def build(place: Place) -> Connection:
-        return Connection(server, places, place, head_s=5.0, shortcuts={}, access_log=None)
+    def build(place: ConnectionSlot) -> LimitedConnection:
+        return LimitedConnection(server, places, place, head_s=5.0, shortcuts={}, access_log=None)
 
-    entrance = Entrance(listener, build, None, places=places, patience=Patience())
+    entrance = Acceptor(listener, build, None, places=places, patience=ConnectionTimeouts())
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
         entering = group.create_task(entrance.run())
         silent, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -154,7 +160,7 @@ def at_most_open(count: int) -> Iterator[None]:
 
 
 async def test_half_of_the_open_files_are_for_connections_at_most() -> None:
-    listen = Listen(host="127.0.0.1", port=free_port())
+    listen = ListenSettings(host="127.0.0.1", port=free_port())
     before = sample("gpu_connections_dropped_total", cause="limit")
     with at_most_open(300):
         port = Port(web.Application(), listen, None)

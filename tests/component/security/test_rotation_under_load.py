@@ -22,7 +22,7 @@ from certs.tls import ServingContext, client_context
 from manifests.constants import FILTER_PATH, VALIDATE_DEVICES_PATH
 from server.clock import SystemClock
 from server.http.listener import Port
-from server.settings import Listen
+from server.settings import ListenSettings
 from tests.component.certs.doubles import MemoryStore
 from tests.component.security.peers import hang_up
 from tests.support.polling import until
@@ -119,7 +119,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
     )
     app = ServedApp(TestAuthority(), folder / "no-token")
     app.serving = serving
-    listen = Listen(host="127.0.0.1", port=free_port())
+    listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"
     async with (
         Port(app.app(), listen, serving.context) as port,

@@ -12,7 +12,7 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certs.bundle import SERVING_KEY, Bundle
-from cli.render import Target
+from cli.render import RenderTarget
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.resources import SECRETS
@@ -157,13 +157,13 @@ async def test_no_key_and_no_token_is_told_to_anybody(tmp_path: Path) -> None:
     assert [word for word in hidden if word in told] == []
 
 
-@pytest.mark.parametrize("target", [target.value for target in Target])
+@pytest.mark.parametrize("target", [target.value for target in RenderTarget])
 async def test_render_prints_no_key(target: str, tmp_path: Path) -> None:
     """Not even where it is told where a key lies."""
     key = pem_of(ec.generate_private_key(ec.SECP256R1()))
     file = tmp_path / "scheduler.key"
     file.write_bytes(key)
-    arguments = ("--client-key", str(file)) if target == Target.SCHEDULER_CONFIG.value else ()
+    arguments = ("--client-key", str(file)) if target == RenderTarget.SCHEDULER_CONFIG.value else ()
     async with a_process("render", target, *arguments) as process:
         status, out, err = await end_of(process)
     assert (status, err) == (0, "")

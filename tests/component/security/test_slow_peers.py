@@ -6,7 +6,7 @@ import pytest
 
 from manifests.constants import MUTATE_PODS_PATH, VALIDATE_PODS_PATH
 from server.http.body import LARGE_AT_A_TIME
-from server.http.connections import Patience, Place, Places
+from server.http.connections import ConnectionLimiter, ConnectionSlot, ConnectionTimeouts
 from tests.component.security.conftest import PLACES
 from tests.component.security.peers import Peer, many, post, post_chunked, tcp, tls
 from tests.support.polling import until
@@ -89,7 +89,7 @@ async def test_connection_that_has_asked_nothing_yet_may_wait(served: ServedApp)
         assert await peer.status() == 200
 
 
-@pytest.mark.parametrize("patience", [Patience()], ids=["usual patience"])
+@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
 @pytest.mark.parametrize("phase", ["no handshake", "no head", "no body"])
 async def test_flood_of_silent_connections_keeps_nobody_out(served: ServedApp, phase: str) -> None:
     async def attack() -> Peer:
@@ -109,7 +109,7 @@ async def test_flood_of_silent_connections_keeps_nobody_out(served: ServedApp, p
             await ask(served)
 
 
-@pytest.mark.parametrize("patience", [Patience()], ids=["usual patience"])
+@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
 async def test_connection_in_use_outlives_a_flood_of_newcomers(served: ServedApp) -> None:
     async with await tls(served) as honest:
         await honest.send(post(MUTATE_PODS_PATH, QUESTION))
@@ -132,7 +132,7 @@ async def read_past(peer: Peer) -> bytes:
     return read
 
 
-@pytest.mark.parametrize("patience", [Patience()], ids=["usual patience"])
+@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
 @pytest.mark.parametrize("places", [4 * LARGE_AT_A_TIME], ids=["places enough"])
 async def test_large_bodies_that_do_not_come_delay_no_ordinary_one(served: ServedApp) -> None:
     """They are read so many at a time, which bounds memory; small ones do not wait for them."""
@@ -147,10 +147,10 @@ async def test_large_bodies_that_do_not_come_delay_no_ordinary_one(served: Serve
 def test_who_has_been_silent_longest_gives_way() -> None:
     lost: list[str] = []
 
-    def come(name: str) -> Place:
+    def come(name: str) -> ConnectionSlot:
         return places.take(lambda: lost.append(name))
 
-    places = Places(3)
+    places = ConnectionLimiter(3)
     first, second, third = come("first"), come("second"), come("third")
     places.ask(first)
     places.ask(second)

@@ -27,16 +27,16 @@ from kube.resources import PODS
 from manifests.install.crds import build_crds
 from pool.facts import pod_facts
 from pool.model import Instant, PodFacts
-from reconciler.pod.binding_recovery import Settling
-from reconciler.sinks.pods import PodFeed
+from reconciler.pod.binding_recovery import BindingRecovery
+from reconciler.sinks.pods import PodSink
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
-from scheduler.context import SchedulingDesk
+from scheduler.context import ExtenderContext
 from scheduler.ports import PodRef
 from server.binder import KubeBinder
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
-from server.leadership.takeover import Leading
+from server.leadership.takeover import Takeover
 from server.reservation_ids import ReservationIds
 from server.shutdown import drain
 from simulator.apiserver.resources.registry import PODS as STORED_PODS
@@ -61,11 +61,11 @@ _PODS = "/api/v1/namespaces/default/pods"
 Job = Callable[..., Coroutine[Any, Any, None]]
 
 
-class Violated(AssertionError):  # noqa: N818  # named for what happened
+class ViolationError(AssertionError):
     """Something that must never be; the text has what happened before it."""
 
 
-class _LeaseLost(Exception):  # noqa: N818  # as server.wiring's
+class _LeaseLostError(Exception):
     pass
 
 
@@ -106,7 +106,7 @@ class Replica:
         client = KubeClient(configuration_for("http://in-process"), clock)
         client._transport = self.wire  # type: ignore[assignment]  # its two methods
         self.books = some_books(devices=[one for node in NODES for one in cards(CARDS, node)])
-        bound = BoundPods(client, PodFeed(self.books, self._now))
+        bound = BoundPods(client, PodSink(self.books, self._now))
         self.informer = Informer(
             client,
             PODS,
@@ -119,14 +119,14 @@ class Replica:
         )
         terms = LeaseTerms(namespace="default", name=TERM)
         self.election = LeaderElection(client, clock, terms, identity=name, rng=rng)
-        self.leading = Leading(
+        self.leading = Takeover(
             self.election,
             Fence(client, TERM, self.election.identity),
             _nothing if flaws.no_read else bound.read,
             settle_s=0.5,
             rng=rng,
         )
-        self.desk = SchedulingDesk(
+        self.desk = ExtenderContext(
             books=self.books,
             binder=KubeBinder(client, 4.0, on_forbidden=self.leading.doubt),
             new_id=ReservationIds(),
@@ -155,7 +155,7 @@ class Replica:
                 self._idle.clear()
                 try:
                     await self._act()
-                except* _LeaseLost:
+                except* _LeaseLostError:
                     pass
                 finally:
                     self._idle.set()
@@ -169,14 +169,14 @@ class Replica:
 
     async def _act(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(Settling(self.desk).run())
+            group.create_task(BindingRecovery(self.desk).run())
             group.create_task(self._until_overtaken())
             await self._lost.wait()
-            raise _LeaseLost
+            raise _LeaseLostError
 
     async def _until_overtaken(self) -> None:
         await self.leading.until_overtaken()
-        raise _LeaseLost
+        raise _LeaseLostError
 
     def _now(self) -> Instant:
         return Instant(self.clock.monotonic(), self.clock.utc_now())
@@ -224,7 +224,7 @@ class World:
 
     def violated(self, what: str) -> None:
         recent = "\n".join(self.steps[-40:])
-        raise Violated(f"seed {self.seed}: {what}, after\n{recent}")
+        raise ViolationError(f"seed {self.seed}: {what}, after\n{recent}")
 
     def say(self, what: str) -> None:
         self.steps.append(f"{asyncio.get_running_loop().time():8.3f} {what}")
@@ -449,7 +449,7 @@ async def play(seed: int, flaws: Flaws) -> World:
             # What is under way is of no interest any more.
             for task in asyncio.all_tasks() - {asyncio.current_task()}:
                 task.cancel()
-    except* Violated as group_of:
+    except* ViolationError as group_of:
         raise _first(group_of) from None
     assert world is not None
     return world

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from admission.context import AdmissionDesk
+from admission.context import AdmissionContext
 from admission.webhooks import mutate_pod
 from api.foreign.core import Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import NodeName
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import Instant
 from reconciler.assignment.conflicts import Conflicts
 from reconciler.sinks.devices import observe_device
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pods import PodFeed
-from reconciler.sinks.pools import PoolFeed
-from scheduler.context import SchedulingDesk
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pods import PodSink
+from reconciler.sinks.pools import PoolSink
+from scheduler.context import ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
 from scheduler.recent_demands import LIMIT as RECENT_PODS
-from server.caches import Stock
+from server.caches import Caches
 from server.leadership.bound_pods import BoundPods
 from server.reservation_ids import ReservationIds
 from telemetry.metrics import REGISTRY
@@ -63,20 +63,20 @@ class Replica:
 
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
-        self.books, self.catalog = Books(), Catalog()
-        self.stock = Stock(self.books, self.catalog)
-        self.pools = PoolFeed(self.books.index, self.catalog)
-        self.nodes = NodeFeed(self.books.index)
+        self.books, self.catalog = AllocationState(), Catalog()
+        self.stock = Caches(self.books, self.catalog)
+        self.pools = PoolSink(self.books.index, self.catalog)
+        self.nodes = NodeSink(self.books.index)
         client: KubeClient = None  # type: ignore[assignment]  # nothing is read
-        self.pods = BoundPods(client, PodFeed(self.books, self.now))
+        self.pods = BoundPods(client, PodSink(self.books, self.now))
         self.conflicts = Conflicts()
         self.seconds = 0.0
         self.binder = FakeBinder()
         new_id = ReservationIds()
-        self.scheduling = SchedulingDesk(
+        self.scheduling = ExtenderContext(
             books=self.books, binder=self.binder, new_id=new_id, now=self.now, is_ready=lambda: True
         )
-        self.admission = AdmissionDesk(
+        self.admission = AdmissionContext(
             books=self.books,
             catalog=self.catalog,
             scheduler_name="gpu-scheduler",

@@ -7,8 +7,8 @@ manager is a merge patch.
 
 import re
 
-from simulator.apiserver.injection import Breakage, Fault
-from simulator.apiserver.requestlog import Request
+from simulator.apiserver.injection import Breakage, InjectedError
+from simulator.apiserver.requestlog import LoggedRequest
 from tests.support.running_server import SERVER_USER, Cluster
 
 _OF_PODS = {
@@ -20,7 +20,7 @@ _OF_PODS = {
 _BY = re.compile("fieldManager=[^&]*/([^&/]+)")
 
 
-def kind_of(request: Request) -> str:
+def kind_of(request: LoggedRequest) -> str:
     """Return the name of a request's kind."""
     resource, name, subresource = _parts_of(request.path)
     verb, which, by = request.method, "", ""
@@ -37,12 +37,12 @@ def kind_of(request: Request) -> str:
     return " ".join(filter(None, (verb, whole, by)))
 
 
-def requests_of_ours(cluster: Cluster) -> list[Request]:
+def requests_of_ours(cluster: Cluster) -> list[LoggedRequest]:
     """Return every request that our server made so far."""
     return [one for one in cluster.api.requests if one.user == SERVER_USER]
 
 
-def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> Fault:
+def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> InjectedError:
     """Return what lets the nth request of a kind fail, and those behind it."""
     verb, _, rest = kind.partition(" ")
     rest, _, by = rest.partition(" by ")
@@ -60,7 +60,7 @@ def breaking(kind: str, breakage: Breakage, *, nth: int = 1, times: int = 1) -> 
             query = f"(?=.*fieldManager=[^&]*/{by}(&|$))" if by else "(?!.*fieldManager=)"
         case _:
             pass
-    return Fault(
+    return InjectedError(
         breakage=breakage,
         method="GET" if verb in {"LIST", "WATCH"} else verb,
         path=re.compile(f"{path}{'/' if subresource else ''}{subresource}$"),

@@ -24,7 +24,7 @@ from kube.resources import (
 )
 from manifests import constants
 from simulator.node import nfd
-from simulator.node.agent import CardDouble, NodeAgentDouble
+from simulator.node.agent import FakeDevice, FakeNodeAgent
 from simulator.node.kubelet import register_node
 from tests.component.server.request_kinds import kind_of, requests_of_ours
 from tests.component.server.story_state import Json, at, objects, state_of, true_ones
@@ -41,8 +41,8 @@ REPORT_S: Final = 30.0
 """Between heartbeats of a node's agent."""
 
 
-def a_card(name: str, number: int, product: str) -> CardDouble:
-    return CardDouble(
+def a_card(name: str, number: int, product: str) -> FakeDevice:
+    return FakeDevice(
         uuid=f"GPU-{name}",
         address=f"0000:{number + 23:02x}:00.0",
         product=product,
@@ -81,7 +81,7 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
             pause_s = min(MAX_PAUSE_S, pause_s * 2)
 
 
-def device_of(card: CardDouble) -> DeviceName:
+def device_of(card: FakeDevice) -> DeviceName:
     """Return the name of the device that comes from a card of n1."""
     return device_name(NodeName("n1"), card.address)
 
@@ -96,7 +96,7 @@ class Story:
 
     def __post_init__(self) -> None:
         self._client = self.cluster.client
-        self._agents: dict[str, NodeAgentDouble] = {}
+        self._agents: dict[str, FakeNodeAgent] = {}
 
     async def until_ready(self) -> None:
         async def is_ready() -> bool:
@@ -118,9 +118,9 @@ class Story:
         await register_node(self._client, "n1", {"gpu.deckhouse.io/whole": len(WHOLE_CARDS)})
         await self.report("n1", CARDS)
 
-    async def report(self, node: str, cards: Sequence[CardDouble]) -> None:
+    async def report(self, node: str, cards: Sequence[FakeDevice]) -> None:
         """Let the agent of a node tell of these cards, and go on doing so."""
-        agent = NodeAgentDouble(self._client, self.clock, node=node, cards=cards)
+        agent = FakeNodeAgent(self._client, self.clock, node=node, cards=cards)
         await agent.report()
         self._agents[node] = agent
 
@@ -167,7 +167,7 @@ class Story:
         totals = {name: at(one, "status", "capacity", "available") for name, one in pools.items()}
         return totals == {"whole": len(WHOLE_CARDS), "slow": 64}
 
-    async def is_in_state(self, card: CardDouble, state: str) -> bool:
+    async def is_in_state(self, card: FakeDevice, state: str) -> bool:
         device = await self._client.get(GPU_DEVICES, Json, device_of(card))
         return bool(at(device, "status", "state") == state)
 

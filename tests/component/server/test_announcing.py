@@ -11,7 +11,7 @@ from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.events import EventRecorder
 from kube.resources import EVENTS
-from pool.pods.reported import Discrepancy
+from pool.pods.reported import AllocationMismatch
 from pool.reservations.reservation import Reservation
 from server.events import ReservationEvents
 from simulator.apiserver.server import InMemoryApiServer
@@ -140,7 +140,7 @@ async def test_a_mismatch_is_told_and_counted_by_who_leads(
     announcer.events.is_leading = is_leading
     counted = Counted()
     pod = a_bound_pod("p", "GPU-1", "GPU-2")
-    found = Discrepancy(pod, PoolName("whole"), (UnitId("GPU-9"),), ())
+    found = AllocationMismatch(pod, PoolName("whole"), (UnitId("GPU-9"),), ())
     announcer.events.warn_mismatch(found)
     notes = [(one.reason, one.regarding.name, one.note) for one in await announcer.written()]
     text = (

@@ -25,15 +25,15 @@ from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
 from scheduler.ports import (
+    BindRefused,
+    BindUnknown,
+    BindWritten,
     PodBinding,
     PodRef,
-    Refused,
     SeenBound,
     SeenGone,
     SeenPending,
-    Unknown,
     Unseen,
-    Written,
 )
 from server.binder import KubeBinder
 from simulator.apiserver.server import InMemoryApiServer
@@ -88,7 +88,7 @@ async def test_binding_puts_node_and_devices_into_the_pod_with_one_request(
     api: InMemoryApiServer, client: KubeClient, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.requests.clear()
-    assert await binder.bind(to_n1(pod)) == Written()
+    assert await binder.bind(to_n1(pod)) == BindWritten()
     assert [(each.method, each.path) for each in api.requests] == [
         ("POST", "/api/v1/namespaces/default/pods/p/binding")
     ]
@@ -115,7 +115,7 @@ async def test_binding_that_names_a_term_is_labelled_for_the_fence(
 async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, pod: PodRef) -> None:
     await binder.bind(to_n1(pod))
     outcome = await binder.bind(to_n1(pod))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BindRefused)
     assert outcome.is_conflict
     assert 'pod p is already assigned to node "n1"' in outcome.message
 
@@ -123,7 +123,7 @@ async def test_pod_that_is_bound_is_refused_as_a_conflict(binder: KubeBinder, po
 async def test_another_pod_of_the_same_name_is_refused(binder: KubeBinder, pod: PodRef) -> None:
     another = PodRef(pod.namespace, pod.name, PodUid("of-the-one-before"))
     outcome = await binder.bind(to_n1(another))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BindRefused)
     assert outcome.is_conflict
 
 
@@ -132,7 +132,7 @@ async def test_pod_that_is_gone_is_refused(
 ) -> None:
     await client.delete(PODS, "p", namespace="default", grace_period_s=0)
     outcome = await binder.bind(to_n1(pod))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BindRefused)
     assert not outcome.is_conflict
     assert 'pods "p" not found' in outcome.message
 
@@ -143,7 +143,7 @@ async def test_refusal_is_definite(
 ) -> None:
     api.faults.fail("POST", "/binding$", code)
     outcome = await binder.bind(to_n1(pod))
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, BindRefused)
     assert not outcome.is_conflict
     assert await binder.look(pod) == SeenPending()
 
@@ -166,7 +166,7 @@ async def test_server_error_leaves_open_what_happened(
 ) -> None:
     api.faults.fail("POST", "/binding$", code)
     outcome = await binder.bind(to_n1(pod))
-    assert isinstance(outcome, Unknown)
+    assert isinstance(outcome, BindUnknown)
     assert str(code) in outcome.message
 
 
@@ -174,7 +174,7 @@ async def test_lost_answer_leaves_open_what_happened_and_a_read_tells(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.faults.reset_after("POST", "/binding$")
-    assert isinstance(await binder.bind(to_n1(pod)), Unknown)
+    assert isinstance(await binder.bind(to_n1(pod)), BindUnknown)
     assert await binder.look(pod) == SeenBound(NodeName("n1"), {"main": (UnitId("GPU-n1-0"),)})
 
 
@@ -182,7 +182,7 @@ async def test_answer_that_does_not_come_in_time_leaves_open_what_happened(
     api: InMemoryApiServer, binder: KubeBinder, pod: PodRef
 ) -> None:
     api.faults.delay("POST", "/binding$", 60.0)
-    assert await binder.bind(to_n1(pod)) == Unknown("no answer within 0.2 s")
+    assert await binder.bind(to_n1(pod)) == BindUnknown("no answer within 0.2 s")
 
 
 async def test_write_is_sent_once_whatever_becomes_of_it(

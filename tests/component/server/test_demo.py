@@ -8,11 +8,11 @@ import pytest
 from demo.chapters.accounting import accounts
 from demo.chapters.cards import by_annotation, nodes_tell
 from demo.cluster import SERVER_USER
-from demo.main import show
+from demo.main import run_demo
 from demo.story import LINE, Story
 from kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from manifests import constants
-from simulator.apiserver.requestlog import Request
+from simulator.apiserver.requestlog import LoggedRequest
 
 WITHIN_S = 180.0
 
@@ -34,7 +34,7 @@ async def test_the_demo_tells_its_story_and_ends_well():
 async def _write_twice(story: Story) -> None:
     """Make the server look as if it had written to a pod beside its binding."""
     path = "/api/v1/namespaces/default/pods/train"
-    story.cluster.api.requests.append(Request(method="PATCH", path=path, user=SERVER_USER))
+    story.cluster.api.requests.append(LoggedRequest(method="PATCH", path=path, user=SERVER_USER))
 
 
 async def _kill_the_server(story: Story) -> None:
@@ -48,7 +48,7 @@ async def _let_everything_in(story: Story) -> None:
 
 
 async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):
-    status = await show(None, (_write_twice, accounts))
+    status = await run_demo(None, (_write_twice, accounts))
     told = capsys.readouterr().out
     assert status == 1
     claim = "0 pods were bound, each with exactly one write to the API server"
@@ -59,7 +59,7 @@ async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixtur
 async def test_what_should_be_refused_and_is_not_fails_the_demo(
     capsys: pytest.CaptureFixture[str],
 ):
-    status = await show(None, (_let_everything_in, nodes_tell, by_annotation))
+    status = await run_demo(None, (_let_everything_in, nodes_tell, by_annotation))
     told = capsys.readouterr().out
     assert status == 1
     claim = "an assignment of n3-0000-17-00.0 to slices is refused"
@@ -67,7 +67,7 @@ async def test_what_should_be_refused_and_is_not_fails_the_demo(
 
 
 async def test_a_server_that_dies_fails_the_demo_in_words(capsys: pytest.CaptureFixture[str]):
-    status = await show(None, (_kill_the_server, by_annotation))
+    status = await run_demo(None, (_kill_the_server, by_annotation))
     told = capsys.readouterr().out
     assert status == 1
     assert "\nBROKEN: " in told

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from simulator.apiserver.injection import Breakage, Fault
-from simulator.apiserver.requestlog import Request
+from simulator.apiserver.injection import Breakage, InjectedError
+from simulator.apiserver.requestlog import LoggedRequest
 from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
 from tests.component.server.story import Story
 from tests.component.server.whole_story import (
@@ -154,8 +154,8 @@ async def pods_come_and_go(story: Story) -> None:
 
 
 async def the_story_ends_well(
-    folder: Path, faults: list[Fault], *chapters: Chapter
-) -> list[Request]:
+    folder: Path, faults: list[InjectedError], *chapters: Chapter
+) -> list[LoggedRequest]:
     """Tell it with these faults; return the requests that the server made."""
     loop = asyncio.get_running_loop()
     unhandled: list[dict[str, Any]] = []
@@ -207,7 +207,7 @@ def every_failure() -> list[Any]:
     ]
 
 
-def failing(kind: str, nth: int) -> list[Fault]:
+def failing(kind: str, nth: int) -> list[InjectedError]:
     refused = breaking(kind, Breakage.STATUS, nth=nth)
     if kind.startswith(("LIST ", "WATCH ", "GET ")):
         # aiohttp itself asks a second time when a kept-alive connection is cut.

@@ -12,7 +12,7 @@ from kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachabl
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_CONTROL_PLANE_TERMS, PODS
 from manifests import constants
 from manifests.install.crds import build_crds
-from server.leadership.fence import Fence, LeadLost
+from server.leadership.fence import Fence, LeadershipLostError
 from simulator.node.kubelet import register_node
 from tests.support.loop_clock import LoopClock, ServerClock
 from tests.support.polling import until, until_async
@@ -84,7 +84,7 @@ async def test_who_lost_the_lease_before_the_write_writes_nothing(
     cluster: Cluster, client: KubeClient
 ) -> None:
     await Fence(client, NAME, "leader").begin(leads)
-    with pytest.raises(LeadLost):
+    with pytest.raises(LeadershipLostError):
         await Fence(client, NAME, "late").begin(lambda: False)
     assert await stored(cluster) == ("leader", 1)
 

@@ -13,7 +13,7 @@ import looptime
 import pytest
 from structlog.testing import capture_logs
 
-from tests.component.server.leader_changes import Flaws, Violated, World, play
+from tests.component.server.leader_changes import Flaws, ViolationError, World, play
 
 FEW, MANY = 6, 2_000
 REPORT_EVERY = 50
@@ -64,5 +64,5 @@ def test_part_that_is_left_out_gives_a_unit_twice(flaws: Flaws) -> None:
         for seed in range(1, UNTIL_MISSED):
             played(seed, flaws)
 
-    with pytest.raises(Violated, match=r"GPU-\S+ to \S+ and to"):
+    with pytest.raises(ViolationError, match=r"GPU-\S+ to \S+ and to"):
         play_on()

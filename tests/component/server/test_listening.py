@@ -7,8 +7,8 @@ import socket
 import pytest
 from aiohttp import ClientSession, web
 
-from server.http.listener import KEEP_ALIVE_S, CannotListen, Port
-from server.settings import Listen
+from server.http.listener import KEEP_ALIVE_S, ListenError, Port
+from server.settings import ListenSettings
 from tests.support.running_server import free_port
 
 
@@ -16,8 +16,8 @@ async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
     return await asyncio.open_connection("127.0.0.1", port)
 
 
-def a_listen(port: int | None = None) -> Listen:
-    return Listen(host="127.0.0.1", port=port or free_port())
+def a_listen(port: int | None = None) -> ListenSettings:
+    return ListenSettings(host="127.0.0.1", port=port or free_port())
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,11 @@ async def test_port_in_use_and_address_of_another_machine_are_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1:{number}: "):
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{number}: "):
             async with Port(web.Application(), a_listen(number), None):
                 pass
-    with pytest.raises(CannotListen, match=r"cannot listen on 192\.0\.2\.1:"):
-        async with Port(web.Application(), Listen(host="192.0.2.1", port=free_port()), None):
+    with pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:"):
+        async with Port(
+            web.Application(), ListenSettings(host="192.0.2.1", port=free_port()), None
+        ):
             pass

@@ -29,12 +29,12 @@ from kube.resources import (
 )
 from manifests import constants
 from pool.model import Instant
-from reconciler.pod.nomination import Nominating
-from reconciler.pod.requeue import Waking
-from scheduler.ports import PodBinding, PodRef, SeenBound, Written
+from reconciler.pod.nomination import NominationWriter
+from reconciler.pod.requeue import SchedulerRequeue
+from scheduler.ports import BindWritten, PodBinding, PodRef, SeenBound
 from server.binder import KubeBinder
 from server.leadership.fence import Fence
-from simulator.apiserver.requestlog import Request
+from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
 from tests.support.books import a_held_pod, cards, some_books
@@ -177,7 +177,7 @@ async def bind_and_look(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("bound")).metadata.uid
     binder = KubeBinder(client, 1.0)
     bound = await binder.bind(PodBinding("default", "bound", PodUid(uid), NodeName("n1"), {}))
-    assert bound == Written()
+    assert bound == BindWritten()
     seen = await binder.look(PodRef("default", "bound", PodUid(uid)))
     assert isinstance(seen, SeenBound)
 
@@ -196,7 +196,7 @@ async def wake(cluster: Cluster, client: KubeClient) -> None:
     def now() -> Instant:
         return at(next(times))
 
-    waking = Waking(client, books, now)
+    waking = SchedulerRequeue(client, books, now)
     assert waking.due() == []
     (pod,) = waking.due()
     await waking._touch(pod)
@@ -206,7 +206,7 @@ async def nominate(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
     books = some_books(devices=cards(1))
     a_held_pod(books, "waiting", uid=PodUid(uid))
-    nominating = Nominating(client, books, lambda: at(0), head=0)
+    nominating = NominationWriter(client, books, lambda: at(0), head=0)
     assert await nominating.nominate(nominating.due())
 
 
@@ -259,14 +259,14 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     ],
 )
 def test_a_request_takes_the_right_that_its_path_says(method: str, path: str, want: set[Right]):
-    assert asked_by(Request(method=method, path=path, user="u")) == want
+    assert asked_by(LoggedRequest(method=method, path=path, user="u")) == want
 
 
 def test_an_apply_may_have_to_create_its_object_but_never_a_subresource():
     query = "fieldManager=m&force=true"
-    whole = Request(method="PATCH", path="/apis/g/v1/things/t", user="u", query=query)
+    whole = LoggedRequest(method="PATCH", path="/apis/g/v1/things/t", user="u", query=query)
     assert asked_by(whole) == {("*", "g", "things", "t", verb) for verb in ("create", "patch")}
-    status = Request(method="PATCH", path="/apis/g/v1/things/t/status", user="u", query=query)
+    status = LoggedRequest(method="PATCH", path="/apis/g/v1/things/t/status", user="u", query=query)
     assert asked_by(status) == {("*", "g", "things/status", "t", "patch")}
 
 

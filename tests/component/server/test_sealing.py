@@ -12,7 +12,7 @@ from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.resources import SECRETS
 from manifests import constants
-from server.reservation_signer import Seal
+from server.reservation_signer import ReservationSigner
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
 from tests.support.running_server import ADMIN_TOKEN, Cluster
@@ -32,12 +32,12 @@ async def stored_key(cluster: Cluster) -> bytes:
 
 
 @asynccontextmanager
-async def seals(cluster: Cluster, count: int) -> AsyncIterator[list[Seal]]:
+async def seals(cluster: Cluster, count: int) -> AsyncIterator[list[ReservationSigner]]:
     """Run that many replicas' seals, all loaded."""
     configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(configuration, LoopClock()))
-        made = [Seal(client, NAMESPACE) for _ in range(count)]
+        made = [ReservationSigner(client, NAMESPACE) for _ in range(count)]
         group = await stack.enter_async_context(asyncio.TaskGroup())
         tasks = [group.create_task(seal.run()) for seal in made]
         await until(lambda: all(seal.is_loaded() for seal in made))
@@ -66,7 +66,7 @@ async def test_nothing_is_sealed_before_the_key_is_loaded(cluster: Cluster) -> N
     configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         with pytest.raises(RuntimeError, match="not loaded"):
-            Seal(client, NAMESPACE)(b"content")
+            ReservationSigner(client, NAMESPACE)(b"content")
 
 
 async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> None:
@@ -76,7 +76,7 @@ async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> 
     )
     configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
-        seal = Seal(client, NAMESPACE)
+        seal = ReservationSigner(client, NAMESPACE)
         with capture_logs() as logs:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(seal.run())

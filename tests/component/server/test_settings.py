@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cli.main import MISUSED, OK, run
-from server.settings import BadSettings, Settings, load_settings
+from server.settings import BadSettingsError, Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -122,14 +122,14 @@ def test_scheduler_name_can_be_switched_off() -> None:
     ],
 )
 def test_unusable_file_is_refused_by_name(tmp_path: Path, content: object, complaint: str) -> None:
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(BadSettingsError) as caught:
         load_settings([], a_file(tmp_path, content))
     assert complaint in str(caught.value)
 
 
 def test_every_wrong_setting_is_named_at_once(tmp_path: Path) -> None:
     file = a_file(tmp_path, {"listen": {"port": 0}, "drain_s": -1, "extra": 1})
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(BadSettingsError) as caught:
         load_settings([], file)
     assert all(name in str(caught.value) for name in ("listen.port", "drain_s", "extra"))
 
@@ -152,7 +152,7 @@ def test_unusable_environment_is_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, complaint: str
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(BadSettings) as caught:
+    with pytest.raises(BadSettingsError) as caught:
         load_settings([], None)
     assert complaint in str(caught.value)
 
@@ -169,7 +169,7 @@ def test_variables_that_kubernetes_makes_of_our_service_do_no_harm(
 
 
 def test_file_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match=r"missing\.yaml cannot be read: No such file"):
+    with pytest.raises(BadSettingsError, match=r"missing\.yaml cannot be read: No such file"):
         load_settings([], tmp_path / "missing.yaml")
 
 

@@ -13,7 +13,7 @@ from manifests import constants
 from server.http.app import SHORTCUTS
 from server.http.body import Unread
 from server.http.endpoints import Reply
-from server.http.fast_path import Shortcut, ShortHandler
+from server.http.fast_path import FastPathHandler, FastPathRoute
 from tests.support.served_app import ServedApp, TestAuthority
 
 WITHIN_S = 20.0
@@ -38,7 +38,7 @@ class Peer:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    connections: list[ShortHandler]
+    connections: list[FastPathHandler]
     gate: asyncio.Event
     """Opened, lets requests for `/slow` be answered."""
 
@@ -71,11 +71,11 @@ async def peer() -> AsyncIterator[Peer]:
 
     loop = asyncio.get_running_loop()
     server = web.Server(answer)
-    connections: list[ShortHandler] = []
+    connections: list[FastPathHandler] = []
 
-    def connect() -> ShortHandler:
-        shortcuts = {"/ask": Shortcut(AnEndpoint(), 40)}
-        connections.append(ShortHandler(server, shortcuts=shortcuts, access_log=None))
+    def connect() -> FastPathHandler:
+        shortcuts = {"/ask": FastPathRoute(AnEndpoint(), 40)}
+        connections.append(FastPathHandler(server, shortcuts=shortcuts, access_log=None))
         return connections[-1]
 
     listener = await loop.create_server(connect, "127.0.0.1", 0)
@@ -207,7 +207,7 @@ async def test_what_awaits_the_api_server_has_no_shortcut(
     authority: TestAuthority, tmp_path: Path
 ) -> None:
     app = ServedApp(authority, tmp_path / "token").app()
-    shortcuts: dict[str, Shortcut] = app[SHORTCUTS]
+    shortcuts: dict[str, FastPathRoute] = app[SHORTCUTS]
     assert shortcuts.keys() == {
         constants.MUTATE_PODS_PATH,
         constants.VALIDATE_PODS_PATH,

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from api.kinds.gpupool import GPUPool
 from kube.resources import GPU_DEVICES, GPU_POOLS, PODS
 from manifests import constants
-from server.http.listener import CannotListen
+from server.http.listener import ListenError
 from server.shutdown import YIELD_S
 from simulator.node.kubelet import register_node
 from tests.support.hand_made import a_device, a_pool
@@ -319,5 +319,5 @@ async def test_port_that_is_taken_is_named(cluster: Cluster) -> None:
         await first.until_ready()
         async with a_server(cluster, clock=ServerClock(), port=port) as second:
             await until(lambda: second.is_over)
-    assert isinstance(second.ended, CannotListen)
+    assert isinstance(second.ended, ListenError)
     assert str(second.ended).startswith(f"cannot listen on 127.0.0.1:{port}: ")

@@ -8,7 +8,7 @@ import pytest
 
 from kube.errors import Unreachable
 from kube.leader_election import Term
-from server.leadership.takeover import Leading
+from server.leadership.takeover import Takeover
 
 pytestmark = pytest.mark.looptime
 
@@ -70,7 +70,7 @@ class Replica:
         self.caught_up: list[float] = []
         self.failures = 0
         self.fence = FakeFence()
-        self.leading = Leading(self.election, self.fence, self._catch_up, settle_s=0.3)
+        self.leading = Takeover(self.election, self.fence, self._catch_up, settle_s=0.3)
 
     async def _catch_up(self) -> None:
         if self.failures:

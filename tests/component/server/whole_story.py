@@ -24,11 +24,11 @@ from kube.resources import (
     PODS,
 )
 from manifests import constants
-from simulator.apiserver.injection import Fault
+from simulator.apiserver.injection import InjectedError
 from simulator.node import nfd
-from simulator.node.kubelet import KubeletDouble, register_node
+from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.scheduler.extender import ExtenderClient
-from simulator.scheduler.scheduler import SchedulerDouble
+from simulator.scheduler.scheduler import FakeScheduler
 from tests.component.server.story import (
     CARDS,
     POOLS,
@@ -121,7 +121,7 @@ async def what_there_is_changes(story: Story) -> None:
 
 
 @asynccontextmanager
-async def a_story(folder: Path, *faults: Fault) -> AsyncIterator[Story]:
+async def a_story(folder: Path, *faults: InjectedError) -> AsyncIterator[Story]:
     """A cluster with two pools that have their cards, a server, kube-scheduler, a kubelet and agents of nodes;
     these requests fail.
 
@@ -161,8 +161,8 @@ async def a_story(folder: Path, *faults: Fault) -> AsyncIterator[Story]:
             ) as extender:
                 doubles = [
                     agents,
-                    group.create_task(SchedulerDouble(cluster.client, extender, clock).run()),
-                    group.create_task(KubeletDouble(cluster.client, clock).run()),
+                    group.create_task(FakeScheduler(cluster.client, extender, clock).run()),
+                    group.create_task(FakeKubelet(cluster.client, clock).run()),
                 ]
                 yield story
                 for double in doubles:

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
-from simulator.apiserver.webhooks.matching import UnknownExpression, evaluate_rendered
+from simulator.apiserver.webhooks.matching import UnknownExpressionError, evaluate_rendered
 from tests.support.api_servers import Api
 from tests.support.conformance import a_pod
 from tests.support.loop_clock import LoopClock
@@ -103,9 +103,9 @@ def test_the_rendered_condition_lets_through_what_concerns_us(pod: Json, want: o
 
 
 def test_another_expression_is_refused_by_name() -> None:
-    with pytest.raises(UnknownExpression, match="does not know the expression 'true'"):
+    with pytest.raises(UnknownExpressionError, match="does not know the expression 'true'"):
         evaluate_rendered("true", _request(a_pod("p")))
-    with pytest.raises(UnknownExpression):
+    with pytest.raises(UnknownExpressionError):
         evaluate_rendered(f"{NAMES_POOL} && true", _request(a_pod("p")))
 
 

@@ -6,7 +6,7 @@ import re
 import aiohttp
 import pytest
 
-from simulator.apiserver.injection import Breakage, Fault
+from simulator.apiserver.injection import Breakage, InjectedError
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.api_servers import Api
 from tests.support.conformance import a_pod
@@ -42,7 +42,7 @@ async def test_a_rule_leaves_other_methods_and_paths_alone(
 async def test_a_rule_tells_a_watch_from_its_list(server: InMemoryApiServer, api: Api) -> None:
     path, query = re.compile("/configmaps$"), re.compile("watch=")
     server.faults.add(
-        Fault(breakage=Breakage.STATUS, method="GET", path=path, query=query, times=9)
+        InjectedError(breakage=Breakage.STATUS, method="GET", path=path, query=query, times=9)
     )
     assert (await api.get(CONFIGMAPS)).status == 200
     assert (await api.get(CONFIGMAPS, watch="1")).status == 500
@@ -53,7 +53,7 @@ async def test_a_rule_may_be_for_one_user(
     server: InMemoryApiServer, api: Api, user: str, expected_status: int
 ) -> None:
     path = re.compile("/configmaps$")
-    server.faults.add(Fault(breakage=Breakage.STATUS, method="", path=path, user=user))
+    server.faults.add(InjectedError(breakage=Breakage.STATUS, method="", path=path, user=user))
     assert (await api.get(CONFIGMAPS)).status == expected_status
 
 

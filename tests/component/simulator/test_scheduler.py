@@ -12,7 +12,7 @@ from kube.config.kubeconfig import configuration_for
 from kube.resources import NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
-from simulator.scheduler.scheduler import SchedulerDouble
+from simulator.scheduler.scheduler import FakeScheduler
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
 
@@ -57,7 +57,7 @@ async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
         async def is_bound() -> bool:
             return await node_of() == "n1"
 
-        scheduler = SchedulerDouble(client, Willing(client), clock)  # type: ignore[arg-type]
+        scheduler = FakeScheduler(client, Willing(client), clock)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             task = group.create_task(scheduler.run())
             await until_async(is_refused)

@@ -31,7 +31,7 @@ _Place = tuple[str, str, str]
 # uid, container, resource
 
 
-class PodRejected(Exception):  # noqa: N818  # it is named for what happened
+class PodRejectedError(Exception):
     """kubelet fails the pod, with reason UnexpectedAdmissionError; the text is its message."""
 
 
@@ -104,7 +104,7 @@ class KubeletOfNode:
                 self._recount()
             try:
                 return await self._admit_containers(pod)
-            except PodRejected:
+            except PodRejectedError:
                 del self._active[uid]
                 self._recount()
                 raise
@@ -164,7 +164,7 @@ class KubeletOfNode:
             try:
                 grant = await self.plugins.allocate(resource, self._shuffled(units))
             except grpc.aio.AioRpcError as error:
-                raise PodRejected(f"Allocate failed due to {error.details()}") from error
+                raise PodRejectedError(f"Allocate failed due to {error.details()}") from error
             finally:
                 self._is_allocating = False
             self._given[place] = got.units[resource] = frozenset(units)
@@ -174,14 +174,14 @@ class KubeletOfNode:
     async def _choose(self, resource: str, count: int, reusable: set[str]) -> set[str]:
         healthy = set(self.allocatable().get(resource, ()))
         if not healthy:
-            raise PodRejected("no healthy devices present; cannot allocate unhealthy devices")
+            raise PodRejectedError("no healthy devices present; cannot allocate unhealthy devices")
         chosen = set(self._shuffled(reusable)[:count])
         if len(chosen) == count:
             return chosen
         in_use = self._in_use.setdefault(resource, set())
         available = healthy - in_use
         if len(available) < count - len(chosen):
-            raise PodRejected(
+            raise PodRejectedError(
                 f"requested number of devices unavailable for {resource}."
                 f" Requested: {count - len(chosen)}, Available: {len(available)}"
             )
@@ -224,7 +224,7 @@ class KubeletOfNode:
             return set(await self.plugins.prefer(resource, request))
         except grpc.aio.AioRpcError as error:
             text = f"GetPreferredAllocation rpc failed with err: {error.details()}"
-            raise PodRejected(text) from error
+            raise PodRejectedError(text) from error
         finally:
             self.waits.append(loop.time() - started)
 

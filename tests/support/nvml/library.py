@@ -45,7 +45,7 @@ FOREVER: Final = "forever"
 KILLED: Final = -1
 
 
-class NoCompiler(Exception):  # noqa: N818  # it is named for what is wrong
+class NoCompilerError(Exception):
     """The library cannot be made here."""
 
 
@@ -63,7 +63,7 @@ def compiled(*defines: str) -> Path:
         return library
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
-        raise NoCompiler("no C compiler (cc, gcc or clang): apt-get install gcc libc6-dev")
+        raise NoCompilerError("no C compiler (cc, gcc or clang): apt-get install gcc libc6-dev")
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / LIBRARY_NAME
@@ -91,7 +91,7 @@ def compiled(*defines: str) -> Path:
             check=False,
         )
         if done.returncode != 0:
-            raise NoCompiler(f"{compiler} does not make the library: {done.stderr.strip()}")
+            raise NoCompilerError(f"{compiler} does not make the library: {done.stderr.strip()}")
         made.replace(library)
     return library
 

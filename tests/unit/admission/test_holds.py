@@ -10,7 +10,7 @@ from admission.webhooks import mutate_pod, validate_pod
 from api.annotations import ReservationNote, decode_reservation
 from api.foreign.core import Pod
 from api.names import NodeName, PodUid, PoolName, ReservationId
-from pool.allocation_state import Applicant
+from pool.allocation_state import PlacementRequest
 from pool.facts import pod_facts
 from pool.placement.planner import Placed
 from telemetry.reasons import RefusalReason
@@ -227,7 +227,7 @@ def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one
     assert other is not None
     plan = office.books.plan_bind(NodeName("n1"), pool, other.demand, uid=other.uid)
     assert isinstance(plan, Placed)
-    applicant = Applicant(
+    applicant = PlacementRequest(
         id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"
     )
     office.books.commit(applicant, plan, uid=other.uid, now=office.now)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
-from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, cut, listed
+from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, listed, truncate
 from telemetry.reasons import RefusalReason
 from tests.support.reviews import GPUPOOL, Office, a_pod_object, a_review
 from tests.support.strategies import json_values
@@ -229,14 +229,14 @@ def test_foreign_text_cannot_blow_up_a_message():
 
 @given(st.text(), st.integers(min_value=8, max_value=MAX_WARNING_LENGTH))
 def test_a_cut_text_fits_and_begins_like_the_text(text, limit):
-    short = cut(text, limit)
+    short = truncate(text, limit)
 
     assert len(short) <= limit
     assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
 
 
 def test_a_text_is_cut_between_words():
-    assert cut("the pod waits until units come free", 20) == "the pod waits..."
+    assert truncate("the pod waits until units come free", 20) == "the pod waits..."
 
 
 def test_a_list_is_ordered_and_says_how_much_it_leaves_out():

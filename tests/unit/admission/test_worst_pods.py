@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from admission.answer import Answer
-from admission.context import AdmissionDesk
+from admission.answer import AdmissionResult
+from admission.context import AdmissionContext
 from admission.webhooks import mutate_pod, validate_pod
 from pool.reservations.reservation import ReservationPhase
 from tests.support.reviews import Office, Reply, a_review, stored
@@ -21,7 +21,7 @@ MAX_CALLS = 250_000
 MAX_BYTES = 20_000_000
 MAX_ANSWER_BYTES = 500_000
 
-Webhook = Callable[[bytes, AdmissionDesk], Answer]
+Webhook = Callable[[bytes, AdmissionContext], AdmissionResult]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def _nothing_stays_held(office: Office) -> Any:
         office.books.withdraw(one.id)
 
 
-def calls_of(decide: Callable[[], Answer]) -> tuple[Answer, int]:
+def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, int]:
     count = 0
 
     def note(_frame: FrameType, event: str, _argument: object) -> None:
@@ -52,7 +52,7 @@ def calls_of(decide: Callable[[], Answer]) -> tuple[Answer, int]:
     return answer, count
 
 
-def judge(office: Office, webhook: Webhook, body: bytes) -> Answer:
+def judge(office: Office, webhook: Webhook, body: bytes) -> AdmissionResult:
     """Decide once to count calls, and once more to count bytes."""
     desk = office.desk()
     answer, calls = calls_of(lambda: webhook(body, desk))

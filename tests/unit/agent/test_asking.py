@@ -7,10 +7,10 @@ import pytest
 
 from agent.kubelet.pods import NodePods, node_pod
 from agent.plugin.pod_identification import (
-    Asking,
     How,
-    Question,
-    Unrecognised,
+    PodIdentified,
+    PodNotIdentified,
+    PodQuery,
     guess,
     recognise,
     wait_for_asking,
@@ -31,7 +31,7 @@ def pods_of(*pods: Pod) -> NodePods:
 
 
 def a_question(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):
-    return Question(RESOURCE, PreferenceRequest(available=available, must_include=must, size=size))
+    return PodQuery(RESOURCE, PreferenceRequest(available=available, must_include=must, size=size))
 
 
 def listed(name: str = "p", **containers: tuple[str, ...]) -> PodUnits:
@@ -53,12 +53,14 @@ def all_served(_uid: PodUid, _container: str, _resource: str) -> bool:
     return True
 
 
-def who(found: Asking | Unrecognised) -> tuple[str, str]:
-    assert isinstance(found, Asking), found
+def who(found: PodIdentified | PodNotIdentified) -> tuple[str, str]:
+    assert isinstance(found, PodIdentified), found
     return found.pod.name, found.container.name
 
 
-def asked(*listing: PodUnits, pods: NodePods, question: Question) -> Asking | Unrecognised:
+def asked(
+    *listing: PodUnits, pods: NodePods, question: PodQuery
+) -> PodIdentified | PodNotIdentified:
     return recognise(listing, pods, question, is_served=nobody_served)
 
 
@@ -137,14 +139,14 @@ def test_the_container_is_told_by_what_kubelet_asks(shape, given, size, must, co
 )
 def test_who_does_not_ask(pod: Pod, given: dict[str, tuple[str, ...]], size: int):
     found = asked(listed("p", **given), pods=pods_of(pod), question=a_question(size))
-    assert isinstance(found, Unrecognised)
+    assert isinstance(found, PodNotIdentified)
     assert found.at_worst is None
 
 
 def test_one_that_was_served_is_somebody_else_of_the_same_name_or_was_forgotten():
     pods = pods_of(a_bound_pod("p"))
     found = recognise([listed("p", main=())], pods, a_question(), is_served=all_served)
-    assert isinstance(found, Unrecognised)
+    assert isinstance(found, PodNotIdentified)
     assert found.at_worst is not None
     assert found.at_worst.how is How.SERVED_BEFORE
 
@@ -156,7 +158,7 @@ def test_of_several_the_one_whose_promise_is_free_asks():
     listing = (listed("runs", main=()), listed("asks", main=()))
     assert who(asked(*listing, pods=pods_of(runs, asks), question=a_question())) == ("asks", "main")
     twins = pods_of(a_bound_pod("runs"), a_bound_pod("asks"))
-    assert isinstance(asked(*listing, pods=twins, question=a_question()), Unrecognised)
+    assert isinstance(asked(*listing, pods=twins, question=a_question()), PodNotIdentified)
 
 
 def test_without_a_list_the_first_whose_promise_is_free_is_taken_for_it():
@@ -170,11 +172,11 @@ def test_without_a_list_the_first_whose_promise_is_free_is_taken_for_it():
     )
     found = guess(pods, a_question(), is_served=nobody_served)
     assert who(found) == ("first", "main")
-    assert isinstance(found, Asking)
+    assert isinstance(found, PodIdentified)
     assert found.how is How.PROMISED
-    assert isinstance(guess(pods, a_question(), is_served=all_served), Unrecognised)
+    assert isinstance(guess(pods, a_question(), is_served=all_served), PodNotIdentified)
     assert isinstance(
-        guess(pods, a_question(must=("GPU-7",)), is_served=nobody_served), Unrecognised
+        guess(pods, a_question(must=("GPU-7",)), is_served=nobody_served), PodNotIdentified
     )
 
 
@@ -191,7 +193,7 @@ async def test_the_watch_is_waited_for_and_no_longer_than_allowed():
     judge = partial(recognise, [listed("p", main=())], pods, a_question(), is_served=nobody_served)
     loop = asyncio.get_running_loop()
     started = loop.time()
-    assert isinstance(await wait_for_asking(pods, judge, 0.05), Unrecognised)
+    assert isinstance(await wait_for_asking(pods, judge, 0.05), PodNotIdentified)
     assert loop.time() - started < 0.2
     pod = node_pod(a_bound_pod("p"))
     assert pod is not None

@@ -6,30 +6,30 @@ import msgspec
 import pytest
 
 from agent.driver.device_files import DeviceFile, FoundFiles
-from agent.driver.port import Instance, Link, LinkType
-from agent.health.verdicts import HEALTHY, LOST, CardHealth, xid
+from agent.driver.port import DriverInstance, DriverLink, LinkType
+from agent.health.verdicts import HEALTHY, LOST, DeviceHealthState, xid
 from agent.inventory.cards import (
     NOT_SHOWN,
-    NodeSight,
-    cards_of,
+    DiscoveredNode,
+    discovered_devices,
     known_after,
     node_cards,
     published_of,
 )
 from api.nodefiles.cards import NodeCards
-from inventory.discovery.parsing import Partition
+from inventory.discovery.parsing import MigPartition
 from tests.support.builders import EPOCH
 from tests.support.seen_cards import FIRST, SECOND, look, pci, read_back, said
 
 NO_FILES = FoundFiles(by_uuid={}, shared=(), missing=())
 
 
-def healthy(_uuid: str) -> CardHealth:
+def healthy(_uuid: str) -> DeviceHealthState:
     return HEALTHY
 
 
 def test_bus_and_driver_make_one_card():
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(said())), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said())), healthy)
     assert cards is not None
     told = read_back(published_of(cards, look(said())))
     (card,) = told.agent.cards
@@ -41,8 +41,8 @@ def test_bus_and_driver_make_one_card():
 
 
 def test_without_a_driver_the_pci_facts_alone_are_said():
-    sight = NodeSight(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
-    cards = cards_of(sight, lambda _: xid(79))
+    sight = DiscoveredNode(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
+    cards = discovered_devices(sight, lambda _: xid(79))
     assert cards is not None
     published = published_of(cards, None)
     assert set(published.cards[0]) == {
@@ -57,18 +57,21 @@ def test_without_a_driver_the_pci_facts_alone_are_said():
 
 
 def test_without_a_bus_the_drivers_facts_are_said():
-    cards = cards_of(NodeSight(bus=None, look=look(said())), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=None, look=look(said())), healthy)
     assert cards is not None
     (card,) = read_back(published_of(cards, look(said()))).agent.cards
     assert (card.uuid, card.vendor, card.numa_node) == ("GPU-1", None, None)
 
 
 def test_nothing_is_said_where_nothing_can_be_asked():
-    assert cards_of(NodeSight(bus=None, look=None, known={FIRST: "GPU-1"}), healthy) is None
+    assert (
+        discovered_devices(DiscoveredNode(bus=None, look=None, known={FIRST: "GPU-1"}), healthy)
+        is None
+    )
 
 
 def test_an_empty_bus_is_a_list_of_no_cards():
-    assert cards_of(NodeSight(bus=(), look=None), healthy) == ()
+    assert discovered_devices(DiscoveredNode(bus=(), look=None), healthy) == ()
     told = read_back(published_of((), None))
     assert told.agent.cards == ()
     assert told.agent.is_complete
@@ -78,7 +81,7 @@ def test_an_empty_bus_is_a_list_of_no_cards():
 def test_a_card_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
     known = {FIRST: "GPU-1", SECOND: "GPU-2"}
     seen = look(said())
-    cards = cards_of(NodeSight(bus=bus, look=seen, known=known), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=bus, look=seen, known=known), healthy)
     assert cards is not None
     told = read_back(published_of(cards, seen))
     assert told.report.health == {"GPU-1": ("Healthy", ""), "GPU-2": ("Lost", NOT_SHOWN.reason)}
@@ -86,32 +89,34 @@ def test_a_card_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
 
 
 def test_the_books_own_word_of_a_card_that_is_not_shown_goes_first():
-    sight = NodeSight(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
-    cards = cards_of(sight, lambda _: LOST)
+    sight = DiscoveredNode(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
+    cards = discovered_devices(sight, lambda _: LOST)
     assert cards is not None
     assert cards[0].health == LOST
 
 
 def test_a_card_of_another_driver_is_not_lost():
     bus = (pci(), pci(SECOND, driver="vfio-pci"))
-    cards = cards_of(NodeSight(bus=bus, look=look(said()), known={SECOND: "GPU-2"}), healthy)
+    cards = discovered_devices(
+        DiscoveredNode(bus=bus, look=look(said()), known={SECOND: "GPU-2"}), healthy
+    )
     assert cards is not None
     assert (cards[1].uuid, cards[1].health) == ("", None)
 
 
 def test_a_card_that_was_never_shown_is_lost_where_the_driver_is_bound_and_shows_others():
     bus = (pci(), pci(SECOND), pci("0000:19:00.0", driver=None))
-    cards = cards_of(NodeSight(bus=bus, look=look(said())), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=bus, look=look(said())), healthy)
     assert cards is not None
     assert [card.health for card in cards] == [HEALTHY, NOT_SHOWN, None]
-    alone = cards_of(NodeSight(bus=(pci(),), look=look()), healthy)
+    alone = discovered_devices(DiscoveredNode(bus=(pci(),), look=look()), healthy)
     assert alone is not None
     assert alone[0].health is None
 
 
 def test_of_a_lost_card_the_driver_says_who_it_is_and_no_more():
     lost = said(product="", memory_mib=None, is_lost=True)
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(lost)), lambda _: LOST)
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(lost)), lambda _: LOST)
     assert cards is not None
     (attributes,) = published_of(cards, look(lost)).cards
     assert "mig.capable" not in attributes
@@ -120,8 +125,10 @@ def test_of_a_lost_card_the_driver_says_who_it_is_and_no_more():
 
 
 def test_a_value_that_the_reader_would_not_take_costs_itself_only():
-    odd = said(product="a\nb", compute_capability="nine", links=(Link("somewhere", LinkType.PIX),))
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(odd)), healthy)
+    odd = said(
+        product="a\nb", compute_capability="nine", links=(DriverLink("somewhere", LinkType.PIX),)
+    )
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(odd)), healthy)
     assert cards is not None
     published = published_of(cards, look(odd))
     assert published.unsayable == (
@@ -139,21 +146,21 @@ def test_an_instance_without_its_compute_instance_is_not_told():
         is_mig_capable=True,
         is_mig_enabled=True,
         instances=(
-            Instance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1", compute_instance=0),
-            Instance(gpu_instance=2, profile="1g.18gb"),
+            DriverInstance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1", compute_instance=0),
+            DriverInstance(gpu_instance=2, profile="1g.18gb"),
         ),
     )
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(cut)), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), healthy)
     assert cards is not None
     (card,) = read_back(published_of(cards, look(cut))).agent.cards
-    assert (card.mig_mode, card.mig_instances) == ("Enabled", (Partition("1g.18gb", "MIG-1"),))
+    assert (card.mig_mode, card.mig_instances) == ("Enabled", (MigPartition("1g.18gb", "MIG-1"),))
     (in_file,) = node_cards(cards, NO_FILES, ()).cards
     assert [one.uuid for one in in_file.instances or ()] == ["MIG-1"]
 
 
 def test_power_limits_are_said():
     card = said(power_limit_watts=500, max_power_limit_watts=700)
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(card)), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(card)), healthy)
     assert cards is not None
     published = published_of(cards, look(card))
     assert published.cards[0]["power.limit.watts"] == "500"
@@ -178,9 +185,9 @@ def test_the_file_of_cards_has_device_files_and_health():
     cut = said(
         is_mig_capable=True,
         is_mig_enabled=True,
-        instances=(Instance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1"),),
+        instances=(DriverInstance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1"),),
     )
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(cut)), lambda _: xid(79))
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), lambda _: xid(79))
     assert cards is not None
     files = FoundFiles(
         by_uuid={"GPU-1": (own,), "MIG-1": (own, capability)}, shared=(own,), missing=()
@@ -197,6 +204,6 @@ def test_the_file_of_cards_has_device_files_and_health():
 
 @pytest.mark.parametrize("uuid", ["", "GPU/1", "GPU-" + "1" * 60, "GPU-1-"])
 def test_who_cannot_be_named_to_kubelet_is_not_in_the_file(uuid):
-    cards = cards_of(NodeSight(bus=(pci(),), look=look(said(uuid=uuid))), healthy)
+    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said(uuid=uuid))), healthy)
     assert cards is not None
     assert node_cards(cards, NO_FILES, ()).cards == []

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.driver.pci import PciCard
-from agent.driver.port import DriverCard, Instance, Link, LinkType, Profile
+from agent.driver.port import DriverCard, DriverInstance, DriverLink, LinkType, Profile
 from agent.health.verdicts import HEALTHY, LOST, xid
 from agent.inventory.cards import (
-    NodeSight,
-    cards_of,
+    DiscoveredNode,
+    discovered_devices,
     published_of,
 )
-from inventory.discovery.parsing import Partition, PeerLink
+from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import CardFacts
 from tests.support.seen_cards import look, read_back
 
@@ -28,7 +28,7 @@ uuids = st.uuids().map("GPU-{}".format)
 profiles = st.sampled_from(["1g.10gb", "1g.10gb+me", "1c.2g.20gb", "7g.80gb", "1g.20gb+gfx"])
 whole_numbers = st.none() | st.integers(0, 2000)
 links = st.lists(
-    st.builds(Link, addresses, st.sampled_from(LinkType), st.integers(1, 64)),
+    st.builds(DriverLink, addresses, st.sampled_from(LinkType), st.integers(1, 64)),
     max_size=4,
     unique_by=lambda one: (one.peer, one.type),
 ).map(tuple)
@@ -48,7 +48,7 @@ driver_cards = st.builds(
     profiles=st.lists(st.builds(Profile, name=profiles, capacity=st.just(1))).map(tuple),
     instances=st.lists(
         st.builds(
-            Instance,
+            DriverInstance,
             gpu_instance=st.integers(0, 13),
             profile=profiles,
             uuid=st.just("") | st.uuids().map("MIG-{}".format),
@@ -85,13 +85,13 @@ def sights(draw):
     known = draw(st.dictionaries(addresses, uuids, max_size=2))
     if bus and draw(st.booleans()):
         known[bus[-1].address] = draw(uuids)
-    return NodeSight(bus=bus, look=draw(st.sampled_from([None, look(*seen)])), known=known)
+    return DiscoveredNode(bus=bus, look=draw(st.sampled_from([None, look(*seen)])), known=known)
 
 
 @settings(max_examples=300, deadline=None)
 @given(sights(), st.sampled_from([HEALTHY, LOST, xid(79)]))
 def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
-    cards = cards_of(sight, lambda _: verdict)
+    cards = discovered_devices(sight, lambda _: verdict)
     if cards is None:
         return
     published = published_of(cards, sight.look)
@@ -145,7 +145,7 @@ def expected_facts(card) -> CardFacts:
         mig_profiles=tuple(sorted({profile.name for profile in one.profiles})) or None,
         mig_instances=tuple(
             sorted(
-                (Partition(i.profile, i.uuid) for i in one.instances if i.uuid),
+                (MigPartition(i.profile, i.uuid) for i in one.instances if i.uuid),
                 key=lambda part: (part.profile, part.uuid),
             )
         ),

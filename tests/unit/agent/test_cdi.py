@@ -8,7 +8,7 @@ import pytest
 
 from agent.driver.device_files import DeviceFile, FoundFiles, find_files
 from agent.driver.libraries import DriverFiles
-from agent.driver.port import DriverCard, Instance
+from agent.driver.port import DriverCard, DriverInstance
 from agent.inventory.cdi import build_specification, file_name
 from api.nodefiles.cards import NodeCard, NodeCards, NodeInstance, NodeMount
 
@@ -113,7 +113,7 @@ def tell_capability(node: Path, where: str, minor: int) -> None:
 
 
 def cut_card(**changes) -> DriverCard:
-    instance = Instance(gpu_instance=5, profile="1g.10gb", uuid="MIG-1", compute_instance=0)
+    instance = DriverInstance(gpu_instance=5, profile="1g.10gb", uuid="MIG-1", compute_instance=0)
     fields = {"address": "0000:17:00.0", "uuid": "GPU-1", "minor": 0, "product": "NVIDIA H100"}
     return DriverCard(**{**fields, "instances": (instance,), **changes})
 

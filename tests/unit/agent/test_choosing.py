@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from agent.plugin.advertised import Unit
 from agent.plugin.device_selection import (
+    AllocatableUnits,
+    AssignedUnits,
     Choice,
-    Pool,
-    Promised,
-    Refused,
-    Substituted,
-    Unpromised,
+    SelectionRefused,
+    SubstitutedUnits,
+    UnassignedUnits,
     choose,
 )
 from api.kubelet.deviceplugin import PreferenceRequest
@@ -34,7 +34,7 @@ def choice(
     held: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
 ) -> Choice:
-    pool = Pool(
+    pool = AllocatableUnits(
         resource="r/x",
         units=units,
         held_by=lambda unit: "ns/holder" if unit in held else None,
@@ -47,11 +47,11 @@ def choice(
 
 
 def test_the_promise_is_kept():
-    assert choice(2, ("GPU-3", "GPU-1")) == Promised(("GPU-3", "GPU-1"))
+    assert choice(2, ("GPU-3", "GPU-1")) == AssignedUnits(("GPU-3", "GPU-1"))
 
 
 def test_what_an_init_container_has_is_part_of_it():
-    assert choice(2, ("GPU-3", "GPU-1"), must=("GPU-1",)) == Promised(("GPU-1", "GPU-3"))
+    assert choice(2, ("GPU-3", "GPU-1"), must=("GPU-1",)) == AssignedUnits(("GPU-1", "GPU-3"))
 
 
 @pytest.mark.parametrize(
@@ -78,36 +78,36 @@ def test_what_an_init_container_has_is_part_of_it():
 )
 def test_what_is_missing_is_substituted_and_said(more, why):
     found = choice(1, ("GPU-2",), **more)
-    assert isinstance(found, Substituted)
+    assert isinstance(found, SubstitutedUnits)
     assert (found.missing, found.why) == (("GPU-2",), why)
     assert found.units == found.given
 
 
 def test_a_substitute_is_near_what_is_missing():
     found = choice(1, ("GPU-2",), held=("GPU-2",))
-    assert isinstance(found, Substituted)
+    assert isinstance(found, SubstitutedUnits)
     assert found.units == ("GPU-3",)
 
 
 def test_what_others_were_promised_is_taken_last():
     found = choice(1, ("GPU-2",), held=("GPU-2",), reserved=("GPU-3",))
-    assert isinstance(found, Substituted)
+    assert isinstance(found, SubstitutedUnits)
     assert found.units == ("GPU-0",)
     everything = ("GPU-0", "GPU-1", "GPU-3")
     found = choice(1, ("GPU-2",), held=("GPU-2",), reserved=everything)
-    assert isinstance(found, Substituted)
-    assert choice(2, None, reserved=("GPU-0", "GPU-1")) == Unpromised(("GPU-2", "GPU-3"))
+    assert isinstance(found, SubstitutedUnits)
+    assert choice(2, None, reserved=("GPU-0", "GPU-1")) == UnassignedUnits(("GPU-2", "GPU-3"))
 
 
 def test_too_little_is_refused_and_the_holder_named():
     found = choice(2, ("GPU-0", "GPU-1"), held=("GPU-1",), available=("GPU-0", "GPU-1"))
-    assert found == Refused(
+    assert found == SelectionRefused(
         "r/x: 2 wanted, and only 1 of 4 can be given without sharing them: GPU-1 is held by ns/holder"
     )
 
 
 def test_what_must_be_given_and_is_anothers_is_refused():
-    assert choice(2, None, must=("GPU-1",), held=("GPU-1",)) == Refused(
+    assert choice(2, None, must=("GPU-1",), held=("GPU-1",)) == SelectionRefused(
         "r/x: GPU-1 is held by ns/holder"
     )
 
@@ -143,13 +143,13 @@ def test_what_must_be_given_and_is_anothers_is_refused():
 )
 def test_slices_keep_their_shape(promised, held, expected):
     found = choice(len(promised), promised, units=SLICES, held=held)
-    assert isinstance(found, Substituted)
+    assert isinstance(found, SubstitutedUnits)
     assert set(found.units) == expected
 
 
 def test_without_a_promise_slices_are_of_different_cards():
     found = choice(3, None, units=SLICES, held=("GPU-1::0",))
-    assert isinstance(found, Unpromised)
+    assert isinstance(found, UnassignedUnits)
     assert {unit.partition("::")[0] for unit in found.units} == {"GPU-0", "GPU-1", "GPU-2"}
 
 
@@ -175,7 +175,7 @@ def test_whatever_comes_nothing_is_shared(size, promised, available, held, reser
 
     found = ask()
     free = (available & WHOLE.keys()) - held
-    if isinstance(found, Refused):
+    if isinstance(found, SelectionRefused):
         assert len(free) < size
         return
     assert len(set(found.units)) == len(found.units) == size

@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.errors import BadConfig
+from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import Unit, as_seen
 from agent.plugin.cards_file import KnownCards, NodeFile
-from agent.plugin.container_response import GrantTerms, NotKnown, grant_of, with_files
+from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of, with_files
 from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
 from api.nodefiles.cards import (
     CARDS_FILE,
@@ -44,8 +44,8 @@ SLICED = (Unit(id="GPU-1::1", card="GPU-1"), Unit(id="GPU-1::0", card="GPU-1"))
 INSTANCES = (Unit(id="MIG-2", card="GPU-2"), Unit(id="MIG-1", card="GPU-2"))
 
 
-def terms(hand_out: HandOut) -> GrantTerms:
-    return GrantTerms(pool="small", hand_out=hand_out)
+def terms(hand_out: HandOut) -> ResponseTerms:
+    return ResponseTerms(pool="small", hand_out=hand_out)
 
 
 def test_slices_of_a_card_are_one_cdi_device_and_the_container_sees_what_it_got():
@@ -100,7 +100,7 @@ def test_any_runtime_is_told_by_files_each_once():
 )
 def test_without_files_nothing_is_handed_out_and_nothing_offered(units, cards, complaint):
     grant = grant_of(units, terms(HandOut.DEVICES), cards)
-    assert isinstance(grant, NotKnown)
+    assert isinstance(grant, UnknownUnits)
     assert complaint in grant.text
     assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), cards))
     assert with_files(units, terms(HandOut.CDI), cards) == units
@@ -146,7 +146,9 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
         fresh = tmp_path / "fresh"
         fresh.write_bytes(garbage)
         fresh.rename(path)
-        with pytest.raises(BadConfig, match=r"cards\.json is not a list of the node's cards"):
+        with pytest.raises(
+            BadPoolConfigError, match=r"cards\.json is not a list of the node's cards"
+        ):
             file.look()
         assert not file.look()
         assert file.cards is known
@@ -154,5 +156,5 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
     assert not file.look()
     assert file.cards is known
     path.mkdir()
-    with pytest.raises(BadConfig, match="cannot be read"):
+    with pytest.raises(BadPoolConfigError, match="cannot be read"):
         file.look()

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 
 from agent.driver.port import DriverCard, DriverEvent, DriverLook, EventKind
-from agent.health.tracker import EventVerdict, HealthBook, HealthChange, HealthTerms
+from agent.health.tracker import EventVerdict, HealthChange, HealthTracker, HealthTrackingTerms
 from agent.health.verdicts import HEALTHY, LOST, HealthState
 from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
     FaultKind,
+    HealthDebounceTerms,
     HealthReport,
     examine,
 )
-from inventory.health.device import HealthTerms as ServerTerms
 
 QUIET_S = 300.0
 
@@ -51,25 +51,25 @@ DOUBLE_BIT = DriverEvent(uuid="GPU-1", kind=EventKind.DOUBLE_BIT_ECC)
 
 
 @pytest.fixture
-def book() -> HealthBook:
+def book() -> HealthTracker:
     """That has seen two healthy cards."""
-    book = HealthBook()
+    book = HealthTracker()
     assert book.observe(a_look(a_card(1), a_card(2)), 0.0) == ()
     return book
 
 
-def reason(book: HealthBook, uuid: str = "GPU-1") -> str:
+def reason(book: HealthTracker, uuid: str = "GPU-1") -> str:
     return book.health(uuid).reason
 
 
 def test_a_card_that_was_never_seen_is_healthy():
-    assert HealthBook().health("GPU-9") == HEALTHY
+    assert HealthTracker().health("GPU-9") == HEALTHY
 
 
 # --- what makes it unhealthy -----------------------------------------------------------------------
 
 
-def test_an_xid_counts_against_its_card_alone(book: HealthBook):
+def test_an_xid_counts_against_its_card_alone(book: HealthTracker):
     changes = book.tell(xid(79), 1.0)
     assert [(one.uuid, one.address, one.before, one.after.reason) for one in changes] == [
         ("GPU-1", "0000:01:00.0", HEALTHY, "Xid79")
@@ -79,35 +79,35 @@ def test_an_xid_counts_against_its_card_alone(book: HealthBook):
 
 
 @pytest.mark.parametrize("code", sorted(IGNORED_XIDS))
-def test_an_xid_of_an_application_counts_against_nobody(book: HealthBook, code: int):
+def test_an_xid_of_an_application_counts_against_nobody(book: HealthTracker, code: int):
     assert book.verdict_of(xid(code)) is EventVerdict.IGNORED
     assert book.tell(xid(code), 1.0) == ()
     assert book.health("GPU-1") == HEALTHY
 
 
 def test_which_xids_are_ignored_is_a_setting():
-    book = HealthBook(HealthTerms(ignored_xids=frozenset({79})))
+    book = HealthTracker(HealthTrackingTerms(ignored_xids=frozenset({79})))
     assert book.verdict_of(xid(79)) is EventVerdict.IGNORED
     assert book.verdict_of(xid(13)) is EventVerdict.FAULT
 
 
 def test_ignored_codes_are_those_of_xids_only():
     event = DriverEvent(uuid="GPU-1", kind=EventKind.DOUBLE_BIT_ECC, code=13)
-    assert HealthBook().verdict_of(event) is EventVerdict.FAULT
+    assert HealthTracker().verdict_of(event) is EventVerdict.FAULT
 
 
-def test_an_event_of_no_card_is_every_cards(book: HealthBook):
+def test_an_event_of_no_card_is_every_cards(book: HealthTracker):
     assert {one.uuid for one in book.tell(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
 
 
 def test_a_card_may_be_told_of_before_it_is_seen():
-    book = HealthBook()
+    book = HealthTracker()
     book.tell(xid(79), 1.0)
     book.observe(a_look(a_card()), 2.0)
     assert reason(book) == "Xid79"
 
 
-def test_a_card_that_is_told_of_and_never_seen_is_forgotten(book: HealthBook):
+def test_a_card_that_is_told_of_and_never_seen_is_forgotten(book: HealthTracker):
     book.tell(xid(79, "GPU-9"), 1.0)
     book.observe(a_look(a_card(1), a_card(2)), 2.0)
     assert "GPU-9" not in book.verdicts()
@@ -127,36 +127,36 @@ def test_a_card_that_is_told_of_and_never_seen_is_forgotten(book: HealthBook):
         pytest.param({"uncorrectable_errors": None}, "", id="no ECC"),
     ],
 )
-def test_a_look_shows_faults(book: HealthBook, shown: dict[str, Any], expected: str):
+def test_a_look_shows_faults(book: HealthTracker, shown: dict[str, Any], expected: str):
     book.observe(a_look(a_card(1, **shown), a_card(2)), 1.0)
     assert reason(book) == expected
     assert book.health("GPU-2") == HEALTHY
 
 
 def test_errors_from_before_the_first_look_are_old():
-    book = HealthBook()
+    book = HealthTracker()
     book.observe(a_look(a_card(uncorrectable_errors=7)), 0.0)
     book.observe(a_look(a_card(uncorrectable_errors=7)), 1.0)
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(book: HealthBook):
+def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(book: HealthTracker):
     book.observe(a_look(a_card(uncorrectable_errors=None), a_card(2)), 1.0)
     book.observe(a_look(a_card(uncorrectable_errors=1), a_card(2)), 2.0)
     assert reason(book) == "EccUncorrectable"
 
 
-def test_a_double_bit_error_is_told(book: HealthBook):
+def test_a_double_bit_error_is_told(book: HealthTracker):
     book.tell(DOUBLE_BIT, 1.0)
     assert reason(book) == "EccDoubleBit"
 
 
-def test_a_card_that_the_driver_does_not_reach_is_lost(book: HealthBook):
+def test_a_card_that_the_driver_does_not_reach_is_lost(book: HealthTracker):
     changes = book.observe(a_look(lost_card(1), a_card(2)), 1.0)
     assert [(one.uuid, one.after) for one in changes] == [("GPU-1", LOST)]
 
 
-def test_a_lost_card_whose_uuid_is_not_said_is_known_by_its_address(book: HealthBook):
+def test_a_lost_card_whose_uuid_is_not_said_is_known_by_its_address(book: HealthTracker):
     book.observe(a_look(lost_card(1, uuid=""), a_card(2)), 1.0)
     assert book.health("GPU-1") == LOST
     assert set(book.verdicts()) == {"GPU-1", "GPU-2"}
@@ -175,24 +175,24 @@ def test_a_lost_card_whose_uuid_is_not_said_is_known_by_its_address(book: Health
     ],
 )
 def test_a_card_that_the_driver_lists_no_more(
-    book: HealthBook, on_bus: set[str] | None, expected: dict[str, Any]
+    book: HealthTracker, on_bus: set[str] | None, expected: dict[str, Any]
 ):
     book.observe(a_look(a_card(2)), 1.0, on_bus=on_bus)
     assert book.verdicts() == expected
 
 
-def test_a_card_whose_place_another_has_is_gone(book: HealthBook):
+def test_a_card_whose_place_another_has_is_gone(book: HealthTracker):
     book.observe(a_look(a_card(1, uuid="GPU-new"), a_card(2)), 1.0, on_bus={"0000:01:00.0"})
     assert set(book.verdicts()) == {"GPU-new", "GPU-2"}
 
 
-def test_lost_is_said_before_why_it_may_be(book: HealthBook):
+def test_lost_is_said_before_why_it_may_be(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.observe(a_look(lost_card(1), a_card(2)), 2.0)
     assert book.health("GPU-1") == LOST
 
 
-def test_of_several_faults_the_first_one_is_named_while_it_stands(book: HealthBook):
+def test_of_several_faults_the_first_one_is_named_while_it_stands(book: HealthTracker):
     book.tell(xid(48), 1.0)
     assert book.tell(DOUBLE_BIT, 2.0) == ()
     book.tell(DOUBLE_BIT, 200.0)
@@ -201,7 +201,7 @@ def test_of_several_faults_the_first_one_is_named_while_it_stands(book: HealthBo
     assert reason(book) == "EccDoubleBit"
 
 
-def test_a_card_that_tells_of_everything_is_remembered_for_a_bounded_part(book: HealthBook):
+def test_a_card_that_tells_of_everything_is_remembered_for_a_bounded_part(book: HealthTracker):
     for code in range(200, 1200):
         book.tell(xid(code), 1.0)
     assert len(book._cards["GPU-1"].happened) == 16
@@ -211,7 +211,7 @@ def test_a_card_that_tells_of_everything_is_remembered_for_a_bounded_part(book: 
 # --- what makes it well again ----------------------------------------------------------------------
 
 
-def test_what_happened_is_over_after_a_quiet_time_and_a_look(book: HealthBook):
+def test_what_happened_is_over_after_a_quiet_time_and_a_look(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S - 0.1)
     assert reason(book) == "Xid79"
@@ -221,14 +221,14 @@ def test_what_happened_is_over_after_a_quiet_time_and_a_look(book: HealthBook):
     assert [(one.before.reason, one.after) for one in changes] == [("Xid79", HEALTHY)]
 
 
-def test_the_quiet_time_begins_with_the_last_event(book: HealthBook):
+def test_the_quiet_time_begins_with_the_last_event(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.tell(xid(79), 200.0)
     book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S)
     assert reason(book) == "Xid79"
 
 
-def test_a_card_that_is_lost_is_not_well_for_being_quiet(book: HealthBook):
+def test_a_card_that_is_lost_is_not_well_for_being_quiet(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.observe(a_look(lost_card(1), a_card(2)), 1.0 + 2 * QUIET_S)
     assert book.health("GPU-1") == LOST
@@ -242,7 +242,7 @@ def test_a_card_that_is_lost_is_not_well_for_being_quiet(book: HealthBook):
     ],
 )
 def test_what_lasts_goes_when_it_is_not_so_any_more(
-    book: HealthBook, bad: dict[str, Any], good: dict[str, Any]
+    book: HealthTracker, bad: dict[str, Any], good: dict[str, Any]
 ):
     book.observe(a_look(a_card(1, **bad), a_card(2)), 1.0)
     assert reason(book) != ""
@@ -250,7 +250,7 @@ def test_what_lasts_goes_when_it_is_not_so_any_more(
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_was_too_hot_cools_down_by_some_degrees_first(book: HealthBook):
+def test_a_card_that_was_too_hot_cools_down_by_some_degrees_first(book: HealthTracker):
     for at, temperature in enumerate((92, 91, 87, None)):
         book.observe(a_look(a_card(1, temperature_celsius=temperature), a_card(2)), float(at))
         assert reason(book) == "ThermalShutdown", temperature
@@ -258,14 +258,14 @@ def test_a_card_that_was_too_hot_cools_down_by_some_degrees_first(book: HealthBo
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_is_found_again_was_reset(book: HealthBook):
+def test_a_card_that_is_found_again_was_reset(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.observe(a_look(lost_card(1), a_card(2)), 2.0)
     book.observe(a_look(a_card(1, uncorrectable_errors=3), a_card(2)), 3.0)
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_what_is_told_after_the_reset_counts(book: HealthBook):
+def test_what_is_told_after_the_reset_counts(book: HealthTracker):
     book.observe(a_look(lost_card(1), a_card(2)), 2.0)
     book.tell(xid(95), 2.5)
     book.observe(a_look(a_card(1), a_card(2)), 3.0)
@@ -273,7 +273,7 @@ def test_what_is_told_after_the_reset_counts(book: HealthBook):
 
 
 def test_errors_that_went_back_are_those_of_a_card_that_was_reset():
-    book = HealthBook()
+    book = HealthTracker()
     book.observe(a_look(a_card(uncorrectable_errors=2)), 0.0)
     book.observe(a_look(a_card(uncorrectable_errors=3)), 1.0)
     book.tell(xid(95), 1.5)
@@ -285,7 +285,7 @@ def test_errors_that_went_back_are_those_of_a_card_that_was_reset():
     assert reason(book) == "EccUncorrectable"
 
 
-def test_another_version_of_the_driver_begins_anew(book: HealthBook):
+def test_another_version_of_the_driver_begins_anew(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.observe(a_look(a_card(1), a_card(2)), 2.0)
     assert reason(book) == "Xid79"
@@ -293,7 +293,7 @@ def test_another_version_of_the_driver_begins_anew(book: HealthBook):
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_a_driver_that_was_gone_begins_anew(book: HealthBook):
+def test_a_driver_that_was_gone_begins_anew(book: HealthTracker):
     book.tell(xid(79), 1.0)
     book.restarted(2.0)
     assert reason(book) == "Xid79"
@@ -303,7 +303,7 @@ def test_a_driver_that_was_gone_begins_anew(book: HealthBook):
     assert reason(book, "GPU-2") == "Xid95"
 
 
-def test_a_driver_begins_anew_once(book: HealthBook):
+def test_a_driver_begins_anew_once(book: HealthTracker):
     book.restarted(2.0)
     book.observe(a_look(a_card(1), a_card(2)), 3.0)
     book.tell(xid(79), 3.0)
@@ -311,7 +311,7 @@ def test_a_driver_begins_anew_once(book: HealthBook):
     assert reason(book) == "Xid79"
 
 
-def test_a_count_that_begins_anew_is_compared_from_there_on(book: HealthBook):
+def test_a_count_that_begins_anew_is_compared_from_there_on(book: HealthTracker):
     book.restarted(1.0)
     book.observe(a_look(a_card(1, uncorrectable_errors=4), a_card(2)), 2.0)
     assert book.health("GPU-1") == HEALTHY
@@ -337,7 +337,7 @@ def test_a_count_that_begins_anew_is_compared_from_there_on(book: HealthBook):
     ],
 )
 def test_what_happened_is_taken_up_again(published: str, expected: str):
-    book = HealthBook()
+    book = HealthTracker()
     book.recall("GPU-1", published, address="0000:01:00.0", now=10.0)
     book.observe(a_look(a_card()), 11.0)
     assert reason(book) == expected
@@ -345,7 +345,7 @@ def test_what_happened_is_taken_up_again(published: str, expected: str):
     assert book.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_is_known_is_not_taken_up(book: HealthBook):
+def test_a_card_that_is_known_is_not_taken_up(book: HealthTracker):
     book.recall("GPU-1", "Xid79", address="0000:01:00.0", now=10.0)
     assert book.health("GPU-1") == HEALTHY
 
@@ -378,11 +378,13 @@ def test_a_card_that_is_known_is_not_taken_up(book: HealthBook):
         ),
     ],
 )
-def test_the_control_plane_knows_each_reason(book: HealthBook, happens: Any, kind: FaultKind):
+def test_the_control_plane_knows_each_reason(book: HealthTracker, happens: Any, kind: FaultKind):
     """`inventory.health.device` tells faults apart by how their reason begins."""
     (change,) = [one for one in happens(book) if one.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
-    judged = examine(UNKNOWN, "GPU-1", seen=None, report=report, terms=ServerTerms(), now=1.0)
+    judged = examine(
+        UNKNOWN, "GPU-1", seen=None, report=report, terms=HealthDebounceTerms(), now=1.0
+    )
     assert judged.fault is not None
     assert judged.fault.kind is kind

@@ -1,7 +1,7 @@
 """Who has which unit: kubelet's list, and what was given since."""
 
 from agent.kubelet.pods import NodePod, NodePods, node_pod
-from agent.plugin.held_units import Holder, Holdings
+from agent.plugin.held_units import HeldUnits, Holder
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
@@ -25,7 +25,7 @@ def listed(name: str, container: str = "main", *units: str, resource: str = RESO
 
 def test_who_is_listed_holds_what_is_listed():
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     pod = shown(pods, a_bound_pod("p"))
     holdings.refresh([listed("p", "main", "GPU-1"), listed("unseen", "main", "GPU-2")])
     assert holdings.holder("GPU-1", RESOURCE, None) == Holder("default/p", PodUid("uid-p"))
@@ -39,7 +39,7 @@ def test_who_is_listed_holds_what_is_listed():
 
 def test_what_an_init_container_has_is_held_as_long_as_its_pod_is_listed():
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     pod = shown(pods, a_bound_pod("p", init={"i": 2}))
     holdings.grant(pod, "i", resource=RESOURCE, units=["GPU-1", "GPU-2"])
     holdings.refresh([listed("p", "main", "GPU-1")])
@@ -51,7 +51,7 @@ def test_what_an_init_container_has_is_held_as_long_as_its_pod_is_listed():
 def test_what_kubelet_lists_for_a_container_replaces_what_it_was_given():
     """kubelet died before it wrote it down, and asked again."""
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     pod = shown(pods, a_bound_pod("p"))
     holdings.grant(pod, "main", resource=RESOURCE, units=["GPU-1"])
     assert holdings.holder("GPU-1", RESOURCE, None) == Holder("default/p", pod.uid)
@@ -65,7 +65,7 @@ def test_what_kubelet_lists_for_a_container_replaces_what_it_was_given():
 
 def test_a_pod_of_the_same_name_inherits_nothing_and_loses_nothing():
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     first = shown(pods, a_bound_pod("p", uid="first", init={"i": 1}))
     holdings.grant(first, "i", resource=RESOURCE, units=["GPU-1"])
     pods.discard(first)
@@ -78,7 +78,7 @@ def test_a_pod_of_the_same_name_inherits_nothing_and_loses_nothing():
 
 def test_while_kubelet_does_not_list_pods_that_ended_hold_nothing():
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     ended, live = shown(pods, a_bound_pod("ended")), shown(pods, a_bound_pod("live"))
     holdings.refresh([listed("ended", "main", "GPU-1"), listed("live", "main", "GPU-2")])
     shown(pods, a_bound_pod("ended", phase="Succeeded"))
@@ -92,7 +92,7 @@ def test_while_kubelet_does_not_list_pods_that_ended_hold_nothing():
 
 
 def test_a_card_is_one_thing_in_every_cut_and_pool_and_slices_are_not():
-    holdings = Holdings(NodePods())
+    holdings = HeldUnits(NodePods())
     holdings.refresh(
         [
             listed("a", "main", "GPU-1::0"),
@@ -111,7 +111,7 @@ def test_a_card_is_one_thing_in_every_cut_and_pool_and_slices_are_not():
 
 def test_pods_that_are_gone_leave_nothing_behind():
     pods = NodePods()
-    holdings = Holdings(pods)
+    holdings = HeldUnits(pods)
     for number in range(1000):
         pod = shown(pods, a_bound_pod(f"p{number}"))
         holdings.refresh([listed(f"p{number}")])

@@ -9,8 +9,8 @@ import pytest
 
 from agent.files import replace_file
 from agent.kubelet.pods import NodePods, node_pod
-from agent.plugin.held_units import Holder, Holdings, Known
-from agent.plugin.pods_file import Occupancy
+from agent.plugin.held_units import HeldUnits, Holder, KnownHolders
+from agent.plugin.pods_file import PodsFile
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import PodUid
@@ -27,7 +27,7 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.path = folder / PODS_FILE
         self.pods = NodePods()
-        self.holdings = Holdings(self.pods, Occupancy(folder, SystemClock()))
+        self.holdings = HeldUnits(self.pods, PodsFile(folder, SystemClock()))
         self.holdings.refresh([])
 
     def tell(self, *units: str, **more: Any) -> None:
@@ -123,10 +123,10 @@ def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: No
     here.show()
     here.tell("GPU-1", is_given=True)
     known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
-    assert known == [Known.REPORTED]
+    assert known == [KnownHolders.REPORTED]
     here.pods.upsert(node(a_bound_pod("q", promised={"main": ("GPU-1",)})))
     known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
-    assert known == [Known.REPORTED, Known.PROMISED, Known.PROMISED]
+    assert known == [KnownHolders.REPORTED, KnownHolders.PROMISED, KnownHolders.PROMISED]
     here.delete()
     assert here.holdings.suspects("GPU-1", RESOURCE) == []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver.libraries import DriverFiles, find_driver_files, host_of, state_of
+from agent.driver.libraries import DriverFiles, driver_state, find_driver_files, host_of
 
 MULTIARCH = "usr/lib/x86_64-linux-gnu"
 LIB = "/usr/local/nvidia/lib64"
@@ -125,11 +125,11 @@ def test_a_link_does_not_lead_out_of_the_nodes_root(tmp_path: Path):
 
 def test_the_state_moves_with_a_directory_that_counts(tmp_path: Path):
     put_driver(tmp_path)
-    before = state_of(tmp_path)
-    assert state_of(tmp_path) == before
+    before = driver_state(tmp_path)
+    assert driver_state(tmp_path) == before
     put(tmp_path, f"{MULTIARCH}/libnvidia-nvvm.so.570.1")
     # A coarse clock of the file system must not hide it.
     os.utime(tmp_path / MULTIARCH, ns=(1, 1))
-    assert state_of(tmp_path) != before
+    assert driver_state(tmp_path) != before
     put(tmp_path, "run/nvidia/driver/usr/lib64/libcuda.so.1")
-    assert len(state_of(tmp_path)) > len(before)
+    assert len(driver_state(tmp_path)) > len(before)

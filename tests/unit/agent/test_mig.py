@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.driver.port import DriverCard, Instance, Profile
+from agent.driver.port import DriverCard, DriverInstance, Profile
 from agent.health.verdicts import HEALTHY, xid
 from agent.mig.planner import (
     WHOLE,
@@ -20,7 +20,7 @@ from agent.mig.planner import (
     HoldUp,
     LeaveAlone,
     Step,
-    Wanted,
+    WantedLayout,
     next_step,
     wanted_of,
 )
@@ -29,12 +29,14 @@ from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from tests.support.assigning import a_card as a_device
 from tests.support.assigning import a_gpupool
 
-CUT = Wanted("1g.10gb")
+CUT = WantedLayout("1g.10gb")
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
 
 
-def an_instance(number: int, profile: str = "1g.10gb", *, is_complete: bool = True) -> Instance:
-    return Instance(
+def an_instance(
+    number: int, profile: str = "1g.10gb", *, is_complete: bool = True
+) -> DriverInstance:
+    return DriverInstance(
         gpu_instance=number,
         profile=profile,
         uuid=f"MIG-{number}" if is_complete else "",
@@ -42,7 +44,7 @@ def an_instance(number: int, profile: str = "1g.10gb", *, is_complete: bool = Tr
     )
 
 
-def a_card(*instances: Instance, **changes: Any) -> DriverCard:
+def a_card(*instances: DriverInstance, **changes: Any) -> DriverCard:
     """Of which MIG can be asked; with instances it is on."""
     return DriverCard(
         **{
@@ -59,7 +61,7 @@ def a_card(*instances: Instance, **changes: Any) -> DriverCard:
     )
 
 
-def step_of(card: DriverCard, wanted: Wanted, **changes: Any) -> Step:
+def step_of(card: DriverCard, wanted: WantedLayout, **changes: Any) -> Step:
     return next_step(card, wanted, **{"health": HEALTHY, "in_use": (), **changes})
 
 
@@ -119,7 +121,7 @@ SEVEN = tuple(an_instance(number) for number in range(7))
         ),
     ],
 )
-def test_the_next_step(card: DriverCard, wanted: Wanted, expected: Step):
+def test_the_next_step(card: DriverCard, wanted: WantedLayout, expected: Step):
     assert step_of(card, wanted) == expected
 
 
@@ -129,7 +131,9 @@ def test_the_next_step(card: DriverCard, wanted: Wanted, expected: Step):
         pytest.param(
             a_card(is_mig_capable=False, profiles=()), CUT, HoldUp.NOT_SUPPORTED, id="no MIG"
         ),
-        pytest.param(a_card(), Wanted("9g.9gb"), HoldUp.NO_SUCH_PROFILE, id="no such profile"),
+        pytest.param(
+            a_card(), WantedLayout("9g.9gb"), HoldUp.NO_SUCH_PROFILE, id="no such profile"
+        ),
         pytest.param(
             a_card(profiles=(), **ON), CUT, HoldUp.NO_SUCH_PROFILE, id="no profile, and it is on"
         ),
@@ -147,7 +151,7 @@ def test_the_next_step(card: DriverCard, wanted: Wanted, expected: Step):
         pytest.param(a_card(is_lost=True, **ON), WHOLE, HoldUp.LOST, id="lost, to be whole"),
     ],
 )
-def test_what_cannot_be_is_held_up(card: DriverCard, wanted: Wanted, expected: HoldUp):
+def test_what_cannot_be_is_held_up(card: DriverCard, wanted: WantedLayout, expected: HoldUp):
     assert held_up_by(step_of(card, wanted)) is expected
 
 
@@ -162,7 +166,7 @@ NEEDS_A_STEP = [
 
 
 @pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
-def test_no_step_is_taken_while_somebody_uses_the_card(card: DriverCard, wanted: Wanted):
+def test_no_step_is_taken_while_somebody_uses_the_card(card: DriverCard, wanted: WantedLayout):
     uses: list[tuple[dict[str, Any], HoldUp]] = [
         ({"in_use": {"GPU-1"}}, HoldUp.IN_USE),
         ({"in_use": {"GPU-1::3"}}, HoldUp.IN_USE),
@@ -176,7 +180,7 @@ def test_no_step_is_taken_while_somebody_uses_the_card(card: DriverCard, wanted:
 
 
 @pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
-def test_who_uses_another_card_is_not_in_the_way(card: DriverCard, wanted: Wanted):
+def test_who_uses_another_card_is_not_in_the_way(card: DriverCard, wanted: WantedLayout):
     step = step_of(card, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
     assert not isinstance(step, HeldUp | Done)
 
@@ -198,7 +202,7 @@ def test_what_is_said_names_who_and_what_to_do():
 
     assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_card(is_mig_pending=True), CUT))
     assert "MIG-2, MIG-3" in text(step_of(a_card(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
-    assert "1g.10gb, 3g.40gb" in text(step_of(a_card(), Wanted("9g.9gb")))
+    assert "1g.10gb, 3g.40gb" in text(step_of(a_card(), WantedLayout("9g.9gb")))
     assert "Xid79" in text(step_of(a_card(), CUT, health=xid(79)))
 
 
@@ -219,7 +223,7 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
     ("pool", "expected"),
     [
         pytest.param(
-            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), Wanted("3g.40gb"), id="MIG"
+            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), WantedLayout("3g.40gb"), id="MIG"
         ),
         pytest.param(recorded(a_gpupool(), AllocationMode.EXCLUSIVE), WHOLE, id="exclusive"),
         pytest.param(recorded(a_gpupool(), AllocationMode.TIME_SLICE), WHOLE, id="slices"),
@@ -230,7 +234,7 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
         ),
     ],
 )
-def test_a_card_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: Wanted):
+def test_a_card_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: WantedLayout):
     assert wanted_of(a_device(owner="a"), {"a": pool}) == expected
 
 

@@ -19,7 +19,7 @@ from agent.mig.planner import (
     HeldUp,
     HoldUp,
     Step,
-    Wanted,
+    WantedLayout,
     next_step,
 )
 from tests.support.driver_double import (
@@ -56,7 +56,9 @@ def take(driver: DriverDouble, step: Step) -> None:
             raise AssertionError(f"no step: {step}")
 
 
-def bring_on(driver: DriverDouble, wanted: Wanted, in_use: Callable[[], set[str]]) -> Done | HeldUp:
+def bring_on(
+    driver: DriverDouble, wanted: WantedLayout, in_use: Callable[[], set[str]]
+) -> Done | HeldUp:
     """What the shell does with one card: a fresh look before every step."""
     for _ in range(MOST_STEPS):
         (card,) = at_once(driver.look()).cards
@@ -81,7 +83,7 @@ class Cutting(RuleBasedStateMachine):
 
     @rule(profile=st.sampled_from(["", *NAMES]))
     def the_pool_changes(self, profile: str) -> None:
-        self.wanted = Wanted(profile)
+        self.wanted = WantedLayout(profile)
 
     @rule()
     def the_card_is_reset(self) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.mig.planner import HeldUp, HoldUp, Wanted
+from agent.mig.planner import HeldUp, HoldUp, WantedLayout
 from agent.mig.progress import EVERY_S, PATIENCE_S, REFUSED_CAP_S, WHILE_IN_USE_S, Progress, Wish
 
 REFUSED = HeldUp(HoldUp.REFUSED, "no")
@@ -12,7 +12,7 @@ RUNNING = HeldUp(HoldUp.RUNNING, "processes")
 
 @pytest.fixture
 def progress() -> Progress:
-    return Progress(Wish("GPU-1", Wanted("1g.10gb")))
+    return Progress(Wish("GPU-1", WantedLayout("1g.10gb")))
 
 
 def test_a_card_is_planned_at_once_and_then_now_and_then(progress: Progress):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.driver.port import Link, LinkType
+from agent.driver.port import DriverLink, LinkType
 from agent.nvml.convert import address_of, cuda_version_of, links_between, profile_name, watts_of
 
 GIB = 1 << 30
@@ -53,9 +53,9 @@ def test_nvlink_wins_over_pcie_and_is_counted() -> None:
         "a", to_cards={"a": {"b": 4}}, to_switches={}, levels={"b": 50, "c": 50, "d": 10}
     )
     assert links == (
-        Link("b", LinkType.NVLINK, 4),
-        Link("c", LinkType.SYS),
-        Link("d", LinkType.PIX),
+        DriverLink("b", LinkType.NVLINK, 4),
+        DriverLink("c", LinkType.SYS),
+        DriverLink("d", LinkType.PIX),
     )
 
 
@@ -63,7 +63,7 @@ def test_cards_at_switches_reach_each_other_by_the_fewer_links() -> None:
     links = links_between(
         "a", to_cards={}, to_switches={"a": 18, "b": 17, "c": 0}, levels={"b": 50, "c": 30}
     )
-    assert links == (Link("b", LinkType.NVLINK, 17), Link("c", LinkType.PHB))
+    assert links == (DriverLink("b", LinkType.NVLINK, 17), DriverLink("c", LinkType.PHB))
 
 
 def test_what_the_driver_does_not_say_is_no_link() -> None:

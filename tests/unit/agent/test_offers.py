@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from agent.errors import BadConfig
-from agent.plugin.advertised import Offer, Unit, offer_of
+from agent.errors import BadPoolConfigError
+from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
 from agent.plugin.pool_config import ConfigFile, read_config
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
 
@@ -28,7 +28,7 @@ SMALL = PoolConfig(
 
 
 def test_a_node_offers_its_cards_by_id():
-    assert offer_of(SMALL, "n1") == Offer(
+    assert offer_of(SMALL, "n1") == AdvertisedUnits(
         "small",
         "gpu.deckhouse.io/small",
         (
@@ -41,7 +41,7 @@ def test_a_node_offers_its_cards_by_id():
 
 
 def test_a_node_without_a_card_offers_the_resource_without_units():
-    assert offer_of(SMALL, "n3") == Offer("small", "gpu.deckhouse.io/small", ())
+    assert offer_of(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_node_without_a_card_offers_the_resource_without_units():
 def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, content: bytes, complaint: str):
     path = tmp_path / CONFIG_KEY
     path.write_bytes(content)
-    with pytest.raises(BadConfig, match=complaint) as bad:
+    with pytest.raises(BadPoolConfigError, match=complaint) as bad:
         read_config(path)
     assert str(path) in str(bad.value)
 
@@ -71,19 +71,19 @@ def test_a_file_that_makes_no_sense_is_named(tmp_path: Path, content: bytes, com
 def test_a_packed_file_that_is_cut_short_is_named(tmp_path: Path):
     packed = gzip.compress(msgspec.json.encode(SMALL))
     (tmp_path / PACKED_CONFIG_KEY).write_bytes(packed[:-20])
-    with pytest.raises(BadConfig, match="cannot be read"):
+    with pytest.raises(BadPoolConfigError, match="cannot be read"):
         read_config(tmp_path / CONFIG_KEY)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(BadConfig, match="cannot be read"):
+    with pytest.raises(BadPoolConfigError, match="cannot be read"):
         read_config(tmp_path / CONFIG_KEY)
 
 
 def test_a_file_is_read_when_it_changed_and_a_bad_one_once(tmp_path: Path):
     path = tmp_path / CONFIG_KEY
     file = ConfigFile(path)
-    with pytest.raises(BadConfig):
+    with pytest.raises(BadPoolConfigError):
         file.read_if_changed()
     assert file.read_if_changed() is None
     path.write_bytes(msgspec.json.encode(SMALL))

@@ -9,7 +9,7 @@ import pytest
 
 from agent.inventory.cards import Published
 from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, NODE_NAME_LABEL
 from api.names import NodeName
 from kube.errors import Conflict, Forbidden, NotFound, ServerError, TimedOut, TooManyRequests
@@ -32,14 +32,14 @@ def api() -> AgentApi:
 
 
 @pytest.fixture
-def problems() -> Problems:
-    return Problems()
+def problems() -> ProblemRegistry:
+    return ProblemRegistry()
 
 
 class Running:
     """A publisher that runs while the block does."""
 
-    def __init__(self, api: AgentApi, problems: Problems, **changes) -> None:
+    def __init__(self, api: AgentApi, problems: ProblemRegistry, **changes) -> None:
         self.publisher = FeaturePublisher(
             api,
             problems,
@@ -133,7 +133,7 @@ async def test_a_restart_that_finds_the_same_writes_a_heartbeat_only_and_keeps_t
         publisher.publish(ONE)
         await asyncio.sleep(1)
     api.writes.clear()
-    async with Running(api, Problems()) as publisher:
+    async with Running(api, ProblemRegistry()) as publisher:
         publisher.publish(ONE)
         await asyncio.sleep(10)
         assert api.writes == [("json_patch", FEATURES)]
@@ -146,7 +146,7 @@ async def test_a_restart_that_finds_something_else_writes_at_once(api, problems)
     async with Running(api, problems) as publisher:
         publisher.publish(ONE)
         await asyncio.sleep(1)
-    async with Running(api, Problems()) as publisher:
+    async with Running(api, ProblemRegistry()) as publisher:
         publisher.publish(TWO)
         await asyncio.sleep(1)
     assert api.count("apply", FEATURES) == 2

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from agent.problems.condition import BEGINNING_S, CHECK_EVERY_S, DegradedCondition
-from agent.problems.registry import Problems
+from agent.problems.registry import ProblemRegistry
 from api.names import NodeName
 from kube.errors import Forbidden, ServerError
 from telemetry.conditions import AgentDegraded
@@ -17,7 +17,7 @@ HANGS, FAILS = AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_FAILS
 
 
 def test_the_first_reason_of_the_enum_wins_and_all_texts_are_told():
-    problems = Problems()
+    problems = ProblemRegistry()
     problems.set("plugin b", AgentDegraded.NOT_REGISTERED, "b is not known")
     problems.set("driver", HANGS, "no answer")
     problems.set("plugin a", AgentDegraded.NOT_REGISTERED, "a is not known")
@@ -33,7 +33,7 @@ def test_the_first_reason_of_the_enum_wins_and_all_texts_are_told():
 
 
 def test_only_what_is_new_is_a_change():
-    problems = Problems()
+    problems = ProblemRegistry()
     problems.clear("driver")
     assert not problems.changed.is_set()
     problems.set("driver", HANGS, "no answer")
@@ -45,7 +45,7 @@ def test_only_what_is_new_is_a_change():
 
 
 class Running:
-    def __init__(self, api: AgentApi, problems: Problems) -> None:
+    def __init__(self, api: AgentApi, problems: ProblemRegistry) -> None:
         self._condition = DegradedCondition(
             api, problems, LoopClock(), node=NodeName("n1"), rng=random.Random(3)
         )
@@ -76,7 +76,7 @@ def api() -> AgentApi:
 
 @pytest.mark.looptime
 async def test_the_condition_follows_the_problems_and_its_time_the_status(api):
-    problems = Problems()
+    problems = ProblemRegistry()
     async with Running(api, problems):
         assert shown(api) == ("False", "AsExpected", "", "00:00:00Z")
         await asyncio.sleep(8)
@@ -94,11 +94,11 @@ async def test_the_condition_follows_the_problems_and_its_time_the_status(api):
 
 @pytest.mark.looptime
 async def test_a_restart_and_a_quiet_hour_write_nothing(api):
-    async with Running(api, Problems()):
+    async with Running(api, ProblemRegistry()):
         pass
     api.writes.clear()
     api.reads.clear()
-    async with Running(api, Problems()):
+    async with Running(api, ProblemRegistry()):
         await asyncio.sleep(3600)
     assert api.writes == []
     assert len(api.reads) <= 3600 / CHECK_EVERY_S + 1
@@ -106,7 +106,7 @@ async def test_a_restart_and_a_quiet_hour_write_nothing(api):
 
 @pytest.mark.looptime
 async def test_what_comes_and_goes_within_a_moment_is_not_written(api):
-    problems = Problems()
+    problems = ProblemRegistry()
     async with Running(api, problems):
         api.writes.clear()
         for _ in range(5):
@@ -119,7 +119,7 @@ async def test_what_comes_and_goes_within_a_moment_is_not_written(api):
 
 @pytest.mark.looptime
 async def test_an_inventory_that_is_not_there_yet_is_waited_for():
-    api, problems = AgentApi(), Problems()
+    api, problems = AgentApi(), ProblemRegistry()
     problems.set("driver", HANGS, "no answer")
     async with Running(api, problems):
         await asyncio.sleep(100)
@@ -132,7 +132,7 @@ async def test_an_inventory_that_is_not_there_yet_is_waited_for():
 
 @pytest.mark.looptime
 async def test_what_somebody_took_away_comes_back(api):
-    problems = Problems()
+    problems = ProblemRegistry()
     problems.set("driver", HANGS, "no answer")
     async with Running(api, problems):
         api.objects[INVENTORIES, "n1"]["status"]["conditions"] = []
@@ -143,7 +143,7 @@ async def test_what_somebody_took_away_comes_back(api):
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [Forbidden(403, "", "no"), ServerError(503, "", "later")])
 async def test_what_fails_is_tried_again_with_pauses(api, error):
-    problems = Problems()
+    problems = ProblemRegistry()
     api.fail = [error] * 1000
     async with Running(api, problems):
         await asyncio.sleep(300)
@@ -157,13 +157,13 @@ async def test_what_fails_is_tried_again_with_pauses(api, error):
 
 @pytest.mark.looptime
 async def test_what_is_still_wrong_after_a_restart_is_not_taken_back_in_between(api):
-    before = Problems()
+    before = ProblemRegistry()
     before.set("driver", HANGS, "no answer")
     async with Running(api, before):
         pass
     was = shown(api)
     api.writes.clear()
-    problems = Problems()
+    problems = ProblemRegistry()
     async with Running(api, problems):
         # A look at a driver that hangs takes its time.
         await asyncio.sleep(6)
@@ -175,10 +175,10 @@ async def test_what_is_still_wrong_after_a_restart_is_not_taken_back_in_between(
 
 @pytest.mark.looptime
 async def test_what_is_over_after_a_restart_is_taken_back_soon(api):
-    before = Problems()
+    before = ProblemRegistry()
     before.set("driver", HANGS, "no answer")
     async with Running(api, before):
         pass
-    async with Running(api, Problems()):
+    async with Running(api, ProblemRegistry()):
         await asyncio.sleep(BEGINNING_S + 2)
         assert shown(api)[:2] == ("False", "AsExpected")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from certs.bundle import KeyPair
 from certs.issuance import new_key
-from certs.pem import DecodedPair, Fault, Flaw, decode_certificates, decode_pair
+from certs.pem import CertificateFlaw, DecodedPair, Flaw, decode_certificates, decode_pair
 from tests.unit.certs.builders import a_bundle, a_pair_by, pem_of, rsa_key
 
 BUNDLE = a_bundle()
@@ -15,7 +15,7 @@ BUNDLE = a_bundle()
 
 def flaw_of(pair: KeyPair) -> Flaw | None:
     result = decode_pair(pair)
-    return result.flaw if isinstance(result, Fault) else None
+    return result.flaw if isinstance(result, CertificateFlaw) else None
 
 
 def with_key(key_pem: bytes) -> KeyPair:
@@ -58,14 +58,14 @@ def test_unusable_pair_is_named_by_its_flaw(pair: KeyPair, flaw: Flaw):
 
 def test_wrong_key_type_says_what_it_is_and_what_is_needed():
     result = decode_pair(a_pair_by(BUNDLE.authority, rsa_key()))
-    assert isinstance(result, Fault)
+    assert isinstance(result, CertificateFlaw)
     assert "RSA" in result.detail
     assert "P-256" in result.detail
 
 
 def test_encrypted_key_is_named_as_such_and_nobody_is_asked_for_a_password():
     result = decode_pair(with_key(pem_of(new_key(), password="pw")))
-    assert isinstance(result, Fault)
+    assert isinstance(result, CertificateFlaw)
     assert "encrypted" in result.detail
 
 
@@ -77,9 +77,9 @@ def test_damaged_pem_is_a_value_and_never_an_exception(data: st.DataObject):
     at = data.draw(st.integers(0, len(whole)))
     junk = data.draw(st.binary(max_size=8))
     damaged = whole[:at] + junk + whole[at + len(junk) :]
-    assert isinstance(decode_certificates(damaged), tuple | Fault)
+    assert isinstance(decode_certificates(damaged), tuple | CertificateFlaw)
     assert isinstance(
-        decode_pair(KeyPair(certificate_pem=whole, key_pem=damaged)), DecodedPair | Fault
+        decode_pair(KeyPair(certificate_pem=whole, key_pem=damaged)), DecodedPair | CertificateFlaw
     )
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from image.debian import Package, is_wanted, packages_of
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 
 
 def test_apts_list_is_read_as_it_names_files():
@@ -17,7 +17,7 @@ def test_apts_list_is_read_as_it_names_files():
 
 
 def test_a_package_without_a_digest_is_refused():
-    with pytest.raises(CannotBuild, match=r"no SHA256 of libc6_2.36_amd64.deb"):
+    with pytest.raises(ImageBuildError, match=r"no SHA256 of libc6_2.36_amd64.deb"):
         packages_of("'http://somewhere/libc6.deb' libc6_2.36_amd64.deb 2759320 MD5Sum:1\n")
 
 

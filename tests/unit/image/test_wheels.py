@@ -1,7 +1,7 @@
 """Which entries of the lock file go into the image."""
 
 import pytest
-from image.errors import CannotBuild
+from image.errors import ImageBuildError
 from image.wheels import is_wanted, runtime_requirements
 
 PROJECT = """
@@ -57,7 +57,7 @@ def test_what_runs_and_what_that_needs_is_taken_with_its_digests():
 
 
 def test_a_dependency_that_is_not_locked_is_named():
-    with pytest.raises(CannotBuild, match=r"codec, web-server is not in requirements.lock"):
+    with pytest.raises(ImageBuildError, match=r"codec, web-server is not in requirements.lock"):
         runtime_requirements(LOCK[: LOCK.index("codec")], PROJECT)
 
 

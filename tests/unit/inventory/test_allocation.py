@@ -10,9 +10,9 @@ from api.kinds.gpupool import GPUPool
 from api.names import PodUid
 from inventory.pools.maintenance import (
     MAX_NAMED,
+    MaintenancePlan,
+    MaintenanceStep,
     Occupant,
-    Plan,
-    Step,
     Usage,
     allocation_text,
     plan_allocation,
@@ -38,28 +38,28 @@ def an_occupant(name: str = "a", units: int = 1) -> Occupant:
     return Occupant(namespace="ns", name=name, uid=PodUid(f"uid-{name}"), units=units)
 
 
-def planned(pool: GPUPool, usage: Usage | None = None, **more: Any) -> Plan:
+def planned(pool: GPUPool, usage: Usage | None = None, **more: Any) -> MaintenancePlan:
     return plan_allocation(pool, usage or Usage(), **{"since": None, "now": NOW, **more})
 
 
 def test_a_new_pool_has_its_allocation_recorded():
     plan = planned(a_pool(SLICED, None))
-    assert plan.step is Step.RECORD
+    assert plan.step is MaintenanceStep.RECORD
     assert plan.text == "cards are given out as the spec says: TimeSlice (4 slices a card)"
 
 
 def test_a_new_pool_that_is_not_sound_has_none():
-    assert planned(a_pool(SLICED, None), objection="bad").step is Step.BLOCKED
+    assert planned(a_pool(SLICED, None), objection="bad").step is MaintenanceStep.BLOCKED
 
 
 @pytest.mark.parametrize("allocation", [WHOLE, SLICED, MIG])
 def test_a_pool_as_its_spec_wants_it_needs_nothing(allocation):
     busy = Usage(pods=(an_occupant(),), cards=2)
-    assert planned(a_pool(allocation, allocation), busy).step is Step.NOTHING
+    assert planned(a_pool(allocation, allocation), busy).step is MaintenanceStep.NOTHING
 
 
 def test_a_limit_of_devices_is_no_change_of_what_a_unit_is():
-    assert planned(a_pool({**WHOLE, "maxDevicesPerNode": 2}, WHOLE)).step is Step.NOTHING
+    assert planned(a_pool({**WHOLE, "maxDevicesPerNode": 2}, WHOLE)).step is MaintenanceStep.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_limit_of_devices_is_no_change_of_what_a_unit_is():
     ],
 )
 def test_an_empty_pool_is_switched(wanted, present):
-    assert planned(a_pool(wanted, present)).step is Step.SWITCH
+    assert planned(a_pool(wanted, present)).step is MaintenanceStep.SWITCH
 
 
 def test_a_binding_on_its_way_is_waited_for():
     plan = planned(a_pool(SLICED, WHOLE, maintenance={"policy": "Evict"}), Usage(reserved=2))
-    assert plan.step is Step.WAIT
+    assert plan.step is MaintenanceStep.WAIT
     assert plan.text == (
         "changes from Exclusive to TimeSlice (4 slices a card): waits for 2 units of bindings on their"
         " way"
@@ -85,7 +85,7 @@ def test_a_binding_on_its_way_is_waited_for():
 
 @pytest.mark.parametrize(
     ("policy", "step", "word"),
-    [("Wait", Step.WAIT, "waits for"), ("Evict", Step.EVICT, "evicts")],
+    [("Wait", MaintenanceStep.WAIT, "waits for"), ("Evict", MaintenanceStep.EVICT, "evicts")],
 )
 def test_pods_in_the_way_finish_or_are_evicted(policy, step, word):
     pods = (an_occupant("a", 2), an_occupant("b"))
@@ -102,29 +102,29 @@ def test_the_deadline_counts_from_when_the_condition_became_true(age_s, is_overd
     plan = planned(pool, Usage(pods=(an_occupant(),)), since=NOW - dt.timedelta(seconds=age_s))
     assert plan.is_overdue is is_overdue
     assert ("set spec.allocation back to Exclusive" in plan.text) is is_overdue
-    assert plan.step is Step.WAIT
+    assert plan.step is MaintenanceStep.WAIT
 
 
 def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
     pool = a_pool(MIG, WHOLE, maintenance={"policy": "Evict"})
     for usage in (Usage(), Usage(pods=(an_occupant(),))):
         plan = planned(pool, usage, objection="no card can")
-        assert plan.step is Step.BLOCKED
+        assert plan.step is MaintenanceStep.BLOCKED
         assert plan.text == "changes from Exclusive to MIG (1g.10gb), which cannot be: no card can"
 
 
 @pytest.mark.parametrize(
     ("cut", "since", "step"),
     [
-        pytest.param(1, NOW, Step.REBUILD, id="one of two"),
-        pytest.param(2, NOW, Step.NOTHING, id="all"),
-        pytest.param(0, None, Step.NOTHING, id="no maintenance was under way"),
+        pytest.param(1, NOW, MaintenanceStep.REBUILD, id="one of two"),
+        pytest.param(2, NOW, MaintenanceStep.NOTHING, id="all"),
+        pytest.param(0, None, MaintenanceStep.NOTHING, id="no maintenance was under way"),
     ],
 )
 def test_cards_are_waited_for_while_nodes_cut_them(cut, since, step):
     plan = planned(a_pool(MIG, MIG), Usage(cards=2, cut_cards=cut), since=since)
     assert plan.step is step
-    if step is Step.REBUILD:
+    if step is MaintenanceStep.REBUILD:
         assert plan.text == "1 of 2 cards have instances of 1g.10gb"
 
 

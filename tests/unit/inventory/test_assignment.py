@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.kinds.gpudevice import GPUDevice
-from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action
 from inventory.assignment.eligibility import Reason
 from telemetry.conditions import DeviceAssigned
@@ -231,7 +231,7 @@ def test_first_reason_in_the_documented_order_is_shown():
 # --- maxDevicesPerNode ---------------------------------------------------------------------------
 
 
-def owners(cards: list[GPUDevice], board: PoolBoard, **view: Any) -> dict[str, str | None]:
+def owners(cards: list[GPUDevice], board: PoolCandidates, **view: Any) -> dict[str, str | None]:
     return {name: one.owner for name, one in decided(cards, board, **view).items()}
 
 

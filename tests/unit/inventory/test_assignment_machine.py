@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX
-from inventory.assignment.candidates import PoolBoard
+from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision
-from inventory.pools.validity import SOUND, PoolVerdict
+from inventory.pools.validity import SOUND, PoolValidity
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,
@@ -50,7 +50,7 @@ class Assigning(RuleBasedStateMachine):
         self.facts: dict[int, dict[str, Any]] = {}
         self.cards: dict[str, GPUDevice] = {}
         self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
-        self.verdicts: dict[str, PoolVerdict] = {}
+        self.verdicts: dict[str, PoolValidity] = {}
         self.users: dict[str, set[str]] = {}
         # card -> resources of pods that have a unit of it
         self.node: dict[str, Any] = {"labels": {"zone": "a"}, "unready": ""}
@@ -90,7 +90,7 @@ class Assigning(RuleBasedStateMachine):
         self.pools.pop(name, None)
 
     @rule(name=st.sampled_from(POOLS), verdict=st.sampled_from((SOUND, UNSUPPORTED, MISCONFIGURED)))
-    def a_pool_is_judged(self, name: str, verdict: PoolVerdict) -> None:
+    def a_pool_is_judged(self, name: str, verdict: PoolValidity) -> None:
         self.verdicts[name] = verdict
 
     @rule(zone=st.sampled_from(("a", "b", None)), unready=st.sampled_from(("", "DriverMissing")))
@@ -152,7 +152,7 @@ class Assigning(RuleBasedStateMachine):
     def decide(
         self, cards: list[GPUDevice] | None = None, pool_list: list[GPUPool] | None = None
     ) -> dict[str, Decision]:
-        board = PoolBoard(
+        board = PoolCandidates(
             list(self.pools.values()) if pool_list is None else pool_list,
             lambda name: self.verdicts.get(name, SOUND),
         )

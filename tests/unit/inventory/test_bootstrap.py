@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from api.kinds.gpunodeinventory import BootstrapPhase, OperandStatus
-from inventory.debounce import Standing, Steadiness
-from inventory.readiness.phases import Bootstrap, Obstacle, Verdict, judge
+from inventory.debounce import DebouncedState, DebounceTerms
+from inventory.readiness.phases import BootstrapState, ReadinessObstacle, ReadinessVerdict, judge
 from inventory.readiness.software import (
     BootstrapTerms,
     Check,
-    NodeSight,
+    NodeSoftwareFacts,
     Operand,
-    OperandSight,
+    OperandFacts,
     Requirement,
 )
 from tests.support.readiness import (
@@ -30,11 +30,11 @@ IGNORED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.IGNORED
 
 
 def settled(
-    sight: NodeSight, terms: BootstrapTerms = TERMS, before: Bootstrap | None = None
-) -> Verdict:
+    sight: NodeSoftwareFacts, terms: BootstrapTerms = TERMS, before: BootstrapState | None = None
+) -> ReadinessVerdict:
     """Look until nothing changes any more."""
     now = 0.0
-    verdict = judge(before or Bootstrap(), sight, terms, now=now)
+    verdict = judge(before or BootstrapState(), sight, terms, now=now)
     for _ in range(3):
         now += terms.steadiness.period_s
         verdict = judge(verdict.bootstrap, sight, terms, now=now)
@@ -59,32 +59,41 @@ def test_a_node_whose_operands_are_ready_is_ready():
     ("sight", "phase", "obstacle"),
     [
         pytest.param(
-            a_sight(is_managed=False), BootstrapPhase.DISABLED, Obstacle.MANAGED_DISABLED, id="out"
+            a_sight(is_managed=False),
+            BootstrapPhase.DISABLED,
+            ReadinessObstacle.MANAGED_DISABLED,
+            id="out",
         ),
         pytest.param(
-            a_sight(devices=0, complete=0), BootstrapPhase.READY, Obstacle.NO_DEVICES, id="empty"
+            a_sight(devices=0, complete=0),
+            BootstrapPhase.READY,
+            ReadinessObstacle.NO_DEVICES,
+            id="empty",
         ),
         pytest.param(
             a_sight(complete=0, has_driver=False),
             BootstrapPhase.VALIDATING_FAILED,
-            Obstacle.INVENTORY_INCOMPLETE,
+            ReadinessObstacle.INVENTORY_INCOMPLETE,
             id="incomplete",
         ),
         pytest.param(
-            a_sight(faulted=2), BootstrapPhase.READY, Obstacle.DEVICES_FAULTED, id="all faulted"
+            a_sight(faulted=2),
+            BootstrapPhase.READY,
+            ReadinessObstacle.DEVICES_FAULTED,
+            id="all faulted",
         ),
         pytest.param(a_sight(faulted=1), BootstrapPhase.READY, None, id="one is faulted"),
         pytest.param(a_sight(complete=1), BootstrapPhase.READY, None, id="one is incomplete"),
         pytest.param(
             a_sight(operands=failing(Operand.VALIDATOR)),
             BootstrapPhase.VALIDATING_FAILED,
-            Obstacle.DRIVER_MISSING,
+            ReadinessObstacle.DRIVER_MISSING,
             id="driver",
         ),
         pytest.param(
             a_sight(operands=failing(Operand.VALIDATOR, passed={"driver-validation"})),
             BootstrapPhase.VALIDATING_FAILED,
-            Obstacle.TOOLKIT_MISSING,
+            ReadinessObstacle.TOOLKIT_MISSING,
             id="toolkit",
         ),
         pytest.param(
@@ -94,31 +103,31 @@ def test_a_node_whose_operands_are_ready_is_ready():
                 )
             ),
             BootstrapPhase.VALIDATING_FAILED,
-            Obstacle.VALIDATION_FAILED,
+            ReadinessObstacle.VALIDATION_FAILED,
             id="cuda",
         ),
         pytest.param(
             a_sight(operands=failing(Operand.GFD)),
             BootstrapPhase.GFD,
-            Obstacle.GFD_NOT_READY,
+            ReadinessObstacle.GFD_NOT_READY,
             id="gfd",
         ),
         pytest.param(
             a_sight(operands=failing(Operand.DCGM)),
             BootstrapPhase.MONITORING,
-            Obstacle.MONITORING_MISSING,
+            ReadinessObstacle.MONITORING_MISSING,
             id="dcgm",
         ),
         pytest.param(
             a_sight(operands=failing(Operand.DCGM_EXPORTER)),
             BootstrapPhase.MONITORING,
-            Obstacle.MONITORING_MISSING,
+            ReadinessObstacle.MONITORING_MISSING,
             id="exporter",
         ),
         pytest.param(
             a_sight(operands=all_ready(), heartbeat_age_s=121),
             BootstrapPhase.MONITORING,
-            Obstacle.MONITORING_MISSING,
+            ReadinessObstacle.MONITORING_MISSING,
             id="silent",
         ),
         pytest.param(
@@ -130,7 +139,7 @@ def test_a_node_whose_operands_are_ready_is_ready():
     ],
 )
 def test_what_holds_a_node_up_is_its_reason_and_its_phase(
-    sight: NodeSight, phase: BootstrapPhase, obstacle: Obstacle | None
+    sight: NodeSoftwareFacts, phase: BootstrapPhase, obstacle: ReadinessObstacle | None
 ):
     verdict = settled(sight)
     assert (verdict.phase, verdict.obstacle) == (phase, obstacle)
@@ -143,25 +152,25 @@ EVERYTHING_WRONG: dict[str, Any] = {
     "complete": 0,
     "operands": failing(*Operand),
 }
-CURES: list[tuple[Obstacle, dict[str, Any]]] = [
-    (Obstacle.MANAGED_DISABLED, {"is_managed": True}),
-    (Obstacle.NO_DEVICES, {"devices": 2, "faulted": 2}),
-    (Obstacle.INVENTORY_INCOMPLETE, {"complete": 2}),
-    (Obstacle.DEVICES_FAULTED, {"faulted": 0}),
+CURES: list[tuple[ReadinessObstacle, dict[str, Any]]] = [
+    (ReadinessObstacle.MANAGED_DISABLED, {"is_managed": True}),
+    (ReadinessObstacle.NO_DEVICES, {"devices": 2, "faulted": 2}),
+    (ReadinessObstacle.INVENTORY_INCOMPLETE, {"complete": 2}),
+    (ReadinessObstacle.DEVICES_FAULTED, {"faulted": 0}),
     (
-        Obstacle.DRIVER_MISSING,
+        ReadinessObstacle.DRIVER_MISSING,
         {"operands": failing(*Operand, passed={"driver-validation"})},
     ),
     (
-        Obstacle.TOOLKIT_MISSING,
+        ReadinessObstacle.TOOLKIT_MISSING,
         {"operands": failing(*Operand, passed={"driver-validation", "toolkit-validation"})},
     ),
     (
-        Obstacle.VALIDATION_FAILED,
+        ReadinessObstacle.VALIDATION_FAILED,
         {"operands": failing(Operand.GFD, Operand.DCGM, Operand.DCGM_EXPORTER)},
     ),
-    (Obstacle.GFD_NOT_READY, {"operands": failing(Operand.DCGM, Operand.DCGM_EXPORTER)}),
-    (Obstacle.MONITORING_MISSING, {"operands": all_ready()}),
+    (ReadinessObstacle.GFD_NOT_READY, {"operands": failing(Operand.DCGM, Operand.DCGM_EXPORTER)}),
+    (ReadinessObstacle.MONITORING_MISSING, {"operands": all_ready()}),
 ]
 
 
@@ -173,15 +182,18 @@ def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
         facts |= cure
     assert named == [obstacle for obstacle, _ in CURES]
     assert settled(a_sight(**facts)).obstacle is None
-    assert [*named, Obstacle.VALIDATING] == list(Obstacle)
+    assert [*named, ReadinessObstacle.VALIDATING] == list(ReadinessObstacle)
 
 
 def test_until_something_was_seen_often_enough_the_node_is_validating():
-    first = judge(Bootstrap(), a_sight(), TERMS, now=0)
-    assert (first.phase, first.obstacle) == (BootstrapPhase.VALIDATING, Obstacle.VALIDATING)
+    first = judge(BootstrapState(), a_sight(), TERMS, now=0)
+    assert (first.phase, first.obstacle) == (
+        BootstrapPhase.VALIDATING,
+        ReadinessObstacle.VALIDATING,
+    )
     assert first.look_again_s == 10
     second = judge(first.bootstrap, a_sight(), TERMS, now=10)
-    assert second.obstacle is Obstacle.VALIDATING
+    assert second.obstacle is ReadinessObstacle.VALIDATING
     third = judge(second.bootstrap, a_sight(), TERMS, now=20)
     assert third.obstacle is None
     assert third.look_again_s is None
@@ -190,16 +202,22 @@ def test_until_something_was_seen_often_enough_the_node_is_validating():
 @pytest.mark.parametrize(
     ("requirement", "seen", "obstacle"),
     [
-        pytest.param(Requirement.REQUIRED, OperandSight(), Obstacle.GFD_NOT_READY, id="required"),
-        pytest.param(Requirement.REQUIRED, elsewhere(), Obstacle.GFD_NOT_READY, id="not here"),
-        pytest.param(Requirement.IF_PRESENT, OperandSight(), None, id="nowhere"),
-        pytest.param(Requirement.IF_PRESENT, elsewhere(), Obstacle.GFD_NOT_READY, id="elsewhere"),
+        pytest.param(
+            Requirement.REQUIRED, OperandFacts(), ReadinessObstacle.GFD_NOT_READY, id="required"
+        ),
+        pytest.param(
+            Requirement.REQUIRED, elsewhere(), ReadinessObstacle.GFD_NOT_READY, id="not here"
+        ),
+        pytest.param(Requirement.IF_PRESENT, OperandFacts(), None, id="nowhere"),
+        pytest.param(
+            Requirement.IF_PRESENT, elsewhere(), ReadinessObstacle.GFD_NOT_READY, id="elsewhere"
+        ),
         pytest.param(Requirement.IF_PRESENT, ready(), None, id="ready"),
         pytest.param(Requirement.IGNORED, elsewhere(), None, id="ignored"),
     ],
 )
 def test_an_operand_counts_as_its_requirement_says(
-    requirement: Requirement, seen: OperandSight, obstacle: Obstacle | None
+    requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
     terms = BootstrapTerms(requirements={Operand.GFD: requirement})
     assert settled(a_sight(operands={Operand.GFD: seen}), terms).obstacle is obstacle
@@ -207,7 +225,7 @@ def test_an_operand_counts_as_its_requirement_says(
 
 def test_required_operands_that_do_not_exist_hold_every_node_up():
     verdict = settled(a_sight(operands=NO_OPERANDS), REQUIRED)
-    assert verdict.obstacle is Obstacle.VALIDATION_FAILED
+    assert verdict.obstacle is ReadinessObstacle.VALIDATION_FAILED
     assert verdict.message.startswith("no pod of validator on the node")
     assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in verdict.operands
 
@@ -228,20 +246,20 @@ def test_operands_that_are_ignored_hold_nothing_up_and_their_silence_neither():
 
 def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():
     missing = settled(a_sight(has_driver=False))
-    assert missing.bootstrap.standing(Check.DRIVER) is Standing.DOWN
+    assert missing.bootstrap.standing(Check.DRIVER) is DebouncedState.DOWN
     assert "install the driver" in missing.message
-    assert settled(a_sight(has_driver=True)).bootstrap.standing(Check.DRIVER) is Standing.UP
+    assert settled(a_sight(has_driver=True)).bootstrap.standing(Check.DRIVER) is DebouncedState.UP
 
 
 def test_the_validator_has_the_last_word_on_the_driver():
     """A UUID may be known from the time when the driver still worked."""
     verdict = settled(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
-    assert verdict.obstacle is Obstacle.DRIVER_MISSING
+    assert verdict.obstacle is ReadinessObstacle.DRIVER_MISSING
 
 
 def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
     before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
-    steady = Steadiness()
+    steady = DebounceTerms()
     introduced = a_sight(operands={Operand.GFD: elsewhere()})
     verdict = judge(before, introduced, TERMS, now=1000)
     assert verdict.obstacle is None
@@ -275,7 +293,7 @@ def test_a_node_that_was_opted_out_begins_anew():
     assert out.phase is BootstrapPhase.DISABLED
     assert out.look_again_s is None
     back = judge(out.bootstrap, a_sight(), TERMS, now=200)
-    assert back.obstacle is Obstacle.VALIDATING
+    assert back.obstacle is ReadinessObstacle.VALIDATING
 
 
 def test_a_node_is_looked_at_again_when_monitoring_would_have_been_silent_for_too_long():

@@ -12,7 +12,7 @@ from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, NodeName
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.merge import merge
-from inventory.discovery.plan import DevicePlan, Gone, addresses_of, plan_devices
+from inventory.discovery.plan import DevicePlan, MissingDevice, addresses_of, plan_inventory
 from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
 from tests.support.builders import EPOCH
@@ -30,7 +30,7 @@ def planned(*devices: GPUDevice, features: list[dict[str, Any]]) -> DevicePlan:
         now=EPOCH,
         fresh_for=dt.timedelta(minutes=2),
     )
-    return plan_devices(N1, devices, sighting, is_managed=True)
+    return plan_inventory(N1, devices, sighting, is_managed=True)
 
 
 def a_device(number: int, **status: Any) -> GPUDevice:
@@ -66,7 +66,7 @@ def test_without_a_source_everything_is_kept_and_nothing_made():
 def test_another_card_in_the_same_place_takes_the_name_over():
     device = a_device(0, uuid="GPU-old", product="NVIDIA-A30", memory_mib=24576)
     plan = planned(device, features=[gpu_feature("n1", 1)])
-    assert plan.delete == ((device, Gone.SWAPPED),)
+    assert plan.delete == ((device, MissingDevice.SWAPPED),)
     (wanted,) = plan.create
     assert wanted.name == device.name
     assert wanted.status.product == "NVIDIA-H200"

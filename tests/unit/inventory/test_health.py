@@ -8,10 +8,10 @@ from inventory.health.dcgm import parse_page
 from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
-    CardHealth,
+    DeviceHealth,
     FaultKind,
+    HealthDebounceTerms,
     HealthReport,
-    HealthTerms,
     PageSeen,
     examine,
 )
@@ -19,13 +19,13 @@ from tests.support.dcgm import card_lines
 
 UUID = "GPU-a"
 OTHER = card_lines("GPU-b")
-TERMS = HealthTerms()
+TERMS = HealthDebounceTerms()
 CLEAN = card_lines(UUID)
 
 
 def shown(
-    *pages: str, before: CardHealth = UNKNOWN, start: float = 0.0, period_s: float = 15.0
-) -> CardHealth:
+    *pages: str, before: DeviceHealth = UNKNOWN, start: float = 0.0, period_s: float = 15.0
+) -> DeviceHealth:
     """Examine the card by one page after the other."""
     health = before
     for number, page in enumerate(pages):
@@ -35,7 +35,7 @@ def shown(
     return health
 
 
-def reported(*statuses: str, before: CardHealth = UNKNOWN, start: float = 0.0) -> CardHealth:
+def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0) -> DeviceHealth:
     """Examine the card by what our agent says every ten seconds."""
     health = before
     for number, status in enumerate(statuses):
@@ -45,7 +45,7 @@ def reported(*statuses: str, before: CardHealth = UNKNOWN, start: float = 0.0) -
     return health
 
 
-def kind(health: CardHealth) -> FaultKind | None:
+def kind(health: DeviceHealth) -> FaultKind | None:
     fault = health.present_fault
     return fault.kind if fault is not None else None
 

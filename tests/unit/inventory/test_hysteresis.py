@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.debounce import UNSEEN, Standing, Steadiness, Track
+from inventory.debounce import UNSEEN, DebouncedState, DebounceTerms, Track
 
-STEADY = Steadiness(good_samples=3, bad_samples=3, period_s=10)
+STEADY = DebounceTerms(good_samples=3, bad_samples=3, period_s=10)
 
 
-def after(looks: list[tuple[float, bool]], steadiness: Steadiness = STEADY) -> Track:
+def after(looks: list[tuple[float, bool]], steadiness: DebounceTerms = STEADY) -> Track:
     track = UNSEEN
     for at, is_good in looks:
         track = track.after(at, steadiness, is_good=is_good)
@@ -27,40 +27,48 @@ def bad(*times: float) -> list[tuple[float, bool]]:
 @pytest.mark.parametrize(
     ("looks", "standing"),
     [
-        pytest.param([], Standing.UNDECIDED, id="nothing seen"),
-        pytest.param(good(0, 10), Standing.UNDECIDED, id="two good are not three"),
-        pytest.param(good(0, 10, 20), Standing.UP, id="three good"),
-        pytest.param(bad(0, 10, 20), Standing.DOWN, id="three bad"),
-        pytest.param(good(0, 1, 2, 3, 9), Standing.UNDECIDED, id="one change seen five times"),
-        pytest.param(good(0, 10, 10, 10), Standing.UNDECIDED, id="one sample looked at again"),
+        pytest.param([], DebouncedState.UNDECIDED, id="nothing seen"),
+        pytest.param(good(0, 10), DebouncedState.UNDECIDED, id="two good are not three"),
+        pytest.param(good(0, 10, 20), DebouncedState.UP, id="three good"),
+        pytest.param(bad(0, 10, 20), DebouncedState.DOWN, id="three bad"),
         pytest.param(
-            [*good(0, 10), *bad(11), *good(20)], Standing.UNDECIDED, id="a bad look ends the row"
+            good(0, 1, 2, 3, 9), DebouncedState.UNDECIDED, id="one change seen five times"
         ),
-        pytest.param([*good(0, 10, 20), *bad(30, 40)], Standing.UP, id="two bad change nothing"),
-        pytest.param([*good(0, 10, 20), *bad(30, 40, 50)], Standing.DOWN, id="up and down"),
+        pytest.param(
+            good(0, 10, 10, 10), DebouncedState.UNDECIDED, id="one sample looked at again"
+        ),
+        pytest.param(
+            [*good(0, 10), *bad(11), *good(20)],
+            DebouncedState.UNDECIDED,
+            id="a bad look ends the row",
+        ),
+        pytest.param(
+            [*good(0, 10, 20), *bad(30, 40)], DebouncedState.UP, id="two bad change nothing"
+        ),
+        pytest.param([*good(0, 10, 20), *bad(30, 40, 50)], DebouncedState.DOWN, id="up and down"),
         pytest.param(
             [*good(0, 10, 20), *bad(30, 40), *good(45), *bad(50, 60)],
-            Standing.UP,
+            DebouncedState.UP,
             id="a good look ends the row of bad ones",
         ),
-        pytest.param([*bad(0, 10, 20), *good(30, 40, 50)], Standing.UP, id="down and up"),
+        pytest.param([*bad(0, 10, 20), *good(30, 40, 50)], DebouncedState.UP, id="down and up"),
     ],
 )
 def test_so_many_samples_in_a_row_make_a_standing(
-    looks: list[tuple[float, bool]], standing: Standing
+    looks: list[tuple[float, bool]], standing: DebouncedState
 ):
     assert after(looks).standing is standing
 
 
 def test_one_sample_is_enough_where_one_is_asked_for():
-    at_once = Steadiness(good_samples=3, bad_samples=1, period_s=10)
-    assert after([*good(0, 10, 20), *bad(20.5)], at_once).standing is Standing.DOWN
+    at_once = DebounceTerms(good_samples=3, bad_samples=1, period_s=10)
+    assert after([*good(0, 10, 20), *bad(20.5)], at_once).standing is DebouncedState.DOWN
 
 
 def test_the_same_evidence_is_one_sample_however_short_the_period_is():
-    at_will = Steadiness(good_samples=3, bad_samples=3, period_s=0)
-    assert after(good(5, 5, 5, 5), at_will).standing is Standing.UNDECIDED
-    assert after(good(5, 5.1, 5.2), at_will).standing is Standing.UP
+    at_will = DebounceTerms(good_samples=3, bad_samples=3, period_s=0)
+    assert after(good(5, 5, 5, 5), at_will).standing is DebouncedState.UNDECIDED
+    assert after(good(5, 5.1, 5.2), at_will).standing is DebouncedState.UP
 
 
 def test_the_next_sample_is_due_a_period_after_the_last():
@@ -74,7 +82,7 @@ def test_nothing_is_due_while_looks_agree_with_the_standing(looks: list[tuple[fl
 
 
 def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
-    assert after(good(0, 9.99999, 19.99998)).standing is Standing.UP
+    assert after(good(0, 9.99999, 19.99998)).standing is DebouncedState.UP
 
 
 @pytest.mark.parametrize(
@@ -82,7 +90,7 @@ def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
 )
 def test_figures_that_mean_nothing_are_refused(figures: dict[str, float]):
     with pytest.raises(ValueError, match="counted from 1"):
-        Steadiness(**figures)  # type: ignore[arg-type]  # a table of wrong figures
+        DebounceTerms(**figures)  # type: ignore[arg-type]  # a table of wrong figures
 
 
 LOOKS = st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60)
@@ -101,7 +109,7 @@ def test_no_standing_changes_but_after_three_periods_of_looks_that_all_agree(
             agreeing_since, last = now, is_good
         before, track = track, track.after(now, STEADY, is_good=is_good)
         if track.standing is not before.standing:
-            assert track.standing is (Standing.UP if is_good else Standing.DOWN)
+            assert track.standing is (DebouncedState.UP if is_good else DebouncedState.DOWN)
             assert now - agreeing_since >= 2 * STEADY.period_s - 0.01
 
 
@@ -114,4 +122,4 @@ def test_enough_agreeing_looks_always_lead_to_their_standing(steps: list[tuple[f
     for _ in range(4):
         now += STEADY.period_s
         track = track.after(now, STEADY, is_good=True)
-    assert track == Track(Standing.UP)
+    assert track == Track(DebouncedState.UP)

@@ -18,7 +18,7 @@ from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL, DeviceName, NodeName
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
-from inventory.discovery.plan import addresses_of, plan_devices, shows
+from inventory.discovery.plan import addresses_of, device_shows, plan_inventory
 from inventory.discovery.sources import feature_report
 from inventory.identity import device_name
 from tests.support.builders import EPOCH
@@ -108,7 +108,7 @@ class Inventories(RuleBasedStateMachine):
     def take_stock(self) -> None:
         before = dict(self.devices)
         sighting = self._look()
-        plan = plan_devices(N1, list(self.devices.values()), sighting, is_managed=True)
+        plan = plan_inventory(N1, list(self.devices.values()), sighting, is_managed=True)
         for device, _ in plan.delete:
             del self.devices[device.name]
         for wanted in plan.create:
@@ -156,9 +156,9 @@ class Inventories(RuleBasedStateMachine):
                 assert old == new or any(told.get(place) == new for told in fresh.values())
 
     def _again_is_no_change(self) -> None:
-        plan = plan_devices(N1, list(self.devices.values()), self._look(), is_managed=True)
+        plan = plan_inventory(N1, list(self.devices.values()), self._look(), is_managed=True)
         assert (plan.create, plan.delete) == ((), ())
-        assert all(shows(device.status, wanted.status) for device, wanted in plan.keep)
+        assert all(device_shows(device.status, wanted.status) for device, wanted in plan.keep)
 
     @invariant()
     def an_agent_that_speaks_now_is_followed(self) -> None:

@@ -5,8 +5,8 @@ import pytest
 from api.kinds.gpudevice import MIG, PCI, GPUDeviceStatus, MIGInstance
 from api.names import NodeName
 from inventory.discovery.merge import Statement
-from inventory.discovery.parsing import Partition
-from inventory.discovery.resolve import Settled, settle
+from inventory.discovery.parsing import MigPartition
+from inventory.discovery.resolve import ResolvedFacts, resolve_facts
 from inventory.discovery.sources import CardFacts, Source
 
 ADDRESS = "0000:17:00.0"
@@ -30,8 +30,8 @@ def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: objec
     return Statement(source=source, is_fresh=is_fresh, facts=CardFacts(**facts))  # type: ignore[arg-type]
 
 
-def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> Settled:
-    return settle(known, statements, node=NodeName("n1"), address=ADDRESS)
+def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
+    return resolve_facts(known, statements, node=NodeName("n1"), address=ADDRESS)
 
 
 def test_silence_loses_nothing_and_is_named():
@@ -101,7 +101,7 @@ def test_profiles_of_labels_add_up_and_those_of_the_card_are_all():
 
 
 def test_instances_follow_the_card():
-    found = settled(said(mig_mode="Enabled", mig_instances=(Partition("3g.40gb", "MIG-2"),)))
+    found = settled(said(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),)))
     assert found.status.mig.instances == [MIGInstance(profile="3g.40gb", uuid="MIG-2")]
     assert settled(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from api.foreign.nodefeature import NodeFeature
 from inventory.discovery import parsing as values
 from inventory.discovery.labels import LabelReport, label_report
-from inventory.discovery.parsing import Partition, PeerLink
+from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import CardFacts, FeatureReport, feature_report
 from tests.support.node_features import (
     a_node_feature,
@@ -269,7 +269,7 @@ class TestFeatures:
             mig_capable=True,
             mig_mode="Enabled",
             mig_profiles=("1g.18gb", "3g.71gb"),
-            mig_instances=(Partition("1g.18gb", "MIG-1"),),
+            mig_instances=(MigPartition("1g.18gb", "MIG-1"),),
         )
         assert report.heartbeat == beat
         assert report.health == {uuid_of("n1", 1): ("Healthy", "")}

@@ -16,9 +16,9 @@ from manifests.install.crds import build_crds
 from manifests.install.leadership_policy import build_fencing_policies
 from manifests.install.scheduler import (
     ApiConnection,
-    Extender,
+    ExtenderEndpoint,
     ExtenderTls,
-    LeaderElection,
+    SchedulerLeaderElection,
     build_extender_snippet,
     build_scheduler_configuration,
 )
@@ -41,14 +41,14 @@ IN_CLUSTER = WebhookSettings(client=ServiceClient())
 BESIDE_CLUSTER = WebhookSettings(
     client=UrlClient(base_url="https://127.0.0.1:8443/"), ca_bundle=b"a certificate"
 )
-EXTENDER = Extender(
+EXTENDER = ExtenderEndpoint(
     base_url="https://gpu-control-plane.gpu-control-plane.svc",
     tls=ExtenderTls(ca_file="/tls/ca.crt", cert_file="/tls/tls.crt", key_file="/tls/tls.key"),
 )
 RULES = [
-    rbac.Rule(resources=("pods",), verbs=("watch", "list")),
-    rbac.Rule(resources=("pods/binding",), verbs=("create",)),
-    rbac.Rule(resources=("nodes", "pods"), verbs=("get", "list", "watch")),
+    rbac.PolicyRule(resources=("pods",), verbs=("watch", "list")),
+    rbac.PolicyRule(resources=("pods/binding",), verbs=("create",)),
+    rbac.PolicyRule(resources=("nodes", "pods"), verbs=("get", "list", "watch")),
 ]
 
 DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
@@ -72,11 +72,11 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "user-roles": rbac.build_user_roles,
     "scheduler-rbac": rbac.build_scheduler_rbac,
     "scheduler-configuration": lambda: [
-        build_scheduler_configuration(EXTENDER, leader_election=LeaderElection())
+        build_scheduler_configuration(EXTENDER, leader_election=SchedulerLeaderElection())
     ],
     "scheduler-configuration-beside-cluster": lambda: [
         build_scheduler_configuration(
-            Extender(base_url="http://127.0.0.1:8080"),
+            ExtenderEndpoint(base_url="http://127.0.0.1:8080"),
             connection=ApiConnection(kubeconfig="kubeconfig"),
             percentage_of_nodes_to_score=100,
         )

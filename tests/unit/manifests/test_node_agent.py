@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.inventory.node_feature import feature_name
-from agent.settings import AgentSettings, Role
+from agent.settings import AgentRole, AgentSettings
 from api.names import NodeName
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import HandOut
@@ -27,7 +27,7 @@ from server.controllers.pool import workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 
-FOUND = frozenset({Role.INVENTORY, Role.HEALTH, Role.MIG})
+FOUND = frozenset({AgentRole.INVENTORY, AgentRole.HEALTH, AgentRole.MIG})
 
 
 def settings(**more: Any) -> WorkloadSettings:
@@ -54,21 +54,21 @@ def understood(pod: dict[str, Any]) -> AgentSettings:
     [
         (PluginMode.PER_POOL, FOUND),
         (PluginMode.NONE, FOUND),
-        (PluginMode.PER_NODE, FOUND | {Role.DEVICE_PLUGIN}),
+        (PluginMode.PER_NODE, FOUND | {AgentRole.DEVICE_PLUGIN}),
     ],
 )
-def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[Role]):
+def test_roles_follow_the_mode(mode: PluginMode, roles: frozenset[AgentRole]):
     told = understood(pod_of(build_node_agent(settings(mode=mode, namespace="gpus"))))
     assert (told.roles, told.namespace, told.config) == (roles, "gpus", None)
 
 
 def test_roles_are_called_as_the_agent_calls_them():
-    assert {*node_agent.ROLES, node_agent.PLUGIN_ROLE} == {role.value for role in Role}
+    assert {*node_agent.ROLES, node_agent.PLUGIN_ROLE} == {role.value for role in AgentRole}
 
 
 def test_a_pools_plugin_does_nothing_else():
     told = understood(pod_of(objects_of(a_pool())))
-    assert told.roles == {Role.DEVICE_PLUGIN}
+    assert told.roles == {AgentRole.DEVICE_PLUGIN}
     assert told.config == Path("/etc/gpu-control-plane/pool/config.json")
 
 

@@ -12,10 +12,10 @@ import yaml
 from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
 from manifests.node.device_plugin import (
-    CannotServe,
     NodeAgentSettings,
     PluginKind,
     PluginMode,
+    UnservablePoolError,
     WorkloadSettings,
     digest_of,
     names_registry,
@@ -180,7 +180,9 @@ def test_a_list_that_is_too_long_for_a_config_map_is_packed():
 def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatch):
     monkeypatch.setattr("manifests.node.device_plugin.MAX_TEXT_BYTES", 10)
     monkeypatch.setattr("manifests.node.device_plugin.MAX_PACKED_BYTES", 10)
-    with pytest.raises(CannotServe, match=r"3 cards of pool training .* set .* mode to PerNode"):
+    with pytest.raises(
+        UnservablePoolError, match=r"3 cards of pool training .* set .* mode to PerNode"
+    ):
         objects_of(a_pool())
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from manifests.install.rbac import Rule, build_rbac, merge_rules
+from manifests.install.rbac import PolicyRule, build_rbac, merge_rules
 
 
 def test_verbs_of_a_resource_are_joined():
     merged = merge_rules(
         [
-            Rule(resources=("pods",), verbs=("watch", "list")),
-            Rule(resources=("pods",), verbs=("get", "list")),
+            PolicyRule(resources=("pods",), verbs=("watch", "list")),
+            PolicyRule(resources=("pods",), verbs=("get", "list")),
         ]
     )
     assert merged == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
@@ -18,8 +18,8 @@ def test_verbs_of_a_resource_are_joined():
 def test_resources_with_the_same_verbs_share_a_rule():
     merged = merge_rules(
         [
-            Rule(resources=("pods",), verbs=("get",)),
-            Rule(resources=("nodes",), verbs=("get",)),
+            PolicyRule(resources=("pods",), verbs=("get",)),
+            PolicyRule(resources=("nodes",), verbs=("get",)),
         ]
     )
     assert merged == [{"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get"]}]
@@ -28,8 +28,8 @@ def test_resources_with_the_same_verbs_share_a_rule():
 def test_rights_to_named_objects_do_not_spread_to_others():
     merged = merge_rules(
         [
-            Rule(resources=("secrets",), verbs=("update",), names=("ours",)),
-            Rule(resources=("secrets",), verbs=("create",)),
+            PolicyRule(resources=("secrets",), verbs=("update",), names=("ours",)),
+            PolicyRule(resources=("secrets",), verbs=("create",)),
         ]
     )
     assert merged == [
@@ -46,8 +46,8 @@ def test_rights_to_named_objects_do_not_spread_to_others():
 def test_groups_are_kept_apart():
     merged = merge_rules(
         [
-            Rule(group="events.k8s.io", resources=("events",), verbs=("create",)),
-            Rule(resources=("events",), verbs=("create",)),
+            PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create",)),
+            PolicyRule(resources=("events",), verbs=("create",)),
         ]
     )
     assert [rule["apiGroups"] for rule in merged] == [[""], ["events.k8s.io"]]
@@ -55,9 +55,9 @@ def test_groups_are_kept_apart():
 
 def test_order_of_rules_does_not_matter():
     rules = [
-        Rule(group="b", resources=("y", "x"), verbs=("get", "list")),
-        Rule(group="a", resources=("x",), verbs=("list",), names=("n",)),
-        Rule(resources=("pods",), verbs=("get",)),
+        PolicyRule(group="b", resources=("y", "x"), verbs=("get", "list")),
+        PolicyRule(group="a", resources=("x",), verbs=("list",), names=("n",)),
+        PolicyRule(resources=("pods",), verbs=("get",)),
     ]
     assert build_rbac(rules) == build_rbac([*reversed(rules), *rules])
 
@@ -65,14 +65,16 @@ def test_order_of_rules_does_not_matter():
 @pytest.mark.parametrize("verb", ["create", "deletecollection"])
 def test_verb_without_a_name_in_its_request_cannot_be_limited_to_names(verb):
     with pytest.raises(ValueError, match=f"{verb} of secrets cannot be limited to names"):
-        Rule(resources=("secrets",), verbs=(verb,), names=("ours",))
+        PolicyRule(resources=("secrets",), verbs=(verb,), names=("ours",))
 
 
 def test_empty_rule_is_refused():
     with pytest.raises(ValueError, match="needs resources and verbs"):
-        Rule(resources=("secrets",), verbs=())
+        PolicyRule(resources=("secrets",), verbs=())
 
 
 def test_without_rules_for_our_namespace_there_is_no_role_for_it():
-    kinds = [document["kind"] for document in build_rbac([Rule(resources=("a",), verbs=("b",))])]
+    kinds = [
+        document["kind"] for document in build_rbac([PolicyRule(resources=("a",), verbs=("b",))])
+    ]
     assert kinds == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]

@@ -4,13 +4,13 @@ import pytest
 
 from manifests.install.scheduler import (
     EXTENDER_WEIGHT,
-    Extender,
+    ExtenderEndpoint,
     ExtenderTls,
     build_extender_snippet,
     build_scheduler_configuration,
 )
 
-PLAIN = Extender(base_url="http://127.0.0.1:8080/")
+PLAIN = ExtenderEndpoint(base_url="http://127.0.0.1:8080/")
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_key_is_not_shown():
 def test_https_without_an_authority_is_refused():
     """trap 7: without a CA kube-scheduler verifies nothing and says nothing."""
     with pytest.raises(ValueError, match="https needs tls"):
-        Extender(base_url="https://127.0.0.1:8443")
+        ExtenderEndpoint(base_url="https://127.0.0.1:8443")
 
 
 def test_http_with_tls_is_refused():
     with pytest.raises(ValueError, match="http takes none"):
-        Extender(base_url="http://127.0.0.1:8443", tls=ExtenderTls(ca_file="ca.crt"))
+        ExtenderEndpoint(base_url="http://127.0.0.1:8443", tls=ExtenderTls(ca_file="ca.crt"))
 
 
 def test_data_is_encoded_as_kubernetes_does():

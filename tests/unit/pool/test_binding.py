@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from api.names import PoolName, ReservationId
-from pool.allocation_state import AlreadyBound, Books
-from pool.errors import InvariantViolated
+from pool.allocation_state import AllocationState, AlreadyBound
+from pool.errors import InvariantViolatedError
 from pool.model import Capacity, PodPhase
-from pool.placement.planner import Placed, Refused
+from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import NodeReason
 from pool.reservations.reservation import End, ReservationPhase
 from tests.support.books import (
@@ -38,21 +38,21 @@ WHOLE = PoolName("whole")
 
 
 def bind_plan(
-    books: Books, pod: "PodFacts", node: "NodeName" = N1, demand: "Demand | None" = None
-) -> Placed | Refused | AlreadyBound:
+    books: AllocationState, pod: "PodFacts", node: "NodeName" = N1, demand: "Demand | None" = None
+) -> Placed | PlacementRefused | AlreadyBound:
     return books.plan_bind(node, pool_of(books), demand or pod.demand, uid=pod.uid)
 
 
-def phase(books: Books, pod: "PodFacts") -> ReservationPhase | None:
+def phase(books: AllocationState, pod: "PodFacts") -> ReservationPhase | None:
     reservation = books.ledger.of_pod(pod.uid)
     return reservation.phase if reservation is not None else None
 
 
-def capacity(books: Books) -> Capacity:
+def capacity(books: AllocationState) -> Capacity:
     return books.index.state(WHOLE).capacity()
 
 
-def a_committed_pod(books: Books, name: str = "p", units: int = 1) -> "PodFacts":
+def a_committed_pod(books: AllocationState, name: str = "p", units: int = 1) -> "PodFacts":
     pod = a_pod_facts(name, units)
     books.observe_pod(pod, at(0))
     commit_to(books, pod)
@@ -92,7 +92,7 @@ def test_a_node_where_others_hold_too_much_refuses() -> None:
     books = some_books(devices=cards(2))
     a_held_pod(books, "other", 2)
     plan = bind_plan(books, a_pod_facts())
-    assert isinstance(plan, Refused)
+    assert isinstance(plan, PlacementRefused)
     assert (plan.node, plan.refusal.reason) == (N1, NodeReason.INSUFFICIENT_UNITS)
 
 
@@ -102,7 +102,7 @@ def test_an_intact_hold_does_not_help_beside_an_unaccounted_pod() -> None:
     pod = a_held_pod(books)
     books.observe_pod(a_bound_pod("stranger"), at(1))
     plan = bind_plan(books, pod)
-    assert isinstance(plan, Refused)
+    assert isinstance(plan, PlacementRefused)
     assert plan.refusal.reason is NodeReason.UNACCOUNTED_PODS
 
 
@@ -315,7 +315,7 @@ def test_a_pod_cannot_be_committed_twice() -> None:
     books = some_books(devices=cards(2))
     pod = a_committed_pod(books)
     placed = Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-1")})
-    with pytest.raises(InvariantViolated, match="bound or committed already"):
+    with pytest.raises(InvariantViolatedError, match="bound or committed already"):
         books.commit(an_applicant(books, pod.demand, id_="again"), placed, uid=pod.uid, now=at(1))
     assert capacity(books) == Capacity(total=2, reserved=1, available=1)
 
@@ -324,7 +324,7 @@ def test_a_bound_pod_cannot_be_committed() -> None:
     books = some_books(devices=cards(2))
     books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(0))
     placed = Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-1")})
-    with pytest.raises(InvariantViolated, match="bound or committed already"):
+    with pytest.raises(InvariantViolatedError, match="bound or committed already"):
         books.commit(
             an_applicant(books, a_demand(1), id_="again"), placed, uid=uid_of("p"), now=at(1)
         )
@@ -335,7 +335,7 @@ def test_units_of_another_pod_cannot_be_committed() -> None:
     placed = bind_plan(books, a_pod_facts())
     assert isinstance(placed, Placed)
     a_held_pod(books, "other")
-    with pytest.raises(InvariantViolated, match="takes units that are not free"):
+    with pytest.raises(InvariantViolatedError, match="takes units that are not free"):
         books.commit(
             an_applicant(books, a_demand(1), id_="late"), placed, uid=uid_of("p"), now=at(1)
         )
@@ -410,7 +410,7 @@ def test_a_commitment_to_no_node_is_a_bug() -> None:
     reservation = books.ledger.of_pod(pod.uid)
     assert reservation is not None
     books.ledger.move(replace(reservation, node=None))
-    with pytest.raises(InvariantViolated, match="committed to no node"):
+    with pytest.raises(InvariantViolatedError, match="committed to no node"):
         books.bound_to(pod.uid)
 
 
@@ -419,7 +419,7 @@ def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:
     assert capacity(books).available == 1
     for entry in books.index.devices():
         entry.observed = 1
-    with pytest.raises(InvariantViolated, match="cannot be given out"):
+    with pytest.raises(InvariantViolatedError, match="cannot be given out"):
         plan_hold(books, a_demand(1))
-    with pytest.raises(InvariantViolated, match="cannot be given out"):
+    with pytest.raises(InvariantViolatedError, match="cannot be given out"):
         bind_plan(books, a_pod_facts())

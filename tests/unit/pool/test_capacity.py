@@ -9,10 +9,10 @@ from tests.support.books import a_bound_pod, a_held_pod, cards, some_books, uid_
 from tests.support.builders import a_device, a_node, a_pod_facts, a_pool, a_slice_pool, at
 
 if TYPE_CHECKING:
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
 
 
-def capacity(books: "Books", pool: str = "whole") -> Capacity:
+def capacity(books: "AllocationState", pool: str = "whole") -> Capacity:
     figures = books.index.state(PoolName(pool)).capacity()
     assert figures.total == (
         figures.reserved + figures.used + figures.available + figures.unhealthy

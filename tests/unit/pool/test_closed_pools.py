@@ -6,7 +6,7 @@ from api.kinds.gpupool import AllocationMode
 from api.names import NodeName
 from pool.admission_planner import Exhausted
 from pool.model import Capacity, PodPhase
-from pool.placement.planner import Refused
+from pool.placement.planner import PlacementRefused
 from pool.refusal import NodeReason
 from tests.support.books import (
     a_bound_pod,
@@ -47,7 +47,7 @@ def test_no_node_takes_a_pod_and_none_is_worth_an_eviction(change, reason):
     assert not reason.is_resolvable
     assert isinstance(plan_hold(books, demand), Exhausted)
     plan = books.plan_bind(N1, pool, demand, uid=uid_of("p"))
-    assert isinstance(plan, Refused)
+    assert isinstance(plan, PlacementRefused)
     assert plan.refusal.reason is reason
     assert not books.can_place_without([uid_of("b")], N1, (pool, demand))
 

@@ -16,7 +16,7 @@ from pool.demand import (
     distinct_units,
     names_a_pool,
 )
-from pool.model import ContainerDemand, Demand, Role
+from pool.model import ContainerDemand, ContainerRole, Demand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def kubelet_hands_out(containers: "Sequence[ContainerDemand]") -> dict[str, set[
             devices.add(in_use)
             in_use += 1
         given_to[container.name] = devices
-        if container.role is Role.INIT:
+        if container.role is ContainerRole.INIT:
             reusable |= devices
         else:
             reusable -= devices
@@ -57,19 +57,25 @@ def scheduler_counts(containers: "Sequence[ContainerDemand]") -> int:
     sidecars_before = 0
     largest_init = 0
     for one in containers:
-        if one.role is Role.SIDECAR:
+        if one.role is ContainerRole.SIDECAR:
             sidecars_before += one.units
             largest_init = max(largest_init, sidecars_before)
-        if one.role is Role.INIT:
+        if one.role is ContainerRole.INIT:
             largest_init = max(largest_init, one.units + sidecars_before)
-    running = sum(one.units for one in containers if one.role is not Role.INIT)
+    running = sum(one.units for one in containers if one.role is not ContainerRole.INIT)
     return max(running, largest_init)
 
 
 @st.composite
 def containers_in_order(draw: st.DrawFn) -> list[ContainerDemand]:
-    inits = draw(st.lists(st.tuples(st.sampled_from([Role.INIT, Role.SIDECAR]), st.integers(1, 5))))
-    mains = draw(st.lists(st.tuples(st.just(Role.MAIN), st.integers(1, 5))))
+    inits = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([ContainerRole.INIT, ContainerRole.SIDECAR]), st.integers(1, 5)
+            )
+        )
+    )
+    mains = draw(st.lists(st.tuples(st.just(ContainerRole.MAIN), st.integers(1, 5))))
     return [ContainerDemand(f"c{i}", *one) for i, one in enumerate([*inits, *mains])]
 
 
@@ -87,30 +93,50 @@ def test_distinct_units_are_what_kube_scheduler_counts(containers: list[Containe
 @pytest.mark.parametrize(
     ("containers", "want"),
     [
-        pytest.param([("i", Role.INIT, 1), ("m", Role.MAIN, 2)], 2, id="the app reuses the init's"),
-        pytest.param([("i", Role.INIT, 3), ("m", Role.MAIN, 2)], 3, id="the init is larger"),
         pytest.param(
-            [("i", Role.INIT, 2), ("j", Role.INIT, 3), ("m", Role.MAIN, 1)],
+            [("i", ContainerRole.INIT, 1), ("m", ContainerRole.MAIN, 2)],
+            2,
+            id="the app reuses the init's",
+        ),
+        pytest.param(
+            [("i", ContainerRole.INIT, 3), ("m", ContainerRole.MAIN, 2)], 3, id="the init is larger"
+        ),
+        pytest.param(
+            [
+                ("i", ContainerRole.INIT, 2),
+                ("j", ContainerRole.INIT, 3),
+                ("m", ContainerRole.MAIN, 1),
+            ],
             3,
             id="largest of inits",
         ),
         pytest.param(
-            [("s", Role.SIDECAR, 1), ("m", Role.MAIN, 1)], 2, id="a sidecar keeps its own"
+            [("s", ContainerRole.SIDECAR, 1), ("m", ContainerRole.MAIN, 1)],
+            2,
+            id="a sidecar keeps its own",
         ),
         pytest.param(
-            [("s", Role.SIDECAR, 1), ("i", Role.INIT, 3), ("m", Role.MAIN, 1)],
+            [
+                ("s", ContainerRole.SIDECAR, 1),
+                ("i", ContainerRole.INIT, 3),
+                ("m", ContainerRole.MAIN, 1),
+            ],
             4,
             id="an init runs beside the sidecars before it",
         ),
         pytest.param(
-            [("i", Role.INIT, 3), ("s", Role.SIDECAR, 1), ("m", Role.MAIN, 1)],
+            [
+                ("i", ContainerRole.INIT, 3),
+                ("s", ContainerRole.SIDECAR, 1),
+                ("m", ContainerRole.MAIN, 1),
+            ],
             3,
             id="an init does not run beside the sidecars after it",
         ),
         pytest.param([], 0, id="nothing"),
     ],
 )
-def test_units_of_a_pod(containers: list[tuple[str, Role, int]], want: int) -> None:
+def test_units_of_a_pod(containers: list[tuple[str, ContainerRole, int]], want: int) -> None:
     assert distinct_units([ContainerDemand(*one) for one in containers]) == want
 
 
@@ -125,9 +151,9 @@ def test_the_demand_lists_containers_in_kubelets_order_with_their_roles() -> Non
     assert demand_of(spec) == Demand(
         A100,
         (
-            ContainerDemand("plain", Role.INIT, 1),
-            ContainerDemand("side", Role.SIDECAR, 1),
-            ContainerDemand("main", Role.MAIN, 2),
+            ContainerDemand("plain", ContainerRole.INIT, 1),
+            ContainerDemand("side", ContainerRole.SIDECAR, 1),
+            ContainerDemand("main", ContainerRole.MAIN, 2),
         ),
         3,
     )

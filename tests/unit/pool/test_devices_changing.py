@@ -7,9 +7,9 @@ import pytest
 from api.kinds.gpupool import AllocationMode
 from api.names import DeviceName, PoolName
 from pool.admission_planner import Exhausted
-from pool.allocation_state import AlreadyBound, Books
+from pool.allocation_state import AllocationState, AlreadyBound
 from pool.model import Capacity
-from pool.placement.planner import Placed, Refused
+from pool.placement.planner import Placed, PlacementRefused
 from tests.support.books import (
     N1,
     N2,
@@ -32,16 +32,16 @@ WHOLE = PoolName("whole")
 SLICES = PoolName("slices")
 
 
-def capacity(books: Books, pool: str = "whole") -> Capacity:
+def capacity(books: AllocationState, pool: str = "whole") -> Capacity:
     return books.index.state(PoolName(pool)).capacity()
 
 
-def is_exhausted(books: Books, units: int = 1, pool: str = "whole") -> bool:
+def is_exhausted(books: AllocationState, units: int = 1, pool: str = "whole") -> bool:
     plan = plan_hold(books, a_demand(units, pool=pool))
     return isinstance(plan, Exhausted)
 
 
-def bind_plan(books: Books, pod: "PodFacts") -> Placed | Refused | AlreadyBound:
+def bind_plan(books: AllocationState, pod: "PodFacts") -> Placed | PlacementRefused | AlreadyBound:
     pool = books.index.pool_of(pod.demand.resource)
     assert pool is not None
     return books.plan_bind(N1, pool, pod.demand, uid=pod.uid)
@@ -73,7 +73,7 @@ def test_a_pod_whose_only_card_faults_is_refused() -> None:
     books = some_books(devices=cards(1))
     pod = a_held_pod(books)
     books.index.replace_device(a_device(is_faulted=True))
-    assert isinstance(bind_plan(books, pod), Refused)
+    assert isinstance(bind_plan(books, pod), PlacementRefused)
 
 
 def test_a_running_pod_keeps_its_faulted_card() -> None:
@@ -107,7 +107,7 @@ def test_a_card_that_left_is_not_given_out_again_by_a_pods_hold() -> None:
     books = some_books(devices=cards(1))
     pod = a_held_pod(books)
     books.index.discard_device(a_device().name)
-    assert isinstance(bind_plan(books, pod), Refused)
+    assert isinstance(bind_plan(books, pod), PlacementRefused)
 
 
 def test_a_swapped_card_is_a_new_one() -> None:
@@ -130,7 +130,7 @@ def test_a_held_card_that_changed_pool_is_free_to_nobody() -> None:
     books = some_books(a_pool(), a_pool("other"), devices=cards(1))
     pod = a_held_pod(books)
     books.index.replace_device(a_device(pool="other"))
-    assert isinstance(bind_plan(books, pod), Refused)
+    assert isinstance(bind_plan(books, pod), PlacementRefused)
     assert is_exhausted(books, pool="other")
 
 
@@ -171,7 +171,7 @@ def test_holds_that_a_new_cut_lays_over_each_other_are_given_to_neither() -> Non
     books = some_books(a_slice_pool(slices=2), devices=cards(1, pool="slices"))
     pods = [a_held_pod(books, name, pool="slices") for name in ("a", "b")]
     books.index.replace_pool(a_pool("slices"))
-    assert [isinstance(bind_plan(books, pod), Refused) for pod in pods] == [True, True]
+    assert [isinstance(bind_plan(books, pod), PlacementRefused) for pod in pods] == [True, True]
     books.discard_pod(pods[0].uid)
     assert bind_plan(books, pods[1]) == Placed(SLICES, N1, {"c0": unit_ids("GPU-n1-0")})
 
@@ -181,7 +181,7 @@ def test_a_commitment_to_a_unit_that_is_no_more_keeps_the_card() -> None:
     pods = [a_held_pod(books, name, pool="slices") for name in "abcd"]
     commit_to(books, pods[3])
     books.index.replace_pool(a_slice_pool(slices=2))
-    assert isinstance(bind_plan(books, pods[0]), Refused)
+    assert isinstance(bind_plan(books, pods[0]), PlacementRefused)
 
 
 def test_a_mig_instance_that_was_made_anew_is_free() -> None:
@@ -278,7 +278,7 @@ def test_a_hold_on_a_uuid_that_another_card_had_before_is_refused_at_bind() -> N
     books = some_books(devices=[a_device(created="2026-01-02T00:00:00Z")])
     pod = a_held_pod(books)
     books.index.replace_device(a_device("n0", uuid="GPU-n1-0", created="2026-01-01T00:00:00Z"))
-    assert isinstance(bind_plan(books, pod), Refused)
+    assert isinstance(bind_plan(books, pod), PlacementRefused)
 
 
 def test_instances_that_were_counted_for_every_card_of_a_node_are_given_out_once() -> None:

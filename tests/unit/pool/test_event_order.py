@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from tests.support.books import a_bound_pod, uid_of
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 
@@ -19,7 +19,7 @@ Event = tuple[str, Any]
 """Kind, and facts or the name of what is gone."""
 
 
-def apply(event: Event, books: Books) -> None:
+def apply(event: Event, books: AllocationState) -> None:
     match event:
         case ("pod", facts):
             books.observe_pod(facts, at(0))
@@ -89,7 +89,7 @@ OBJECTS = [
 ]
 
 
-def picture(books: Books) -> Any:
+def picture(books: AllocationState) -> Any:
     index = books.index
     return (
         {
@@ -108,7 +108,7 @@ def picture(books: Books) -> Any:
 def test_the_index_depends_on_the_last_state_of_every_object_only(data: st.DataObject) -> None:
     histories = [data.draw(st.lists(events, min_size=1, max_size=3)) for events in OBJECTS]
     order = data.draw(st.permutations([n for n, events in enumerate(histories) for _ in events]))
-    books, ahead = Books(), [iter(events) for events in histories]
+    books, ahead = AllocationState(), [iter(events) for events in histories]
     reads = data.draw(st.sets(st.sampled_from(range(len(order)))))
     for step, n in enumerate(order):
         event = next(ahead[n])
@@ -116,7 +116,7 @@ def test_the_index_depends_on_the_last_state_of_every_object_only(data: st.DataO
         if step in reads:
             apply(event, books)
             picture(books)
-    fresh = Books()
+    fresh = AllocationState()
     for n in data.draw(st.permutations(range(len(histories)))):
         apply(histories[n][-1], fresh)
     assert picture(books) == picture(fresh)

@@ -14,7 +14,7 @@ from tests.support.builders import a_device, a_pool, at
 from tests.unit.pool.test_truth_in_books import X, Y, Z, say, used
 
 if TYPE_CHECKING:
-    from pool.pods.reported import Discrepancy
+    from pool.pods.reported import AllocationMismatch
 
 UID = uid_of("p")
 
@@ -144,7 +144,7 @@ def test_an_init_container_that_runs_contradicts_the_phase() -> None:
 
 def test_a_pod_whose_node_takes_its_user_s_end_back_counts_again_and_two_are_told_of() -> None:
     books = some_books(devices=cards(1))
-    told: list[Discrepancy] = []
+    told: list[AllocationMismatch] = []
     books._discrepancies._on_found = told.append
     books.observe_pod(a_bound_pod("p", X), at(0))
     books.observe_pod(a_bound_pod("p", X, phase=PodPhase.ENDED), at(1))

@@ -6,7 +6,7 @@ import pytest
 
 from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, ReservationId
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, ReservationPhase
@@ -76,7 +76,7 @@ def test_units_that_are_not_free_cannot_be_held() -> None:
     plan = plan_hold(books, a_demand(1))
     assert isinstance(plan, Placed)
     take_hold(books, a_demand(1))
-    with pytest.raises(InvariantViolated, match="late of pod default/p takes units"):
+    with pytest.raises(InvariantViolatedError, match="late of pod default/p takes units"):
         books.hold(applicant, plan, at(0))
     assert books.ledger.get(ReservationId("late")) is None
 
@@ -257,7 +257,7 @@ def test_the_same_event_twice_is_the_same_event_once() -> None:
 
 
 def test_a_bound_pod_without_a_node_cannot_be() -> None:
-    with pytest.raises(InvariantViolated, match="default/p is bound to no node"):
+    with pytest.raises(InvariantViolatedError, match="default/p is bound to no node"):
         some_books().observe_pod(a_pod_facts(phase=PodPhase.BOUND), at(0))
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
-from pool.errors import InvariantViolated
+from pool.errors import InvariantViolatedError
 from pool.reservations.ledger import ReservationLedger
 from pool.reservations.reservation import End, Reservation, ReservationPhase
 from tests.support.books import unit_ids
@@ -174,7 +174,7 @@ def test_what_contradicts_the_lifecycle_is_a_bug(write) -> None:
     ledger = a_ledger()
     ledger.tie(ID, UID, name="p", observe_by=8.0)
     before = ledger.get(ID)
-    with pytest.raises(InvariantViolated):
+    with pytest.raises(InvariantViolatedError):
         write(ledger)
     assert ledger.get(ID) is ledger.of_pod(UID) is before
     assert len(ledger) == 1

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.support.histories import ACTIONS, Disagreement, Step, failure_of, play
+from tests.support.histories import ACTIONS, DisagreementError, Step, failure_of, play
 from tests.support.small_cluster import SmallCluster
 
 FEW, MANY = 20_000, 1_000_000
@@ -50,7 +50,7 @@ class ForgetsToTell(SmallCluster):
 
 
 def test_a_disagreement_is_cut_to_the_steps_that_show_it() -> None:
-    with pytest.raises(Disagreement) as failed:
+    with pytest.raises(DisagreementError) as failed:
         list(play(1, 20_000, ForgetsToTell))
     report = str(failed.value)
     assert report.startswith("seed 1, episode ")

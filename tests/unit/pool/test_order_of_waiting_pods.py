@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.names import NodeName
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, leaves_room
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
 from tests.support.books import (
     a_bound_pod,
@@ -27,7 +27,7 @@ def waiting(books, name: str = "w", units: int = 1, **changes) -> None:
     books.observe_pod(a_pod_facts(name, units, **changes), at(0))
 
 
-def must_wait(books: Books, units: int = 1, **about: Any) -> bool:
+def must_wait(books: AllocationState, units: int = 1, **about: Any) -> bool:
     plan = plan_hold(books, a_demand(units), **about)
     return isinstance(plan, Exhausted) and plan.deferral is Deferral.WAITING_PODS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.kinds.gpupool import Strategy
 from api.names import UnitId
 from pool.index.devices import DeviceEntry
-from pool.model import Role
+from pool.model import ContainerRole
 from pool.placement.planner import is_intact, plan_devices
 from pool.units import layout_of, part_of
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from api.annotations import Devices
     from pool.model import ContainerDemand
 
-INIT, SIDECAR, MAIN = Role.INIT, Role.SIDECAR, Role.MAIN
+INIT, SIDECAR, MAIN = ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.MAIN
 
 
 def a_card(index: int = 0, *, slices: int = 0, observed: int = 0, assumed: int = 0, **changes):

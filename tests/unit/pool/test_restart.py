@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from api.annotations import ReservationNote
-from pool.allocation_state import Books
-from pool.model import Instant, Role
+from pool.allocation_state import AllocationState
+from pool.model import ContainerRole, Instant
 from pool.reservations.reservation import ReservationPhase
 from tests.support.books import (
     a_bound_pod,
@@ -47,7 +47,10 @@ def a_note(*units: str, **changes: Any) -> ReservationNote:
 
 
 def restarted(
-    note: ReservationNote | None, now: Instant | None = None, *, books: Books | None = None
+    note: ReservationNote | None,
+    now: Instant | None = None,
+    *,
+    books: AllocationState | None = None,
 ) -> "Reservation | None":
     """What a fresh process has for a pending pod of one unit with this note."""
     books = books or some_books(devices=cards(2))
@@ -133,7 +136,7 @@ def test_a_hold_of_which_the_units_are_cut_otherwise_now_is_not_taken_up() -> No
 
 
 def test_a_hold_with_reused_units_is_taken_up_whole() -> None:
-    demand = a_demand(1, 2, roles=(Role.INIT, Role.MAIN))
+    demand = a_demand(1, 2, roles=(ContainerRole.INIT, ContainerRole.MAIN))
     devices = {"c0": unit_ids("GPU-n1-0"), "c1": unit_ids("GPU-n1-0", "GPU-n1-1")}
     books = some_books(devices=cards(2))
     pod = replace(a_pod_facts(), demand=demand, reservation=a_note(devices=devices))

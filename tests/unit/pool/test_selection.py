@@ -15,7 +15,7 @@ from inventory.assignment.selector import (
     NotIncluded,
     canonical_product,
     mismatch,
-    selects,
+    selector_accepts,
 )
 
 DEVICE: dict[str, Any] = {
@@ -59,12 +59,12 @@ def selector(**clauses: Any) -> DeviceSelector:
 
 @pytest.mark.parametrize("clauses", [{}, {"include": {}}, {"exclude": {}}])
 def test_a_selector_that_says_nothing_takes_every_device(clauses):
-    assert selects(selector(**clauses), device())
+    assert selector_accepts(selector(**clauses), device())
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
 def test_one_value_of_a_category_is_enough(category):
-    assert selects(selector(include={category: MEETS[category]}), device())
+    assert selector_accepts(selector(include={category: MEETS[category]}), device())
 
 
 @pytest.mark.parametrize("category", CATEGORIES)
@@ -77,7 +77,7 @@ def test_the_first_category_that_is_not_met_is_told(category):
 
 
 def test_every_category_must_be_met():
-    assert selects(selector(include=MEETS), device())
+    assert selector_accepts(selector(include=MEETS), device())
 
 
 @pytest.mark.parametrize("category", [one for one in CATEGORIES if one != "migCapable"])
@@ -98,7 +98,7 @@ def test_exclude_wins_over_include():
 def test_exclude_takes_out_what_meets_all_its_categories():
     both = {"products": MEETS["products"], "pciVendors": FAILS["pciVendors"]}
 
-    assert selects(selector(exclude=both), device())
+    assert selector_accepts(selector(exclude=both), device())
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_exclude_takes_out_what_meets_all_its_categories():
 def test_compute_capabilities_are_compared_as_numbers(lowest, actual, expected):
     wanted = selector(include={"computeCapability": lowest})
 
-    assert selects(wanted, device(computeCapability=actual)) is expected
+    assert selector_accepts(wanted, device(computeCapability=actual)) is expected
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_canonical_name_is_its_own_canonical_name(name):
 def test_a_device_is_included_exactly_when_no_category_speaks_against_it(verdicts):
     include = {one: (MEETS if is_met else FAILS)[one] for one, is_met in verdicts.items()}
 
-    assert selects(selector(include=include), device()) is all(verdicts.values())
+    assert selector_accepts(selector(include=include), device()) is all(verdicts.values())
 
 
 @given(st.dictionaries(st.sampled_from(CATEGORIES), st.booleans()))
@@ -154,7 +154,7 @@ def test_a_device_is_excluded_exactly_when_some_category_speaks_and_none_against
     exclude = {one: (MEETS if is_met else FAILS)[one] for one, is_met in verdicts.items()}
     is_excluded = bool(verdicts) and all(verdicts.values())
 
-    assert selects(selector(exclude=exclude), device()) is not is_excluded
+    assert selector_accepts(selector(exclude=exclude), device()) is not is_excluded
 
 
 def test_product_of_any_length_is_read_once():
@@ -164,4 +164,4 @@ def test_product_of_any_length_is_read_once():
 
 def test_version_without_end_is_none():
     wanted = {"include": {"computeCapability": "1" * 2_000_000 + ".0"}}
-    assert selects(selector(**wanted), device())
+    assert selector_accepts(selector(**wanted), device())

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, UnitId
-from pool.model import Role
-from pool.pods.reported import Truth, as_promised, as_reported
+from pool.model import ContainerRole
+from pool.pods.reported import ActualAllocation, as_promised, as_reported
 from tests.support.books import N1, a_bound_pod
 from tests.support.builders import a_demand
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
     from pool.pods.reported import PodReport
 
-MAIN, INIT, SIDECAR = Role.MAIN, Role.INIT, Role.SIDECAR
+MAIN, INIT, SIDECAR = ContainerRole.MAIN, ContainerRole.INIT, ContainerRole.SIDECAR
 WHOLE = "gpu.deckhouse.io/whole"
 
 
@@ -26,7 +26,7 @@ def devices(**units: str) -> Any:
     return {name: tuple(map(UnitId, some.split())) for name, some in units.items()}
 
 
-def a_pod(promised: Any, *roles_and_units: tuple[Role, int], **changes: Any) -> "PodFacts":
+def a_pod(promised: Any, *roles_and_units: tuple[ContainerRole, int], **changes: Any) -> "PodFacts":
     demand = a_demand(
         *(units for _, units in roles_and_units), roles=tuple(role for role, _ in roles_and_units)
     )
@@ -48,7 +48,7 @@ def everywhere(_unit: UnitId) -> bool:
 
 def truth(
     pod: "PodFacts", report: "PodReport", is_here: Callable[[UnitId], bool] = everywhere
-) -> Truth:
+) -> ActualAllocation:
     return as_reported(pod, N1, report, is_here=is_here)
 
 
@@ -125,7 +125,7 @@ def truth(
 )
 def test_a_pod_has_what_is_reported_and_of_what_was_promised_as_much_as_it_lacks(
     promised: dict[str, str],
-    roles: list[tuple[Role, int]],
+    roles: list[tuple[ContainerRole, int]],
     reported: dict[str, str],
     has: str,
     unpromised: str,
@@ -157,8 +157,8 @@ def test_a_unit_of_another_resource_is_none_of_the_pods() -> None:
 @pytest.mark.parametrize("promised", [None, {}])
 def test_a_pod_bound_without_a_word_is_accounted_for_by_its_node(promised: Any) -> None:
     pod = a_pod(promised, (MAIN, 2))
-    assert truth(pod, a_report(c0="Y")) == Truth((UnitId("Y"),), {(WHOLE, N1): 1})
-    assert truth(pod, a_report(c0="Y Z")) == Truth((UnitId("Y"), UnitId("Z")), {})
+    assert truth(pod, a_report(c0="Y")) == ActualAllocation((UnitId("Y"),), {(WHOLE, N1): 1})
+    assert truth(pod, a_report(c0="Y Z")) == ActualAllocation((UnitId("Y"), UnitId("Z")), {})
 
 
 def test_a_pod_of_several_pools_is_accounted_for_by_each() -> None:
@@ -189,5 +189,5 @@ def test_whatever_is_reported_is_had_and_nothing_is_had_that_nobody_spoke_of(
 
 def test_without_a_report_a_pod_has_what_it_was_bound_with() -> None:
     pod = a_pod(devices(c0="X1", c1="X1 X2"), (INIT, 1), (MAIN, 3))
-    assert as_promised(pod, N1) == Truth((UnitId("X1"), UnitId("X2")), {(WHOLE, N1): 1})
+    assert as_promised(pod, N1) == ActualAllocation((UnitId("X1"), UnitId("X2")), {(WHOLE, N1): 1})
     assert as_promised(pod, NodeName("n2")).missing == {(WHOLE, "n2"): 1}

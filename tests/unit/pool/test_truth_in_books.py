@@ -8,7 +8,7 @@ from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PodUid, PoolName, UnitId
 from pool.model import PodPhase
 from pool.placement.planner import Placed
-from pool.pods.reported import Discrepancy
+from pool.pods.reported import AllocationMismatch
 from pool.reservations.reservation import End
 from tests.support.books import (
     N1,
@@ -25,14 +25,14 @@ from tests.support.books import (
 from tests.support.builders import a_device, a_pool, at
 
 if TYPE_CHECKING:
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import PodFacts
 
 WHOLE = PoolName("whole")
 X, Y, Z = "GPU-n1-0", "GPU-n1-1", "GPU-n1-2"
 
 
-def say(books: "Books", node: NodeName = N1, **units: str) -> "list[PodFacts]":
+def say(books: "AllocationState", node: NodeName = N1, **units: str) -> "list[PodFacts]":
     """The node reports each pod's units, and nothing of others."""
     reports = {
         uid_of(name): (
@@ -50,7 +50,7 @@ def say(books: "Books", node: NodeName = N1, **units: str) -> "list[PodFacts]":
     return books.observe_reports(node, reports)
 
 
-def used(books: "Books") -> set[str]:
+def used(books: "AllocationState") -> set[str]:
     return {entry.facts.uuid for entry in books.index.devices() if entry.observed}
 
 
@@ -191,7 +191,7 @@ def test_a_pod_that_nobody_knew_the_units_of_no_longer_closes_its_node() -> None
     assert (used(books), books.index.state(WHOLE).capacity().available) == ({Y}, 1)
 
 
-class Told(list[Discrepancy]):
+class Told(list[AllocationMismatch]):
     def __init__(self) -> None:
         super().__init__()
         self.books = some_books(devices=cards(3))
@@ -205,7 +205,7 @@ def test_a_pod_that_was_given_something_else_is_told_of_once() -> None:
     for units in (X, Y, Z, X, Y):
         say(told.books, p=units)
         told.books.observe_pod(pod, at(1))
-    assert told == [Discrepancy(pod, WHOLE, (UnitId(Y),), ())]
+    assert told == [AllocationMismatch(pod, WHOLE, (UnitId(Y),), ())]
 
 
 def test_units_from_nowhere_are_told_of_once_and_apart() -> None:

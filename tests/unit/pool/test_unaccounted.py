@@ -19,12 +19,12 @@ from tests.support.books import (
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.index.node_view import PoolNode
     from pool.model import PodFacts
 
 
-def node(books: "Books", pool: str = "whole") -> "PoolNode":
+def node(books: "AllocationState", pool: str = "whole") -> "PoolNode":
     summary = books.index.state(PoolName(pool)).node(N1)
     assert summary is not None
     return summary

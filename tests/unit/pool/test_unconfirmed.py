@@ -10,7 +10,7 @@ from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName, ReservationId
 from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.model import Capacity, PodFacts
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, Ended, ReservationPhase
@@ -33,17 +33,17 @@ from tests.support.builders import a_demand, a_pod_facts, a_pool, a_slice_pool, 
 WHOLE = PoolName("whole")
 
 
-def capacity(books: Books, pool: str = "whole") -> Capacity:
+def capacity(books: AllocationState, pool: str = "whole") -> Capacity:
     return books.index.state(PoolName(pool)).capacity()
 
 
-def deferral_of(books: Books, units: int = 1, **about: Any) -> Deferral | None:
+def deferral_of(books: AllocationState, units: int = 1, **about: Any) -> Deferral | None:
     plan = plan_hold(books, a_demand(units), **about)
     assert isinstance(plan, Exhausted)
     return plan.deferral
 
 
-def bind_plan(books: Books, pod: PodFacts) -> Any:
+def bind_plan(books: AllocationState, pod: PodFacts) -> Any:
     return books.plan_bind(N1, pool_of(books), pod.demand, uid=pod.uid)
 
 
@@ -199,7 +199,7 @@ class TestOneNamespacesShare:
         assert isinstance(plan_hold(books, a_demand(1), namespace="default"), Placed)
 
 
-def is_backing_off(books: Books, now: float) -> bool:
+def is_backing_off(books: AllocationState, now: float) -> bool:
     plan = plan_hold(books, a_demand(1), namespace="default", now=now)
     return isinstance(plan, Exhausted) and plan.deferral is Deferral.BACKOFF
 

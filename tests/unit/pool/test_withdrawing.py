@@ -1,7 +1,7 @@
 """Withdrawing a hold: its units are free at once, but only while it belongs to no pod."""
 
 from api.names import PodUid, PoolName, ReservationId
-from pool.allocation_state import Applicant, Books
+from pool.allocation_state import AllocationState, PlacementRequest
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, Ended
 from tests.support.books import plan_hold
@@ -10,19 +10,21 @@ from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 ID = ReservationId("r1")
 
 
-def with_a_hold(ended: list[Ended] | None = None) -> Books:
-    books = Books(on_end=ended.append if ended is not None else None)
+def with_a_hold(ended: list[Ended] | None = None) -> AllocationState:
+    books = AllocationState(on_end=ended.append if ended is not None else None)
     pool, demand = a_pool(), a_demand(1)
     books.index.replace_pool(pool)
     books.index.replace_node(a_node())
     books.index.replace_device(a_device())
     placed = plan_hold(books, demand)
     assert isinstance(placed, Placed)
-    books.hold(Applicant(id=ID, pool=pool, demand=demand, namespace="default"), placed, at(0))
+    books.hold(
+        PlacementRequest(id=ID, pool=pool, demand=demand, namespace="default"), placed, at(0)
+    )
     return books
 
 
-def available(books: Books) -> int:
+def available(books: AllocationState) -> int:
     return books.index.state(PoolName("whole")).capacity().available
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from api.names import DeviceName, PodUid, PoolName, UnitId
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.index.device_index import DeviceIndex
 from tests.support.builders import a_demand, a_device, a_node, a_pool
 
@@ -82,7 +82,7 @@ def test_units_in_use_stay_their_pods(index):
 
 
 def test_hold_on_a_withheld_device_is_not_what_its_pod_is_bound_to():
-    books = Books()
+    books = AllocationState()
     books.index.replace_pool(a_pool())
     books.index.replace_node(a_node())
     for number in (0, 1):

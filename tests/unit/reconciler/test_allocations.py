@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory, GPUNodeInventoryStatus
 from api.meta import ObjectMeta
 from api.names import PoolName, UnitId
-from pool.allocation_state import Books
-from pool.pods.reported import Discrepancy
-from reconciler.sinks.inventories import InventoryFeed, Mismatches
-from reconciler.sinks.pods import PodFeed
+from pool.allocation_state import AllocationState
+from pool.pods.reported import AllocationMismatch
+from reconciler.sinks.inventories import InventorySink, Mismatches
+from reconciler.sinks.pods import PodSink
 from tests.support.books import a_bound_pod, cards, some_books, uid_of
 from tests.support.builders import at
 
@@ -43,7 +43,7 @@ class Told:
 
     def __init__(self) -> None:
         self.doubles: list[tuple[str, str, list[UnitId]]] = []
-        self.mismatches: list[Discrepancy] = []
+        self.mismatches: list[AllocationMismatch] = []
 
     def warn_unaccounted(self, pod: Any, resource: str, units: int) -> None:
         raise AssertionError(f"{pod}, {resource}, {units}")
@@ -51,7 +51,7 @@ class Told:
     def warn_double(self, pod: Any, other: Any, units: Any) -> None:
         self.doubles.append((pod.name, other.name, sorted(units)))
 
-    def warn_mismatch(self, found: Discrepancy) -> None:
+    def warn_mismatch(self, found: AllocationMismatch) -> None:
         self.mismatches.append(found)
 
 
@@ -60,8 +60,8 @@ class World:
         self.told = Told()
         self.books = some_books(devices=[*cards(count), *cards(1, "n2")])
         self.books._discrepancies._on_found = Mismatches(self.told)
-        self.feed = InventoryFeed(self.books, self.told)
-        self.pods = PodFeed(self.books, lambda: at(0), self.told)
+        self.feed = InventorySink(self.books, self.told)
+        self.pods = PodSink(self.books, lambda: at(0), self.told)
         self.heard: list[str] = []
         self.feed.store.listeners._callbacks.append(self.heard.append)
 
@@ -69,7 +69,7 @@ class World:
         return used(self.books)
 
 
-def used(books: Books) -> set[str]:
+def used(books: AllocationState) -> set[str]:
     return {entry.facts.uuid for entry in books.index.devices() if entry.observed}
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import NodeName, PodUid, PoolName, UnitId
-from inventory.pools.validity import SOUND, PoolVerdict
-from pool.allocation_state import Books
+from inventory.pools.validity import SOUND, PoolValidity
+from pool.allocation_state import AllocationState
 from pool.facts import device_facts
 from pool.index.change_log import Changes
 from reconciler.assignment.triggers import AssignmentRouter
@@ -26,9 +26,9 @@ class Scene:
 
     def __init__(self) -> None:
         self.pools: dict[PoolName, GPUPool] = {PoolName("a"): a_gpupool("a")}
-        books = Books()
+        books = AllocationState()
         books.index.replace_pool(a_pool("a"))
-        self.verdicts: dict[str, PoolVerdict] = {}
+        self.verdicts: dict[str, PoolValidity] = {}
         self.sources = AssignmentSources(
             devices=DeviceStore(),
             inventories=Store(),

@@ -7,9 +7,9 @@ import pytest
 
 from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventoryStatus
 from api.meta import Condition
-from inventory.debounce import Standing
-from inventory.readiness.phases import Bootstrap, Obstacle, Verdict, judge
-from inventory.readiness.software import BootstrapTerms, Check, NodeSight, Operand
+from inventory.debounce import DebouncedState
+from inventory.readiness.phases import BootstrapState, ReadinessObstacle, ReadinessVerdict, judge
+from inventory.readiness.software import BootstrapTerms, Check, NodeSoftwareFacts, Operand
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
 from tests.support.readiness import NO_OPERANDS, a_sight, all_ready, elsewhere, failing, ready
@@ -18,19 +18,21 @@ TERMS = BootstrapTerms()
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 
-def settled(sight: NodeSight, before: Bootstrap | None = None, start: float = 0.0) -> Verdict:
-    verdict = judge(before or Bootstrap(), sight, TERMS, now=start)
+def settled(
+    sight: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
+) -> ReadinessVerdict:
+    verdict = judge(before or BootstrapState(), sight, TERMS, now=start)
     for number in (1, 2):
         verdict = judge(verdict.bootstrap, sight, TERMS, now=start + 10 * number)
     return verdict
 
 
-def said(verdict: Verdict, **more: Any) -> dict[str, Condition]:
+def said(verdict: ReadinessVerdict, **more: Any) -> dict[str, Condition]:
     conditions = conditions_of(verdict, more.get("shown", ()), generation=3, now=NOON)
     return {one.type: one for one in conditions}
 
 
-def status_of(verdict: Verdict) -> GPUNodeInventoryStatus:
+def status_of(verdict: ReadinessVerdict) -> GPUNodeInventoryStatus:
     return GPUNodeInventoryStatus(
         phase=verdict.phase, conditions=conditions_of(verdict, (), generation=1, now=NOON)
     )
@@ -38,7 +40,7 @@ def status_of(verdict: Verdict) -> GPUNodeInventoryStatus:
 
 def test_the_reasons_of_the_gate_are_the_obstacles_in_the_same_order():
     names = [reason.name for reason in ReadyForPooling]
-    assert names == [obstacle.name for obstacle in Obstacle] + ["READY"]
+    assert names == [obstacle.name for obstacle in ReadinessObstacle] + ["READY"]
 
 
 def test_all_conditions_but_those_of_the_inventory_are_said():
@@ -81,14 +83,14 @@ def test_all_conditions_but_those_of_the_inventory_are_said():
         ),
     ],
 )  # fmt: skip
-def test_what_is_so_is_said(sight: NodeSight, statuses: dict[str, str]):
+def test_what_is_so_is_said(sight: NodeSoftwareFacts, statuses: dict[str, str]):
     conditions = said(settled(sight))
     assert {type_: conditions[type_].status for type_ in statuses} == statuses
     assert all(one.reason and one.observed_generation == 3 for one in conditions.values())
 
 
 def test_the_first_look_says_that_nothing_is_known_yet():
-    conditions = said(judge(Bootstrap(), a_sight(), TERMS, now=0))
+    conditions = said(judge(BootstrapState(), a_sight(), TERMS, now=0))
     assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"
@@ -139,7 +141,7 @@ def test_the_time_of_a_condition_moves_with_its_status_only():
         pytest.param(a_sight(operands=failing(Operand.DCGM)), id="monitoring"),
     ],
 )
-def test_a_restart_goes_on_with_what_was_reported(sight: NodeSight):
+def test_a_restart_goes_on_with_what_was_reported(sight: NodeSoftwareFacts):
     """The phase Ready needs no three new samples, and no condition flaps."""
     before = settled(sight)
     shown = status_of(before)
@@ -159,11 +161,11 @@ def test_a_restart_remembers_that_software_was_ready():
 
 
 def test_nothing_is_taken_up_from_a_status_that_says_nothing():
-    assert recalled(GPUNodeInventoryStatus()) == Bootstrap()
+    assert recalled(GPUNodeInventoryStatus()) == BootstrapState()
     out = settled(a_sight(is_managed=False))
-    assert recalled(status_of(out)) == Bootstrap()
+    assert recalled(status_of(out)) == BootstrapState()
 
 
 def test_a_phase_past_validation_means_that_the_validator_was_up():
     status = GPUNodeInventoryStatus(phase=BootstrapPhase.GFD)
-    assert recalled(status).standing(Check.VALIDATOR) is Standing.UP
+    assert recalled(status).standing(Check.VALIDATOR) is DebouncedState.UP

@@ -9,7 +9,12 @@ from api.kinds.gpupool import GPUPool
 from api.meta import ObjectMeta
 from api.names import PoolName, ReservationId
 from pool.catalog import Catalog
-from reconciler.pool.index_changes import DEVICE_DELAY_S, GAUGES_EVERY, PERIOD_S, ChangePump
+from reconciler.pool.index_changes import (
+    DEVICE_DELAY_S,
+    GAUGES_EVERY,
+    PERIOD_S,
+    IndexChangeDispatcher,
+)
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_held_pod, cards, some_books, take_hold
@@ -32,7 +37,7 @@ class Scene:
         self.seen: dict[str, list[tuple[float, str]]] = {"pools": [], "devices": [], "nodes": []}
         self.controllers = {kind: self.controller(kind) for kind in self.seen}
         controllers: Any = self.controllers
-        self.pump = ChangePump(self.books, self.catalog, self.now, **controllers)
+        self.pump = IndexChangeDispatcher(self.books, self.catalog, self.now, **controllers)
 
     def controller(self, kind: str) -> Controller[str]:
         async def note(key: str) -> None:

@@ -9,12 +9,12 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import NodeName
 from inventory.readiness.software import Operand
-from reconciler.dcgm.scraper import DcgmScraping, ScrapeTerms
+from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from reconciler.runtime.controller import Controller
-from reconciler.runtime.errors import ExporterSilent
+from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
-from reconciler.sinks.operand_pods import OperandFeed
+from reconciler.sinks.operand_pods import OperandPodSink
 from telemetry.metrics import REGISTRY
 from tests.support.dcgm import card_lines
 from tests.support.loop_clock import LoopClock
@@ -34,7 +34,7 @@ class FakePages:
     async def page(self, ip: str, port: int) -> str:
         self.asked.append((ip, port))
         if self.is_silent:
-            raise ExporterSilent("no route")
+            raise ExporterUnavailableError("no route")
         return self.page_text
 
 
@@ -42,10 +42,10 @@ class Scene:
     def __init__(self, **terms: float) -> None:
         self.time = Time()
         self.pages = FakePages()
-        self.operands = OperandFeed()
+        self.operands = OperandPodSink()
         self.devices = DeviceStore()
         self.told: list[str] = []
-        self.scraping = DcgmScraping(
+        self.scraping = DcgmScraper(
             self.pages,
             self.operands,
             self.devices,

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from api.names import PodUid
 from pool.reservations.reservation import Ended, Reservation
-from reconciler.pod.reservation_end import Endings
-from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, Expiry
+from reconciler.pod.reservation_end import ReservationEnd
+from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, ReservationExpiry
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
 from tests.support.books import a_bound_pod, cards, some_books, take_hold
@@ -19,7 +19,7 @@ from tests.support.builders import a_demand, a_pod_facts, a_pool, at
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pool.allocation_state import Books
+    from pool.allocation_state import AllocationState
     from pool.model import Instant
 
 
@@ -42,9 +42,9 @@ def loop_now() -> "Instant":
 
 
 @asynccontextmanager
-async def expiring(books: "Books") -> "AsyncIterator[None]":
+async def expiring(books: "AllocationState") -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(Expiry(books, loop_now).run())
+        task = group.create_task(ReservationExpiry(books, loop_now).run())
         yield
         task.cancel()
 
@@ -54,7 +54,12 @@ def ended(end: str) -> float:
 
 
 def a_confirmed_hold(
-    books: "Books", name: str = "p", units: int = 1, *, pool: str = "whole", seconds: float = 0
+    books: "AllocationState",
+    name: str = "p",
+    units: int = 1,
+    *,
+    pool: str = "whole",
+    seconds: float = 0,
 ) -> Reservation:
     """A hold whose pod the watch has shown: it lasts for the pool's TTL."""
     pod = a_pod_facts(name, units, pool)
@@ -109,7 +114,7 @@ async def test_many_holds_with_one_deadline_end_together():
 
 def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
     announced = Announced()
-    books = some_books(a_pool(ttl_s=30), devices=cards(1), on_end=Endings(announced))
+    books = some_books(a_pool(ttl_s=30), devices=cards(1), on_end=ReservationEnd(announced))
     before = ended("expired")
     a_confirmed_hold(books)
     with capture_logs() as logs:
@@ -133,7 +138,7 @@ def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
 
 def test_the_announcement_speaks_of_several_units_in_the_plural():
     announced = Announced()
-    books = some_books(a_pool(ttl_s=30), devices=cards(2), on_end=Endings(announced))
+    books = some_books(a_pool(ttl_s=30), devices=cards(2), on_end=ReservationEnd(announced))
     a_confirmed_hold(books, units=2)
     books.expire(at(30))
     ((_, on_pool),) = announced.on_pools
@@ -144,7 +149,7 @@ def test_the_announcement_speaks_of_several_units_in_the_plural():
 
 def test_other_endings_are_counted_and_logged_and_nobody_is_alarmed():
     announced = Announced()
-    books = some_books(devices=cards(2), on_end=Endings(announced))
+    books = some_books(devices=cards(2), on_end=ReservationEnd(announced))
     bound, released, unseen = ended("bound"), ended("released"), ended("not_observed")
     a_confirmed_hold(books)
     take_hold(books, a_demand(1), id_="other")

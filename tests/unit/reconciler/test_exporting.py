@@ -10,7 +10,7 @@ from api.kinds.gpupool import EffectiveAllocation, GPUPool, GPUPoolStatus
 from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
-from reconciler.pool.plugin_config import COALESCE_S, NODES_A_SECOND, ExportedCards
+from reconciler.pool.plugin_config import COALESCE_S, NODES_A_SECOND, PluginConfigFacts
 from reconciler.runtime.store import DeviceStore
 
 WHOLE, OTHER = PoolName("whole"), PoolName("other")
@@ -37,7 +37,7 @@ class Scene:
             self.catalog.pools[name] = GPUPool(metadata=ObjectMeta(name=name))
         for card in cards:
             self.devices.upsert(card)
-        self.exported = ExportedCards(self.devices, self.catalog)
+        self.exported = PluginConfigFacts(self.devices, self.catalog)
 
     def hydrate(self) -> int:
         return sum(1 for _ in self.exported.hydrating())

@@ -8,7 +8,7 @@ import pytest
 from api.kinds.gpupool import GPUPool, GPUPoolSpec, PoolResource
 from api.meta import ObjectMeta
 from api.names import PoolName
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.model import Capacity
 from reconciler.pool.gauges import (
@@ -39,7 +39,7 @@ def a_catalog(*names: str) -> Catalog:
     return catalog
 
 
-def show(books: Books, seconds: float = 60, catalog: Catalog | None = None) -> None:
+def show(books: AllocationState, seconds: float = 60, catalog: Catalog | None = None) -> None:
     show_sums(books, catalog or a_catalog("whole"), at(seconds))
 
 

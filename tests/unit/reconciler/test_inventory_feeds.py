@@ -15,10 +15,10 @@ from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.sinks.devices import DeviceFeed, ObservedDevice, Reported, observe_device
-from reconciler.sinks.namespaces import NamespaceFeed
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pools import PoolFeed
+from reconciler.sinks.devices import DeviceSink, ObservedDevice, Reported, observe_device
+from reconciler.sinks.namespaces import NamespaceSink
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pools import PoolSink
 from tests.support.builders import a_node, a_pool
 
 WHOLE = PoolName("whole")
@@ -51,7 +51,7 @@ def a_card(name: str = "n1-0", *, pool: str | None = "whole", **status: Any) -> 
 class TestNodes:
     def setup_method(self) -> None:
         self.index = DeviceIndex()
-        self.feed = NodeFeed(self.index)
+        self.feed = NodeSink(self.index)
 
     def known(self) -> set[str]:
         return {name for name in ("n1", "n2", "n3") if self.index.node(NodeName(name)) is not None}
@@ -94,7 +94,7 @@ class TestNodes:
 class TestNamespaces:
     def setup_method(self) -> None:
         self.catalog = Catalog()
-        self.feed = NamespaceFeed(self.catalog)
+        self.feed = NamespaceSink(self.catalog)
 
     def test_a_list_leaves_exactly_its_namespaces(self):
         self.feed.replace_all([a_namespace("a", team="ml"), a_namespace("b")])
@@ -120,7 +120,7 @@ class TestNamespaces:
 class TestPools:
     def setup_method(self) -> None:
         self.index, self.catalog = DeviceIndex(), Catalog()
-        self.feed = PoolFeed(self.index, self.catalog)
+        self.feed = PoolSink(self.index, self.catalog)
 
     def known(self) -> tuple[set[str], set[str]]:
         return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
@@ -180,7 +180,7 @@ class TestDevices:
     def setup_method(self) -> None:
         self.index = DeviceIndex()
         self.index.replace_pool(a_pool())
-        self.feed = DeviceFeed(self.index)
+        self.feed = DeviceSink(self.index)
         self.index.take_changes()
 
     def known(self) -> set[str]:

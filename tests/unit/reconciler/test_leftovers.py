@@ -3,7 +3,7 @@
 from api.names import PoolName, pool_node_label
 from pool.facts import device_facts
 from pool.index.device_index import DeviceIndex
-from reconciler.pool.remains import Leftovers
+from reconciler.pool.remains import PoolRemains
 from tests.support.assigning import a_card
 from tests.support.builders import a_node
 
@@ -14,7 +14,7 @@ class World:
     def __init__(self) -> None:
         self.index = DeviceIndex()
         self.workloads: list[str] = []
-        self.leftovers = Leftovers(self.index, lambda _: self.workloads)
+        self.leftovers = PoolRemains(self.index, lambda _: self.workloads)
 
     def add(self, number: int, *, owner: str = "a", is_ignored: bool = False) -> None:
         card = a_card(number, owner=owner, is_ignored=is_ignored)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.names import POOL_LABEL, NodeName
-from inventory.readiness.software import Operand, OperandSight
+from inventory.readiness.software import Operand, OperandFacts
 from reconciler.sinks.operand_pod import (
     DEFAULT_APPS,
     OperandPod,
@@ -17,7 +17,7 @@ from reconciler.sinks.operand_pod import (
     OperandTerms,
     projection,
 )
-from reconciler.sinks.operand_pods import OperandFeed
+from reconciler.sinks.operand_pods import OperandPodSink
 from tests.support.operands import an_operand_pod
 
 TERMS = OperandTerms()
@@ -109,7 +109,7 @@ def test_an_exporter_is_asked_at_its_metrics_port(ports: list[dict[str, Any]] | 
 class Heard:
     """Who was told of what."""
 
-    def __init__(self, feed: OperandFeed) -> None:
+    def __init__(self, feed: OperandPodSink) -> None:
         self.nodes: list[str] = []
         self.presence: list[str] = []
         feed.listeners._callbacks.append(self.nodes.append)
@@ -123,17 +123,17 @@ class Heard:
 
 
 def test_an_operand_is_seen_on_its_node_and_known_to_be_elsewhere():
-    feed = OperandFeed()
+    feed = OperandPodSink()
     feed.replace_all([known(node="n1")])
-    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandSight(
+    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(
         is_anywhere=True, is_on_node=True, is_ready=True
     )
-    assert feed.sights(NodeName("n2"))[Operand.GFD] == OperandSight(is_anywhere=True)
-    assert feed.sights(NodeName("n1"))[Operand.DCGM] == OperandSight()
+    assert feed.sights(NodeName("n2"))[Operand.GFD] == OperandFacts(is_anywhere=True)
+    assert feed.sights(NodeName("n1"))[Operand.DCGM] == OperandFacts()
 
 
 def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
-    feed = OperandFeed()
+    feed = OperandPodSink()
     heard = Heard(feed)
     first, second = known(node="n1", name="a"), known(node="n2", name="b")
     feed.upsert(first)
@@ -151,15 +151,15 @@ def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
 
 
 def test_a_pod_without_a_node_shows_that_its_operand_exists_and_nothing_else():
-    feed = OperandFeed()
+    feed = OperandPodSink()
     heard = Heard(feed)
     feed.upsert(known(node=""))
     assert heard.taken() == ([], ["gfd"])
-    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandSight(is_anywhere=True)
+    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
 
 
 def test_of_two_pods_in_a_rollout_the_ready_one_counts():
-    feed = OperandFeed()
+    feed = OperandPodSink()
     feed.replace_all([known(name="a", ready=False), known(name="b"), known(name="c", ready=False)])
     assert feed.sights(NodeName("n1"))[Operand.GFD].is_ready
 
@@ -169,7 +169,7 @@ def test_of_two_pods_in_a_rollout_the_ready_one_counts():
     [({}, True), ({"ready": False}, False), ({"ip": ""}, False), ({"app": "nvidia-dcgm"}, False)],
 )
 def test_only_a_ready_exporter_with_an_address_is_asked(changes: dict[str, Any], is_there: bool):
-    feed = OperandFeed()
+    feed = OperandPodSink()
     feed.upsert(known(**{"app": "nvidia-dcgm-exporter", "name": "x", **changes}))
     assert (feed.exporter(NodeName("n1")) is not None) is is_there
 
@@ -187,7 +187,7 @@ PODS = st.builds(
 def test_any_order_of_changes_ends_in_what_a_list_says(
     changes: list[tuple[bool, OperandPod]], final: list[OperandPod]
 ):
-    changed, listed = OperandFeed(), OperandFeed()
+    changed, listed = OperandPodSink(), OperandPodSink()
     for is_there, pod in changes:
         changed.upsert(pod) if is_there else changed.discard(pod)
     last = {pod.ref: pod for pod in final}

@@ -3,14 +3,14 @@
 import pytest
 
 from api.meta import ObjectMeta
-from reconciler.runtime.expectations import SHOWN_WITHIN_S, OwnWrites
+from reconciler.runtime.expectations import SHOWN_WITHIN_S, Expectations
 from tests.support.scheduling import Time
 
 
 class World:
     def __init__(self) -> None:
         self.time = Time()
-        self.writes = OwnWrites(self.time.now)
+        self.writes = Expectations(self.time.now)
         self.shown: dict[str, ObjectMeta] = {}
 
     def show(self, name: str, version: str = "1", uid: str = "u") -> None:

@@ -9,11 +9,11 @@ from structlog.testing import capture_logs
 from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
 from api.meta import ObjectMeta
 from api.names import PoolName
-from pool.allocation_state import Books
+from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
-from reconciler.sinks.devices import DeviceFeed, ObservedDevice, Reported
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.devices import DeviceSink, ObservedDevice, Reported
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pods import PodSink
 from tests.support.books import (
     a_bound_pod,
     cards,
@@ -28,20 +28,20 @@ from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_po
 WHOLE = PoolName("whole")
 
 
-def capacity(books: Books) -> tuple[int, int, int]:
+def capacity(books: AllocationState) -> tuple[int, int, int]:
     figures = books.index.state(WHOLE).capacity()
     return figures.available, figures.reserved, figures.used
 
 
-def a_feed(books: Books) -> PodFeed:
-    return PodFeed(books, lambda: at(0))
+def a_feed(books: AllocationState) -> PodSink:
+    return PodSink(books, lambda: at(0))
 
 
 def an_ended_pod(name: str, *units: str) -> PodFacts:
     return a_bound_pod(name, *units, phase=PodPhase.ENDED)
 
 
-def a_pod_with_note(name: str, *, held_in: Books) -> PodFacts:
+def a_pod_with_note(name: str, *, held_in: AllocationState) -> PodFacts:
     """A pending pod whose annotation names a hold on the first card that is free there."""
     reservation = take_hold(held_in, a_demand(1), id_=f"r-{name}")
     return a_pod_facts(name, reservation=note_of(reservation))
@@ -179,8 +179,8 @@ class World:
     def __init__(self) -> None:
         self.books = some_books(a_pool(), nodes=())
         self.pods = a_feed(self.books)
-        self.devices = DeviceFeed(self.books.index)
-        self.nodes = NodeFeed(self.books.index)
+        self.devices = DeviceSink(self.books.index)
+        self.nodes = NodeSink(self.books.index)
 
     def picture(self) -> Any:
         index = self.books.index

@@ -10,7 +10,7 @@ from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
 from inventory.pools.maintenance import Occupant
-from inventory.pools.validity import SOUND, Objection, PoolFault, PoolVerdict
+from inventory.pools.validity import SOUND, Objection, PoolFault, PoolValidity
 from reconciler.pool.conditions import PoolFigures, status_of
 from reconciler.runtime.conditions import condition_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
@@ -18,8 +18,8 @@ from telemetry.conditions import PoolCondition, PoolMisconfigured
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(minutes=1)
 SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
-UNSUPPORTED = PoolVerdict(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "AMD only"))
-BAD = PoolVerdict(
+UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "AMD only"))
+BAD = PoolValidity(
     misconfigured=(
         PoolFault(Objection.RESOURCE_NAME_TAKEN, "taken"),
         PoolFault(Objection.PROFILE_NOT_SUPPORTED, "no card can"),
@@ -116,7 +116,7 @@ def test_support_and_configuration_have_conditions_of_their_own():
 
 @pytest.mark.parametrize("objection", set(Objection) - {Objection.UNSUPPORTED_VENDOR})
 def test_every_objection_has_a_reason(objection):
-    verdict = PoolVerdict(misconfigured=(PoolFault(objection, "x"),))
+    verdict = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
     reason = found(said(verdict=verdict), PoolCondition.MISCONFIGURED).reason
     assert reason in {one.value for one in PoolMisconfigured} - {"Valid"}
 
@@ -170,5 +170,5 @@ def test_units_that_come_and_go_change_no_condition():
 
 
 def test_a_very_long_text_is_cut():
-    verdict = PoolVerdict(misconfigured=(PoolFault(Objection.BAD_SPEC, "x " * 4000),))
+    verdict = PoolValidity(misconfigured=(PoolFault(Objection.BAD_SPEC, "x " * 4000),))
     assert len(found(said(verdict=verdict)).message) <= 1024

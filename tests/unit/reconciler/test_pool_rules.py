@@ -6,7 +6,7 @@ from api.kinds.gpupool import GPUPool
 from api.names import PoolName
 from inventory.pools.validity import Objection
 from pool.catalog import Catalog
-from reconciler.pool.validity import PoolRules
+from reconciler.pool.validity import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
 from tests.support.assigning import a_card, a_gpupool
 
@@ -21,7 +21,7 @@ class World:
         self.devices = DeviceStore()
         for pool in pools:
             self.catalog.pools[pool.name] = pool
-        self.rules = PoolRules(self.catalog, self.devices)
+        self.rules = PoolValidityCache(self.catalog, self.devices)
         self.told: list[str] = []
 
     def set_pool(self, pool: GPUPool) -> None:
@@ -115,7 +115,7 @@ def test_what_is_built_late_says_the_same_as_what_followed():
     world = World(a_gpupool("a", allocation=MIG), a_gpupool("b", by_itself=True, allocation=MIG))
     world.set_card(0, annotated="a", **CANNOT)
     world.set_card(1, **CANNOT)
-    late = PoolRules(world.catalog, world.devices)
+    late = PoolValidityCache(world.catalog, world.devices)
     for name in ("a", "b"):
         assert late.verdict(PoolName(name)) == world.rules.verdict(PoolName(name))
         assert not late.verdict(PoolName(name)).is_sound

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from reconciler.runtime.controller import FIRST_BACKOFF_S, MAX_BACKOFF_S, MAX_REST_S, Controller
-from reconciler.runtime.errors import Unretryable
+from reconciler.runtime.errors import UnretryableError
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
 
@@ -298,7 +298,7 @@ async def test_a_failure_is_logged_with_its_key_and_cause():
 
 async def test_what_cannot_be_retried_is_dropped_until_it_changes():
     work = Work()
-    work.outcomes = [Unretryable("the spec is impossible")]
+    work.outcomes = [UnretryableError("the spec is impossible")]
     with capture_logs() as logs:
         async with running(work) as controller:
             controller.enqueue("a")

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION
-from reconciler.pod.binding_recovery import PERIOD_S, UNSEEN_AFTER_S, Settling
+from reconciler.pod.binding_recovery import PERIOD_S, UNSEEN_AFTER_S, BindingRecovery
 from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
 from telemetry.metrics import REGISTRY
@@ -42,7 +42,7 @@ async def a_doubtful_scene(*names: str) -> Scene:
 @asynccontextmanager
 async def settling(scene: Scene) -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(Settling(scene.desk).run())
+        task = group.create_task(BindingRecovery(scene.desk).run())
         yield
         task.cancel()
 
@@ -147,7 +147,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
         await bind(binding_args(name), scene.desk)
     (reservation, *_) = scene.books.unsettled()
     begins = reservation.observe_by + UNSEEN_AFTER_S
-    worker = Settling(scene.desk)
+    worker = BindingRecovery(scene.desk)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(worker.run())
         await asyncio.sleep(begins + 2 * PERIOD_S)

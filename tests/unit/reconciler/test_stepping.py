@@ -9,9 +9,9 @@ from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.gauges import DEVICES_A_STEP, showing_sums
 from reconciler.runtime.batches import STEP, steps
-from reconciler.sinks.devices import DeviceFeed
-from reconciler.sinks.nodes import NodeFeed
-from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.devices import DeviceSink
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.pods import PodSink
 from telemetry.metrics import REGISTRY
 from tests.support.books import a_bound_pod, some_books
 from tests.support.builders import a_device, a_node, a_pod_facts, at
@@ -45,7 +45,7 @@ def most_in_a_step(index: DeviceIndex, replacing: Any) -> int:
 
 def test_devices_are_taken_over_a_step_at_a_time() -> None:
     index = DeviceIndex()
-    feed = DeviceFeed(index)
+    feed = DeviceSink(index)
     feed.replace_all([a_card(f"n1-{number}") for number in range(STEP * 3)])
     assert isinstance(feed, SteppingSink)
     listed = [a_card(f"n2-{number}") for number in range(STEP * 3)]
@@ -56,7 +56,7 @@ def test_devices_are_taken_over_a_step_at_a_time() -> None:
 
 def test_nodes_are_taken_over_a_step_at_a_time() -> None:
     index = DeviceIndex()
-    feed = NodeFeed(index)
+    feed = NodeSink(index)
     feed.replace_all([a_node(f"n{number}") for number in range(STEP * 2)])
     assert isinstance(feed, SteppingSink)
     listed = [a_node(f"m{number}") for number in range(STEP * 2)]
@@ -67,7 +67,7 @@ def test_nodes_are_taken_over_a_step_at_a_time() -> None:
 
 def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_name() -> None:
     index = DeviceIndex()
-    feed = DeviceFeed(index)
+    feed = DeviceSink(index)
     stepping = feed.replacing([a_card("n1-0")])
     next(stepping)
     feed.upsert(a_card("n1-1"))
@@ -78,7 +78,7 @@ def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_nam
 def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
     cards = [a_device(f"n1-{number}") for number in range(2)]
     books = some_books(devices=cards)
-    feed = PodFeed(books, lambda: at(0))
+    feed = PodSink(books, lambda: at(0))
     feed.replace_all([a_bound_pod("gone", "GPU-n1-0")])
     assert isinstance(feed, SteppingSink)
     pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]

@@ -12,7 +12,7 @@ from kube.events import Event
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import PodFacts, PodPhase
-from reconciler.sinks.pods import PodFeed
+from reconciler.sinks.pods import PodSink
 from server.events import ReservationEvents
 from tests.support.books import a_bound_pod, cards, some_books
 from tests.support.bound_pods import a_bound_pod as stored_pod
@@ -39,8 +39,8 @@ class Told:
         self.events.append(event)
 
 
-def a_feed(told: Told) -> PodFeed:
-    return PodFeed(some_books(devices=cards(4)), lambda: at(0), told)
+def a_feed(told: Told) -> PodSink:
+    return PodSink(some_books(devices=cards(4)), lambda: at(0), told)
 
 
 def test_a_pod_that_was_bound_past_us_is_told_once():
@@ -170,7 +170,7 @@ def test_a_bound_pod_whose_annotations_are_nonsense_closes_its_node():
     assert facts is not None
     told = Told()
     books = some_books(devices=cards(4))
-    PodFeed(books, lambda: at(0), told).upsert(facts)
+    PodSink(books, lambda: at(0), told).upsert(facts)
     assert told.pods == [("p", WHOLE, 1)]
     assert books.index.state(PoolName("whole")).capacity().available == 0
 
@@ -184,7 +184,7 @@ def test_a_bound_pod_that_the_projection_does_not_understand_closes_its_node(uni
     assert (facts.uid, facts.node, facts.phase) == ("uid-p", "n1", PodPhase.BOUND)
     assert facts.astray == ((WHOLE, 1),)
     books = some_books(devices=cards(4))
-    PodFeed(books, lambda: at(0)).upsert(facts)
+    PodSink(books, lambda: at(0)).upsert(facts)
     assert books.index.state(PoolName("whole")).capacity().available == 0
 
 

@@ -9,7 +9,7 @@ from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL, PodUid
 from pool.model import PodPhase
 from scheduler.extender import bind, filter_nodes
-from scheduler.ports import Refused
+from scheduler.ports import BindRefused
 from tests.support.builders import a_device, a_pod_facts, a_pool
 from tests.support.scheduling import Scene, a_wire_pod, binding_args, extender_args, seen_on
 
@@ -176,7 +176,7 @@ async def test_a_plain_pod_bound_before_is_a_success_on_the_same_node_only():
 async def test_a_plain_pod_that_is_refused_or_lost_is_an_error():
     scene = Scene()
     filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.desk)
-    scene.binder.fail_next = [Refused("forbidden", is_conflict=False)]
+    scene.binder.fail_next = [BindRefused("forbidden", is_conflict=False)]
     assert await ask(scene, "plain") == ("forbidden", "refused")
     assert scene.binder.looks == []
     scene.binder.lose_next = True

@@ -7,11 +7,11 @@ import pytest
 
 from api.names import PodUid
 from scheduler.extender import bind
-from scheduler.ports import BindOutcome, PodBinding, Refused, Unseen
+from scheduler.ports import BindOutcome, BindRefused, PodBinding, Unseen
 from tests.support.scheduling import LOST, FakeBinder, Scene, binding_args, seen_on
 
-CONFLICT = Refused("Operation cannot be fulfilled", is_conflict=True)
-FORBIDDEN = Refused("pods is forbidden", is_conflict=False)
+CONFLICT = BindRefused("Operation cannot be fulfilled", is_conflict=True)
+FORBIDDEN = BindRefused("pods is forbidden", is_conflict=False)
 
 
 def a_scene() -> Scene:

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from api.kinds.gpupool import Strategy
 from api.names import NodeName, PodUid
 from pool.placement.planner import Placed
-from scheduler.codec import BadRequest, decode_candidates
+from scheduler.codec import MalformedArgs, decode_candidates
 from scheduler.extender import filter_nodes, prioritize
 from scheduler.node_lists import KEPT, MAX_KEPT_BYTES, CandidatesReader
 from tests.support.builders import a_demand, a_node, a_pool
@@ -33,7 +33,7 @@ LISTS: tuple[list[str], ...] = (
 def read_by_both(reader: CandidatesReader, body: bytes) -> tuple[Any, Any]:
     """Return what the reader says and what the plain decoder says, in the same form."""
     question, request = reader.read(body), decode_candidates(body)
-    if isinstance(question, BadRequest) or isinstance(request, BadRequest):
+    if isinstance(question, MalformedArgs) or isinstance(request, MalformedArgs):
         return question, request
     assert json.loads(question.candidates.raw) == question.candidates.names
     return (question.pod, question.candidates.names), (request.pod, request.names)
@@ -139,8 +139,8 @@ def test_a_list_that_comes_again_keeps_its_names():
     reader = CandidatesReader()
     first = reader.read(extender_args(a_wire_pod("p", whole=1), "n1", "n2"))
     second = reader.read(extender_args(a_wire_pod("q", whole=1), "n1", "n2"))
-    assert not isinstance(first, BadRequest)
-    assert not isinstance(second, BadRequest)
+    assert not isinstance(first, MalformedArgs)
+    assert not isinstance(second, MalformedArgs)
     assert second.candidates is first.candidates
     assert (first.pod.metadata.name, second.pod.metadata.name) == ("p", "q")
 

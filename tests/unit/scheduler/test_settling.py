@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from api.names import PodUid
-from scheduler.bind_recovery import settle
+from scheduler.bind_recovery import recover_binding
 from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
 from tests.support.scheduling import LOST, Scene, binding_args, seen_on
@@ -27,7 +27,7 @@ async def a_written_scene() -> Scene:
 
 
 async def settle_all(scene: Scene) -> list[str]:
-    return [str(await settle(one, scene.desk)) for one in scene.books.unsettled()]
+    return [str(await recover_binding(one, scene.desk)) for one in scene.books.unsettled()]
 
 
 async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
@@ -107,7 +107,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
     (reservation,) = scene.books.unsettled()
     scene.binder.hold, scene.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(settle(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.desk))
         await scene.binder.sent.wait()
         scene.books.retry(PodUid("uid-p"))
         scene.binder.hold.set()
@@ -121,7 +121,7 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
     scene.binder.hold = asyncio.Event()
     scene.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(settle(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.desk))
         await scene.binder.sent.wait()
         scene.books.discard_pod(PodUid("uid-p"))
         scene.binder.hold.set()
@@ -135,7 +135,7 @@ async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     (reservation,) = scene.books.unsettled()
     scene.binder.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(settle(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.desk))
         await scene.binder.sent.wait()
         call.cancel()
     assert scene.books.unsettled() == [reservation]
@@ -145,5 +145,5 @@ async def test_a_binding_under_way_is_none_of_settlings_business():
     scene = await a_doubtful_scene()
     committed = scene.books.retry(PodUid("uid-p"))
     assert committed is not None
-    assert await settle(committed, scene.desk) == "moved_on"
+    assert await recover_binding(committed, scene.desk) == "moved_on"
     assert scene.binder.looks == []

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.codec import (
-    BadRequest,
     BindRequest,
     CandidatesRequest,
+    MalformedArgs,
     PreemptionRequest,
     decode_bind,
     decode_candidates,
@@ -53,7 +53,7 @@ def test_keys_of_victims_are_read_in_any_casing():
 def test_victims_of_the_wrong_type_are_refused_in_any_casing(victims):
     odd = {"pod": a_wire_pod(whole=1), "nodenametometavictims": {"n1": victims}}
     request = decode_preemption(json.dumps(odd).encode())
-    assert isinstance(request, BadRequest)
+    assert isinstance(request, MalformedArgs)
     assert "$.NodeNameToMetaVictims[...]" in request.error
 
 
@@ -91,19 +91,19 @@ def test_the_pod_inside_keeps_its_own_casing():
 )
 def test_broken_candidates_are_refused_in_words(body, words):
     request = decode_candidates(body)
-    assert isinstance(request, BadRequest)
+    assert isinstance(request, MalformedArgs)
     assert words in request.error
 
 
 @pytest.mark.parametrize("missing", ["PodName", "PodNamespace", "PodUID", "Node"])
 def test_a_bind_names_what_it_lacks(missing):
     request = decode_bind(binding_args(**{missing: ""}))
-    assert request == BadRequest(f"ExtenderBindingArgs: {missing} missing or empty")
+    assert request == MalformedArgs(f"ExtenderBindingArgs: {missing} missing or empty")
 
 
 def test_a_victim_without_uid_is_refused():
     request = decode_preemption(preemption_args(a_wire_pod(whole=1), n1=[""]))
-    assert request == BadRequest("ExtenderPreemptionArgs: a victim on node n1 has no UID")
+    assert request == MalformedArgs("ExtenderPreemptionArgs: a victim on node n1 has no UID")
 
 
 async def test_full_nodes_are_refused_by_every_verb_that_gets_them():
@@ -190,6 +190,6 @@ JSON = st.recursive(
 @given(JSON)
 def test_no_json_raises(value):
     body = msgspec.json.encode(value)
-    assert isinstance(decode_candidates(body), BadRequest | CandidatesRequest)
-    assert isinstance(decode_preemption(body), BadRequest | PreemptionRequest)
-    assert isinstance(decode_bind(body), BadRequest | BindRequest)
+    assert isinstance(decode_candidates(body), MalformedArgs | CandidatesRequest)
+    assert isinstance(decode_preemption(body), MalformedArgs | PreemptionRequest)
+    assert isinstance(decode_bind(body), MalformedArgs | BindRequest)

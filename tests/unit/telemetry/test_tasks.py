@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from telemetry.tasks import TaskEnded, forever
+from telemetry.tasks import TaskEndedError, forever
 
 
 async def returns() -> None:
@@ -22,7 +22,7 @@ async def holds_a_group() -> None:
 
 
 async def test_task_that_returns_is_a_fault_by_name() -> None:
-    with capture_logs() as logs, pytest.raises(TaskEnded, match=r"^task feed returned$"):
+    with capture_logs() as logs, pytest.raises(TaskEndedError, match=r"^task feed returned$"):
         await forever("feed", returns())
     assert [(log["log_level"], log["task"]) for log in logs] == [("error", "feed")]
 
@@ -30,7 +30,7 @@ async def test_task_that_returns_is_a_fault_by_name() -> None:
 async def test_task_that_fails_is_a_fault_with_its_cause() -> None:
     with (
         capture_logs() as logs,
-        pytest.raises(TaskEnded, match=r"^task feed failed: 'pool'$") as caught,
+        pytest.raises(TaskEndedError, match=r"^task feed failed: 'pool'$") as caught,
     ):
         await forever("feed", fails())
     assert isinstance(caught.value.__cause__, KeyError)
@@ -40,7 +40,7 @@ async def test_task_that_fails_is_a_fault_with_its_cause() -> None:
 
 
 async def test_failure_of_an_inner_task_is_logged_once() -> None:
-    with capture_logs() as logs, pytest.raises(TaskEnded):
+    with capture_logs() as logs, pytest.raises(TaskEndedError):
         await forever("outer", holds_a_group())
     assert [log["task"] for log in logs] == ["inner"]
 

@@ -103,7 +103,7 @@ class RealNode:
         async with client.open_client(self._control_plane.kubeconfig()) as api:
 
             async def ready() -> bool:
-                with contextlib.suppress(client.ApiRefused):
+                with contextlib.suppress(client.ApiRefusedError):
                     status = (await api.get(f"{nodes.NODES}/{self.name}"))["status"]
                     conditions = status.get("conditions", [])
                     return any((e["type"], e["status"]) == ("Ready", "True") for e in conditions)
@@ -186,7 +186,7 @@ class RealNode:
             left = await api.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.name}")
             for pod in left["items"]:
                 collection = pods.collection(pod["metadata"]["namespace"])
-                with contextlib.suppress(client.ApiRefused):
+                with contextlib.suppress(client.ApiRefusedError):
                     await api.delete(
                         f"{collection}/{pod['metadata']['name']}",
                         options={"gracePeriodSeconds": 0},
