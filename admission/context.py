@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class AdmissionContext:
     """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
 
-    books: "AllocationState"
+    allocation_state: "AllocationState"
     catalog: "Catalog"
     scheduler_name: str | None
     """Set on pods that name the default scheduler or none; None leaves them there."""

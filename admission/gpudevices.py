@@ -37,7 +37,7 @@ KIND: Final = GroupVersionKind(group=GROUP, version=VERSION, kind="GPUDevice")
 _decoder: "Final[ObjectDecoder[GPUDevice]]" = ObjectDecoder(GPUDevice, KIND)
 
 
-def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
+def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decision:
     """Admit the device, or say everything that speaks against its new assignment."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
@@ -46,13 +46,13 @@ def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
         return device
     if device.assignment is None or device.assignment == _assignment_before(request):
         return Admitted()
-    if not desk.is_ready():
+    if not context.is_ready():
         return NOT_READY
     name = truncate(device.assignment)
     # The API server drops the status of an object that is created: nothing is known of the card yet.
     is_known = request.operation is not Operation.CREATE
     faults = [
-        *_pool_faults(device.assignment, device, desk, is_known=is_known),
+        *_pool_faults(device.assignment, device, context, is_known=is_known),
         *(one.text for one in kept_out(device)),
         *(one.text for one in (incomplete(device) if is_known else ())),
     ]
@@ -80,17 +80,17 @@ def _warnings(device: GPUDevice) -> "Iterator[str]":
 
 
 def _pool_faults(
-    assignment: str, device: GPUDevice, desk: "AdmissionContext", *, is_known: bool
+    assignment: str, device: GPUDevice, context: "AdmissionContext", *, is_known: bool
 ) -> "Iterator[str]":
     unnameable = name_fault(assignment)
     if unnameable is not None:
         yield unnameable.text
         return
-    pool = desk.catalog.pools.get(PoolName(assignment))
+    pool = context.catalog.pools.get(PoolName(assignment))
     if pool is None:
         yield "pool not found; `kubectl get gpupools` lists those there are"
         return
-    node = desk.books.index.node(device.node)
+    node = context.allocation_state.index.node(device.node)
     obstacles = (
         *terminating(pool),
         *(unselected(pool, device) if is_known else ()),

@@ -39,7 +39,7 @@ class _Envelope(Model, frozen=True):
 _decoder: "Final[ObjectDecoder[_Envelope]]" = ObjectDecoder(_Envelope, KIND)
 
 
-def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
+def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decision:
     """Admit the pool, or say everything that is wrong with it."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
@@ -49,7 +49,7 @@ def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
     old = _before(request)
     if old is not None and (old.spec == new.spec or new.metadata.deletion_timestamp is not None):
         return Admitted()
-    if not desk.is_ready():
+    if not context.is_ready():
         return NOT_READY
     spec, faults = read(new.spec or {}, GPUPoolSpec, "spec")
     pool = GPUPool(metadata=new.metadata, spec=spec)
@@ -59,7 +59,7 @@ def validate(request: "AdmissionRequest", desk: "AdmissionContext") -> Decision:
         faults += _name_faults(pool)
     else:
         faults += _change_faults(pool, old)
-    taken = _taken_text(pool, desk)
+    taken = _taken_text(pool, context)
     if faults:
         return Denied(RefusalReason.INVALID_POOL, _text([*faults, *taken]))
     return Denied(RefusalReason.POOL_NAME_TAKEN, _text(taken)) if taken else Admitted()
@@ -100,7 +100,7 @@ def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[FieldError]":
         yield FieldError(_OWN_NAME, text)
 
 
-def _taken_text(pool: GPUPool, desk: "AdmissionContext") -> list[FieldError]:
+def _taken_text(pool: GPUPool, context: "AdmissionContext") -> list[FieldError]:
     """Refuse a resource name that another pool serves.
 
     Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
@@ -108,7 +108,7 @@ def _taken_text(pool: GPUPool, desk: "AdmissionContext") -> list[FieldError]:
     """
     is_taken = any(
         name != pool.name and other.resource_name == pool.resource_name
-        for name, other in desk.catalog.pools.items()
+        for name, other in context.catalog.pools.items()
     )
     if not is_taken:
         return []

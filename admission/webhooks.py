@@ -28,35 +28,37 @@ if TYPE_CHECKING:
 _UNTOUCHED: Final = Admitted()
 
 
-def mutate_pod(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
+def mutate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the mutating webhook for pods. A hold that it takes is in the books when it returns."""
-    return _answer(body, POD_KIND, lambda request: _on_create(request, desk, mutating.mutate))
+    return _answer(body, POD_KIND, lambda request: _on_create(request, context, mutating.mutate))
 
 
-def validate_pod(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
+def validate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for pods; ties the pod's reservation to it."""
-    return _answer(body, POD_KIND, lambda request: _on_create(request, desk, validating.validate))
+    return _answer(
+        body, POD_KIND, lambda request: _on_create(request, context, validating.validate)
+    )
 
 
-def validate_gpupool(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
+def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for GPUPools."""
-    return _answer(body, pools.KIND, lambda request: pools.validate(request, desk))
+    return _answer(body, pools.KIND, lambda request: pools.validate(request, context))
 
 
-def validate_gpudevice(body: bytes, desk: "AdmissionContext") -> "AdmissionResult":
+def validate_gpudevice(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
     """Answer the validating webhook for GPUDevices."""
-    return _answer(body, devices.KIND, lambda request: devices.validate(request, desk))
+    return _answer(body, devices.KIND, lambda request: devices.validate(request, context))
 
 
 def _on_create(
     request: "AdmissionRequest",
-    desk: "AdmissionContext",
+    context: "AdmissionContext",
     decide: "Callable[[PodRequest, AdmissionContext], Decision]",
 ) -> "Decision":
     if request.operation is not Operation.CREATE:
         return _UNTOUCHED
     pod = pod_decoder.decode(request.object_)
-    return pod if isinstance(pod, Denied) else decide(PodRequest(request, pod), desk)
+    return pod if isinstance(pod, Denied) else decide(PodRequest(request, pod), context)
 
 
 def _answer(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from telemetry.reasons import EventReason
 
 ALLOCATE: Final = "AllocateDevices"
-PARTITION: Final = "PartitionCard"
+PARTITION: Final = "PartitionDevice"
 
 Type = Literal["Normal", "Warning"]
 

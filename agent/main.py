@@ -34,25 +34,25 @@ _log = structlog.get_logger()
 class Agent:
     """The roles of one process."""
 
-    def __init__(self, around: AgentContext) -> None:
-        settings = around.settings
+    def __init__(self, dependencies: AgentContext) -> None:
+        settings = dependencies.settings
         roles = settings.roles
         serves_all = AgentRole.DEVICE_PLUGIN in roles and settings.config is None
-        self._around = around
+        self._dependencies = dependencies
         self._objects: NodeObjects | None = None
         if AgentRole.MIG in roles or serves_all:
-            self._objects = NodeObjects(around.client, around.clock, node=settings.node)
+            self._objects = NodeObjects(dependencies.client, dependencies.clock, node=settings.node)
         self._plugin: PluginRole | None = None
         # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
         if AgentRole.DEVICE_PLUGIN in roles:
             from agent.roles import device_plugin as plugin_role  # noqa: PLC0415
 
-            self._plugin = plugin_role.PluginRole(around, self._objects)
+            self._plugin = plugin_role.PluginRole(dependencies, self._objects)
         self._inventory: InventoryRole | None = None
         if AgentRole.INVENTORY in roles:
             from agent.roles import inventory as inventory_role  # noqa: PLC0415
 
-            self._inventory = inventory_role.InventoryRole(around, self._objects)
+            self._inventory = inventory_role.InventoryRole(dependencies, self._objects)
 
     @property
     def is_alive(self) -> bool:
@@ -63,7 +63,9 @@ class Agent:
     def missing(self) -> list[str]:
         """Return what is missing before the node's pods can be given devices."""
         missing = (
-            [] if self._around.pod_informer.synced.is_set() else ["pods of the node: no list yet"]
+            []
+            if self._dependencies.pod_informer.synced.is_set()
+            else ["pods of the node: no list yet"]
         )
         return missing + (self._plugin.missing if self._plugin is not None else [])
 
@@ -74,8 +76,8 @@ class Agent:
             ExceptionGroup: a task failed, which none may.
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
-            "pods": self._around.pod_informer.run(),
-            "events": self._around.recorder.run(),
+            "pods": self._dependencies.pod_informer.run(),
+            "events": self._dependencies.recorder.run(),
         }
         if self._objects is not None:
             tasks |= {
@@ -97,7 +99,7 @@ class Agent:
         A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait
         that runs out then ends as a cancellation.
         """
-        await self._around.kubelet.close()
+        await self._dependencies.kubelet.close()
         if self._inventory is not None:
             await self._inventory.close()
 

@@ -101,7 +101,7 @@ class DemoCluster:
             await stack.enter_async_context(self.api)
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
             self.agents = {
-                node: FakeNodeAgent(self.client, self.clock, node=node, cards=device_table(node))
+                node: FakeNodeAgent(self.client, self.clock, node=node, devices=device_table(node))
                 for node in NODES
             }
             await self._install()

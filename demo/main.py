@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from demo.chapters import cards as demo_cards
 from demo.chapters import changes as demo_changes
+from demo.chapters import devices as demo_devices
 from demo.chapters import pods as demo_pods
 from demo.chapters.accounting import accounts
 from demo.cluster import AdmissionDenied, DemoCluster
@@ -31,10 +31,10 @@ LIMIT_S: Final = 120.0
 """Twice as long as it takes where much else is going on."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
-    demo_cards.nodes_tell,
-    demo_cards.by_annotation,
-    demo_cards.by_product,
-    demo_pods.whole_cards,
+    demo_devices.nodes_tell,
+    demo_devices.by_annotation,
+    demo_devices.by_product,
+    demo_pods.whole_devices,
     demo_pods.time_slices,
     demo_pods.refusals,
     demo_pods.exhaustion,

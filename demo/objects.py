@@ -13,31 +13,31 @@ from simulator.node.agent import FakeDevice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CARDS_PER_NODE: Final = 8
+DEVICES_PER_NODE: Final = 8
 NODES: Final = ("n1", "n2", "n3")
 SLICED_NODE: Final = "n3"
 SLICED_FROM: Final = 4
 """Cards 4..7 of n3 are L40S."""
 BIG_PRODUCT, SMALL_PRODUCT = "NVIDIA-H200", "NVIDIA-L40S"
 WHOLE, SLICES = "whole", "slices"
-SLICES_PER_CARD: Final = 4
-FINER_SLICES_PER_CARD: Final = 8
+SLICES_PER_DEVICE: Final = 4
+FINER_SLICES_PER_DEVICE: Final = 8
 HOLD_S: Final = 5
 """What is held for a pod of the pool of slices is held for so long."""
 
 
 def device_table(node: str) -> list[FakeDevice]:
     """Return the cards of a node."""
-    small = range(SLICED_FROM, CARDS_PER_NODE) if node == SLICED_NODE else range(0)
+    small = range(SLICED_FROM, DEVICES_PER_NODE) if node == SLICED_NODE else range(0)
     return [
         _l40s(node, number) if number in small else _h200(node, number)
-        for number in range(CARDS_PER_NODE)
+        for number in range(DEVICES_PER_NODE)
     ]
 
 
-def device_of(card: FakeDevice, node: str) -> str:
+def device_of(device: FakeDevice, node: str) -> str:
     """Return the name of the GPUDevice that the inventory makes of a card."""
-    return device_name(NodeName(node), card.address)
+    return device_name(NodeName(node), device.address)
 
 
 def _h200(node: str, number: int) -> FakeDevice:
@@ -92,7 +92,7 @@ def slices_pool() -> dict[str, Any]:
         "kind": "GPUPool",
         "metadata": {"name": SLICES},
         "spec": {
-            "allocation": {"mode": "TimeSlice", "slicesPerDevice": SLICES_PER_CARD},
+            "allocation": {"mode": "TimeSlice", "slicesPerDevice": SLICES_PER_DEVICE},
             "deviceSelector": {"include": {"products": [SMALL_PRODUCT]}},
             "reservation": {"ttl": f"{HOLD_S}s"},
         },

@@ -68,7 +68,7 @@ class DemoServer:
             self.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "server",
+                "cli",
                 "serve",
                 "--settings",
                 str(settings),

@@ -187,7 +187,7 @@ def devices_text(pod: "Pod") -> str:
     return _short(units_of(pod))
 
 
-def card_of(unit: str) -> str:
+def device_of(unit: str) -> str:
     """Return the card of a time slice, `<card>::<number>`."""
     return unit.split("::", maxsplit=1)[0]
 

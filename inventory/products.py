@@ -77,5 +77,5 @@ def product_of_label(value: str) -> tuple[str, bool]:
     latter, memory is an instance's.
     """
     shared = _SHARING.sub("", value)
-    card = _MIG.sub("", shared)
-    return card, card == shared
+    device = _MIG.sub("", shared)
+    return device, device == shared

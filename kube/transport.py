@@ -255,7 +255,7 @@ class LineSplitter:
         """Say whether something came after the last line's end."""
         return bool(self._parts)
 
-    def feed(self, chunk: bytes) -> list[bytes]:
+    def sink(self, chunk: bytes) -> list[bytes]:
         """Return the lines that this chunk completes, without their ends and without empty ones."""
         *complete, rest = chunk.split(b"\n")
         if complete:
@@ -274,7 +274,7 @@ async def _lines(response: aiohttp.ClientResponse) -> "AsyncGenerator[bytes, Non
     splitter = LineSplitter()
     try:
         async for chunk in response.content.iter_any():
-            for number, line in enumerate(splitter.feed(chunk), start=1):
+            for number, line in enumerate(splitter.sink(chunk), start=1):
                 yield line
                 await _let_others(number)
             await asyncio.sleep(0)

@@ -37,7 +37,7 @@ from pool.reservations.conflicts import (
 )
 from pool.reservations.ledger import ReservationLedger
 from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
-from pool.reservations.restore import restored_hold
+from pool.reservations.restore import restored_reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -88,7 +88,7 @@ class AllocationState:
             on_discrepancy: told of every pod whose node reports other units than it was bound with;
                 it must not call back.
         """
-        self.index = DeviceIndex(on_cards=self._reconsider_nodes)
+        self.index = DeviceIndex(on_devices=self._reconsider_nodes)
         self.ledger = ReservationLedger()
         self._observe_within_s = observe_within_s
         self._on_end = on_end
@@ -101,7 +101,7 @@ class AllocationState:
 
     # --- admission -----------------------------------------------------------------------------
 
-    def plan_hold(
+    def plan_reservation(
         self,
         pool: "PoolFacts",
         demand: "Demand",
@@ -152,7 +152,7 @@ class AllocationState:
             return None
         return self._end(reservation, End.RELEASED)
 
-    def release_holds(self, pool: "PoolName") -> list[Ended]:
+    def release_reservations(self, pool: "PoolName") -> list[Ended]:
         """End the holds of a pool that gives out nothing, so that it empties; their pods wait.
 
         What was committed to a binding stays: the API server may have bound the pod.
@@ -555,7 +555,7 @@ class AllocationState:
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
         """Take up the hold that an earlier process wrote into the pod, while it is still good."""
-        hold = restored_hold(facts, self.index, now)
+        hold = restored_reservation(facts, self.index, now)
         if (
             hold is None
             or self.ledger.get(hold.id) is not None

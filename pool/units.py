@@ -81,7 +81,7 @@ def _is_uuid(text: str) -> bool:
     return text != "" and _SLICE_SEPARATOR not in text
 
 
-def most_units_of_a_card(pool: "PoolFacts") -> int:
+def most_units_of_a_device(pool: "PoolFacts") -> int:
     """Return how many units a card of the pool can have, once its UUID is known and it is cut.
 
     Of a MIG profile as many as its share of seven compute slices allows, which no card exceeds. Memory may

@@ -45,16 +45,16 @@ class Bound:
     """The commitment that the call worked on, if it did."""
 
 
-async def bind_pod(request: "BindRequest", desk: "ExtenderContext") -> Bound:
+async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
     """Bind a pod, or say why it is not bound."""
     pod = request.pod
-    objection = _objection(pod, desk)
+    objection = _objection(pod, context)
     if objection is not None:
         return objection
-    bound = desk.books.bound_to(pod.uid)
+    bound = context.allocation_state.bound_to(pod.uid)
     if bound is not None:
-        return await _bind_again(bound, request, desk)
-    asked = recall_pod(pod, desk)
+        return await _bind_again(bound, request, context)
+    asked = recall_pod(pod, context)
     match asked:
         case None:
             return Bound(
@@ -63,36 +63,40 @@ async def bind_pod(request: "BindRequest", desk: "ExtenderContext") -> Bound:
                 "the next attempt will know it",
             )
         case AsksNothing():
-            return await _bind_plain(request, desk)
+            return await _bind_plain(request, context)
         case AsksImpossible(text=text):
             return Bound(Outcome.IMPOSSIBLE, text)
         case AsksUnits():
-            return await _bind_units(asked, request, desk)
+            return await _bind_units(asked, request, context)
 
 
-async def _bind_units(asked: AsksUnits, request: "BindRequest", desk: "ExtenderContext") -> Bound:
+async def _bind_units(
+    asked: AsksUnits, request: "BindRequest", context: "ExtenderContext"
+) -> Bound:
     pod = request.pod
-    planned = desk.books.plan_bind(request.node, asked.pool, asked.demand, uid=pod.uid)
+    planned = context.allocation_state.plan_bind(
+        request.node, asked.pool, asked.demand, uid=pod.uid
+    )
     match planned:
         case AlreadyBound():
-            return await _bind_again(planned, request, desk)
+            return await _bind_again(planned, request, context)
         case placement.PlacementRefused(refusal=refusal):
             return Bound(Outcome.REFUSED, node_refusal_text(refusal, asked.pool.name))
         case Placed():
             applicant = PlacementRequest(
-                id=desk.new_id(),
+                id=context.new_id(),
                 pool=asked.pool,
                 demand=asked.demand,
                 namespace=pod.namespace,
                 name=pod.name,
             )
-            now = desk.now()
-            reservation = desk.books.commit(applicant, planned, uid=pod.uid, now=now)
-            return await _send(reservation, desk, is_retry=False)
+            now = context.now()
+            reservation = context.allocation_state.commit(applicant, planned, uid=pod.uid, now=now)
+            return await _send(reservation, context, is_retry=False)
 
 
 async def _bind_again(
-    bound: AlreadyBound, request: "BindRequest", desk: "ExtenderContext"
+    bound: AlreadyBound, request: "BindRequest", context: "ExtenderContext"
 ) -> Bound:
     """Answer for a pod whose binding was sent before: kube-scheduler timed out, or two of them run."""
     pod, node = request.pod, request.node
@@ -102,54 +106,54 @@ async def _bind_again(
         return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
     if reservation is None or reservation.phase is ReservationPhase.BOUND:
         return Bound(Outcome.ALREADY_BOUND, reservation=reservation)
-    retried = desk.books.retry(pod.uid)
+    retried = context.allocation_state.retry(pod.uid)
     if retried is None:
         return Bound(Outcome.UNDER_WAY, f"pod {pod}: {binding_text(bound)}", reservation)
-    return await _send(retried, desk, is_retry=True)
+    return await _send(retried, context, is_retry=True)
 
 
-async def _send(reservation: "Reservation", desk: "ExtenderContext", *, is_retry: bool) -> Bound:
+async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_retry: bool) -> Bound:
     """Send a commitment's Binding, and leave the commitment in the state that its end calls for."""
     pod = pod_of(reservation)
     sighting: PodSighting | None = None
     try:
-        outcome = await desk.binder.bind(_binding_of(reservation, desk))
+        outcome = await context.binder.bind(_binding_of(reservation, context))
         # A refused retry says nothing about the first write, which may still land.
         if isinstance(outcome, BindRefused) and (outcome.is_conflict or is_retry):
-            sighting = await desk.binder.look(pod, within_s=outcome.left_s)
+            sighting = await context.binder.look(pod, within_s=outcome.left_s)
     except BaseException:
-        desk.books.doubt(pod.uid, desk.now())
+        context.allocation_state.doubt(pod.uid, context.now())
         raise
     match outcome:
         case BindWritten():
-            desk.books.written(pod.uid)
+            context.allocation_state.written(pod.uid)
             return Bound(Outcome.BOUND, reservation=reservation)
         case BindUnknown(message=message):
-            desk.books.doubt(pod.uid, desk.now())
+            context.allocation_state.doubt(pod.uid, context.now())
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
         case BindRefused(message=message) if sighting is None:
-            desk.books.release(pod.uid)
+            context.allocation_state.release(pod.uid)
             return Bound(Outcome.REFUSED, message, reservation)
         case BindRefused(message=message):
-            return _after_look(reservation, sighting, desk, message=message, is_retry=is_retry)
+            return _after_look(reservation, sighting, context, message=message, is_retry=is_retry)
 
 
 def _after_look(
     reservation: "Reservation",
     sighting: "PodSighting",
-    desk: "ExtenderContext",
+    context: "ExtenderContext",
     *,
     message: str,
     is_retry: bool,
 ) -> Bound:
     """Settle a commitment whose write was refused and whose pod was then read."""
-    pod, now = pod_of(reservation), desk.now()
+    pod, now = pod_of(reservation), context.now()
     may_land = is_retry and write_may_land(reservation, now)
-    settlement = take_in(reservation, sighting, desk, may_land=may_land)
+    settlement = take_in(reservation, sighting, context, may_land=may_land)
     if settlement in {Settlement.STILL_OPEN, Settlement.UNSEEN}:
         # The doubt is about the first write, where there was one; its time goes on.
         since = Instant(reservation.observe_by, now.utc) if is_retry else now
-        desk.books.doubt(pod.uid, since)
+        context.allocation_state.doubt(pod.uid, since)
         return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message), reservation)
     if not isinstance(sighting, SeenBound):
         return Bound(Outcome.REFUSED, message, reservation)
@@ -161,28 +165,28 @@ def _after_look(
     return Bound(Outcome.BOUND_ELSEWHERE, text, reservation)
 
 
-async def _bind_plain(request: "BindRequest", desk: "ExtenderContext") -> Bound:
+async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bound:
     """Bind a pod that names no pool: with this extender configured, nobody else binds it."""
     pod, node = request.pod, request.node
-    outcome = await desk.binder.bind(PodBinding(pod.namespace, pod.name, pod.uid, node, {}))
+    outcome = await context.binder.bind(PodBinding(pod.namespace, pod.name, pod.uid, node, {}))
     match outcome:
         case BindWritten():
             return Bound(Outcome.BOUND)
         case BindUnknown(message=message):
             return Bound(Outcome.IN_DOUBT, _doubt_text(pod, message))
         case BindRefused(message=message, is_conflict=is_conflict, left_s=left_s):
-            sighting = await desk.binder.look(pod, within_s=left_s) if is_conflict else None
+            sighting = await context.binder.look(pod, within_s=left_s) if is_conflict else None
             if isinstance(sighting, SeenBound) and sighting.node == node:
                 return Bound(Outcome.ALREADY_BOUND)
             return Bound(Outcome.REFUSED, message)
 
 
-def _binding_of(reservation: "Reservation", desk: "ExtenderContext") -> PodBinding:
+def _binding_of(reservation: "Reservation", context: "ExtenderContext") -> PodBinding:
     pod = pod_of(reservation)
     if reservation.node is None:
         raise InvariantViolatedError(f"reservation {reservation.id} is committed to no node")
     annotations = {DEVICES_ANNOTATION: encode_devices(reservation.devices)}
-    leader = desk.leader()
+    leader = context.leader()
     if leader is not None:
         annotations[LEADER_ANNOTATION] = leader
     return PodBinding(
@@ -197,11 +201,11 @@ def _binding_of(reservation: "Reservation", desk: "ExtenderContext") -> PodBindi
     )
 
 
-def _objection(pod: "PodRef", desk: "ExtenderContext") -> Bound | None:
+def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why nothing can be done about this pod, whatever the node."""
-    if not desk.is_ready():
+    if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
-    known = desk.books.pod(pod.uid)
+    known = context.allocation_state.pod(pod.uid)
     if known is None:
         return None
     if known.ref != str(pod):

@@ -45,25 +45,25 @@ class Settlement(StrEnum):
     """The commitment ended, or was taken up again, before the read came back."""
 
 
-async def recover_binding(reservation: "Reservation", desk: "ExtenderContext") -> Settlement:
+async def recover_binding(reservation: "Reservation", context: "ExtenderContext") -> Settlement:
     """Read the pod of an unsettled commitment once, and act on what is seen. Idempotent.
 
     Nothing is done when the commitment changed during the read: the answer would speak of the past.
     Cancellation leaves everything as it was.
 
     Args:
-        reservation: one of `books.unsettled()`, as it is now.
-        desk: the books and the port.
+        reservation: one of `allocation_state.unsettled()`, as it is now.
+        context: the books and the port.
     """
     if reservation.phase not in _UNSETTLED:
         return Settlement.MOVED_ON
-    sighting = await desk.binder.look(pod_of(reservation))
-    if desk.books.ledger.get(reservation.id) is not reservation:
+    sighting = await context.binder.look(pod_of(reservation))
+    if context.allocation_state.ledger.get(reservation.id) is not reservation:
         return Settlement.MOVED_ON
     may_land = reservation.phase is ReservationPhase.DOUBTFUL and write_may_land(
-        reservation, desk.now()
+        reservation, context.now()
     )
-    return take_in(reservation, sighting, desk, may_land=may_land)
+    return take_in(reservation, sighting, context, may_land=may_land)
 
 
 def pod_of(commitment: "Reservation") -> PodRef:
@@ -79,48 +79,52 @@ def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
 
 
 def take_in(
-    reservation: "Reservation", sighting: "PodSighting", desk: "ExtenderContext", *, may_land: bool
+    reservation: "Reservation",
+    sighting: "PodSighting",
+    context: "ExtenderContext",
+    *,
+    may_land: bool,
 ) -> Settlement:
     """Bring the books in line with what a read of a committed pod showed.
 
     Args:
         reservation: the pod's commitment.
         sighting: what the read showed.
-        desk: the books.
+        context: the books.
         may_land: whether a write for this commitment may still be carried out.
     """
     uid = pod_of(reservation).uid
     match sighting:
         case SeenBound(node=node, devices=devices):
             if (node, devices) == (reservation.node, reservation.devices):
-                desk.books.written(uid)
+                context.allocation_state.written(uid)
                 return Settlement.CONFIRMED
-            _follow(reservation, sighting, desk)
+            _follow(reservation, sighting, context)
             return Settlement.OVERTAKEN
         case SeenPending():
             if may_land:
                 return Settlement.STILL_OPEN
-            desk.books.release(uid)
+            context.allocation_state.release(uid)
             return Settlement.RELEASED
         case SeenGone():
-            desk.books.release(uid)
+            context.allocation_state.release(uid)
             return Settlement.RELEASED
         case Unseen():
             return Settlement.UNSEEN
 
 
-def _follow(reservation: "Reservation", seen: SeenBound, desk: "ExtenderContext") -> None:
+def _follow(reservation: "Reservation", seen: SeenBound, context: "ExtenderContext") -> None:
     """Replace the commitment by what is true, as the watch will in a moment.
 
     A pod that the watch has not shown is only released: were it gone by now, nobody would ever say so.
     """
-    books, uid = desk.books, pod_of(reservation).uid
-    if books.ledger.get(reservation.id) is not reservation:
+    allocation_state, uid = context.allocation_state, pod_of(reservation).uid
+    if allocation_state.ledger.get(reservation.id) is not reservation:
         return
-    facts = books.pod(uid)
+    facts = allocation_state.pod(uid)
     if facts is None:
-        books.release(uid)
+        allocation_state.release(uid)
         return
-    books.observe_pod(
-        replace(facts, phase=PodPhase.BOUND, node=seen.node, devices=seen.devices), desk.now()
+    allocation_state.observe_pod(
+        replace(facts, phase=PodPhase.BOUND, node=seen.node, devices=seen.devices), context.now()
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class ExtenderContext:
     """The books, the port that binds, and where ids and the time come from."""
 
-    books: "AllocationState"
+    allocation_state: "AllocationState"
     binder: "BindPort"
     new_id: "Callable[[], ReservationId]"
     """A fresh id, for a pod that is bound without a reservation."""

@@ -31,52 +31,52 @@ if TYPE_CHECKING:
     from scheduler.pod_demand import Asked
 
 
-def filter_nodes(body: bytes, desk: "ExtenderContext") -> VerbResult:
+def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with ExtenderFilterResult."""
-    question = desk.candidates.read(body)
+    question = context.candidates.read(body)
     if isinstance(question, MalformedArgs):
         error = encode_filter_error(question.error)
         return VerbResult(error, Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
-    asked = read_pod(pod, desk.books.index)
-    remember_pod(pod, asked, desk)
-    if _must_wait(asked, desk):
+    asked = read_pod(pod, context.allocation_state.index)
+    remember_pod(pod, asked, context)
+    if _must_wait(asked, context):
         return VerbResult(encode_filter_error(NOT_READY), Outcome.NOT_READY, _facts(pod, asked))
-    outcome, filtered = filter_names(asked, candidates, desk.books)
+    outcome, filtered = filter_names(asked, candidates, context.allocation_state)
     if filtered.passing is not None:
-        desk.candidates.expect(filtered.passing)
+        context.candidates.expect(filtered.passing)
     facts = _facts(pod, asked, nodes=len(candidates.names), fit=filtered.fit)
     return VerbResult(filtered.body, outcome, facts)
 
 
-def prioritize(body: bytes, desk: "ExtenderContext") -> VerbResult:
+def prioritize(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderArgs with HostPriorityList."""
-    question = desk.candidates.read(body)
+    question = context.candidates.read(body)
     if isinstance(question, MalformedArgs):
         return VerbResult(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
-    asked = read_pod(pod, desk.books.index)
+    asked = read_pod(pod, context.allocation_state.index)
     facts = _facts(pod, asked, nodes=len(candidates.names))
-    if _must_wait(asked, desk):
+    if _must_wait(asked, context):
         return VerbResult(no_scores(candidates.names), Outcome.NOT_READY, facts)
-    outcome, scores = score_names(asked, candidates, desk.books)
+    outcome, scores = score_names(asked, candidates, context.allocation_state)
     return VerbResult(scores, outcome, facts)
 
 
-def preempt(body: bytes, desk: "ExtenderContext") -> VerbResult:
+def preempt(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderPreemptionArgs with ExtenderPreemptionResult."""
     request = decode_preemption(body)
     if isinstance(request, MalformedArgs):
         return VerbResult(encode_preemption({}), Outcome.MALFORMED, {"error": request.error})
-    asked = read_pod(request.pod, desk.books.index)
-    if _must_wait(asked, desk):
+    asked = read_pod(request.pod, context.allocation_state.index)
+    if _must_wait(asked, context):
         return VerbResult(encode_preemption({}), Outcome.NOT_READY, _facts(request.pod, asked))
-    outcome, kept = keep_nodes(asked, request.victims_by_node, desk.books)
+    outcome, kept = keep_nodes(asked, request.victims_by_node, context.allocation_state)
     facts = _facts(request.pod, asked, nodes=len(request.victims_by_node), kept=len(kept))
     return VerbResult(encode_preemption(kept), outcome, facts)
 
 
-async def bind(body: bytes, desk: "ExtenderContext") -> VerbResult:
+async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
     """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits the binder, nothing else.
 
     Cancelled, or failed by the binder, it raises, with the books as `scheduler.bind` says.
@@ -84,13 +84,13 @@ async def bind(body: bytes, desk: "ExtenderContext") -> VerbResult:
     request = decode_bind(body)
     if isinstance(request, MalformedArgs):
         return VerbResult(encode_bind(request.error), Outcome.MALFORMED, {"error": request.error})
-    bound = await bind_pod(request, desk)
+    bound = await bind_pod(request, context)
     return VerbResult(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
 
 
-def _must_wait(asked: "Asked", desk: "ExtenderContext") -> bool:
+def _must_wait(asked: "Asked", context: "ExtenderContext") -> bool:
     """Say whether the answer needs caches that are not there; pods of no pool never wait for us."""
-    return not isinstance(asked, AsksNothing) and not desk.is_ready()
+    return not isinstance(asked, AsksNothing) and not context.is_ready()
 
 
 def _facts(pod: "AskingPod", asked: "Asked", **figures: int) -> "Mapping[str, object]":

@@ -41,7 +41,7 @@ _ANY_GENERATION: Final = -1
 
 
 def filter_names(
-    asked: "Asked", candidates: Candidates, books: "AllocationState"
+    asked: "Asked", candidates: Candidates, allocation_state: "AllocationState"
 ) -> tuple[Outcome, Filtered]:
     """Sort the names, each into exactly one of the reply's three parts, in their order.
 
@@ -54,11 +54,11 @@ def filter_names(
             nowhere = dict.fromkeys(candidates.names, text)
             return Outcome.IMPOSSIBLE, _parted([], {}, nowhere)
         case AsksUnits():
-            bound = books.bound_to(asked.uid) if asked.uid is not None else None
+            bound = allocation_state.bound_to(asked.uid) if asked.uid is not None else None
             if bound is not None:
                 filtered = _pinned(asked, candidates.names, bound)
             else:
-                filtered = _sorted(asked, candidates, books)
+                filtered = _sorted(asked, candidates, allocation_state)
             return Outcome.FITS if filtered.fit else Outcome.NONE_FITS, filtered
 
 
@@ -72,26 +72,32 @@ def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") ->
     return _parted([name for name in names if name == bound.node], {}, dict.fromkeys(others, text))
 
 
-def _sorted(asked: AsksUnits, candidates: Candidates, books: "AllocationState") -> Filtered:
-    own, refusal = own_node(asked, books)
+def _sorted(
+    asked: AsksUnits, candidates: Candidates, allocation_state: "AllocationState"
+) -> Filtered:
+    own, refusal = own_node(asked, allocation_state)
     if own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
-    view = books.index.view(asked.pool.name, asked.demand.units)
+    view = allocation_state.index.view(asked.pool.name, asked.demand.units)
     if own is None or refusal == view.refusals.get(own, _ABSENT):
-        return _as_view_says(asked, candidates, books, view=view)
+        return _as_view_says(asked, candidates, allocation_state, view=view)
     names = candidates.names
     verdicts = [
         refusal if name == own else verdict
         for name, verdict in zip(names, _verdicts(names, view), strict=True)
     ]
-    return _arranged(candidates, verdicts, asked.pool.name, books=books)
+    return _arranged(candidates, verdicts, asked.pool.name, allocation_state=allocation_state)
 
 
 def _as_view_says(
-    asked: AsksUnits, candidates: Candidates, books: "AllocationState", *, view: "FitView"
+    asked: AsksUnits,
+    candidates: Candidates,
+    allocation_state: "AllocationState",
+    *,
+    view: "FitView",
 ) -> Filtered:
     found = candidates.findings(view)
-    generation = books.index.generation
+    generation = allocation_state.index.generation
     if found.filtered is not None and found.filtered_at in {
         (view.verdicts_moved, _ANY_GENERATION),
         (view.verdicts_moved, generation),
@@ -103,7 +109,9 @@ def _as_view_says(
         found.keep_items(items, view)
     else:
         verdicts = _verdicts(candidates.names, view)
-        filtered = _arranged(candidates, verdicts, asked.pool.name, books=books)
+        filtered = _arranged(
+            candidates, verdicts, asked.pool.name, allocation_state=allocation_state
+        )
         if _ABSENT not in verdicts:
             generation = _ANY_GENERATION
         fitting = [item for item in items if item is not None]
@@ -122,14 +130,16 @@ def _arranged(
     verdicts: "list[NodeRefusal | None]",
     pool: "PoolName",
     *,
-    books: "AllocationState",
+    allocation_state: "AllocationState",
 ) -> Filtered:
     names, kinds = candidates.names, set(verdicts)
     if kinds == {None}:
         return _all_of(candidates)
     if _ABSENT in kinds:
         verdicts = [
-            _UNKNOWN if verdict is _ABSENT and not books.index.knows_node(name) else verdict
+            _UNKNOWN
+            if verdict is _ABSENT and not allocation_state.index.knows_node(name)
+            else verdict
             for name, verdict in zip(names, verdicts, strict=True)
         ]
     fits: dict[NodeName, str] = {}

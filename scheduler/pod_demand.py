@@ -66,34 +66,38 @@ def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
             return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
 
 
-def remember_pod(pod: "AskingPod", asked: Asked, desk: "ExtenderContext") -> None:
+def remember_pod(pod: "AskingPod", asked: Asked, context: "ExtenderContext") -> None:
     """Keep what filter read in a stored pod's spec, for the bind that follows."""
     if not pod.metadata.uid:
         return
     match asked:
         case AsksNothing():
-            desk.recent.remember(PodUid(pod.metadata.uid), None)
+            context.recent.remember(PodUid(pod.metadata.uid), None)
         case AsksUnits(demand=demand):
-            desk.recent.remember(PodUid(pod.metadata.uid), demand)
+            context.recent.remember(PodUid(pod.metadata.uid), demand)
         case AsksImpossible():
             pass  # no node passes, so that no bind follows
 
 
-def recall_pod(pod: "PodRef", desk: "ExtenderContext") -> Asked | None:
+def recall_pod(pod: "PodRef", context: "ExtenderContext") -> Asked | None:
     """Return what a pod known by its uid alone asks for; None when nobody has seen its spec.
 
     The watch and filter read the stored pod; the ledger has what admission saw, which validation
     compared with the final pod.
     """
-    observed = desk.books.pod(pod.uid)
+    observed = context.allocation_state.pod(pod.uid)
     if observed is not None:
-        return _asked(observed.demand, desk.books.index, pod.uid)
-    if desk.recent.knows(pod.uid):
-        demand = desk.recent.demand(pod.uid)
-        return AsksNothing() if demand is None else _asked(demand, desk.books.index, pod.uid)
-    reservation = desk.books.ledger.of_pod(pod.uid)
+        return _asked(observed.demand, context.allocation_state.index, pod.uid)
+    if context.recent.knows(pod.uid):
+        demand = context.recent.demand(pod.uid)
+        return (
+            AsksNothing()
+            if demand is None
+            else _asked(demand, context.allocation_state.index, pod.uid)
+        )
+    reservation = context.allocation_state.ledger.of_pod(pod.uid)
     if reservation is not None:
-        return _asked(reservation.demand, desk.books.index, pod.uid)
+        return _asked(reservation.demand, context.allocation_state.index, pod.uid)
     return None
 
 
@@ -107,16 +111,18 @@ def _asked(
 
 
 def own_node(
-    asked: AsksUnits, books: "AllocationState"
+    asked: AsksUnits, allocation_state: "AllocationState"
 ) -> "tuple[NodeName | None, NodeRefusal | None]":
     """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
 
     Views count a pod's own hold against it; this is the one node where that has to be undone.
     """
-    held = books.ledger.of_pod(asked.uid) if asked.uid is not None else None
+    held = allocation_state.ledger.of_pod(asked.uid) if asked.uid is not None else None
     if held is None or held.node is None:
         return None, None
-    return held.node, books.refusal_on(held.node, asked.pool, asked.demand, uid=asked.uid)
+    return held.node, allocation_state.refusal_on(
+        held.node, asked.pool, asked.demand, uid=asked.uid
+    )
 
 
 def binding_text(bound: "AlreadyBound") -> str:

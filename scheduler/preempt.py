@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def keep_nodes(
-    asked: "Asked", proposed: "VictimsByNode", books: "AllocationState"
+    asked: "Asked", proposed: "VictimsByNode", allocation_state: "AllocationState"
 ) -> "tuple[Outcome, VictimsByNode]":
     """Return the nodes worth an eviction.
 
@@ -33,17 +33,21 @@ def keep_nodes(
             kept = {
                 node: victims
                 for node, victims in proposed.items()
-                if _is_worth_it(asked, node, victims, books=books)
+                if _is_worth_it(asked, node, victims, allocation_state=allocation_state)
             }
             return Outcome.FITS if kept else Outcome.NONE_FITS, kept
 
 
 def _is_worth_it(
-    asked: AsksUnits, node: "NodeName", victims: "MetaVictims", *, books: "AllocationState"
+    asked: AsksUnits,
+    node: "NodeName",
+    victims: "MetaVictims",
+    *,
+    allocation_state: "AllocationState",
 ) -> bool:
     if not victims.pods:
         return False
-    if asked.uid is not None and books.bound_to(asked.uid) is not None:
+    if asked.uid is not None and allocation_state.bound_to(asked.uid) is not None:
         return False  # it may not go anywhere else, and has its units there
     uids = [pod.uid for pod in victims.pods]
-    return books.can_place_without(uids, node, (asked.pool, asked.demand), uid=asked.uid)
+    return allocation_state.can_place_without(uids, node, (asked.pool, asked.demand), uid=asked.uid)

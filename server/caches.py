@@ -52,16 +52,16 @@ class Caches:
 
     def __init__(
         self,
-        books: "AllocationState",
+        allocation_state: "AllocationState",
         catalog: "Catalog",
         warnings: "BoundPodWarnings | None" = None,
     ) -> None:
-        self.books = books
+        self.allocation_state = allocation_state
         self.catalog = catalog
-        self.device_feed = DeviceSink(books.index)
-        self.devices = self.device_feed.store
-        self.inventory_feed = InventorySink(books, warnings)
-        self.inventories = self.inventory_feed.store
+        self.device_sink = DeviceSink(allocation_state.index)
+        self.devices = self.device_sink.store
+        self.inventory_sink = InventorySink(allocation_state, warnings)
+        self.inventories = self.inventory_sink.store
         self.features = NodeFeatureSink()
         self.operands = OperandPodSink()
         self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
@@ -71,7 +71,7 @@ class Caches:
         self, client: "KubeClient", settings: "Settings", clock: "Clock"
     ) -> "Mapping[str, Informer[Any]]":
         """Return the informers by the name that readiness and metrics know them by."""
-        index = self.books.index
+        index = self.allocation_state.index
         operand_terms = OperandTerms(
             namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
         )
@@ -83,7 +83,7 @@ class Caches:
                 client,
                 GPU_DEVICES,
                 GPUDevice,
-                sink=self.device_feed,
+                sink=self.device_sink,
                 clock=clock,
                 project=observe_device,
             ),
@@ -91,7 +91,7 @@ class Caches:
                 client,
                 GPU_NODE_INVENTORIES,
                 GPUNodeInventory,
-                sink=self.inventory_feed,
+                sink=self.inventory_sink,
                 clock=clock,
             ),
             NODES.plural: Informer(

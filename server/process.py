@@ -93,7 +93,7 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.announcing = ReservationEvents(self.recorder, self.catalog)
-        self.books = AllocationState(
+        self.allocation_state = AllocationState(
             settings.observe_within_s,
             on_end=ReservationEnd(self.announcing),
             on_discrepancy=Mismatches(self.announcing),
@@ -102,7 +102,7 @@ class ControlPlane:
         self.seal = ReservationSigner(client, settings.namespace)
         new_id = ReservationIds()
         self.scheduling = ExtenderContext(
-            books=self.books,
+            allocation_state=self.allocation_state,
             binder=KubeBinder(
                 client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
             ),
@@ -112,7 +112,7 @@ class ControlPlane:
             leader=self._leader,
         )
         self.admission = AdmissionContext(
-            books=self.books,
+            allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name=settings.scheduler_name or None,
             new_id=new_id,
@@ -123,10 +123,12 @@ class ControlPlane:
             callers_are_known=settings.webhooks.know_their_callers,
         )
         self.certificates = ServingCertificate(settings, client, clock)
-        self.stock = Caches(self.books, self.catalog, self.announcing)
-        self.bound_pods = BoundPods(client, PodSink(self.books, clock.instant, self.announcing))
+        self.caches = Caches(self.allocation_state, self.catalog, self.announcing)
+        self.bound_pods = BoundPods(
+            client, PodSink(self.allocation_state, clock.instant, self.announcing)
+        )
         self.informers = {
-            **self.stock.build_informers(client, settings, clock),
+            **self.caches.build_informers(client, settings, clock),
             PODS.plural: Informer(
                 client, PODS, Pod, sink=self.bound_pods, clock=clock, project=pod_facts
             ),
@@ -206,8 +208,8 @@ class ControlPlane:
             _log.info(
                 "serving",
                 pools=len(self.catalog.pools),
-                devices=sum(1 for _ in self.books.index.devices()),
-                reservations=len(self.books.ledger),
+                devices=sum(1 for _ in self.allocation_state.index.devices()),
+                reservations=len(self.allocation_state.ledger),
             )
             try:
                 await self._act_while_leading()
@@ -235,15 +237,15 @@ class ControlPlane:
         raise _LeaseLostError
 
     async def _act_while_leading(self) -> None:
-        around = ControllerContext(
+        context = ControllerContext(
             client=self.client,
-            stock=self.stock,
+            caches=self.caches,
             recorder=self.recorder,
             scheduling=self.scheduling,
             settings=self.settings,
             clock=self.clock,
         )
-        async with leaders_works(around) as works, asyncio.TaskGroup() as group:
+        async with leaders_works(context) as works, asyncio.TaskGroup() as group:
             for name, work in works:
                 group.create_task(forever(name, work()), name=name)
             if self.settings.leadership.enabled:
@@ -302,7 +304,10 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
         for name, informer in plane.informers.items():
             following = plane.watch_pods() if name == PODS.plural else informer.run()
             spawn(f"informer/{name}", following)
-        spawn("reservation.expiry", ReservationExpiry(plane.books, plane.clock.instant).run())
+        spawn(
+            "reservation.expiry",
+            ReservationExpiry(plane.allocation_state, plane.clock.instant).run(),
+        )
         spawn("certificates", plane.certificates.run())
         spawn("certificates.clients", plane.certificates.follow_clients())
         spawn("reservation.key", plane.seal.run())

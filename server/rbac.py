@@ -21,7 +21,7 @@ from reconciler.device import health as device_health
 from reconciler.device import state as device_state
 from reconciler.inventory import controller as node_inventory
 from reconciler.pod import nomination as nominating
-from reconciler.pod import requeue as waking
+from reconciler.pod import requeue
 from reconciler.pool import lifecycle as pool_life
 from reconciler.pool import node_labels as node_marks
 from reconciler.pool import status as pool_status
@@ -56,7 +56,7 @@ EVERYWHERE: Final = (
     *pool_life.RBAC,
     *pool_status.RBAC,
     *evicting.RBAC,
-    *waking.RBAC,
+    *requeue.RBAC,
     *nominating.RBAC,
     *binding.RBAC,
     *fencing.RBAC,

@@ -145,7 +145,7 @@ class LeadershipSettings(_Section):
     lease: str = LEASE_NAME
     duration_s: Seconds = 2.0
     """A leader that dies is followed after this, less what passed since it renewed last. Where the
-    API server is slow, the leader asks for longer (kube.leases)."""
+    API server is slow, the leader asks for longer (kube.leader_election)."""
     renew_deadline_s: Seconds = 1.5
     retry_s: Seconds = 0.4
     look_s: Seconds = 0.25

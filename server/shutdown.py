@@ -66,7 +66,9 @@ async def _hand_over(plane: "ControlPlane") -> None:
 
 
 def _under_way(plane: "ControlPlane") -> int:
-    return sum(reservation.phase in _UNDER_WAY for reservation in plane.books.ledger.all())
+    return sum(
+        reservation.phase in _UNDER_WAY for reservation in plane.allocation_state.ledger.all()
+    )
 
 
 async def _wait_for_successor(plane: "ControlPlane", *, until: float) -> None:

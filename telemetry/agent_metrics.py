@@ -8,7 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from telemetry.metrics import REGISTRY, REQUEST_BUCKETS
 
-CARDS = Gauge(
+DEVICES = Gauge(
     "gpu_agent_cards",
     "Cards of the node by health (Healthy, Unhealthy, Lost).",
     ["health"],

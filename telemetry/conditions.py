@@ -175,7 +175,7 @@ class InventoryIncomplete(Enum):
     CLAIMED = "UUIDsClaimed"
     SOURCE = "SourceMissing"
     ADDRESSES = "AddressesMissing"
-    CARDS = "CardsMissing"
+    DEVICES = "DevicesMissing"
     UUIDS = "UUIDsMissing"
 
 
@@ -230,7 +230,7 @@ class AgentDegraded(Enum):
     """The list of a pool's cards makes no sense; the last good one is used."""
     NOT_PUBLISHED = "NotPublished"
     """NodeFeature, the CDI specification or the file of cards cannot be written."""
-    PARTITIONING_HELD_UP = "PartitioningHeldUp"
+    PARTITIONING_BLOCKED = "PartitioningHeldUp"
     PROCESSES_LEFT = "ProcessesLeft"
     """A pod is gone, and its processes keep its devices."""
     AS_EXPECTED = "AsExpected"

@@ -36,9 +36,9 @@ class EventReason(Enum):
     ALLOCATION_MISMATCH = "GPUAllocationMismatch"
     """On the pod: kubelet gave it other devices than it was bound with; the books follow kubelet."""
 
-    CARD_PARTITIONED = "GPUPartitioned"
+    DEVICE_PARTITIONED = "GPUPartitioned"
     """On the device: it is cut into instances as its pool wants it, or is whole again."""
-    PARTITIONING_HELD_UP = "GPUPartitioningHeldUp"
+    PARTITIONING_BLOCKED = "GPUPartitioningHeldUp"
     """On the device: it is to be cut anew, and something runs on it, or the driver refuses."""
 
     DEVICE_DETECTED = "GPUDeviceDetected"

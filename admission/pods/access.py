@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
 
 
-def may_use(pool: "GPUPool", petition: "PodRequest", catalog: "Catalog") -> bool:
+def may_use(pool: "GPUPool", request: "PodRequest", catalog: "Catalog") -> bool:
     """Say whether some rule of the pool is met; a pool without rules is open to everybody."""
     access = pool.spec.access
     if access.is_open:
         return True
     return (
-        petition.namespace in (access.namespaces or ())
-        or _selects_namespace(access, petition.namespace, catalog)
-        or petition.service_account in (access.service_accounts or ())
-        or not set(access.groups or ()).isdisjoint(petition.request.user_info.groups or ())
+        request.namespace in (access.namespaces or ())
+        or _selects_namespace(access, request.namespace, catalog)
+        or request.service_account in (access.service_accounts or ())
+        or not set(access.groups or ()).isdisjoint(request.request.user_info.groups or ())
     )
 
 
-def refusal_text(pool: "GPUPool", petition: "PodRequest") -> str:
+def refusal_text(pool: "GPUPool", request: "PodRequest") -> str:
     """Say who asked; to whom the pool is open, its operator says."""
-    user = truncate(petition.request.user_info.username) or "unknown"
+    user = truncate(request.request.user_info.username) or "unknown"
     return (
-        f"pool {pool.name} is not open to this pod: namespace {petition.namespace}, service account"
-        f" {petition.service_account}, created by {user}; ask its operator to extend spec.access"
+        f"pool {pool.name} is not open to this pod: namespace {request.namespace}, service account"
+        f" {request.service_account}, created by {user}; ask its operator to extend spec.access"
     )
 
 

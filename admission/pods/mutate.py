@@ -30,56 +30,56 @@ if TYPE_CHECKING:
     from pool.model import PoolFacts
 
 
-def mutate(petition: "PodRequest", desk: "AdmissionContext") -> Decision:
+def mutate(request: "PodRequest", context: "AdmissionContext") -> Decision:
     """Admit the pod with what its pool asks for, or refuse it.
 
     A pod that asks for nothing of ours only loses annotations that are not its to write. Its own
     output comes out unchanged.
     """
-    demand = petition.demand()
+    demand = request.demand()
     match demand:
         case None:
-            return Admitted(patch=tuple(podpatch.strip_annotations(petition.pod.metadata)))
+            return Admitted(patch=tuple(podpatch.strip_annotations(request.pod.metadata)))
         case Denied():
             return demand
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
-            decision = _admit(petition, demand, desk)
+            decision = _admit(request, demand, context)
             if isinstance(decision, Denied):
-                return Denied(decision.reason, decision.text, _about(petition, demand))
+                return Denied(decision.reason, decision.text, _about(request, demand))
             return decision
 
 
-def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Decision:
-    if not desk.is_ready():
+def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
+    if not context.is_ready():
         return NOT_READY
-    facts = desk.books.index.pool_of(demand.resource)
-    pool = desk.catalog.pools.get(facts.name) if facts is not None else None
+    facts = context.allocation_state.index.pool_of(demand.resource)
+    pool = context.catalog.pools.get(facts.name) if facts is not None else None
     if facts is None or pool is None:
-        return _pool_not_found(petition, demand, desk)
-    refusal = _refusal(petition, pool, desk)
+        return _pool_not_found(request, demand, context)
+    refusal = _refusal(request, pool, context)
     if refusal is not None:
         return refusal
-    too_large = size_denial(petition.pod, demand)
+    too_large = size_denial(request.pod, demand)
     if too_large is not None:
-        return exceeds(facts, demand, desk) or too_large
-    spec = petition.pod.spec
+        return exceeds(facts, demand, context) or too_large
+    spec = request.pod.spec
     tolerations = podpatch.missing_tolerations(spec, pool.taints)
     pod = PoolPod(
-        petition=petition,
+        request=request,
         pool=facts,
         demand=demand,
         constraints=constraints_of(spec, pool.name, tolerations),
     )
-    granted = grant(pod, desk)
+    granted = grant(pod, context)
     if pod.constraints.required is not None and pod.constraints.required.is_exhausted:
         granted = _unplanned(granted, facts)
     if isinstance(granted, Denied):
         return granted
     return Admitted(
-        patch=_patch(pod, pool, granted, tolerations=tolerations, desk=desk),
-        warnings=(*granted.warnings, *_spread_warning(pool, desk)),
+        patch=_patch(pod, pool, granted, tolerations=tolerations, context=context),
+        warnings=(*granted.warnings, *_spread_warning(pool, context)),
         audit={"pool": pool.name, "reservation": granted.id},
-        facts=_about(petition, demand, pool=pool.name, reservation=granted.id, node=granted.node),
+        facts=_about(request, demand, pool=pool.name, reservation=granted.id, node=granted.node),
     )
 
 
@@ -106,9 +106,9 @@ def _unplanned(
     return Denied(RefusalReason.TOO_LARGE, text)
 
 
-def _about(petition: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
+def _about(request: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
     return {
-        "object": petition.ref,
+        "object": request.ref,
         "resource": truncate(demand.resource),
         "units": demand.units,
         **more,
@@ -121,20 +121,20 @@ def _patch(
     granted: ReservationResult,
     *,
     tolerations: "list[Toleration]",
-    desk: "AdmissionContext",
+    context: "AdmissionContext",
 ) -> "tuple[Operation, ...]":
-    meta, spec = pod.petition.pod.metadata, pod.petition.pod.spec
+    meta, spec = pod.request.pod.metadata, pod.request.pod.spec
     return (
         *podpatch.annotate(meta, granted.annotation),
         *podpatch.label(meta, pool.name),
         *podpatch.tolerate(spec, tolerations),
         *podpatch.require_pool_nodes(spec, pool.name),
-        *(_spread(spec, pool, desk) if pool.strategy is Strategy.SPREAD else ()),
-        *podpatch.choose_scheduler(spec, desk.scheduler_name),
+        *(_spread(spec, pool, context) if pool.strategy is Strategy.SPREAD else ()),
+        *podpatch.choose_scheduler(spec, context.scheduler_name),
     )
 
 
-def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionContext") -> "list[Operation]":
+def _spread(spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext") -> "list[Operation]":
     """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
     A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than
@@ -143,7 +143,7 @@ def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionContext") -> "list
     "Spread" would promise more than it does.
     """
     key = pool.spec.scheduling.topology_key
-    is_strict = desk.books.index.can_spread(pool.name, key)
+    is_strict = context.allocation_state.index.can_spread(pool.name, key)
     return podpatch.spread(
         spec,
         pool.name,
@@ -152,9 +152,9 @@ def _spread(spec: "PodSpec", pool: "GPUPool", desk: "AdmissionContext") -> "list
     )
 
 
-def _spread_warning(pool: "GPUPool", desk: "AdmissionContext") -> "Iterator[str]":
+def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":
     """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
-    index, key = desk.books.index, pool.spec.scheduling.topology_key
+    index, key = context.allocation_state.index, pool.spec.scheduling.topology_key
     if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
         return
     if index.state(pool.name).nodes():
@@ -164,19 +164,19 @@ def _spread_warning(pool: "GPUPool", desk: "AdmissionContext") -> "Iterator[str]
         )
 
 
-def _refusal(petition: "PodRequest", pool: "GPUPool", desk: "AdmissionContext") -> Denied | None:
+def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext") -> Denied | None:
     if pool.metadata.deletion_timestamp is not None:
         text = f"pool {pool.name} is being deleted; use another pool"
         return Denied(RefusalReason.POOL_TERMINATING, text)
-    if not may_use(pool, petition, desk.catalog):
-        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, petition))
+    if not may_use(pool, request, context.catalog):
+        return Denied(RefusalReason.ACCESS_DENIED, refusal_text(pool, request))
     if pool.is_in_maintenance:
-        return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, desk))
-    return node_preset_denial(petition.pod) or _conflict(petition, pool)
+        return Denied(RefusalReason.POOL_IN_MAINTENANCE, _maintenance_text(pool, context))
+    return node_preset_denial(request.pod) or _conflict(request, pool)
 
 
-def _maintenance_text(pool: "GPUPool", desk: "AdmissionContext") -> str:
-    capacity = desk.books.index.state(pool.name).capacity()
+def _maintenance_text(pool: "GPUPool", context: "AdmissionContext") -> str:
+    capacity = context.allocation_state.index.state(pool.name).capacity()
     return (
         f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
         f" is in use ({units(capacity.used + capacity.reserved)} are now); try again when the pool's"
@@ -184,29 +184,29 @@ def _maintenance_text(pool: "GPUPool", desk: "AdmissionContext") -> str:
     )
 
 
-def _pool_not_found(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Denied:
-    text = f"no GPU pool serves {truncate(demand.resource)}; {_offer(petition, desk)}"
+def _pool_not_found(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Denied:
+    text = f"no GPU pool serves {truncate(demand.resource)}; {_offer(request, context)}"
     return Denied(RefusalReason.POOL_NOT_FOUND, text)
 
 
-def _offer(petition: "PodRequest", desk: "AdmissionContext") -> str:
+def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
     """Name the pools that are open to this very pod; those of others are none of its business.
 
     Whoever may say that they are anybody is told none.
     """
-    if not desk.callers_are_known:
+    if not context.callers_are_known:
         return "`kubectl get gpupools` lists those there are, their operator says which are open to you"
     usable = [
         pool.resource_name
-        for pool in desk.catalog.pools.values()
-        if may_use(pool, petition, desk.catalog)
+        for pool in context.catalog.pools.values()
+        if may_use(pool, request, context.catalog)
     ]
     return f"the pod may use {listed(usable)}" if usable else "there is no pool that it may use"
 
 
-def _conflict(petition: "PodRequest", pool: "GPUPool") -> Denied | None:
+def _conflict(request: "PodRequest", pool: "GPUPool") -> Denied | None:
     """Refuse a pod that contradicts its own pool and could never run."""
-    meta, spec = petition.pod.metadata, petition.pod.spec
+    meta, spec = request.pod.metadata, request.pod.spec
     label, key = meta.label(POOL_LABEL), pool_node_label(pool.name)
     text: str | None = None
     if label is not None and label != pool.name:

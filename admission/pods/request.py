@@ -97,7 +97,7 @@ class PodRequest(msgspec.Struct, frozen=True):
 class PoolPod(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that asks for units of a pool that it may use."""
 
-    petition: PodRequest
+    request: PodRequest
     pool: "PoolFacts"
     demand: "Demand"
     constraints: "Constraints"

@@ -45,61 +45,65 @@ class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def grant(pod: "PoolPod", desk: "AdmissionContext") -> ReservationResult | Denied:
+def grant(pod: "PoolPod", context: "AdmissionContext") -> ReservationResult | Denied:
     """Hold units for the pod, or keep what it holds already.
 
     A dry run plans and takes nothing. A replica that does not lead takes nothing either, but admits
     or refuses by what it knows. A gated pod gets a ticket only: whoever holds the gate (a
     queue, a quota) may keep it for hours, and a hold would idle cards for its TTL and then be gone.
     """
-    now = desk.now()
-    petition = pod.petition
-    held = _held_by(petition, desk)
-    if held is not None and not petition.is_dry_run:
+    now = context.now()
+    request = pod.request
+    held = _held_by(request, context)
+    if held is not None and not request.is_dry_run:
         if (held.pool, held.demand) == (pod.pool.name, pod.demand):
-            return _kept(pod, held, desk, now=now)
-        desk.books.withdraw(held.id)
-    planned = _plan(pod, desk)
+            return _kept(pod, held, context, now=now)
+        context.allocation_state.withdraw(held.id)
+    planned = _plan(pod, context)
     if isinstance(planned, Denied):
         return planned
     placed, warnings = planned
-    if petition.is_dry_run:
+    if request.is_dry_run:
         note = ReservationNote(id=DRY_RUN_ID, pool=pod.pool.name)
         return ReservationResult(id=DRY_RUN_ID, annotation=note.encode(), warnings=warnings)
     applicant = PlacementRequest(
-        id=desk.new_id(),
+        id=context.new_id(),
         pool=pod.pool,
         demand=pod.demand,
-        namespace=petition.namespace,
-        name=petition.pod.metadata.name,
+        namespace=request.namespace,
+        name=request.pod.metadata.name,
     )
-    reservation = desk.books.hold(applicant, placed if desk.may_hold() else None, now)
+    reservation = context.allocation_state.hold(
+        applicant, placed if context.may_hold() else None, now
+    )
     return ReservationResult(
         id=reservation.id,
-        annotation=_annotation_of(reservation, desk, now=now),
+        annotation=_annotation_of(reservation, context, now=now),
         node=reservation.node or "",
         warnings=warnings,
     )
 
 
 def _plan(
-    pod: "PoolPod", desk: "AdmissionContext"
+    pod: "PoolPod", context: "AdmissionContext"
 ) -> "tuple[Placed | None, tuple[str, ...]] | Denied":
     """Choose units, or say what the pod waits for, or that it would wait for ever."""
     pool, demand = pod.pool, pod.demand
-    if pod.petition.is_gated:
-        return exceeds(pool, demand, desk) or (None, ())
+    if pod.request.is_gated:
+        return exceeds(pool, demand, context) or (None, ())
     newcomer = Newcomer(
-        namespace=pod.petition.namespace,
-        priority=pod.petition.pod.spec.priority or 0,
-        now=desk.now().monotonic,
+        namespace=pod.request.namespace,
+        priority=pod.request.pod.spec.priority or 0,
+        now=context.now().monotonic,
     )
-    plan = desk.books.plan_hold(pool, demand, pod.constraints, newcomer=newcomer)
+    plan = context.allocation_state.plan_reservation(
+        pool, demand, pod.constraints, newcomer=newcomer
+    )
     if not isinstance(plan, Exhausted):
         return plan, ()
     if plan.deferral is not None:
         return None, _deferral_warnings(pool, plan.deferral)
-    exceeding = exceeds(pool, demand, desk)
+    exceeding = exceeds(pool, demand, context)
     if exceeding is not None:
         return exceeding
     match pool.when_exhausted:
@@ -109,32 +113,32 @@ def _plan(
             return _insufficient(pool, plan)
 
 
-def _held_by(petition: "PodRequest", desk: "AdmissionContext") -> "Reservation | None":
+def _held_by(request: "PodRequest", context: "AdmissionContext") -> "Reservation | None":
     """Return the hold that the pod was given when it came before."""
-    note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
+    note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None:
         return None
-    reservation = desk.books.ledger.get(ReservationId(note.id))
+    reservation = context.allocation_state.ledger.get(ReservationId(note.id))
     if reservation is None or reservation.phase is not ReservationPhase.HELD:
         return None
-    return reservation if reservation.namespace == petition.namespace else None
+    return reservation if reservation.namespace == request.namespace else None
 
 
 def _kept(
-    pod: "PoolPod", reservation: "Reservation", desk: "AdmissionContext", *, now: "Instant"
+    pod: "PoolPod", reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
 ) -> ReservationResult:
     """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
-    petition = pod.petition
+    request = pod.request
     truth = _note_of(reservation, now)
-    text = petition.pod.metadata.annotation(RESERVATION_ANNOTATION)
+    text = request.pod.metadata.annotation(RESERVATION_ANNOTATION)
     note = decode_reservation(text)
     if (
         text is None
         or note is None
         or not _agree(note, truth)
-        or not is_sealed(note, pod.demand, namespace=petition.namespace, desk=desk)
+        or not is_sealed(note, pod.demand, namespace=request.namespace, context=context)
     ):
-        text = _annotation_of(reservation, desk, now=now)
+        text = _annotation_of(reservation, context, now=now)
     return ReservationResult(id=reservation.id, annotation=text, node=truth.node)
 
 
@@ -146,9 +150,11 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
     return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
 
 
-def _annotation_of(reservation: "Reservation", desk: "AdmissionContext", *, now: "Instant") -> str:
+def _annotation_of(
+    reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
+) -> str:
     note = _note_of(reservation, now)
-    return sealed_text(note, reservation.demand, namespace=reservation.namespace, desk=desk)
+    return sealed_text(note, reservation.demand, namespace=reservation.namespace, context=context)
 
 
 def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
@@ -164,12 +170,12 @@ def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
     )
 
 
-def exceeds(pool: "PoolFacts", demand: "Demand", desk: "AdmissionContext") -> Denied | None:
+def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") -> Denied | None:
     """Refuse what no node could ever give. A pool without units may still get large nodes.
 
     Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.
     """
-    state = desk.books.index.state(pool.name)
+    state = context.allocation_state.index.state(pool.name)
     largest_node, largest = state.largest_node(), state.largest_possible()
     if not largest_node or demand.units <= largest:
         return None

@@ -21,28 +21,30 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def sealed_text(
-    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionContext"
+    note: "ReservationNote", demand: "Demand", *, namespace: str, context: "AdmissionContext"
 ) -> str:
     """Return the annotation that says what the note says, with the seal that it must have.
 
     The note has none yet. A seal is the last member of the object, so that it is added to the text.
     """
     content = _encode(note)
-    seal = _seal_on(content, demand, namespace=namespace, desk=desk)
+    seal = _seal_on(content, demand, namespace=namespace, context=context)
     return (b'%b,"seal":%b}' % (content[:-1], _encode(seal))).decode()
 
 
 def is_sealed(
-    note: "ReservationNote", demand: "Demand", *, namespace: str, desk: "AdmissionContext"
+    note: "ReservationNote", demand: "Demand", *, namespace: str, context: "AdmissionContext"
 ) -> bool:
     """Say whether a replica of ours wrote this note, for this demand in this namespace."""
     content = _encode(msgspec.structs.replace(note, seal=""))
-    seal = _seal_on(content, demand, namespace=namespace, desk=desk)
+    seal = _seal_on(content, demand, namespace=namespace, context=context)
     # In constant time: whoever reaches the port can send notes here.
     is_ours = hmac.compare_digest(note.seal.encode("utf-8", "replace"), seal.encode())
     return is_ours and note.seal == seal
 
 
-def _seal_on(content: bytes, demand: "Demand", *, namespace: str, desk: "AdmissionContext") -> str:
+def _seal_on(
+    content: bytes, demand: "Demand", *, namespace: str, context: "AdmissionContext"
+) -> str:
     shares = [(share.name, share.role, share.units) for share in demand.containers]
-    return desk.seal(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))
+    return context.seal(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))

@@ -28,7 +28,7 @@ from pool.allocation_state import PlacementRequest
 from pool.model import Demand, PodFacts, PodPhase
 from pool.placement.planner import Placed
 from pool.reservations.conflicts import conflicts
-from pool.reservations.restore import restored_hold
+from pool.reservations.restore import restored_reservation
 from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ _MUTATED_LATER: Final = (
 )
 
 
-def validate(petition: "PodRequest", desk: "AdmissionContext") -> Decision:
+def validate(request: "PodRequest", context: "AdmissionContext") -> Decision:
     """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
-    annotations = petition.pod.metadata.annotations or {}
+    annotations = request.pod.metadata.annotations or {}
     for key in WRITTEN_LATER:
         if key in annotations:
             text = f"annotation {key} is written by gpu-control-plane alone; {_MUTATED_LATER}"
             return Denied(RefusalReason.FORGED_ANNOTATION, text)
-    demand = petition.demand()
+    demand = request.demand()
     match demand:
         case None:
             return Admitted()
@@ -58,58 +58,58 @@ def validate(petition: "PodRequest", desk: "AdmissionContext") -> Decision:
             return demand
         case Demand():  # pragma: no branch  # mypy proves that no case is missing
             decision = (
-                node_preset_denial(petition.pod)
-                or size_denial(petition.pod, demand)
-                or _admit(petition, demand, desk)
+                node_preset_denial(request.pod)
+                or size_denial(request.pod, demand)
+                or _admit(request, demand, context)
             )
             return structs.replace(decision, facts={"units": demand.units, **decision.facts})
 
 
-def _admit(petition: "PodRequest", demand: Demand, desk: "AdmissionContext") -> Decision:
-    if not desk.is_ready():
+def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
+    if not context.is_ready():
         return NOT_READY
-    pool = desk.books.index.pool_of(demand.resource)
-    note = decode_reservation(petition.pod.metadata.annotation(RESERVATION_ANNOTATION))
+    pool = context.allocation_state.index.pool_of(demand.resource)
+    note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if pool is None or note is None or note.pool != pool.name:
         text = (
             f"the pod asks for {truncate(demand.resource)}, but carries no reservation for it,"
             f" so that it was not admitted as it is: {_MUTATED_LATER}"
         )
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    if petition.pod.metadata.label(POOL_LABEL) != pool.name:
+    if request.pod.metadata.label(POOL_LABEL) != pool.name:
         text = f"label {POOL_LABEL} must be {pool.name}, as admission set it: {_MUTATED_LATER}"
         return Denied(RefusalReason.NOT_ADMITTED, text)
-    refusal = None if petition.is_dry_run else _tie(petition, demand, note, desk=desk)
+    refusal = None if request.is_dry_run else _tie(request, demand, note, context=context)
     if refusal is not None:
         return refusal
     return Admitted(facts={"pool": pool.name, "reservation": note.id, "node": note.node})
 
 
 def _tie(
-    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionContext"
+    request: "PodRequest", demand: Demand, note: "ReservationNote", *, context: "AdmissionContext"
 ) -> Denied | None:
     """Tie the reservation to the pod, or say why it is not this pod's."""
-    meta = petition.pod.metadata
+    meta = request.pod.metadata
     if not meta.uid or not meta.name:
         return Denied(
             RefusalReason.MALFORMED_REQUEST,
             "metadata.name and metadata.uid are final at validation, but one of them is missing",
         )
     id_ = ReservationId(note.id)
-    reservation = desk.books.ledger.get(id_)
+    reservation = context.allocation_state.ledger.get(id_)
     if reservation is None:
-        return _adopt(petition, demand, note, desk=desk)
-    if reservation.namespace != petition.namespace:
+        return _adopt(request, demand, note, context=context)
+    if reservation.namespace != request.namespace:
         return _not_admitted(note, "belongs to a pod of another namespace")
     if (reservation.pool, reservation.demand) != (note.pool, demand):
         return _not_admitted(note, f"is for other resources: {_MUTATED_LATER}")
-    if not desk.books.tie(id_, PodUid(meta.uid), name=meta.name, now=desk.now()):
+    if not context.allocation_state.tie(id_, PodUid(meta.uid), name=meta.name, now=context.now()):
         return _not_admitted(note, "belongs to another pod; create the pod without its annotation")
     return None
 
 
 def _adopt(
-    petition: "PodRequest", demand: Demand, note: "ReservationNote", *, desk: "AdmissionContext"
+    request: "PodRequest", demand: Demand, note: "ReservationNote", *, context: "AdmissionContext"
 ) -> Denied | None:
     """Take up what another replica granted, as far as it is still there; refuse what none did.
 
@@ -117,33 +117,37 @@ def _adopt(
     may differ by more than a short TTL. The time is no guard against a note that is shown again, and need
     not be: mutation replaces what a pod brings along, and a note without units never ended.
     """
-    now = desk.now()
-    if not is_sealed(note, demand, namespace=petition.namespace, desk=desk):
+    now = context.now()
+    if not is_sealed(note, demand, namespace=request.namespace, context=context):
         return _not_admitted(note, "was not given to this pod; create the pod again")
-    pool = desk.books.index.pool_of(demand.resource)
-    if pool is None or not desk.may_hold():
+    pool = context.allocation_state.index.pool_of(demand.resource)
+    if pool is None or not context.may_hold():
         return None
-    meta = petition.pod.metadata
+    meta = request.pod.metadata
     facts = PodFacts(
         uid=PodUid(meta.uid),
-        namespace=petition.namespace,
+        namespace=request.namespace,
         name=meta.name,
         demand=demand,
         phase=PodPhase.PENDING,
         reservation=note,
     )
-    hold = restored_hold(facts, desk.books.index, now)
-    if hold is not None and hold.node is not None and not conflicts(hold, desk.books.index):
+    hold = restored_reservation(facts, context.allocation_state.index, now)
+    if (
+        hold is not None
+        and hold.node is not None
+        and not conflicts(hold, context.allocation_state.index)
+    ):
         left_s = math.ceil(hold.expires_at - now.monotonic)
         applicant = PlacementRequest(
             id=hold.id,
             pool=replace(pool, ttl_s=left_s),
             demand=demand,
-            namespace=petition.namespace,
+            namespace=request.namespace,
             name=meta.name,
         )
-        desk.books.hold(applicant, Placed(pool.name, hold.node, hold.devices), now)
-        desk.books.tie(hold.id, facts.uid, name=meta.name, now=now)
+        context.allocation_state.hold(applicant, Placed(pool.name, hold.node, hold.devices), now)
+        context.allocation_state.tie(hold.id, facts.uid, name=meta.name, now=now)
     return None
 
 

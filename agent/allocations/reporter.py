@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent-allocations"
-TASK: Final = "agent.allocations.entries"
+TASK: Final = "agent.allocations"
 SOURCE_KUBELET: Final = "allocations.kubelet"
 SOURCE_WRITING: Final = "allocations"
 """Of our two problems."""
@@ -134,7 +134,7 @@ class AllocationReporter:
         self._is_of_a_pool = is_of_a_pool
         self._incarnation = incarnation
         self._left = left
-        self._inquiry = PollSchedule()
+        self._schedule = PollSchedule()
         self._known: dict[PodUid, Entries] = {}
         self._unconfirmed: dict[PodUid, Entries] = {}
         self._heard: set[PodUid] = set()
@@ -189,8 +189,8 @@ class AllocationReporter:
             present = self._incarnation()
             if present is not None and present != kubelet:
                 kubelet = present
-                self._inquiry.doubt_all(self._clock.monotonic())
-            due = self._inquiry.next()
+                self._schedule.doubt_all(self._clock.monotonic())
+            due = self._schedule.next()
             wait_s = due[0] - self._clock.monotonic() if due is not None else LOOK_S
             if due is None or wait_s > SOON_S:
                 await _set_within(changed, min(wait_s, LOOK_S))
@@ -217,7 +217,7 @@ class AllocationReporter:
         """Take over which pods there are; what is known of those that are over is not said any more."""
         there = self._there()
         self._heard &= there.keys()
-        for uid in self._inquiry.keep(there.keys(), self._clock.monotonic()):
+        for uid in self._schedule.keep(there.keys(), self._clock.monotonic()):
             self._unconfirmed.pop(uid, None)
         gone = self._known.keys() - there.keys() - set(self._left())
         for uid in gone:
@@ -230,16 +230,16 @@ class AllocationReporter:
 
     async def _ask(self, uid: PodUid) -> None:
         pod = self._pods.get(uid)
-        self._inquiry.asked(uid, self._clock.monotonic())
+        self._schedule.asked(uid, self._clock.monotonic())
         if pod is None or self._pods.find(pod.namespace, pod.name) is not pod:
             # Another pod has the name by now, and kubelet would speak of that one.
-            self._inquiry.retry(uid, self._clock.monotonic())
+            self._schedule.retry(uid, self._clock.monotonic())
             return
         answer = await self._kubelet.get(pod.namespace, pod.name)
         now = self._clock.monotonic()
         after = self._pods.find(pod.namespace, pod.name)
         if after is None or after.uid != uid:
-            self._inquiry.retry(uid, now)
+            self._schedule.retry(uid, now)
             return
         self._heard.add(uid)
         known = self._known.get(uid, ())
@@ -247,7 +247,7 @@ class AllocationReporter:
         if answer is not None:
             entries = entries_of(pod, answer, known, is_of_a_pool=self._is_of_a_pool)
         if entries != known and self._is_to_be_confirmed(pod, entries):
-            self._inquiry.confirm(uid, now, CONFIRM_S)
+            self._schedule.confirm(uid, now, CONFIRM_S)
             return
         self._unconfirmed.pop(uid, None)
         if entries:
@@ -257,9 +257,9 @@ class AllocationReporter:
             self._changed.set()
             _log.info("allocated", pod=pod.ref, uid=uid, units=[one.units for one in entries])
         if is_complete(pod, entries, is_of_a_pool=self._is_of_a_pool):
-            self._inquiry.settle(uid, now)
+            self._schedule.settle(uid, now)
         else:
-            self._inquiry.retry(uid, now)
+            self._schedule.retry(uid, now)
 
     def _is_to_be_confirmed(self, pod: "NodePod", entries: "Entries") -> bool:
         """Say whether the answer may be about another pod of this name, and was not heard before."""
@@ -320,7 +320,7 @@ class AllocationReporter:
         for entry in shown:
             by_uid.setdefault(PodUid(entry.uid), []).append(entry)
         for uid, entries in by_uid.items():
-            if uid in self._inquiry or uid in left:
+            if uid in self._schedule or uid in left:
                 self._known.setdefault(uid, in_order(entries))
 
     def _wanted(self) -> "Entries":

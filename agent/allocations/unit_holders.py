@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Find = Callable[[Collection[PodUid]], set[PodUid]]
     """Returns those of the pods that have processes; may take long."""
 
-TASK: Final = "agent.allocations.unit_holders"
+TASK: Final = "agent.occupants"
 SOURCE_FILE: Final = "pods file"
 SOURCE_LEFT: Final = "pods left"
 LOOK_EVERY_S: Final = 0.1

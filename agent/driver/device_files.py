@@ -22,7 +22,7 @@ from agent.files import read_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from agent.driver.port import DriverCard, DriverInstance
+    from agent.driver.port import DriverDevice, DriverInstance
 
 SHARED_NAMES: Final = ("nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools")
 IN_CONTAINER: Final = "/dev"
@@ -57,26 +57,26 @@ class FoundFiles:
     """What is not there and should be, in words."""
 
 
-def find_files(cards: "Sequence[DriverCard]", *, dev: Path, proc: Path) -> FoundFiles:
+def find_files(devices: "Sequence[DriverDevice]", *, dev: Path, proc: Path) -> FoundFiles:
     """Look for the device files of the driver's cards and of their complete instances.
 
     Args:
-        cards: as the driver shows them; lost ones may have their file still.
+        devices: as the driver shows them; lost ones may have their file still.
         dev: the directory of device files, `/dev`.
         proc: the kernel's own, `/proc`.
     """
     found: dict[str, tuple[DeviceFile, ...]] = {}
     missing: list[str] = []
-    for card in cards:
-        own = _device(dev, f"nvidia{card.minor}")
+    for device in devices:
+        own = _device(dev, f"nvidia{device.minor}")
         if own is None:
-            missing.append(f"{dev}/nvidia{card.minor} of card {card.uuid}")
+            missing.append(f"{dev}/nvidia{device.minor} of card {device.uuid}")
             continue
-        found[card.uuid] = (own,)
-        for instance in card.instances:
+        found[device.uuid] = (own,)
+        for instance in device.instances:
             if not instance.uuid:
                 continue
-            capabilities = _capabilities(instance, card.minor, dev=dev, proc=proc)
+            capabilities = _capabilities(instance, device.minor, dev=dev, proc=proc)
             if capabilities is None:
                 missing.append(f"capabilities of MIG instance {instance.uuid} under {dev}")
             else:
@@ -86,13 +86,13 @@ def find_files(cards: "Sequence[DriverCard]", *, dev: Path, proc: Path) -> Found
 
 
 def _capabilities(
-    instance: "DriverInstance", card_minor: int, *, dev: Path, proc: Path
+    instance: "DriverInstance", device_minor: int, *, dev: Path, proc: Path
 ) -> tuple[DeviceFile, ...] | None:
     """Return the files of an instance's two capabilities; None where one is missing."""
     told = proc / "driver" / "nvidia" / "capabilities"
     if not told.is_dir():
         return ()
-    slice_ = told / f"gpu{card_minor}" / "mig" / f"gi{instance.gpu_instance}"
+    slice_ = told / f"gpu{device_minor}" / "mig" / f"gi{instance.gpu_instance}"
     files = []
     for directory in (slice_, slice_ / f"ci{instance.compute_instance or 0}"):
         minor = _MINOR.search(read_bytes(directory / "access") or b"")

@@ -24,7 +24,7 @@ _VALUE_BYTES: Final = 64
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PciCard:
+class PciDevice:
     """A PCI function that is a card of NVIDIA; hexadecimal digits are lower case and without 0x."""
 
     address: str
@@ -39,7 +39,7 @@ class PciCard:
     """What is bound to it, such as `nvidia`, `nouveau` or `vfio-pci`."""
 
 
-def read_cards(sysfs: "Path") -> tuple[PciCard, ...]:
+def read_devices(sysfs: "Path") -> tuple[PciDevice, ...]:
     """Return the cards by address; none where there is no bus. Never raises OSError.
 
     Cheap enough for every second: the vendor of each function is read, and the rest of cards only (1.1 ms
@@ -50,11 +50,11 @@ def read_cards(sysfs: "Path") -> tuple[PciCard, ...]:
         addresses = sorted(os.listdir(folder))  # noqa: PTH208  # a Path for each of them is half of the time
     except OSError:
         return ()
-    cards = (_read_card(f"{folder}/{address}", address.lower()) for address in addresses)
-    return tuple(card for card in cards if card is not None)
+    devices = (_read_device(f"{folder}/{address}", address.lower()) for address in addresses)
+    return tuple(device for device in devices if device is not None)
 
 
-def _read_card(function: str, address: str) -> PciCard | None:
+def _read_device(function: str, address: str) -> PciDevice | None:
     try:
         if _read_digits(f"{function}/vendor") != NVIDIA:
             return None
@@ -68,7 +68,7 @@ def _read_card(function: str, address: str) -> PciCard | None:
         return None
     if os.path.islink(f"{function}/physfn"):  # noqa: PTH114  # as above
         return None
-    return PciCard(
+    return PciDevice(
         address=address,
         vendor=NVIDIA,
         device=device,

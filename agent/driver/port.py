@@ -66,7 +66,7 @@ class Profile:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverCard:
+class DriverDevice:
     """What the driver says of a card; None is what it does not say or support."""
 
     address: str
@@ -107,7 +107,7 @@ class DriverLook:
     driver_version: str
     cuda_version: str
     """`12.8`."""
-    cards: tuple[DriverCard, ...]
+    devices: tuple[DriverDevice, ...]
     """By address."""
 
 

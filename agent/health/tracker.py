@@ -38,7 +38,7 @@ from inventory.health.device import IGNORED_XIDS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from agent.driver.port import DriverCard, DriverEvent, DriverLook
+    from agent.driver.port import DriverDevice, DriverEvent, DriverLook
 
 
 _MAX_REMEMBERED: Final = 16
@@ -79,7 +79,7 @@ class HealthChange:
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Card:
+class _Device:
     """What is known of one card."""
 
     address: str = ""
@@ -106,11 +106,11 @@ class _Card:
         """Say whether the last look did not reach it."""
         return self.lasting is LOST
 
-    def lost(self, now: float) -> "_Card":
+    def lost(self, now: float) -> "_Device":
         # Counters of a card that comes back begin anew.
         return replace(self, lasting=LOST, uncorrectable_errors=None, seen_at=now)
 
-    def told(self, verdict: DeviceHealthState, now: float) -> "_Card":
+    def told(self, verdict: DeviceHealthState, now: float) -> "_Device":
         happened = dict(self.happened)
         if verdict.reason in happened or len(happened) < _MAX_REMEMBERED:
             happened[verdict.reason] = (verdict, now)
@@ -124,7 +124,7 @@ class HealthTracker:
     def __init__(self, terms: HealthTrackingTerms | None = None) -> None:
         """Begin with no card: one that was never seen is healthy."""
         self._terms = terms or HealthTrackingTerms()
-        self._cards: dict[str, _Card] = {}
+        self._devices: dict[str, _Device] = {}
         self._driver_version = ""
         self._looked_at = 0.0
         self._restarted_at: float | None = None
@@ -132,12 +132,12 @@ class HealthTracker:
 
     def health(self, uuid: str) -> DeviceHealthState:
         """Return the verdict on a card."""
-        card = self._cards.get(uuid)
-        return HEALTHY if card is None else card.health
+        device = self._devices.get(uuid)
+        return HEALTHY if device is None else device.health
 
     def verdicts(self) -> dict[str, DeviceHealthState]:
         """Return all verdicts by UUID, of cards that were seen or told of."""
-        return {uuid: card.health for uuid, card in self._cards.items()}
+        return {uuid: device.health for uuid, device in self._devices.items()}
 
     def verdict_of(self, event: "DriverEvent") -> EventVerdict:
         """Say whether an event counts against its card."""
@@ -153,11 +153,11 @@ class HealthTracker:
         """
         if self.verdict_of(event) is EventVerdict.IGNORED:
             return ()
-        before = dict(self._cards)
-        for uuid in (event.uuid,) if event.uuid else tuple(self._cards):
-            card = self._cards.get(uuid, _Card())
-            self._cards[uuid] = card.told(verdict_on(event), now)
-        return tuple(_compared(before, self._cards))
+        before = dict(self._devices)
+        for uuid in (event.uuid,) if event.uuid else tuple(self._devices):
+            device = self._devices.get(uuid, _Device())
+            self._devices[uuid] = device.told(verdict_on(event), now)
+        return tuple(_compared(before, self._devices))
 
     def observe(
         self, look: "DriverLook", now: float, *, on_bus: "Collection[str] | None" = None
@@ -171,22 +171,22 @@ class HealthTracker:
             on_bus: PCI addresses of the cards that the bus has; None where that is not known, and then a
                 card that is not shown any more is lost.
         """
-        before = dict(self._cards)
+        before = dict(self._devices)
         if self._driver_version not in {"", look.driver_version}:
             self._restarted_at = max(self._looked_at, self._restarted_at or self._looked_at)
-        shown_uuids = {self._take(shown, now) for shown in look.cards}
+        shown_uuids = {self._take(shown, now) for shown in look.devices}
         # An address that another card has now is no proof that the old one is still there.
-        taken = {shown.address for shown in look.cards}
-        for uuid, card in list(self._cards.items()):
+        taken = {shown.address for shown in look.devices}
+        for uuid, device in list(self._devices.items()):
             if uuid in shown_uuids:
                 continue
-            was_taken_out = on_bus is not None and card.address not in on_bus
-            if not card.address or card.address in taken or was_taken_out:
-                del self._cards[uuid]
+            was_taken_out = on_bus is not None and device.address not in on_bus
+            if not device.address or device.address in taken or was_taken_out:
+                del self._devices[uuid]
             else:
-                self._cards[uuid] = card.lost(now)
+                self._devices[uuid] = device.lost(now)
         self._driver_version, self._looked_at, self._restarted_at = look.driver_version, now, None
-        return tuple(_compared(before, self._cards))
+        return tuple(_compared(before, self._devices))
 
     def restarted(self, now: float) -> None:
         """Note that the driver is missing or not loaded: what it answers next, a new one answers."""
@@ -199,30 +199,33 @@ class HealthTracker:
         Anything else is left alone, as is a card that is known already.
         """
         verdict = recalled_verdicts(reason)
-        if verdict is not None and uuid not in self._cards:
-            self._cards[uuid] = _Card(address=address).told(verdict, now)
+        if verdict is not None and uuid not in self._devices:
+            self._devices[uuid] = _Device(address=address).told(verdict, now)
 
-    def _take(self, shown: "DriverCard", now: float) -> str:
+    def _take(self, shown: "DriverDevice", now: float) -> str:
         """Take in one card that a look shows; return its UUID, or whose it is where it does not say."""
         uuid = shown.uuid or next(
-            (known for known, card in self._cards.items() if card.address == shown.address), ""
+            (known for known, device in self._devices.items() if device.address == shown.address),
+            "",
         )
         if uuid:
-            card = self._cards.get(uuid, _Card(address=shown.address))
-            self._cards[uuid] = card.lost(now) if shown.is_lost else self._seen(card, shown, now)
+            device = self._devices.get(uuid, _Device(address=shown.address))
+            self._devices[uuid] = (
+                device.lost(now) if shown.is_lost else self._seen(device, shown, now)
+            )
         return uuid
 
-    def _seen(self, card: _Card, shown: "DriverCard", now: float) -> _Card:
-        before, errors = card.uncorrectable_errors, shown.uncorrectable_errors
+    def _seen(self, device: _Device, shown: "DriverDevice", now: float) -> _Device:
+        before, errors = device.uncorrectable_errors, shown.uncorrectable_errors
         went_back = before is not None and errors is not None and errors < before
         # What was told before then was told of the card, or by the driver, as it was before.
-        own = card.seen_at if card.is_lost or went_back else None
+        own = device.seen_at if device.is_lost or went_back else None
         begins_at = max((at for at in (own, self._restarted_at) if at is not None), default=None)
         # A count that begins anew is compared from here on.
         grew = begins_at is None and before is not None and errors is not None and errors > before
-        is_hot = self._is_hot(card, shown)
+        is_hot = self._is_hot(device, shown)
         seen = replace(
-            card,
+            device,
             address=shown.address,
             lasting=_lasting(shown, is_hot=is_hot),
             is_hot=is_hot,
@@ -230,30 +233,32 @@ class HealthTracker:
             seen_at=now,
             happened={
                 reason: (verdict, at)
-                for reason, (verdict, at) in card.happened.items()
+                for reason, (verdict, at) in device.happened.items()
                 if now - at < self._terms.quiet_s and (begins_at is None or at > begins_at)
             },
         )
         return seen.told(UNCORRECTABLE, now) if grew else seen
 
-    def _is_hot(self, card: _Card, shown: "DriverCard") -> bool:
+    def _is_hot(self, device: _Device, shown: "DriverDevice") -> bool:
         temperature, threshold = shown.temperature_celsius, shown.shutdown_temperature_celsius
         if temperature is None or threshold is None:
             # Not said: as it was.
-            return card.is_hot
-        return temperature >= threshold - (self._terms.cooled_celsius if card.is_hot else 0)
+            return device.is_hot
+        return temperature >= threshold - (self._terms.cooled_celsius if device.is_hot else 0)
 
 
-def _compared(before: dict[str, _Card], after: dict[str, _Card]) -> "Iterator[HealthChange]":
+def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterator[HealthChange]":
     """Tell of cards whose verdict is another; one that was taken out of the node is no news of health."""
-    for uuid, card in after.items():
+    for uuid, device in after.items():
         old = before.get(uuid)
         verdict = HEALTHY if old is None else old.health
-        if card.health != verdict:
-            yield HealthChange(uuid=uuid, address=card.address, before=verdict, after=card.health)
+        if device.health != verdict:
+            yield HealthChange(
+                uuid=uuid, address=device.address, before=verdict, after=device.health
+            )
 
 
-def _lasting(shown: "DriverCard", *, is_hot: bool) -> DeviceHealthState | None:
+def _lasting(shown: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:
     if shown.is_row_remap_failed:
         return REMAP_FAILED
     return TOO_HOT if is_hot else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class HealthState(Enum):
-    """What is published of a card (`api.foreign.nodefeature.AgentCard.HEALTH`)."""
+    """What is published of a card (`api.foreign.nodefeature.AgentDevice.HEALTH`)."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"

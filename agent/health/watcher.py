@@ -18,7 +18,7 @@ from agent.health.tracker import EventVerdict, HealthTracker
 from agent.health.verdicts import HealthState
 from kube.backoff import Backoff
 from kube.errors import one_line
-from telemetry.agent_metrics import CARDS, DRIVER_EVENTS
+from telemetry.agent_metrics import DEVICES, DRIVER_EVENTS
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class HealthWatch:
     def __init__(
         self,
         driver: Events,
-        book: HealthTracker,
+        tracker: HealthTracker,
         clock: "Clock",
         *,
         on_change: "Callable[[], None]",
@@ -68,13 +68,13 @@ class HealthWatch:
 
         Args:
             driver: whose events are waited for.
-            book: where verdicts are kept.
+            tracker: where verdicts are kept.
             clock: the time of events and looks.
             on_change: called after events that changed a verdict, once for those that came together; it
                 must be quick, and not raise.
         """
         self._driver = driver
-        self._book = book
+        self._tracker = tracker
         self._clock = clock
         self._on_change = on_change
         self._backoff = Backoff(base_s=_BASE_S, cap_s=_CAP_S)
@@ -87,16 +87,16 @@ class HealthWatch:
 
     def health(self, uuid: str) -> "DeviceHealthState":
         """Return the verdict on a card; one that was never seen is healthy."""
-        return self._book.health(uuid)
+        return self._tracker.health(uuid)
 
     def observe(self, look: "DriverLook", *, on_bus: "Collection[str] | None" = None) -> None:
         """Take in what the driver answered just now (see `HealthTracker.observe`)."""
-        self._note(self._book.observe(look, self._clock.monotonic(), on_bus=on_bus))
+        self._note(self._tracker.observe(look, self._clock.monotonic(), on_bus=on_bus))
 
     def unavailable(self, error: DriverUnavailableError) -> None:
         """Take in that the driver did not answer: the verdicts stay as they are."""
         if error.is_absent:
-            self._book.restarted(self._clock.monotonic())
+            self._tracker.restarted(self._clock.monotonic())
 
     async def run(self) -> NoReturn:
         """Wait for events until cancelled; a driver that cannot be asked is asked again."""
@@ -123,16 +123,16 @@ class HealthWatch:
         now = self._clock.monotonic()
         changes: list[HealthChange] = []
         for event in events:
-            verdict = self._book.verdict_of(event)
+            verdict = self._tracker.verdict_of(event)
             DRIVER_EVENTS.labels(event.kind.value, verdict.value).inc()
             _log.info(
                 "driver event",
                 kind=event.kind.value,
                 code=event.code,
-                card=event.uuid or "all",
+                device=event.uuid or "all",
                 verdict=verdict.value,
             )
-            changes += self._book.tell(event, now)
+            changes += self._tracker.tell(event, now)
         self._note(changes)
         if changes:
             self._on_change()
@@ -142,7 +142,7 @@ class HealthWatch:
             log = _log.info if change.after.is_healthy else _log.warning
             log(
                 "health of a card changed",
-                card=change.uuid,
+                device=change.uuid,
                 address=change.address,
                 before=change.before.reason or change.before.state.value,
                 after=change.after.reason or change.after.state.value,
@@ -151,9 +151,9 @@ class HealthWatch:
         self._show()
 
     def _show(self) -> None:
-        counts = Counter(verdict.state for verdict in self._book.verdicts().values())
+        counts = Counter(verdict.state for verdict in self._tracker.verdicts().values())
         for state in HealthState:
-            CARDS.labels(state.value).set(counts[state])
+            DEVICES.labels(state.value).set(counts[state])
 
     def _complain(self, error: DriverUnavailableError) -> None:
         text = one_line(str(error))

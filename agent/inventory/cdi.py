@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from agent.driver.device_files import DeviceFile, FoundFiles
     from agent.driver.libraries import DriverFiles
-    from api.nodefiles.cards import NodeCards, NodeInstance
+    from api.nodefiles.devices import NodeDevices, NodeInstance
 
 VERSION: Final = "0.6.0"
 _NOTHING_MORE: Final = "NVIDIA_VISIBLE_DEVICES=void"
@@ -47,17 +47,17 @@ def file_name(kind: str) -> str:
 
 
 def build_specification(
-    kind: str, cards: "NodeCards", *, files: "FoundFiles", driver: "DriverFiles"
+    kind: str, gpus: "NodeDevices", *, files: "FoundFiles", driver: "DriverFiles"
 ) -> bytes | None:
     """Return the file, the same for the same facts; None where it would have no device.
 
     Args:
         kind: `<vendor>/<class>`.
-        cards: those of the node; health does not matter to a runtime.
+        gpus: those of the node; health does not matter to a runtime.
         files: their device files.
         driver: libraries and programs.
     """
-    uuids = [uuid for card in cards.cards for uuid in (card.uuid, *_instances(card.instances))]
+    uuids = [uuid for gpu in gpus.devices for uuid in (gpu.uuid, *_instances(gpu.instances))]
     devices = [
         {"name": uuid, "containerEdits": {"deviceNodes": _nodes(files.by_uuid[uuid])}}
         for uuid in dict.fromkeys(uuids)

@@ -14,7 +14,7 @@ being reset may fail to be read for a moment, and a card that is not published a
 never had a card of ours, where the driver shows some, is one that this process cannot see.
 
 Nothing here blocks for longer than reading small files of the kernel and writing two to a file system in
-memory, or, where the driver's own files changed, listing its directories; putting together is `agent.inventory.cards`'.
+memory, or, where the driver's own files changed, listing its directories; putting together is `agent.inventory.devices`'.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 
 import structlog
 
-from agent.driver.pci import read_cards
+from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
-from agent.inventory.cards import (
+from agent.inventory.node_devices import (
     NVIDIA_DRIVER,
     DiscoveredNode,
     discovered_devices,
@@ -39,14 +39,14 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from agent.driver.pci import PciCard
-    from agent.driver.port import Driver, DriverCard, DriverLook
+    from agent.driver.pci import PciDevice
+    from agent.driver.port import Driver, DriverDevice, DriverLook
     from agent.health.verdicts import DeviceHealthState
-    from agent.inventory.cards import Published
+    from agent.inventory.node_devices import Published
     from agent.inventory.node_files import NodeFiles, NodePaths
     from agent.problems.registry import ProblemRegistry
 
-TASK: Final = "agent.inventory.collector"
+TASK: Final = "agent.inventory"
 SOURCE: Final = "driver"
 """Of our problem."""
 BUS_EVERY_S: Final = 1.0
@@ -100,10 +100,10 @@ class InventoryCollector:
         self._publisher = publisher
         self._problems = problems
         self._places = places
-        self._bus: tuple[PciCard, ...] | None = None
+        self._bus: tuple[PciDevice, ...] | None = None
         self._missed: frozenset[str] = frozenset()
         """Addresses that the last reading of the bus did not have, and the one before did."""
-        self._has_bus_cards = False
+        self._has_bus_devices = False
         self._marks: object = None
         self._look: DriverLook | None = None
         self._known: dict[str, str] = {}
@@ -138,7 +138,7 @@ class InventoryCollector:
         """Look, write and publish until cancelled."""
         remembered = self._files.remembered()
         if remembered is not None:
-            self._known = {one.address: one.uuid for one in remembered.cards}
+            self._known = {one.address: one.uuid for one in remembered.devices}
         self.read_bus()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_bus(), name="inventory.bus")
@@ -180,23 +180,23 @@ class InventoryCollector:
         if not (self._places.sysfs / "bus" / "pci" / "devices").is_dir():
             bus = None
         else:
-            bus = self._settled_bus(read_cards(self._places.sysfs))
+            bus = self._settled_bus(read_devices(self._places.sysfs))
         if bus != self._bus:
             self._take_bus(bus)
             is_new = True
-        self._has_bus_cards = self._has_bus_cards or bool(bus)
+        self._has_bus_devices = self._has_bus_devices or bool(bus)
         return is_new
 
-    def _take_bus(self, bus: "tuple[PciCard, ...] | None") -> None:
+    def _take_bus(self, bus: "tuple[PciDevice, ...] | None") -> None:
         addresses = None if bus is None else {one.address for one in bus}
-        _log.info("cards on the bus", cards=None if bus is None else sorted(addresses or ()))
+        _log.info("cards on the bus", devices=None if bus is None else sorted(addresses or ()))
         if addresses is not None:
             # What comes to its place is another card, whatever the driver says of it, or does not.
             for gone in {one.address for one in self._bus or ()} - addresses:
                 self._known.pop(gone, None)
         self._bus = bus
 
-    def _settled_bus(self, found: "tuple[PciCard, ...]") -> "tuple[PciCard, ...]":
+    def _settled_bus(self, found: "tuple[PciDevice, ...]") -> "tuple[PciDevice, ...]":
         """Return what was read, and those that are missing for the first time."""
         addresses = {one.address for one in found}
         missing = [one for one in self._bus or () if one.address not in addresses]
@@ -220,10 +220,12 @@ class InventoryCollector:
         return tuple(found)
 
     @property
-    def _seen_bus(self) -> "tuple[PciCard, ...] | None":
+    def _seen_bus(self) -> "tuple[PciDevice, ...] | None":
         """The bus, as far as it tells of cards at all."""
-        driver_has_cards = bool(self._known) or (self._look is not None and bool(self._look.cards))
-        return self._bus if self._has_bus_cards or not driver_has_cards else None
+        driver_has_devices = bool(self._known) or (
+            self._look is not None and bool(self._look.devices)
+        )
+        return self._bus if self._has_bus_devices or not driver_has_devices else None
 
     def _take(self, look: "DriverLook") -> None:
         self._look, self._is_answering = look, True
@@ -247,8 +249,8 @@ class InventoryCollector:
         if self._look is not None and bus is not None:
             # What is kept of a driver that hangs ends with the card.
             present = {one.address for one in bus}
-            cards = tuple(one for one in self._look.cards if one.address in present)
-            self._look = replace(self._look, cards=cards)
+            devices = tuple(one for one in self._look.devices if one.address in present)
+            self._look = replace(self._look, devices=devices)
 
     def settle(self) -> None:
         """Write and publish what is known now; nothing is written that is there already."""
@@ -256,20 +258,20 @@ class InventoryCollector:
             return
         look = self._look
         if look is not None and (cutting := self.cutting()):
-            cards_now = (_uncut(one) if one.uuid in cutting else one for one in look.cards)
-            look = replace(look, cards=tuple(cards_now))
+            devices_now = (_uncut(one) if one.uuid in cutting else one for one in look.devices)
+            look = replace(look, devices=tuple(devices_now))
         sight = DiscoveredNode(bus=self._seen_bus, look=look, known=self._known)
-        cards = discovered_devices(sight, self._health.health)
-        if cards is None:
+        devices = discovered_devices(sight, self._health.health)
+        if devices is None:
             return
         if look is not None:
-            self._files.write(cards, look)
-        published = published_of(cards, look)
+            self._files.write(devices, look)
+        published = published_of(devices, look)
         if published.unsayable != self._unsayable:
             self._unsayable = published.unsayable
             _log.warning("facts left out", keys=list(published.unsayable))
         self._publisher.publish(published)
 
 
-def _uncut(card: "DriverCard") -> "DriverCard":
-    return replace(card, instances=())
+def _uncut(device: "DriverDevice") -> "DriverDevice":
+    return replace(device, instances=())

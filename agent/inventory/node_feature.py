@@ -18,7 +18,7 @@ from manifests.constants import AGENT_FEATURE_PREFIX
 if TYPE_CHECKING:
     import datetime as dt
 
-    from agent.inventory.cards import Published
+    from agent.inventory.node_devices import Published
     from api.meta import ObjectMeta
     from api.names import NodeName
 
@@ -67,7 +67,7 @@ def feature_body(
                 "attributes": {AGENT_ATTRIBUTES: {"elements": dict(published.node)}},
                 "instances": {
                     AGENT_INSTANCES: {
-                        "elements": [{"attributes": dict(card)} for card in published.cards]
+                        "elements": [{"attributes": dict(device)} for device in published.devices]
                     }
                 },
             },
@@ -83,7 +83,7 @@ def feature_shows(feature: NodeFeature, published: "Published", node: "NodeName"
         feature.metadata.label(NODE_NAME_LABEL) == node
         and agent is not None
         and agent.elements is not None
-        and [one.attributes for one in agent.elements] == [dict(one) for one in published.cards]
+        and [one.attributes for one in agent.elements] == [dict(one) for one in published.devices]
         and told is not None
         and told.elements == dict(published.node)
     )

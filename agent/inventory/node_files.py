@@ -15,11 +15,11 @@ import structlog
 from agent.driver.device_files import find_files
 from agent.driver.libraries import DriverFiles, driver_state, find_driver_files
 from agent.files import read_bytes, remove_file, replace_file
-from agent.inventory.cards import node_cards
 from agent.inventory.cdi import build_specification, file_name
+from agent.inventory.node_devices import node_devices
 from agent.settings import CDI_KIND
 from api.field_errors import UNDECODABLE
-from api.nodefiles.cards import CARDS_FILE, RUN_DIRECTORY, NodeCards
+from api.nodefiles.devices import DEVICES_FILE, RUN_DIRECTORY, NodeDevices
 from telemetry.agent_metrics import PUBLISHED
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.driver.port import DriverLook
-    from agent.inventory.cards import NodeCardFacts
+    from agent.inventory.node_devices import NodeDeviceFacts
     from agent.problems.registry import ProblemRegistry
 
 TASK: Final = "agent.files"
@@ -66,7 +66,7 @@ class NodeFiles:
         """
         self._places = places
         self._problems = problems
-        self.cards_path: Final = places.run_directory / CARDS_FILE
+        self.devices_path: Final = places.run_directory / DEVICES_FILE
         self.cdi_path: Final = places.cdi_directory / file_name(places.cdi_kind)
         self._driver = DriverFiles()
         self._driver_state: object = None
@@ -74,20 +74,20 @@ class NodeFiles:
             for outcome in ("written", "failed"):
                 PUBLISHED.labels(what, outcome)
 
-    def remembered(self) -> NodeCards | None:
+    def remembered(self) -> NodeDevices | None:
         """Return the file of cards as an agent before us left it; None where it says nothing."""
-        content = read_bytes(self.cards_path)
+        content = read_bytes(self.devices_path)
         try:
-            return None if content is None else msgspec.json.decode(content, type=NodeCards)
+            return None if content is None else msgspec.json.decode(content, type=NodeDevices)
         except UNDECODABLE as error:
-            _log.warning("file of cards not used", path=str(self.cards_path), error=str(error))
+            _log.warning("file of cards not used", path=str(self.devices_path), error=str(error))
             return None
 
-    def write(self, cards: "Sequence[NodeCardFacts]", look: "DriverLook") -> None:
+    def write(self, devices: "Sequence[NodeDeviceFacts]", look: "DriverLook") -> None:
         """Make both files say this."""
-        files = find_files(look.cards, dev=self._places.dev, proc=self._places.proc)
+        files = find_files(look.devices, dev=self._places.dev, proc=self._places.proc)
         driver = self._driver_files(look.driver_version)
-        file = node_cards(cards, files, driver.mounts)
+        file = node_devices(devices, files, driver.mounts)
         if files.missing:
             self._problems.set(
                 DEVICE_FILES,
@@ -96,7 +96,7 @@ class NodeFiles:
             )
         else:
             self._problems.clear(DEVICE_FILES)
-        self._replace("cards", self.cards_path, msgspec.json.encode(file))
+        self._replace("cards", self.devices_path, msgspec.json.encode(file))
         specification = build_specification(self._places.cdi_kind, file, files=files, driver=driver)
         self._replace("cdi", self.cdi_path, specification)
 
@@ -144,8 +144,8 @@ class Recalling(Protocol):
         """Take up what was published of a card before."""
 
 
-def recall_health(remembered: NodeCards | None, book: Recalling, now: float) -> None:
+def recall_health(remembered: NodeDevices | None, tracker: Recalling, now: float) -> None:
     """Take up the verdicts of an agent before us, so that a restart heals no card."""
-    for card in remembered.cards if remembered is not None else ():
-        if not card.is_healthy:
-            book.recall(card.uuid, card.reason, address=card.address, now=now)
+    for device in remembered.devices if remembered is not None else ():
+        if not device.is_healthy:
+            tracker.recall(device.uuid, device.reason, address=device.address, now=now)

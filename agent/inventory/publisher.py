@@ -34,14 +34,14 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     import random
 
-    from agent.inventory.cards import Published
+    from agent.inventory.node_devices import Published
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.names import NodeName
     from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
-TASK: Final = "agent.inventory.node_feature"
+TASK: Final = "agent.features"
 SOURCE: Final = "features"
 """Of our problem."""
 FEATURES: Final = "features"
@@ -207,7 +207,7 @@ class FeaturePublisher:
         answer = await self._client.apply(NODE_FEATURES, body, _Stamp, field_manager=FIELD_MANAGER)
         self._stamp, self._written = answer.metadata, wanted
         self._count(FEATURES)
-        _log.info("features written", cards=len(wanted.cards))
+        _log.info("features written", devices=len(wanted.devices))
 
     async def _node_uid(self) -> str:
         """Return the Node's uid; empty where there is none, or we may not see it."""

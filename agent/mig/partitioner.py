@@ -19,14 +19,14 @@ import structlog
 from agent.errors import DriverUnavailableError, PartitioningError
 from agent.mig.planner import (
     Action,
+    Blocked,
+    BlockReason,
     Complete,
     Create,
     Destroy,
     DisableMode,
     Done,
     EnableMode,
-    HeldUp,
-    HoldUp,
     LeaveAlone,
     mig_layout,
     next_step,
@@ -43,7 +43,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from typing import Literal
 
-    from agent.driver.port import Driver, DriverCard
+    from agent.driver.port import Driver, DriverDevice
     from agent.mig.planner import Step
     from agent.mig.surroundings import PartitionerDependencies
     from api.clock import Clock
@@ -63,9 +63,11 @@ _log = structlog.get_logger()
 class Partitioner:
     """Brings the node's cards to what their pools want; `run` is its only task."""
 
-    def __init__(self, driver: "Driver", around: "PartitionerDependencies", clock: "Clock") -> None:
+    def __init__(
+        self, driver: "Driver", dependencies: "PartitionerDependencies", clock: "Clock"
+    ) -> None:
         self._driver = driver
-        self._around = around
+        self._dependencies = dependencies
         self._clock = clock
         self._progress: dict[str, Progress] = {}
         # name of a GPUDevice -> how far its card is
@@ -85,9 +87,9 @@ class Partitioner:
     def problem(self) -> str:
         """Return what was told to be held up, device by device; empty where nothing is."""
         texts = (
-            f"{device}: {progress.held_up.text}"
+            f"{device}: {progress.blocked.text}"
             for device, progress in sorted(self._progress.items())
-            if progress.held_up is not None and progress.is_told
+            if progress.blocked is not None and progress.is_told
         )
         return truncate("; ".join(texts), MAX_MESSAGE_LENGTH)
 
@@ -127,17 +129,19 @@ class Partitioner:
             del self._progress[gone]
         due = [name for name, wish in wishes.items() if not self._towards(name, wish).waits(now)]
         try:
-            cards = await self._look() if due else {}
+            gpus = await self._look() if due else {}
             for name in due:
-                cards = await self._bring_on(name, cards)
+                gpus = await self._bring_on(name, gpus)
         finally:
             self._tell_problem()
 
     # --- one card --------------------------------------------------------------------------------
 
-    async def _bring_on(self, name: str, cards: "dict[str, DriverCard]") -> "dict[str, DriverCard]":
+    async def _bring_on(
+        self, name: str, gpus: "dict[str, DriverDevice]"
+    ) -> "dict[str, DriverDevice]":
         """Take one device's card as far as it goes now; return the cards as they were seen last."""
-        before: DriverCard | None = None
+        before: DriverDevice | None = None
         try:
             for taken in itertools.count():
                 # From here to the step nothing is awaited: what is found now holds for it.
@@ -146,51 +150,58 @@ class Partitioner:
                     self._progress.pop(name, None)
                     break
                 progress = self._towards(name, wish)
-                card = cards.get(wish.uuid)
-                step = self._plan(card, wish, before, is_last=taken == MAX_STEPS)
+                gpu = gpus.get(wish.uuid)
+                step = self._plan(gpu, wish, before, is_last=taken == MAX_STEPS)
                 if isinstance(step, Action):
                     progress.begin()
                     step = await self._take(wish.uuid, step) or step
                 if not isinstance(step, Action):
-                    self._settle(device, card, step)
+                    self._settle(device, gpu, step)
                     break
                 progress.step()
-                before = card
-                cards = await self._look()
+                before = gpu
+                gpus = await self._look()
         finally:
             if before is not None:
-                self._around.after_change()
-        return cards
+                self._dependencies.after_change()
+        return gpus
 
     def _plan(
-        self, card: "DriverCard | None", wish: Wish, before: "DriverCard | None", *, is_last: bool
+        self,
+        gpu: "DriverDevice | None",
+        wish: Wish,
+        before: "DriverDevice | None",
+        *,
+        is_last: bool,
     ) -> "Step":
-        if card is None:
-            return HeldUp(HoldUp.LOST, "the driver does not show it")
-        health, in_use = self._around.health(card.uuid), self._around.in_use()
-        step = next_step(card, wish.wanted, health=health, in_use=in_use)
+        if gpu is None:
+            return Blocked(BlockReason.LOST, "the driver does not show it")
+        health, in_use = self._dependencies.health(gpu.uuid), self._dependencies.in_use()
+        step = next_step(gpu, wish.wanted, health=health, in_use=in_use)
         if not isinstance(step, Action):
             return step
-        if before is not None and mig_layout(before) == mig_layout(card):
+        if before is not None and mig_layout(before) == mig_layout(gpu):
             # A driver that says yes and does nothing is not asked again at once.
-            return HeldUp(HoldUp.REFUSED, f"the driver took {_name(step)}, and nothing changed")
+            return Blocked(
+                BlockReason.REFUSED, f"the driver took {_name(step)}, and nothing changed"
+            )
         if is_last:
-            return HeldUp(
-                HoldUp.REFUSED, "its layout changes back again and again: who else cuts it?"
+            return Blocked(
+                BlockReason.REFUSED, "its layout changes back again and again: who else cuts it?"
             )
         return step
 
-    async def _take(self, uuid: str, step: Action) -> HeldUp | None:
+    async def _take(self, uuid: str, step: Action) -> Blocked | None:
         """Take a step; return what the driver said where it refuses."""
         try:
             await self._carry_out(uuid, step)
         except PartitioningError as error:
             PARTITIONINGS.labels(_name(step), "refused").inc()
-            return HeldUp(
-                HoldUp.REFUSED, f"the driver refuses {_name(step)}: {truncate(str(error))}"
+            return Blocked(
+                BlockReason.REFUSED, f"the driver refuses {_name(step)}: {truncate(str(error))}"
             )
         PARTITIONINGS.labels(_name(step), "done").inc()
-        _log.info("step of cutting", card=uuid, step=str(step))
+        _log.info("step of cutting", gpu=uuid, step=str(step))
         return None
 
     async def _carry_out(self, uuid: str, step: Action) -> None:
@@ -206,45 +217,45 @@ class Partitioner:
             case Create():  # pragma: no branch  # mypy proves that none is missing
                 await self._driver.create_instance(uuid, step.profile)
 
-    def _settle(self, device: "GPUDevice", card: "DriverCard | None", end: Done | HeldUp) -> None:
+    def _settle(self, device: "GPUDevice", gpu: "DriverDevice | None", end: Done | Blocked) -> None:
         now = self._clock.monotonic()
         progress = self._progress[device.name]
         uuid, wanted = progress.wish.uuid, str(progress.wish.wanted)
         if isinstance(end, Done):
             if progress.finish(now):
-                count = len(card.instances) if card is not None else 0
+                count = len(gpu.instances) if gpu is not None else 0
                 text = f"the card {uuid} is {wanted}" + (f" ({count} of them)" if count else "")
-                _log.info("card cut", device=device.name, card=uuid, wanted=wanted)
-                self._tell(device, EventReason.CARD_PARTITIONED, text, type_="Normal")
+                _log.info("card cut", device=device.name, gpu=uuid, wanted=wanted)
+                self._tell(device, EventReason.DEVICE_PARTITIONED, text, type_="Normal")
             return
-        if end != progress.held_up:
+        if end != progress.blocked:
             _log.warning(
                 "card not cut",
                 device=device.name,
-                card=uuid,
+                gpu=uuid,
                 address=device.status.pci.address,
                 wanted=wanted,
                 cause=end.reason.value,
                 text=end.text,
             )
-        if progress.hold_up(end, now):
+        if progress.block(end, now):
             text = f"the card {uuid} is to be {wanted}: {end.text}"
-            self._tell(device, EventReason.PARTITIONING_HELD_UP, text, type_="Warning")
+            self._tell(device, EventReason.PARTITIONING_BLOCKED, text, type_="Warning")
 
     # --- what is known ---------------------------------------------------------------------------
 
     def _wishes(self) -> dict[str, Wish]:
-        names = sorted(device.name for device in self._around.wishes.devices())
+        names = sorted(device.name for device in self._dependencies.wishes.devices())
         found = ((name, self._wish_of(name)[1]) for name in names)
         return {name: wish for name, wish in found if wish is not None}
 
     def _wish_of(self, name: str) -> "tuple[GPUDevice | None, Wish | None]":
-        devices = tuple(self._around.wishes.devices())
+        devices = tuple(self._dependencies.wishes.devices())
         device = next((one for one in devices if one.name == name), None)
         if device is None or [one.status.uuid for one in devices].count(device.status.uuid) > 1:
             # Of two devices that claim one card, neither says how it is to be.
             return device, None
-        wanted = wanted_of(device, self._around.wishes.pools())
+        wanted = wanted_of(device, self._dependencies.wishes.pools())
         if isinstance(wanted, LeaveAlone):
             return device, None
         return device, Wish(device.status.uuid, wanted)
@@ -255,8 +266,8 @@ class Partitioner:
             progress = self._progress[name] = Progress(wish)
         return progress
 
-    async def _look(self) -> "dict[str, DriverCard]":
-        return {card.uuid: card for card in (await self._driver.look()).cards}
+    async def _look(self) -> "dict[str, DriverDevice]":
+        return {gpu.uuid: gpu for gpu in (await self._driver.look()).devices}
 
     def _next_in_s(self) -> float:
         now = self._clock.monotonic()
@@ -272,14 +283,14 @@ class Partitioner:
         *,
         type_: "Literal['Normal', 'Warning']",
     ) -> None:
-        self._around.events.tell_device(device, reason, text, type_=type_)
+        self._dependencies.events.tell_device(device, reason, text, type_=type_)
 
     def _tell_problem(self) -> None:
         text = self.problem
         if text:
-            self._around.problems.set(SOURCE, AgentDegraded.PARTITIONING_HELD_UP, text)
+            self._dependencies.problems.set(SOURCE, AgentDegraded.PARTITIONING_BLOCKED, text)
         else:
-            self._around.problems.clear(SOURCE)
+            self._dependencies.problems.clear(SOURCE)
 
 
 def _name(step: Action) -> str:

@@ -24,7 +24,7 @@ from pool.units import part_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from agent.driver.port import DriverCard, DriverInstance
+    from agent.driver.port import DriverDevice, DriverInstance
     from agent.health.verdicts import DeviceHealthState
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
@@ -123,7 +123,7 @@ class Done:
     """The card is as it is wanted."""
 
 
-class HoldUp(Enum):
+class BlockReason(Enum):
     """Why a card cannot be brought nearer to what is wanted."""
 
     LOST = "lost"
@@ -140,29 +140,29 @@ class HoldUp(Enum):
     @property
     def is_of_use(self) -> bool:
         """Say whether it passes by itself as soon as the card's users are gone, or known."""
-        return self in {HoldUp.USE_UNKNOWN, HoldUp.IN_USE, HoldUp.RUNNING}
+        return self in {BlockReason.USE_UNKNOWN, BlockReason.IN_USE, BlockReason.RUNNING}
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class HeldUp:
+class Blocked:
     """Nothing can be done now; the text says why and what to do."""
 
-    reason: HoldUp
+    reason: BlockReason
     text: str
 
 
-def mig_layout(card: "DriverCard") -> "tuple[bool, bool | None, tuple[DriverInstance, ...]]":
+def mig_layout(device: "DriverDevice") -> "tuple[bool, bool | None, tuple[DriverInstance, ...]]":
     """Return what steps change of a card; the same before and after one means that it did nothing."""
-    return card.is_mig_enabled, card.is_mig_pending, card.instances
+    return device.is_mig_enabled, device.is_mig_pending, device.instances
 
 
 Action = EnableMode | DisableMode | Destroy | Complete | Create
-Step = Action | Done | HeldUp
+Step = Action | Done | Blocked
 
 
 def next_step(
-    card: "DriverCard",
+    device: "DriverDevice",
     wanted: WantedLayout,
     *,
     health: "DeviceHealthState",
@@ -171,47 +171,48 @@ def next_step(
     """Return what brings the card one step nearer to what is wanted.
 
     Args:
-        card: as a fresh look shows it.
+        device: as a fresh look shows it.
         wanted: how it is to be.
         health: the verdict on it.
         in_use: units and UUIDs of cards and MIG instances that live pods of this node were given, or
             were promised; None where that is not known.
     """
-    if card.is_lost:
-        return HeldUp(HoldUp.LOST, "the driver does not reach it any more")
-    step = _to_instances(card, wanted.profile) if wanted.profile else _to_whole(card)
-    if isinstance(step, Done | HeldUp):
+    if device.is_lost:
+        return Blocked(BlockReason.LOST, "the driver does not reach it any more")
+    step = _to_instances(device, wanted.profile) if wanted.profile else _to_whole(device)
+    if isinstance(step, Done | Blocked):
         return step
-    return _hindrance(card, health, in_use) or step
+    return _hindrance(device, health, in_use) or step
 
 
-def _to_whole(card: "DriverCard") -> Step:
-    if not card.is_mig_enabled:
+def _to_whole(device: "DriverDevice") -> Step:
+    if not device.is_mig_enabled:
         # A mode that waits for a reset is taken back.
-        return DisableMode() if card.is_mig_pending else Done()
-    for instance in card.instances:
+        return DisableMode() if device.is_mig_pending else Done()
+    for instance in device.instances:
         return Destroy(instance.gpu_instance, instance.profile)
-    return DisableMode() if card.is_mig_pending is not False else _reset_needed(card, "off")
+    return DisableMode() if device.is_mig_pending is not False else _reset_needed(device, "off")
 
 
-def _to_instances(card: "DriverCard", profile: str) -> Step:
-    if not card.is_mig_capable:
+def _to_instances(device: "DriverDevice", profile: str) -> Step:
+    if not device.is_mig_capable:
         text = (
-            f"{card.product} knows no MIG: take it out of the pool, or give the pool another mode"
+            f"{device.product} knows no MIG: take it out of the pool, or give the pool another mode"
         )
-        return HeldUp(HoldUp.NOT_SUPPORTED, text)
-    known = [one for one in card.profiles if one.name == profile and one.capacity > 0]
+        return Blocked(BlockReason.NOT_SUPPORTED, text)
+    known = [one for one in device.profiles if one.name == profile and one.capacity > 0]
     # Where the driver names no profile at all while MIG is off, it may do so once it is on.
-    if not known and (card.profiles or card.is_mig_enabled):
-        names = listed(one.name for one in card.profiles) or "none"
-        return HeldUp(
-            HoldUp.NO_SUCH_PROFILE, f"{card.product} has no profile {profile}; it has {names}"
+    if not known and (device.profiles or device.is_mig_enabled):
+        names = listed(one.name for one in device.profiles) or "none"
+        return Blocked(
+            BlockReason.NO_SUCH_PROFILE,
+            f"{device.product} has no profile {profile}; it has {names}",
         )
-    if not card.is_mig_enabled:
-        return _reset_needed(card, "on") if card.is_mig_pending else EnableMode()
-    if card.is_mig_pending is False:
+    if not device.is_mig_enabled:
+        return _reset_needed(device, "on") if device.is_mig_pending else EnableMode()
+    if device.is_mig_pending is False:
         return EnableMode()
-    return _cut(card.instances, profile, capacity=known[0].capacity)
+    return _cut(device.instances, profile, capacity=known[0].capacity)
 
 
 def _cut(instances: "tuple[DriverInstance, ...]", profile: str, *, capacity: int) -> Step:
@@ -225,27 +226,27 @@ def _cut(instances: "tuple[DriverInstance, ...]", profile: str, *, capacity: int
     return Create(profile) if len(instances) < capacity else Done()
 
 
-def _reset_needed(card: "DriverCard", mode: str) -> HeldUp:
+def _reset_needed(device: "DriverDevice", mode: str) -> Blocked:
     text = (
-        f"MIG is {mode} after a reset of the card only: nvidia-smi --gpu-reset -i {card.uuid},"
+        f"MIG is {mode} after a reset of the card only: nvidia-smi --gpu-reset -i {device.uuid},"
         " or reboot the node"
     )
-    return HeldUp(HoldUp.RESET_NEEDED, text)
+    return Blocked(BlockReason.RESET_NEEDED, text)
 
 
 def _hindrance(
-    card: "DriverCard", health: "DeviceHealthState", in_use: "Collection[str] | None"
-) -> HeldUp | None:
+    device: "DriverDevice", health: "DeviceHealthState", in_use: "Collection[str] | None"
+) -> Blocked | None:
     if not health.is_healthy:
-        return HeldUp(HoldUp.UNHEALTHY, f"it is not healthy ({health.reason}): {health.text}")
+        return Blocked(BlockReason.UNHEALTHY, f"it is not healthy ({health.reason}): {health.text}")
     if in_use is None:
-        return HeldUp(HoldUp.USE_UNKNOWN, "who uses it is not known yet")
-    own = {card.uuid, *(one.uuid for one in card.instances)} - {""}
+        return Blocked(BlockReason.USE_UNKNOWN, "who uses it is not known yet")
+    own = {device.uuid, *(one.uuid for one in device.instances)} - {""}
     used = own & {part_of(UnitId(unit)) for unit in in_use}
     if used:
-        return HeldUp(HoldUp.IN_USE, f"pods of this node have {listed(used)}: they end first")
-    if card.processes:
-        return HeldUp(
-            HoldUp.RUNNING, "processes run on it (nvidia-smi shows which): they must end first"
+        return Blocked(BlockReason.IN_USE, f"pods of this node have {listed(used)}: they end first")
+    if device.processes:
+        return Blocked(
+            BlockReason.RUNNING, "processes run on it (nvidia-smi shows which): they must end first"
         )
     return None

@@ -8,7 +8,7 @@ Users that are about to end get a moment first, since pods take one to go after 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
-from agent.mig.planner import HeldUp, HoldUp
+from agent.mig.planner import Blocked, BlockReason
 from kube.backoff import Backoff
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ WHILE_IN_USE_S: Final = 5.0
 PATIENCE_S: Final = 15.0
 """How long users may hold a card up before anybody is told."""
 REFUSED_CAP_S: Final = 60.0
-_AT_ONCE: Final = frozenset({HoldUp.IN_USE, HoldUp.USE_UNKNOWN})
+_AT_ONCE: Final = frozenset({BlockReason.IN_USE, BlockReason.USE_UNKNOWN})
 """Planned again with every change that is told: pods end, and that is told."""
-_TOLD_ELSEWHERE: Final = frozenset({HoldUp.LOST})
+_TOLD_ELSEWHERE: Final = frozenset({BlockReason.LOST})
 """By the card's health."""
 
 
@@ -47,7 +47,7 @@ class Progress:
     """Steps are taken, and neither the end nor an obstacle is reached."""
     is_changed: bool = False
     """Steps were taken, and that the card is as wanted is still to be told."""
-    held_up: HeldUp | None = None
+    blocked: Blocked | None = None
     is_told: bool = False
     """Somebody was told of what holds it up."""
     _since: float = 0.0
@@ -55,7 +55,7 @@ class Progress:
 
     def waits(self, now: float) -> bool:
         """Say whether there is nothing to plan now."""
-        is_at_once = self.held_up is not None and self.held_up.reason in _AT_ONCE
+        is_at_once = self.blocked is not None and self.blocked.reason in _AT_ONCE
         return now < self.next_at and not is_at_once
 
     def begin(self) -> None:
@@ -68,7 +68,7 @@ class Progress:
 
     def finish(self, now: float) -> bool:
         """Note that the card is as wanted; return whether that is to be told."""
-        self.held_up = None
+        self.blocked = None
         self.is_told = False
         self._refusals.succeed()
         self.next_at = now + EVERY_S
@@ -76,24 +76,24 @@ class Progress:
         was_changed, self.is_changed = self.is_changed, False
         return was_changed
 
-    def hold_up(self, held_up: HeldUp, now: float) -> bool:
+    def block(self, blocked: Blocked, now: float) -> bool:
         """Note what is in the way; return whether that is to be told."""
-        before = None if self.held_up is None else self.held_up.reason
-        is_same = held_up.reason is before
-        is_of_use = held_up.reason.is_of_use
+        before = None if self.blocked is None else self.blocked.reason
+        is_same = blocked.reason is before
+        is_of_use = blocked.reason.is_of_use
         if not is_same:
             self.is_told = False
             if before is None or not (before.is_of_use and is_of_use):
                 self._since = now
-        self.held_up = held_up
+        self.blocked = blocked
         self.is_cutting = False
-        self.next_at = now + self._pause_s(held_up.reason)
-        if self.is_told or held_up.reason in _TOLD_ELSEWHERE:
+        self.next_at = now + self._pause_s(blocked.reason)
+        if self.is_told or blocked.reason in _TOLD_ELSEWHERE:
             return False
         self.is_told = not is_of_use or now - self._since >= PATIENCE_S
         return self.is_told
 
-    def _pause_s(self, reason: HoldUp) -> float:
-        if reason is HoldUp.REFUSED:
+    def _pause_s(self, reason: BlockReason) -> float:
+        if reason is BlockReason.REFUSED:
             return self._refusals.fail()
         return WHILE_IN_USE_S if reason.is_of_use else EVERY_S

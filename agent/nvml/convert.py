@@ -57,21 +57,21 @@ def watts_of(milliwatts: int | None) -> int | None:
     return None if milliwatts is None else round(milliwatts / 1000)
 
 
-def profile_name(number: int, *, slices: int, memory_mib: int, card_bytes: int) -> str:
+def profile_name(number: int, *, slices: int, memory_mib: int, device_bytes: int) -> str:
     """Return a profile's name where the driver has none: `1g.10gb`, `1g.10gb+me`.
 
     The size is the instance's part of the card's memory in eighths, of the card's size in whole GiB: as
     getMigMemorySizeInGB in go-nvlib, so that names are those of NVIDIA's own tools.
     """
-    eighths = math.ceil(memory_mib * _MIB / card_bytes * _MEMORY_SLICES) if card_bytes else 0
-    size = math.floor(eighths / _MEMORY_SLICES * math.ceil(card_bytes / _GIB) + 0.5)
+    eighths = math.ceil(memory_mib * _MIB / device_bytes * _MEMORY_SLICES) if device_bytes else 0
+    size = math.floor(eighths / _MEMORY_SLICES * math.ceil(device_bytes / _GIB) + 0.5)
     return f"{slices}g.{size}gb{PROFILE_ATTRIBUTES.get(number, '')}"
 
 
 def links_between(
     own: str,
     *,
-    to_cards: "Mapping[str, Mapping[str, int]]",
+    to_devices: "Mapping[str, Mapping[str, int]]",
     to_switches: "Mapping[str, int]",
     levels: "Mapping[str, int]",
 ) -> tuple[DriverLink, ...]:
@@ -82,15 +82,15 @@ def links_between(
 
     Args:
         own: the card's address.
-        to_cards: card -> other card -> active links from one straight to the other.
+        to_devices: card -> other card -> active links from one straight to the other.
         to_switches: card -> active links to NVSwitches.
         levels: other card -> nvmlGpuTopologyLevel_t, where it is known.
     """
     found = []
-    peers = (set(to_cards) | set(to_switches) | set(levels)) - {own}
+    peers = (set(to_devices) | set(to_switches) | set(levels)) - {own}
     for peer in sorted(peers):
         switched = min(to_switches.get(own, 0), to_switches.get(peer, 0))
-        count = to_cards.get(own, {}).get(peer, 0) + switched
+        count = to_devices.get(own, {}).get(peer, 0) + switched
         level = _LEVELS.get(levels.get(peer, -1))
         if count > 0:
             found.append(DriverLink(peer, LinkType.NVLINK, count))

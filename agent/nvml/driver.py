@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from agent.driver.port import DriverEvent, DriverLook
-    from agent.nvml.mig import MigCard
+    from agent.nvml.mig import MigDevice
     from api.clock import Clock
 
 LOOK_S: Final = 5.0
@@ -126,21 +126,21 @@ class NvmlDriver:
             with _lost_is_refused(uuid):
                 return await self._calls.call(
                     "set_mig",
-                    lambda session: session.card(uuid).set_mode(is_enabled=is_enabled),
+                    lambda session: session.device(uuid).set_mode(is_enabled=is_enabled),
                     SET_MODE_S,
                 )
 
     async def create_instance(self, uuid: str, profile: str) -> None:
         """As `Driver.create_instance`."""
-        await self._cut("create_instance", uuid, lambda card: card.create(profile))
+        await self._cut("create_instance", uuid, lambda device: device.create(profile))
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
         """As `Driver.complete_instance`; one that is complete is left as it is."""
-        await self._cut("complete_instance", uuid, lambda card: card.complete(gpu_instance))
+        await self._cut("complete_instance", uuid, lambda device: device.complete(gpu_instance))
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         """As `Driver.destroy_instance`; one that is not there is destroyed."""
-        await self._cut("destroy_instance", uuid, lambda card: card.destroy(gpu_instance))
+        await self._cut("destroy_instance", uuid, lambda device: device.destroy(gpu_instance))
 
     async def close(self) -> None:
         """Let go of the driver, so that it can be unloaded; the next call opens it again.
@@ -164,9 +164,9 @@ class NvmlDriver:
         self._kept.clear()
         return taken
 
-    async def _cut(self, name: str, uuid: str, cut: "Callable[[MigCard], None]") -> None:
+    async def _cut(self, name: str, uuid: str, cut: "Callable[[MigDevice], None]") -> None:
         with _lost_is_refused(uuid):
-            await self._renewing(name, lambda session: cut(session.card(uuid)), PARTITION_S)
+            await self._renewing(name, lambda session: cut(session.device(uuid)), PARTITION_S)
 
     async def _renewing(
         self, name: str, call: "Callable[[NvmlSession], Result]", within_s: float

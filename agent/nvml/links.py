@@ -22,7 +22,7 @@ AGAIN_S: Final = 60.0
 
 
 @final
-class CardLinks:
+class DeviceLinks:
     """What is known of one session's links."""
 
     def __init__(self, clock: "Clock") -> None:
@@ -44,11 +44,11 @@ class CardLinks:
     def _read(
         self, handles: "Mapping[str, Handle]", questions: "NvmlFailures"
     ) -> "dict[str, tuple[DriverLink, ...]]":
-        to_cards: dict[str, dict[str, int]] = {}
+        to_devices: dict[str, dict[str, int]] = {}
         to_switches: dict[str, int] = {}
         for address, handle in handles.items():
-            to_cards[address], to_switches[address] = _nvlinks(
-                handle, cards=handles, questions=questions
+            to_devices[address], to_switches[address] = _nvlinks(
+                handle, devices=handles, questions=questions
             )
         found = {}
         for own in handles:
@@ -58,7 +58,7 @@ class CardLinks:
                 if peer != own
             }
             found[own] = links_between(
-                own, to_cards=to_cards, to_switches=to_switches, levels=levels
+                own, to_devices=to_devices, to_switches=to_switches, levels=levels
             )
         return found
 
@@ -77,10 +77,10 @@ class CardLinks:
 
 
 def _nvlinks(
-    handle: "Handle", *, cards: "Mapping[str, Handle]", questions: "NvmlFailures"
+    handle: "Handle", *, devices: "Mapping[str, Handle]", questions: "NvmlFailures"
 ) -> tuple[dict[str, int], int]:
     """Return the active links to each other card, and to NVSwitches."""
-    to_cards: dict[str, int] = {}
+    to_devices: dict[str, int] = {}
     to_switches = 0
     try:
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -91,13 +91,13 @@ def _nvlinks(
                 continue
             pci = questions.ask(None, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
             peer = None if pci is None else address_of(pci.busId)
-            if peer is not None and peer in cards:
-                to_cards[peer] = to_cards.get(peer, 0) + 1
+            if peer is not None and peer in devices:
+                to_devices[peer] = to_devices.get(peer, 0) + 1
             else:
                 to_switches += _is_to_switch(handle, link, questions)
     except DeviceLostError:
         return {}, 0
-    return to_cards, to_switches
+    return to_devices, to_switches
 
 
 def _is_to_switch(handle: "Handle", link: int, questions: "NvmlFailures") -> bool:

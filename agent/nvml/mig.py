@@ -87,16 +87,16 @@ def read_profiles(handle: Handle, questions: NvmlFailures) -> Profiles:
             name = ""
         if info is None or info.instanceCount == 0:
             continue
-        card_bytes = 0 if memory is None else int(memory.total)
+        device_bytes = 0 if memory is None else int(memory.total)
         name = name or profile_name(
-            number, slices=info.sliceCount, memory_mib=info.memorySizeMB, card_bytes=card_bytes
+            number, slices=info.sliceCount, memory_mib=info.memorySizeMB, device_bytes=device_bytes
         )
         found.append(_GpuProfile(name, info.id, info.sliceCount, info.instanceCount))
     return tuple(found)
 
 
 @final
-class MigCard:
+class MigDevice:
     """A card, by a handle of the session."""
 
     def __init__(self, uuid: str, handle: Handle) -> None:

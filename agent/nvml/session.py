@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
-from agent.driver.port import DriverCard, DriverLook
+from agent.driver.port import DriverDevice, DriverLook
 from agent.nvml.convert import address_of, cuda_version_of, watts_of
 from agent.nvml.errors import (
     DeviceLostError,
@@ -19,8 +19,8 @@ from agent.nvml.errors import (
     is_session_stale,
     unavailable,
 )
-from agent.nvml.links import CardLinks
-from agent.nvml.mig import MigCard, Profiles, read_profiles
+from agent.nvml.links import DeviceLinks
+from agent.nvml.mig import MigDevice, Profiles, read_profiles
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class NvmlSession:
         self._is_proven = False  # A card has answered in this session.
         self._on_bus: frozenset[str] = frozenset()
         self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its forms
-        self._links = CardLinks(clock)
+        self._links = DeviceLinks(clock)
 
     def open(self) -> None:
         """Initialise NVML, if it is not.
@@ -91,7 +91,7 @@ class NvmlSession:
     def close(self) -> None:
         """Give the driver up; what was cached of it is forgotten."""
         self._profiles.clear()
-        self._links = CardLinks(self._clock)
+        self._links = DeviceLinks(self._clock)
         if not self._is_open:
             return
         self._is_open = False
@@ -119,18 +119,18 @@ class NvmlSession:
         cuda = questions.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if len(self._known) > count:
             self._known.clear()
-        of_cards = NvmlFailures()
-        cards = self._cards(count, of_cards)
-        if of_cards.are_unknown and self._is_proven:
+        of_devices = NvmlFailures()
+        devices = self._devices(count, of_devices)
+        if of_devices.are_unknown and self._is_proven:
             raise _another("NVML: no card answers, as after the driver was loaded again")
-        self._is_proven = self._is_proven or not of_cards.are_unknown
+        self._is_proven = self._is_proven or not of_devices.are_unknown
         return DriverLook(
             driver_version=version,
             cuda_version=cuda_version_of(cuda) if cuda else "",
-            cards=tuple(sorted(cards, key=lambda card: card.address)),
+            devices=tuple(sorted(devices, key=lambda device: device.address)),
         )
 
-    def card(self, uuid: str) -> MigCard:
+    def device(self, uuid: str) -> MigDevice:
         """Return a card to be cut.
 
         Raises:
@@ -139,13 +139,13 @@ class NvmlSession:
         """
         self.open()
         try:
-            return MigCard(uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid))
+            return MigDevice(uuid, pynvml.nvmlDeviceGetHandleByUUID(uuid))
         except pynvml.NVMLError as error:
             if is_session_stale(error):
                 raise unavailable(error) from error
             raise DeviceLostError from error
 
-    def _cards(self, count: int, questions: NvmlFailures) -> list[DriverCard]:
+    def _devices(self, count: int, questions: NvmlFailures) -> list[DriverDevice]:
         reached: dict[Identity, Handle] = {}  # who -> handle
         lost = []
         for index in range(count):
@@ -159,20 +159,20 @@ class NvmlSession:
             reached[identity] = handle
         handles = {who.address: handle for who, handle in reached.items()}
         links = self._links.between(handles, questions)
-        cards = [
-            self._card(identity, handle, links=links[identity.address], questions=questions)
+        devices = [
+            self._device(identity, handle, links=links[identity.address], questions=questions)
             for identity, handle in reached.items()
         ]
-        return cards + lost
+        return devices + lost
 
-    def _card(
+    def _device(
         self,
         who: Identity,
         handle: Handle,
         *,
         links: "tuple[DriverLink, ...]",
         questions: NvmlFailures,
-    ) -> DriverCard:
+    ) -> DriverDevice:
         ask = questions.ask
         try:
             memory = ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
@@ -180,8 +180,8 @@ class NvmlSession:
             power = ask(None, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
             limits = ask((None, None), pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
             remapped = ask(None, pynvml.nvmlDeviceGetRemappedRows, handle)
-            mig = MigCard(who.uuid, handle).read(questions, self._profiles_of)
-            return DriverCard(
+            mig = MigDevice(who.uuid, handle).read(questions, self._profiles_of)
+            return DriverDevice(
                 address=who.address,
                 uuid=who.uuid,
                 minor=who.minor,
@@ -248,5 +248,7 @@ def _identify(index: int, questions: NvmlFailures) -> tuple[Identity, Handle]:
     ), handle
 
 
-def _lost(who: Identity) -> DriverCard:
-    return DriverCard(address=who.address, uuid=who.uuid, minor=who.minor, product="", is_lost=True)
+def _lost(who: Identity) -> DriverDevice:
+    return DriverDevice(
+        address=who.address, uuid=who.uuid, minor=who.minor, product="", is_lost=True
+    )

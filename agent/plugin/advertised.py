@@ -8,7 +8,7 @@ from api.names import UnitId
 from pool.units import part_of
 
 if TYPE_CHECKING:
-    from agent.plugin.cards_file import KnownCards
+    from agent.plugin.devices_file import KnownDevices
     from api.nodefiles.poolconfig import PoolConfig
 
 
@@ -18,7 +18,7 @@ class Unit:
     """What one count of the resource means."""
 
     id: str
-    card: str
+    device: str
     """UUID of the card that it is, or is a part of."""
     is_healthy: bool = True
     """False where its card is faulted or leaves the pool: kubelet gives it to nobody any more."""
@@ -52,18 +52,23 @@ class AdvertisedUnits:
 def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
     """Return what the pool offers on a node; no units where it has no card there."""
     units = [
-        Unit(id=unit, card=card.uuid, is_healthy=not card.is_withheld, numa_node=card.numa_node)
-        for card in config.nodes.get(node, ())
-        for unit in config.units_of(card)
+        Unit(
+            id=unit,
+            device=device.uuid,
+            is_healthy=not device.is_withheld,
+            numa_node=device.numa_node,
+        )
+        for device in config.nodes.get(node, ())
+        for unit in config.units_of(device)
     ]
     return AdvertisedUnits(
         config.pool, config.resource, tuple(sorted(units, key=lambda unit: unit.id))
     )
 
 
-def as_seen(units: Units, cards: "KnownCards") -> Units:
+def as_seen(units: Units, devices: "KnownDevices") -> Units:
     """Return the units, unhealthy where the node knows better than whoever listed them."""
     return tuple(
-        replace(unit, is_healthy=False) if unit.is_healthy and cards.fault_of(unit) else unit
+        replace(unit, is_healthy=False) if unit.is_healthy and devices.fault_of(unit) else unit
         for unit in units
     )

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Final, final
 
 from agent.settings import CDI_KIND
 from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
-from api.nodefiles.cards import CARDS_FILE
+from api.nodefiles.devices import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.plugin.advertised import Unit, Units
-    from agent.plugin.cards_file import KnownCards
+    from agent.plugin.devices_file import KnownDevices
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VOID: Final = "void"
@@ -41,7 +41,7 @@ class UnknownUnits:
 
 
 def grant_of(
-    units: "Sequence[Unit]", terms: ResponseTerms, cards: "KnownCards | None"
+    units: "Sequence[Unit]", terms: ResponseTerms, devices: "KnownDevices | None"
 ) -> ContainerGrant | UnknownUnits:
     """Return what a container gets; slices of one card are one device.
 
@@ -62,23 +62,27 @@ def grant_of(
             names = tuple(f"{terms.cdi_kind}={part}" for part in parts)
             return ContainerGrant(environment=environment, cdi_devices=names)
         case HandOut.DEVICES:  # pragma: no branch  # mypy proves that none is missing
-            missing = missing_files(units, terms, cards)
-            if missing or cards is None:
+            missing = missing_files(units, terms, devices)
+            if missing or devices is None:
                 return UnknownUnits(missing)
-            return _by_files(parts, environment, cards)
+            return _by_files(parts, environment, devices)
 
 
-def missing_files(units: "Sequence[Unit]", terms: ResponseTerms, cards: "KnownCards | None") -> str:
+def missing_files(
+    units: "Sequence[Unit]", terms: ResponseTerms, devices: "KnownDevices | None"
+) -> str:
     """Say which device files that are to be handed out are not known; nothing where all are."""
     if terms.hand_out is not HandOut.DEVICES:
         return ""
-    if cards is None:
-        return f"there is no {CARDS_FILE} on this node: the agent with the role inventory writes it"
-    unknown = sorted({unit.part for unit in units if cards.nodes_of(unit.part) is None})
-    return f"{CARDS_FILE} has no device files of {', '.join(unknown)}" if unknown else ""
+    if devices is None:
+        return (
+            f"there is no {DEVICES_FILE} on this node: the agent with the role inventory writes it"
+        )
+    unknown = sorted({unit.part for unit in units if devices.nodes_of(unit.part) is None})
+    return f"{DEVICES_FILE} has no device files of {', '.join(unknown)}" if unknown else ""
 
 
-def with_files(units: "Units", terms: ResponseTerms, cards: "KnownCards | None") -> "Units":
+def with_files(units: "Units", terms: ResponseTerms, devices: "KnownDevices | None") -> "Units":
     """Return the units, unhealthy where their device files are to be handed out and are not known.
 
     A pod that waits is better than one that fails, or than a container without its card.
@@ -87,20 +91,20 @@ def with_files(units: "Units", terms: ResponseTerms, cards: "KnownCards | None")
         return units
     return tuple(
         replace(unit, is_healthy=False)
-        if unit.is_healthy and missing_files((unit,), terms, cards)
+        if unit.is_healthy and missing_files((unit,), terms, devices)
         else unit
         for unit in units
     )
 
 
 def _by_files(
-    parts: "Sequence[str]", environment: dict[str, str], cards: "KnownCards"
+    parts: "Sequence[str]", environment: dict[str, str], devices: "KnownDevices"
 ) -> ContainerGrant:
-    paths = [path for part in parts for path in cards.nodes_of(part) or ()]
+    paths = [path for part in parts for path in devices.nodes_of(part) or ()]
     # Instances of one card share its file.
-    unique = dict.fromkeys([*paths, *cards.shared.nodes])
+    unique = dict.fromkeys([*paths, *devices.shared.nodes])
     return ContainerGrant(
         environment=environment,
         devices=tuple(DeviceSpec(path, path) for path in unique),
-        mounts=tuple(Mount(one.container_path, one.host_path) for one in cards.shared.mounts),
+        mounts=tuple(Mount(one.container_path, one.host_path) for one in devices.shared.mounts),
     )

@@ -149,23 +149,23 @@ class _Fitting:
             and unit.is_healthy
             and not self.pool.held_by(one)
         } - set(self.chosen)
-        self.left = Counter(map(self.card_of, self.free))
-        self.used = Counter(map(self.card_of, self.chosen))
+        self.left = Counter(map(self.device_of, self.free))
+        self.used = Counter(map(self.device_of, self.chosen))
 
     @property
     def lacking(self) -> int:
         return self.request.size - len(self.chosen)
 
-    def card_of(self, one: str) -> str:
+    def device_of(self, one: str) -> str:
         unit = self.pool.units.get(one)
-        return part_of(UnitId(one)) if unit is None else unit.card
+        return part_of(UnitId(one)) if unit is None else unit.device
 
     def take(self, one: str) -> None:
         self.chosen.append(one)
-        self.used[self.card_of(one)] += 1
+        self.used[self.device_of(one)] += 1
         if one in self.free:
             self.free.discard(one)
-            self.left[self.card_of(one)] -= 1
+            self.left[self.device_of(one)] -= 1
 
     def replace(self, lost: str, others: "Sequence[str]") -> None:
         """Take another in place of one that is lost, on its card if possible, or near it.
@@ -175,14 +175,14 @@ class _Fitting:
         if self.lacking <= 0 or not self.free:
             return
         unit = self.pool.units.get(lost)
-        card = self.card_of(lost)
+        device = self.device_of(lost)
         look = _Look(
-            cards=(card, self.moved.get(card)),
-            room=1 + sum(self.card_of(other) == card for other in others),
+            devices=(device, self.moved.get(device)),
+            room=1 + sum(self.device_of(other) == device for other in others),
             numa_node=self._numa_node() if unit is None else unit.numa_node,
         )
         best = min(self.free, key=lambda one: self._rank(one, look))
-        self.moved[card] = self.card_of(best)
+        self.moved[device] = self.device_of(best)
         self.take(best)
 
     def fill(self) -> None:
@@ -230,18 +230,18 @@ class _Fitting:
     def _rank(self, one: str, look: "_Look") -> tuple[bool, int, int, bool, int, str, str]:
         """Return what is least for the best."""
         unit = self.pool.units[one]
-        left = self.left[unit.card]
+        left = self.left[unit.device]
         is_far = None not in {look.numa_node, unit.numa_node} and look.numa_node != unit.numa_node
         return (
             one in self.pool.reserved,
             # Slices of one card are one card to the container, so each it has there makes it worse.
-            look.cards.index(unit.card)
-            if unit.card in look.cards
-            else len(look.cards) + self.used[unit.card],
+            look.devices.index(unit.device)
+            if unit.device in look.devices
+            else len(look.devices) + self.used[unit.device],
             max(0, look.room - left),
             is_far,
             left,
-            unit.card,
+            unit.device,
             one,
         )
 
@@ -251,7 +251,7 @@ class _Fitting:
 class _Look:
     """What would be best."""
 
-    cards: tuple[str | None, ...] = ()
+    devices: tuple[str | None, ...] = ()
     """Best first."""
     room: int = 1
     """Units that are to be on one card."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from agent.plugin.advertised import AdvertisedUnits
-    from agent.plugin.cards_file import NodeFile
+    from agent.plugin.devices_file import NodeFile
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
     from api.nodefiles.poolconfig import HandOut
@@ -28,7 +28,7 @@ TEND_EVERY_S: Final = 0.1
 ALIVE_WITHIN_S: Final = 60.0
 """A kubelet that hangs keeps a registration for 12 s, one after the other where there are several."""
 
-CARDS_SOURCE: Final = "plugin.cards"
+DEVICES_SOURCE: Final = "plugin.cards"
 
 
 @final
@@ -42,7 +42,7 @@ class PluginServers:
         *,
         hand_out: "HandOut",
         cdi_kind: str = CDI_KIND,
-        cards: "NodeFile | None" = None,
+        devices: "NodeFile | None" = None,
         preferences: "PreferredAllocator | None" = None,
         problems: "ProblemRegistry | None" = None,
     ) -> None:
@@ -53,7 +53,7 @@ class PluginServers:
             clock: the process's.
             hand_out: how containers come to devices.
             cdi_kind: under which the CDI specification names them.
-            cards: what the node's agent says of its cards; None takes all to be well.
+            devices: what the node's agent says of its cards; None takes all to be well.
             preferences: by whom pods are recognised; None lets kubelet choose the units.
             problems: where trouble is told; None where nobody reads of it.
         """
@@ -61,7 +61,7 @@ class PluginServers:
         self._clock = clock
         self._hand_out = hand_out
         self._cdi_kind = cdi_kind
-        self._cards = cards
+        self._devices = devices
         self._preferences = preferences
         self._problems = problems or ProblemRegistry()
         self._served: dict[str, ServedPlugin] = {}
@@ -116,7 +116,7 @@ class PluginServers:
                     group.create_task(served.close(), name=f"close {resource}")
 
     def _look(self, group: asyncio.TaskGroup) -> None:
-        self._look_at_cards()
+        self._look_at_devices()
         self._tended_at = self._clock.monotonic()
         # One that waits for kubelet keeps no other waiting.
         for resource in self._served.keys() - self._tending.keys():
@@ -129,25 +129,25 @@ class PluginServers:
         finally:
             del self._tending[resource]
 
-    def _look_at_cards(self) -> None:
-        if self._cards is None:
+    def _look_at_devices(self) -> None:
+        if self._devices is None:
             return
         try:
-            if self._cards.look():
-                self._problems.clear(CARDS_SOURCE)
+            if self._devices.look():
+                self._problems.clear(DEVICES_SOURCE)
                 self._show()
         except BadPoolConfigError as error:
             TASK_FAILURES.labels("plugin.cards").inc()
-            self._problems.set(CARDS_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
+            self._problems.set(DEVICES_SOURCE, AgentDegraded.BAD_CONFIG, str(error))
 
     def _show(self) -> None:
         """Offer what is listed, as healthy as the node's cards are."""
-        cards = self._cards.cards if self._cards is not None else None
+        devices = self._devices.devices if self._devices is not None else None
         for resource, served in self._served.items():
             offer = (self._offers or {}).get(resource)
             if offer is None:
                 served.plugin.offer(())
                 continue
             terms = ResponseTerms(pool=offer.pool, hand_out=self._hand_out, cdi_kind=self._cdi_kind)
-            units = as_seen(offer.units, cards) if cards is not None else offer.units
-            served.plugin.offer(with_files(units, terms, cards), terms, cards)
+            units = as_seen(offer.units, devices) if devices is not None else offer.units
+            served.plugin.offer(with_files(units, terms, devices), terms, devices)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from agent.plugin.advertised import Unit, Units
-    from agent.plugin.cards_file import KnownCards
+    from agent.plugin.devices_file import KnownDevices
     from agent.plugin.pod_identification import PodIdentified
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
@@ -69,7 +69,7 @@ class DevicePluginService:
         self._preferences = preferences
         self._units: Units = ()
         self._by_id: dict[str, Unit] = {}
-        self._cards: KnownCards | None = None
+        self._devices: KnownDevices | None = None
         self._asking: PodIdentified | None = None
         # Who asked last. What is allocated without asking may be for that pod or for any other.
         self._expected: frozenset[str] | None = None
@@ -82,10 +82,10 @@ class DevicePluginService:
         self,
         units: "Units",
         terms: "ResponseTerms | None" = None,
-        cards: "KnownCards | None" = None,
+        devices: "KnownDevices | None" = None,
     ) -> None:
         """Offer these units from now on, on these terms; kubelet is told where they differ."""
-        self._terms, self._cards = terms or self._terms, cards
+        self._terms, self._devices = terms or self._terms, devices
         if units == self._units:
             return
         self._units = units
@@ -200,7 +200,7 @@ class DevicePluginService:
 
     def _grant(self, ids: "dict[str, None]", asking: "PodIdentified | None") -> wire.ContainerGrant:
         units = [self._by_id[one] for one in ids]
-        grant = grant_of(units, self._terms, self._cards)
+        grant = grant_of(units, self._terms, self._devices)
         if isinstance(grant, UnknownUnits):
             self._refuse("unknown", f"{self.resource}: {grant.text}")
         pod = asking.pod.ref if asking else ""

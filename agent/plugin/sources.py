@@ -107,7 +107,7 @@ class ClusterSource:
             units.setdefault(pool.name, []).extend(
                 Unit(
                     id=unit,
-                    card=facts.uuid,
+                    device=facts.uuid,
                     is_healthy=not (facts.is_faulted or facts.is_draining),
                     numa_node=device.status.numa_node,
                 )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, final
 
-from agent.plugin.cards_file import NodeFile
+from agent.plugin.devices_file import NodeFile
 from agent.plugin.held_units import HeldUnits
 from agent.plugin.manager import PluginServers
 from agent.plugin.pods_file import PodsFile
@@ -29,30 +29,35 @@ PODS_WITHIN_S: Final = 10.0
 class PluginRole:
     """Serves the pool of a file, or all pools of the node."""
 
-    def __init__(self, around: "AgentContext", objects: "NodeObjects | None") -> None:
+    def __init__(self, dependencies: "AgentContext", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where no file says what to serve."""
-        settings = around.settings
-        self._pods_synced = around.pod_informer.synced
+        settings = dependencies.settings
+        self._pods_synced = dependencies.pod_informer.synced
         preferences = PreferredAllocator(
-            around.pods,
-            around.kubelet,
-            holdings=HeldUnits(around.pods, PodsFile(settings.run_directory, around.clock)),
-            teller=around.events,
-            problems=around.problems,
+            dependencies.pods,
+            dependencies.kubelet,
+            holdings=HeldUnits(
+                dependencies.pods, PodsFile(settings.run_directory, dependencies.clock)
+            ),
+            teller=dependencies.events,
+            problems=dependencies.problems,
         )
         self._served = PluginServers(
             settings.plugins_directory,
-            around.clock,
+            dependencies.clock,
             hand_out=settings.hand_out,
             cdi_kind=settings.cdi_kind,
-            cards=NodeFile(settings.run_directory),
+            devices=NodeFile(settings.run_directory),
             preferences=preferences,
-            problems=around.problems,
+            problems=dependencies.problems,
         )
         self._source: FileSource | ClusterSource
         if settings.config is not None:
             self._source = FileSource(
-                ConfigFile(settings.config), settings.node, self._served, problems=around.problems
+                ConfigFile(settings.config),
+                settings.node,
+                self._served,
+                problems=dependencies.problems,
             )
         elif objects is not None:
             self._source = ClusterSource(objects, self._served)
@@ -62,7 +67,9 @@ class PluginRole:
         # An agent that has the node's condition needs no file to tell itself.
         if settings.pool and AgentRole.INVENTORY not in settings.roles:
             directory = settings.run_directory / PROBLEMS_DIRECTORY
-            self._problems_file = ProblemsFileWriter(directory, around.problems, pool=settings.pool)
+            self._problems_file = ProblemsFileWriter(
+                directory, dependencies.problems, pool=settings.pool
+            )
 
     @property
     def is_alive(self) -> bool:

@@ -7,7 +7,7 @@ import structlog
 
 from agent.allocations.reporter import AllocationReporter
 from agent.allocations.unit_holders import UnitHolders
-from agent.driver.pci import read_cards
+from agent.driver.pci import read_devices
 from agent.errors import DriverUnavailableError
 from agent.files import file_identity
 from agent.health.tracker import HealthTracker, HealthTrackingTerms
@@ -41,10 +41,10 @@ _log = structlog.get_logger()
 class InventoryRole:
     """Finds cards, watches them, cuts them, and tells what containers got."""
 
-    def __init__(self, around: "AgentContext", objects: "NodeObjects | None") -> None:
+    def __init__(self, dependencies: "AgentContext", objects: "NodeObjects | None") -> None:
         """Take what is shared; `objects` where cards are cut too."""
-        settings = around.settings
-        self._around = around
+        settings = dependencies.settings
+        self._dependencies = dependencies
         self._objects = objects
         places = NodePaths(
             sysfs=settings.sysfs,
@@ -56,56 +56,58 @@ class InventoryRole:
             cdi_kind=CDI_KIND,
         )
         self._driver = NvmlDriver(
-            around.clock,
+            dependencies.clock,
             library=settings.nvml_library,
             driver_root=settings.driver_root,
             bus=lambda: frozenset(
-                f"{one.address} {one.driver}" for one in read_cards(settings.sysfs)
+                f"{one.address} {one.driver}" for one in read_devices(settings.sysfs)
             ),
         )
-        files = NodeFiles(places, around.problems)
+        files = NodeFiles(places, dependencies.problems)
         ignored = settings.ignored_xids
         terms = (
             HealthTrackingTerms() if ignored is None else HealthTrackingTerms(ignored_xids=ignored)
         )
-        book = HealthTracker(terms)
-        recall_health(files.remembered(), book, around.clock.monotonic())
-        self._health = HealthWatch(self._driver, book, around.clock, on_change=self._health_changed)
+        tracker = HealthTracker(terms)
+        recall_health(files.remembered(), tracker, dependencies.clock.monotonic())
+        self._health = HealthWatch(
+            self._driver, tracker, dependencies.clock, on_change=self._health_changed
+        )
         self._publisher = FeaturePublisher(
-            around.client,
-            around.problems,
-            around.clock,
-            node=around.node,
+            dependencies.client,
+            dependencies.problems,
+            dependencies.clock,
+            node=dependencies.node,
             namespace=settings.namespace,
         )
-        self._cards = InventoryCollector(
+        self._devices = InventoryCollector(
             self._driver,
             health=self._health,
             files=files,
             publisher=self._publisher,
-            problems=around.problems,
+            problems=dependencies.problems,
             places=places,
         )
         self._condition = DegradedCondition(
-            around.client, around.problems, around.clock, node=around.node
+            dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
         )
         self._occupants = UnitHolders(
-            around.pods,
+            dependencies.pods,
             partial(pods_with_processes, procfs=settings.processes),
-            synced=around.pod_informer.synced,
+            synced=dependencies.pod_informer.synced,
             path=settings.run_directory / PODS_FILE,
-            clock=around.clock,
-            problems=around.problems,
+            clock=dependencies.clock,
+            problems=dependencies.problems,
             is_of_a_pool=self._is_of_a_pool,
         )
         self._reporter = AllocationReporter(
-            around.pods,
-            around.kubelet,
-            around.client,
-            synced=around.pod_informer.synced,
-            clock=around.clock,
-            node=around.node,
-            problems=around.problems,
+            dependencies.pods,
+            dependencies.kubelet,
+            dependencies.client,
+            synced=dependencies.pod_informer.synced,
+            clock=dependencies.clock,
+            node=dependencies.node,
+            problems=dependencies.problems,
             is_of_a_pool=self._is_of_a_pool,
             incarnation=lambda: file_identity(settings.pod_resources_directory / SOCKET),
             left=self._occupants.left,
@@ -113,7 +115,7 @@ class InventoryRole:
         self._occupants.given = self._reporter.given
         self._occupants.on_over = self._reporter.follow
         self._of_plugins = ProblemsFileReader(
-            settings.run_directory / PROBLEMS_DIRECTORY, around.problems, around.clock
+            settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, dependencies.clock
         )
         self._partitioner: Partitioner | None = None
         if AgentRole.MIG in settings.roles and objects is not None:
@@ -123,27 +125,27 @@ class InventoryRole:
                     wishes=objects,
                     health=self._health.health,
                     in_use=self._units_in_use,
-                    events=around.events,
-                    problems=around.problems,
-                    after_change=self._cards.poke,
+                    events=dependencies.events,
+                    problems=dependencies.problems,
+                    after_change=self._devices.poke,
                 ),
-                around.clock,
+                dependencies.clock,
             )
             partitioner = self._partitioner
             objects.listeners.append(partitioner.poke)
-            self._cards.cutting = lambda: partitioner.cutting
+            self._devices.cutting = lambda: partitioner.cutting
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
         tasks: dict[str, Coroutine[Any, Any, object]] = {
-            "inventory": self._cards.run(),
+            "inventory": self._devices.run(),
             "features": self._publisher.run(),
             "condition": self._condition.run(),
             "occupants": self._occupants.run(),
             "allocations": self._reporter.run(),
             "plugin.problems": self._of_plugins.run(),
         }
-        if AgentRole.HEALTH in self._around.settings.roles:
+        if AgentRole.HEALTH in self._dependencies.settings.roles:
             tasks["health"] = self._health.run()
         if self._partitioner is not None:
             tasks["mig"] = self._partitioner.run()
@@ -157,7 +159,7 @@ class InventoryRole:
             _log.warning("driver not closed", error=one_line(str(error)))
 
     def _health_changed(self) -> None:
-        self._cards.health_changed()
+        self._devices.health_changed()
 
     def _is_of_a_pool(self, resource: str) -> bool:
         if resource.startswith(RESOURCE_PREFIX):
@@ -167,11 +169,11 @@ class InventoryRole:
     def _units_in_use(self) -> "Collection[str] | None":
         """Return what live pods were promised or given; None while that is not known."""
         given = self._reporter.units_in_use()
-        if given is None or not self._around.pod_informer.synced.is_set():
+        if given is None or not self._dependencies.pod_informer.synced.is_set():
             return None
         promised = {
             unit
-            for pod in self._around.pods.all()
+            for pod in self._dependencies.pods.all()
             if not pod.is_ended
             for units in (pod.promised or {}).values()
             for unit in units

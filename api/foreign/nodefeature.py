@@ -7,7 +7,7 @@ api/nfd/v1alpha1/types.go.
 Our node agent publishes what it finds in the same kind, under names of our group:
 
 * `spec.features.instances["gpu.deckhouse.io/device"]`: an element for every card of the node, with the
-  attributes of `AgentCard`. The list is complete: a card that is not in it is not there.
+  attributes of `AgentDevice`. The list is complete: a card that is not in it is not there.
 * `spec.features.attributes["gpu.deckhouse.io/node"]`: `driver.version`, `cuda.version`,
   `toolkit.version`.
 * `metadata.annotations["gpu.deckhouse.io/heartbeat"]`: when the agent last looked, as RFC 3339.
@@ -30,7 +30,7 @@ GPU_INSTANCES: Final = "nvidia.com/gpu"
 """Instances that carry what NVML says of each card."""
 
 
-class AgentCard:
+class AgentDevice:
     """Attributes of an element of our agent's instances; all are text, and all but the address optional."""
 
     UUID: Final = "uuid"

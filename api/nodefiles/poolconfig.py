@@ -39,7 +39,7 @@ class HandOut(Enum):
     """By the device files and mounts themselves, in kubelet's own words, for any runtime."""
 
 
-class ConfiguredCard(Model, frozen=True):
+class ConfiguredDevice(Model, frozen=True):
     """A card of the pool."""
 
     uuid: Annotated[str, Meta(min_length=1, max_length=MAX_UUID_LENGTH)]
@@ -60,12 +60,12 @@ class PoolConfig(Model, frozen=True):
     """What kubelet advertises the units as."""
     slices: Annotated[int, Meta(ge=1, le=MAX_SLICES_PER_DEVICE)] = 1
     """Units of a card that has no list of instances."""
-    nodes: dict[str, list[ConfiguredCard]] = msgspec.field(default_factory=dict)
+    nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
-    def units_of(self, card: ConfiguredCard) -> tuple[UnitId, ...]:
+    def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:
         """Return the card's units by their ids: those that `pool.units` accounts for."""
-        if card.instances is not None:
-            return tuple(UnitId(one) for one in card.instances)
+        if device.instances is not None:
+            return tuple(UnitId(one) for one in device.instances)
         if self.slices == 1:
-            return (UnitId(card.uuid),)
-        return tuple(UnitId(f"{card.uuid}{SLICE_SEPARATOR}{n}") for n in range(self.slices))
+            return (UnitId(device.uuid),)
+        return tuple(UnitId(f"{device.uuid}{SLICE_SEPARATOR}{n}") for n in range(self.slices))

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 from api.kinds.gpudevice import DeviceState
 from demo.chapters.pods import waits
 from demo.objects import (
-    CARDS_PER_NODE,
-    FINER_SLICES_PER_CARD,
+    DEVICES_PER_NODE,
+    FINER_SLICES_PER_DEVICE,
     SLICED_FROM,
     SLICED_NODE,
     SLICES,
-    SLICES_PER_CARD,
+    SLICES_PER_DEVICE,
     WHOLE,
     a_pod,
 )
-from demo.story import Story, UntrueError, card_of, units_of
+from demo.story import Story, UntrueError, device_of, units_of
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason, RefusalReason
 
@@ -41,10 +41,12 @@ async def fault(story: Story) -> None:
     story.check(
         "pod patient was left alone", holds=(await story.pod("patient")).status.phase == "Running"
     )
-    await story.until_offered(node, WHOLE, CARDS_PER_NODE - 1)
-    story.claim(f"node {node} offers {CARDS_PER_NODE - 1} of its {CARDS_PER_NODE} cards to pods")
+    await story.until_offered(node, WHOLE, DEVICES_PER_NODE - 1)
+    story.claim(
+        f"node {node} offers {DEVICES_PER_NODE - 1} of its {DEVICES_PER_NODE} cards to pods"
+    )
     # Not all six: kube-scheduler counts a faulty card that a pod has both as missing and as used.
-    await story.cluster.create_pod(a_pod("train-4", WHOLE, CARDS_PER_NODE - 3))
+    await story.cluster.create_pod(a_pod("train-4", WHOLE, DEVICES_PER_NODE - 3))
     await story.bind("train-4")
     await story.finish("patient")
     pool = await story.until_pool(
@@ -72,13 +74,13 @@ async def fault(story: Story) -> None:
 async def reslicing(story: Story) -> None:
     """Change how cards are cut, while pods run on them."""
     story.title(
-        f"Slices of half the size: {FINER_SLICES_PER_CARD} a card instead of {SLICES_PER_CARD},"
+        f"Slices of half the size: {FINER_SLICES_PER_DEVICE} a card instead of {SLICES_PER_DEVICE},"
         " while pods run"
     )
-    finer = f'{{"spec":{{"allocation":{{"slicesPerDevice":{FINER_SLICES_PER_CARD}}}}}}}'
+    finer = f'{{"spec":{{"allocation":{{"slicesPerDevice":{FINER_SLICES_PER_DEVICE}}}}}}}'
     story.say(f"  $ kubectl patch gpool {SLICES} --type merge -p '{finer}'")
     await story.cluster.change_pool(
-        SLICES, {"allocation": {"slicesPerDevice": FINER_SLICES_PER_CARD}}
+        SLICES, {"allocation": {"slicesPerDevice": FINER_SLICES_PER_DEVICE}}
     )
     await story.until_pool("is in maintenance", SLICES, _is_in_maintenance)
     story.claim("the pool is in maintenance, until nobody uses a slice of the old size:")
@@ -92,7 +94,7 @@ async def reslicing(story: Story) -> None:
     phases = {(await story.pod(name)).status.phase for name in ("notebook", "pipeline")}
     story.check("pods notebook and pipeline still run, as they were", holds=phases == {"Running"})
     await story.finish("notebook", "pipeline")
-    total = (CARDS_PER_NODE - SLICED_FROM) * FINER_SLICES_PER_CARD
+    total = (DEVICES_PER_NODE - SLICED_FROM) * FINER_SLICES_PER_DEVICE
     await story.until_pool(
         f"has {total} units, and is not in maintenance",
         SLICES,
@@ -103,13 +105,13 @@ async def reslicing(story: Story) -> None:
         f"it is in effect: {total} units, all available, and node {SLICED_NODE} offers them:"
     )
     await story.told(EventReason.POOL_RECONFIGURED, SLICES)
-    workers = tuple(f"worker-{number}" for number in range(FINER_SLICES_PER_CARD))
+    workers = tuple(f"worker-{number}" for number in range(FINER_SLICES_PER_DEVICE))
     await story.cluster.create_pod(a_pod("swarm", SLICES, 1, containers=workers))
     slices = units_of(await story.bind("swarm"))
     story.check(
-        f"the {len(slices)} containers of pod swarm share one card, which had {SLICES_PER_CARD}"
+        f"the {len(slices)} containers of pod swarm share one card, which had {SLICES_PER_DEVICE}"
         " slices before",
-        holds=len(set(slices)) == len(workers) and len({card_of(unit) for unit in slices}) == 1,
+        holds=len(set(slices)) == len(workers) and len({device_of(unit) for unit in slices}) == 1,
     )
 
 

@@ -3,12 +3,12 @@
 from api.annotations import decode_devices, decode_reservation
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION, RESOURCE_PREFIX
 from demo.objects import HOLD_S, SLICES, WHOLE, a_pod
-from demo.story import Story, UntrueError, card_of, units_of
+from demo.story import Story, UntrueError, device_of, units_of
 from kube.resources import PODS
 from telemetry.reasons import EventReason, RefusalReason
 
 
-async def whole_cards(story: Story) -> None:
+async def whole_devices(story: Story) -> None:
     """Admit, hold, place and bind a pod that wants every card of a node."""
     story.title(f"A pod asks for 8 whole cards: limits: {{{RESOURCE_PREFIX}{WHOLE}: 8}}")
     await story.cluster.create_pod(a_pod("train", WHOLE, 8))
@@ -36,11 +36,11 @@ async def time_slices(story: Story) -> None:
     await story.cluster.create_pod(a_pod("notebook", SLICES, 2))
     await story.cluster.create_pod(a_pod("pipeline", SLICES, 1, containers=("load", "infer")))
     notebook, pipeline = await story.bind("notebook"), await story.bind("pipeline")
-    cards = {card_of(unit) for unit in units_of(notebook)}
-    story.check("the two slices of pod notebook lie on two cards", holds=len(cards) == 2)
+    devices = {device_of(unit) for unit in units_of(notebook)}
+    story.check("the two slices of pod notebook lie on two cards", holds=len(devices) == 2)
     story.check(
         "pod pipeline shares a card with it",
-        holds=not cards.isdisjoint(card_of(unit) for unit in units_of(pipeline)),
+        holds=not devices.isdisjoint(device_of(unit) for unit in units_of(pipeline)),
     )
     given = decode_devices(pipeline.metadata.annotation(DEVICES_ANNOTATION)) or {}
     story.check(
@@ -79,13 +79,13 @@ async def exhaustion(story: Story) -> None:
     story.say(f"  {story.cluster.clock.monotonic() - since:.1f} s later it runs")
 
 
-async def waits(story: Story, name: str, cards: int) -> None:
+async def waits(story: Story, name: str, devices: int) -> None:
     """Create a pod for which there are too few whole cards; show that it waits, and what it is told."""
-    warnings = await story.cluster.create_pod(a_pod(name, WHOLE, cards))
+    warnings = await story.cluster.create_pod(a_pod(name, WHOLE, devices))
     story.waited.append(name)
     if not warnings:
         raise UntrueError("who creates a pod that has to wait is warned")
-    story.say(f"  created: {name}, which asks for {cards} cards. Warning:")
+    story.say(f"  created: {name}, which asks for {devices} cards. Warning:")
     story.quote(warnings[0])
     verdict = await story.until(
         f"kube-scheduler finds no node for pod {name}",

@@ -94,9 +94,9 @@ class Decision:
     """The pool that it leaves, or has left; None for all other actions."""
 
 
-def decide(view: NodeView, board: "PoolCandidates") -> tuple[Decision, ...]:
+def decide(view: NodeView, candidates: "PoolCandidates") -> tuple[Decision, ...]:
     """Decide on all devices of a node; by name, whatever the order of devices and pools."""
-    deciding = _Deciding(view, board)
+    deciding = _Deciding(view, candidates)
     ordered = sorted(view.devices, key=_position)
     found = [deciding.owned(one) for one in ordered if one.status.pool_ref is not None]
     found += [deciding.free(one) for one in ordered if one.status.pool_ref is None]
@@ -113,9 +113,9 @@ def _position(device: "GPUDevice") -> tuple[str, str]:
 class _Deciding:
     """One pass over a node's devices."""
 
-    def __init__(self, view: NodeView, board: "PoolCandidates") -> None:
+    def __init__(self, view: NodeView, candidates: "PoolCandidates") -> None:
         self._view = view
-        self._board = board
+        self._candidates = candidates
         self._open: dict[PoolName, bool] = {}
         # pool -> may it take devices of this node
         self._members = Counter(
@@ -196,7 +196,7 @@ class _Deciding:
 
     def _leaving(self, device: "GPUDevice", owner: PoolName) -> AssignmentObstacle | None:
         """Return why the owner does not want the device any more."""
-        pool = self._board.pools.get(owner)
+        pool = self._candidates.pools.get(owner)
         if pool is None:
             gone = AssignmentObstacle(Reason.POOL_NOT_FOUND, "there is no such pool any more")
             return next(kept_out(device), gone)
@@ -255,7 +255,7 @@ class _Deciding:
     def _annotated_target(
         self, device: "GPUDevice", assignment: str
     ) -> "tuple[GPUPool | None, AssignmentObstacle | None]":
-        pool = self._board.pools.get(PoolName(assignment))
+        pool = self._candidates.pools.get(PoolName(assignment))
         if pool is None:
             return None, pool_not_found(assignment)
         obstacles = (
@@ -293,7 +293,7 @@ class _Deciding:
 
     def _against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from terminating(pool)
-        yield from unsound(self._board.verdicts(pool.name))
+        yield from unsound(self._candidates.verdicts(pool.name))
 
     def _node_against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         if self._view.labels is not None:
@@ -304,7 +304,7 @@ class _Deciding:
 
     def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
         """Yield the pools that take the device without an annotation, be there room or not."""
-        for pool in self._board.takers(device):
+        for pool in self._candidates.takers(device):
             is_open = self._open.get(pool.name)
             if is_open is None:
                 obstacles = (*self._against(pool), *self._node_against(pool))

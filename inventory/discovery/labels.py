@@ -15,7 +15,7 @@ from api.names import GROUP
 from inventory.discovery import parsing as values
 from inventory.discovery.sources import (
     BadFeature,
-    CardFacts,
+    DeviceFacts,
     Reading,
     Source,
     Versions,
@@ -45,15 +45,15 @@ _GFD: Final = "nvidia.com/gpu."
 class LabelReport:
     """What the labels of a node say."""
 
-    slots: Mapping[int, CardFacts] = field(default_factory=dict)
+    slots: Mapping[int, DeviceFacts] = field(default_factory=dict)
     """Number of a card, in order of the PCI addresses -> what is said of it."""
-    common: CardFacts = field(default_factory=CardFacts)
+    common: DeviceFacts = field(default_factory=DeviceFacts)
     """What is said of the node's cards at once."""
     withheld: frozenset[str] = frozenset()
     """Fields of a card that the labels cannot tell now, though their source is there."""
-    has_cards: bool = False
+    has_devices: bool = False
     """NFD found a card of NVIDIA."""
-    cards: int | None = None
+    devices: int | None = None
     """How many cards NFD found, or the labels number."""
     of_one_model: int | None = None
     """How many cards are of the model that `common` is about."""
@@ -81,8 +81,8 @@ def label_report(labels: Mapping[str, str]) -> LabelReport:
         slots=slots,
         common=common,
         withheld=withheld,
-        has_cards=any(labels.get(key) == "true" for key in _NFD_PRESENT) or bool(slots),
-        cards=counted if counted is not None else len(slots) or None,
+        has_devices=any(labels.get(key) == "true" for key in _NFD_PRESENT) or bool(slots),
+        devices=counted if counted is not None else len(slots) or None,
         of_one_model=None if withheld else of_one_model,
         versions=versions,
         bad=frozenset(bad | rule.bad | gfd.bad),
@@ -106,9 +106,9 @@ def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], l
     return slots, profiles
 
 
-def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> CardFacts:
+def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> DeviceFacts:
     reading = Reading(Source.SLOTS, texts, f"{SLOT_PREFIX}{number:02d}.")
-    facts = CardFacts(
+    facts = DeviceFacts(
         vendor=reading.read("vendor", values.hex_id),
         device=reading.read("device", values.hex_id),
         class_=reading.read("class", values.pci_class),
@@ -119,22 +119,22 @@ def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> CardFacts
     return facts
 
 
-def _common(gfd: Reading, profiles: list[str]) -> tuple[CardFacts, frozenset[str]]:
+def _common(gfd: Reading, profiles: list[str]) -> tuple[DeviceFacts, frozenset[str]]:
     label = gfd.read(f"{_GFD}product", values.product)
-    product, is_of_card = product_of_label(label) if label is not None else (None, True)
+    product, is_of_device = product_of_label(label) if label is not None else (None, True)
     memory = gfd.read(f"{_GFD}memory", values.memory_mib, unless="0")
     made = tuple(sorted({one for one in map(values.profile, profiles) if one is not None}))
     capable = gfd.first(("nvidia.com/mig.capable", "nvidia.com/mig-capable"), values.flag)
     gfd.first(("nvidia.com/mig.strategy", "nvidia.com/mig-strategy"), _strategy)
-    facts = CardFacts(
+    facts = DeviceFacts(
         product=product,
-        memory_mib=memory if is_of_card else None,
+        memory_mib=memory if is_of_device else None,
         compute_capability=two_part_capability(gfd, f"{_GFD}compute.{{}}"),
         numa_node=gfd.read(f"{_GFD}numa.node", values.numa_node),
         mig_capable=True if made else capable,
         mig_profiles=made or None,
     )
-    return facts, frozenset() if is_of_card else frozenset({"memory_mib"})
+    return facts, frozenset() if is_of_device else frozenset({"memory_mib"})
 
 
 def _strategy(text: str) -> str | None:

@@ -13,8 +13,8 @@ from typing import Final, final
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.sources import (
     BadFeature,
-    CardFacts,
-    CardList,
+    DeviceFacts,
+    DeviceList,
     FeatureReport,
     Source,
     Versions,
@@ -28,7 +28,7 @@ class Statement:
 
     source: Source
     is_fresh: bool
-    facts: CardFacts
+    facts: DeviceFacts
 
 
 @final
@@ -48,7 +48,7 @@ class Sighting:
     """The cards that labels number."""
     withheld: frozenset[str]
     """Fields that a fresh source cannot tell now."""
-    has_cards: bool
+    has_devices: bool
     """Some source finds a card, or tried to tell of one."""
     versions: Versions
     heartbeat: dt.datetime | None
@@ -57,7 +57,7 @@ class Sighting:
     bad: frozenset[BadFeature]
 
 
-_NOTHING: Final = CardFacts()
+_NOTHING: Final = DeviceFacts()
 
 
 def merge(
@@ -85,20 +85,20 @@ def merge(
     lists = ((Source.AGENT, agent, not is_silent), (Source.INSTANCES, instances, True))
     listed, is_whole = _presence(agent if not is_silent else None, instances, labels)
     said: dict[str, list[Statement]] = {address: [] for address in sorted({*listed, *known})}
-    for source, cards, is_fresh in lists:
-        for card in cards.cards if cards is not None else ():
-            if card.address in said:
-                statement = Statement(source=source, is_fresh=is_fresh, facts=card)
-                said[card.address].append(statement)
+    for source, devices, is_fresh in lists:
+        for device in devices.devices if devices is not None else ():
+            if device.address in said:
+                statement = Statement(source=source, is_fresh=is_fresh, facts=device)
+                said[device.address].append(statement)
     _add_labels(said, labels)
     return Sighting(
         said={address: tuple(statements) for address, statements in said.items()},
         listed=listed,
         is_whole=is_whole,
-        expected=labels.cards,
+        expected=labels.devices,
         slots=tuple(labels.slots),
         withheld=labels.withheld,
-        has_cards=labels.has_cards
+        has_devices=labels.has_devices
         or any(one.agent is not None or one.instances is not None for one in features),
         versions=_first_versions([*(one.versions for one in features), labels.versions]),
         heartbeat=heartbeat,
@@ -115,24 +115,24 @@ def merged_labels(node: Mapping[str, str], features: Sequence[FeatureReport]) ->
     return {**asked, **node} if asked else node
 
 
-def _union(lists: Sequence[CardList | None]) -> CardList | None:
+def _union(lists: Sequence[DeviceList | None]) -> DeviceList | None:
     """Return one list of several; the first that has an address tells of it."""
     given = [one for one in lists if one is not None]
     if not given:
         return None
-    cards: dict[str, CardFacts] = {}
+    devices: dict[str, DeviceFacts] = {}
     for one in given:
-        for card in one.cards:
-            if card.address is not None:
-                cards.setdefault(card.address, card)
-    return CardList(
-        cards=tuple(cards[key] for key in sorted(cards)),
+        for device in one.devices:
+            if device.address is not None:
+                devices.setdefault(device.address, device)
+    return DeviceList(
+        devices=tuple(devices[key] for key in sorted(devices)),
         is_complete=all(one.is_complete for one in given),
     )
 
 
 def _presence(
-    agent: CardList | None, instances: CardList | None, labels: LabelReport
+    agent: DeviceList | None, instances: DeviceList | None, labels: LabelReport
 ) -> tuple[frozenset[str], bool]:
     """Return the cards that are there, and whether those are all.
 
@@ -143,14 +143,14 @@ def _presence(
         return _addresses(agent), True
     if instances is not None and instances.is_complete:
         listed = _addresses(instances)
-        least = labels.cards if labels.cards is not None else int(labels.has_cards)
+        least = labels.devices if labels.devices is not None else int(labels.has_devices)
         return listed | _addresses(agent), agent is None and len(listed) >= least
     return _addresses(agent) | _addresses(instances), False
 
 
-def _addresses(cards: CardList | None) -> frozenset[str]:
-    given = cards.cards if cards is not None else ()
-    return frozenset(card.address for card in given if card.address is not None)
+def _addresses(devices: DeviceList | None) -> frozenset[str]:
+    given = devices.devices if devices is not None else ()
+    return frozenset(device.address for device in given if device.address is not None)
 
 
 def _add_labels(said: Mapping[str, list[Statement]], labels: LabelReport) -> None:
@@ -166,7 +166,7 @@ def _add_labels(said: Mapping[str, list[Statement]], labels: LabelReport) -> Non
             statements.append(common)
 
 
-def _agree(known: Sequence[Statement], slot: CardFacts) -> bool:
+def _agree(known: Sequence[Statement], slot: DeviceFacts) -> bool:
     """Say whether a numbered card may be this one: no id contradicts."""
     for field in ("vendor", "device"):
         expected, actual = _first(known, field), getattr(slot, field)

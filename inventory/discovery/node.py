@@ -42,7 +42,7 @@ class Lacking(Enum):
     """NFD finds cards, and nobody tells which."""
     ADDRESSES = "addresses"
     """Labels number cards of which no source tells the PCI address."""
-    CARDS = "cards"
+    DEVICES = "cards"
     """NFD finds more cards than there are devices."""
     UUIDS = "uuids"
     """A device has no UUID yet: nothing can be given out of it."""
@@ -85,7 +85,7 @@ def lack_of(
         numbers = listing(f"device.{number:02d}" for number in sighting.slots)
         message = f"labels number {numbers}, and no source tells their PCI addresses: {cure}"
         return Lack(what=Lacking.ADDRESSES, message=message)
-    if not devices and (expected or sighting.has_cards):
+    if not devices and (expected or sighting.has_devices):
         message = f"there is a card of NVIDIA, and no source tells which: {cure}"
         return Lack(what=Lacking.SOURCE, message=message)
     if count < expected:
@@ -93,7 +93,7 @@ def lack_of(
             f"{expected} cards are found on the bus, and {count} of them known:"
             " look at the driver's log of that node"
         )
-        return Lack(what=Lacking.CARDS, message=message)
+        return Lack(what=Lacking.DEVICES, message=message)
     nameless = [one.inventory_id for one in devices if not one.uuid]
     if nameless:
         message = f"no UUID is known of {listing(nameless)}: a driver must run there"
@@ -120,7 +120,7 @@ def has_inventory(
     """
     return (
         is_shown
-        or sighting.has_cards
+        or sighting.has_devices
         or bool(sighting.bad)
         or bool(plan.create)
         or any(is_ours(one) for one in devices)

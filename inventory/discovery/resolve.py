@@ -32,7 +32,7 @@ _SHOWN: Final = {
     "mig_instances": "mig",
 }
 """Field of CardFacts -> of the status that shows it."""
-_OF_EACH_CARD: Final = (Source.AGENT, Source.INSTANCES)
+_OF_EACH_DEVICE: Final = (Source.AGENT, Source.INSTANCES)
 _SAME_SIZE: Final = 20
 """Sizes that differ by a twentieth are spellings of one: 80 GB, 81,920 MiB, 81,559 MiB."""
 
@@ -124,14 +124,14 @@ def _winner(field: str, statements: Sequence[Statement]) -> Statement | None:
 def _settled(known: Any, field: str, winner: Statement) -> Any:  # noqa: ANN401  # of the field's type
     """Return the value of a field that has one spelling."""
     said = getattr(winner.facts, field)
-    return said if known in _NOTHING or winner.source in _OF_EACH_CARD else known
+    return said if known in _NOTHING or winner.source in _OF_EACH_DEVICE else known
 
 
 def _product(known: str, field: str, winner: Statement) -> str:
     said = display_product(winner.facts.product or "", winner.facts.vendor or "")
     if not known or not said:
         return said or known
-    is_other = winner.source in _OF_EACH_CARD and not is_same_product(known, said)
+    is_other = winner.source in _OF_EACH_DEVICE and not is_same_product(known, said)
     return said if is_other else known
 
 
@@ -146,7 +146,7 @@ def _memory(known: int, field: str, winner: Statement) -> int:
 def _profiles(known: tuple[str, ...], field: str, winner: Statement) -> tuple[str, ...]:
     """Return what the card can be cut into; labels show only what some card is cut into now."""
     said = winner.facts.mig_profiles or ()
-    return said if winner.source in _OF_EACH_CARD else tuple(sorted({*known, *said}))
+    return said if winner.source in _OF_EACH_DEVICE else tuple(sorted({*known, *said}))
 
 
 _SETTLING: Final[Mapping[str, Callable[[Any, str, Statement], Any]]] = {

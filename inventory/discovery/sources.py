@@ -18,7 +18,7 @@ from enum import Enum
 from sys import intern
 from typing import TYPE_CHECKING, Any, Final, final
 
-from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentCard, AgentNode
+from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
 from inventory.discovery import parsing as values
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class BadFeature:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardFacts:
+class DeviceFacts:
     """What one source says of a card; None is nothing said."""
 
     address: str | None = None
@@ -85,10 +85,10 @@ class Versions:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardList:
+class DeviceList:
     """The cards that one source lists, by address."""
 
-    cards: tuple[CardFacts, ...]
+    devices: tuple[DeviceFacts, ...]
     is_complete: bool
     """False where an element tells no address: who is missing cannot be said then."""
 
@@ -100,8 +100,8 @@ class FeatureReport:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those that the inventory reads."""
-    agent: CardList | None = None
-    instances: CardList | None = None
+    agent: DeviceList | None = None
+    instances: DeviceList | None = None
     versions: Versions = field(default_factory=Versions)
     health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """UUID -> what the agent says of the card's health, and why."""
@@ -145,20 +145,20 @@ class Reading:
 _LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
 
 _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
-    "uuid": ((AgentCard.UUID,), values.uuid),
-    "address": ((AgentCard.ADDRESS,), values.address),
-    "vendor": ((AgentCard.VENDOR,), values.hex_id),
-    "device": ((AgentCard.DEVICE,), values.hex_id),
-    "class_": ((AgentCard.CLASS,), values.pci_class),
-    "product": ((AgentCard.PRODUCT,), values.product),
-    "memory_mib": ((AgentCard.MEMORY,), values.memory_mib),
-    "compute_capability": ((AgentCard.COMPUTE_CAPABILITY,), values.compute_capability),
-    "numa_node": ((AgentCard.NUMA_NODE,), values.numa_node),
-    "links": ((AgentCard.LINKS,), values.links),
-    "mig_capable": ((AgentCard.MIG_CAPABLE,), values.flag),
-    "mig_mode": ((AgentCard.MIG_MODE,), values.word),
-    "mig_profiles": ((AgentCard.MIG_PROFILES,), values.profiles),
-    "mig_instances": ((AgentCard.MIG_INSTANCES,), values.partitions),
+    "uuid": ((AgentDevice.UUID,), values.uuid),
+    "address": ((AgentDevice.ADDRESS,), values.address),
+    "vendor": ((AgentDevice.VENDOR,), values.hex_id),
+    "device": ((AgentDevice.DEVICE,), values.hex_id),
+    "class_": ((AgentDevice.CLASS,), values.pci_class),
+    "product": ((AgentDevice.PRODUCT,), values.product),
+    "memory_mib": ((AgentDevice.MEMORY,), values.memory_mib),
+    "compute_capability": ((AgentDevice.COMPUTE_CAPABILITY,), values.compute_capability),
+    "numa_node": ((AgentDevice.NUMA_NODE,), values.numa_node),
+    "links": ((AgentDevice.LINKS,), values.links),
+    "mig_capable": ((AgentDevice.MIG_CAPABLE,), values.flag),
+    "mig_mode": ((AgentDevice.MIG_MODE,), values.word),
+    "mig_profiles": ((AgentDevice.MIG_PROFILES,), values.profiles),
+    "mig_instances": ((AgentDevice.MIG_INSTANCES,), values.partitions),
 }
 """Field of CardFacts -> the attributes that tell it, and how they are read."""
 _GPU_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
@@ -177,10 +177,10 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     features = feature.spec.features
     bad: set[BadFeature] = set()
     health: dict[str, tuple[str, str]] = {}
-    agent = _card_list(Source.AGENT, features.instances.agent, bad)
+    agent = _device_list(Source.AGENT, features.instances.agent, bad)
     if features.instances.agent is not None:
         health = _health(features.instances.agent)
-    instances = _card_list(Source.INSTANCES, features.instances.gpu, bad)
+    instances = _device_list(Source.INSTANCES, features.instances.gpu, bad)
     told = features.attributes.agent
     reading = Reading(Source.AGENT, told.elements if told is not None else {})
     versions = Versions(
@@ -210,14 +210,14 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     )
 
 
-def _card_list(
+def _device_list(
     source: Source, instances: "Instances | None", bad: set[BadFeature]
-) -> CardList | None:
+) -> DeviceList | None:
     """Return the cards of a list; the first element of an address has it."""
     if instances is None or instances.elements is None:
         return None
     fields = _AGENT_FIELDS if source is Source.AGENT else _GPU_FIELDS
-    cards: dict[str, CardFacts] = {}
+    devices: dict[str, DeviceFacts] = {}
     is_complete = True
     for number, element in enumerate(instances.elements):
         reading = Reading(source, element.attributes, f"[{number}].")
@@ -229,12 +229,14 @@ def _card_list(
         if address is None:
             is_complete = False
             if not reading.bad:
-                bad.add(BadFeature(source.value, f"[{number}].{AgentCard.ADDRESS}", ""))
-        elif address in cards:
-            bad.add(BadFeature(source.value, f"[{number}].{AgentCard.ADDRESS}", address))
+                bad.add(BadFeature(source.value, f"[{number}].{AgentDevice.ADDRESS}", ""))
+        elif address in devices:
+            bad.add(BadFeature(source.value, f"[{number}].{AgentDevice.ADDRESS}", address))
         else:
-            cards[intern(address)] = CardFacts(**_interned(said))
-    return CardList(cards=tuple(cards[key] for key in sorted(cards)), is_complete=is_complete)
+            devices[intern(address)] = DeviceFacts(**_interned(said))
+    return DeviceList(
+        devices=tuple(devices[key] for key in sorted(devices)), is_complete=is_complete
+    )
 
 
 def two_part_capability(reading: Reading, key: str) -> str | None:
@@ -260,10 +262,10 @@ def _interned(said: dict[str, Any]) -> dict[str, Any]:
 def _health(instances: "Instances") -> dict[str, tuple[str, str]]:
     found = {}
     for element in instances.elements or ():
-        uuid = values.uuid(element.attributes.get(AgentCard.UUID, ""))
-        status = element.attributes.get(AgentCard.HEALTH, "")
+        uuid = values.uuid(element.attributes.get(AgentDevice.UUID, ""))
+        status = element.attributes.get(AgentDevice.HEALTH, "")
         if uuid is not None and status:
-            reason = element.attributes.get(AgentCard.HEALTH_REASON, "")
+            reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")
             found[uuid] = (intern(status[:_MAX_SHOWN]), intern(reason[:_MAX_SHOWN]))
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-MAX_CARDS: Final = 256
+MAX_DEVICES: Final = 256
 """Of one node; a page that names more is no page of an exporter."""
 _BLANK: Final = 9e18
 """DCGM writes values from 0x7ffffffffffffff0 on where it has none (dcgm_fields.h, DCGM_INT64_BLANK)."""
@@ -27,7 +27,7 @@ _UUID: Final = re.compile(r'(?:^|,)[ \t]*(?:UUID|uuid)="([^"\\]{1,96})"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardReading:
+class DeviceReading:
     """Figures of one card; a counter that the page does not have is None.
 
     A card that is partitioned or shared has a line for each part: the largest figure counts.
@@ -47,7 +47,7 @@ class CardReading:
 class ExporterPage:
     """A page that was read."""
 
-    cards: Mapping[str, CardReading]
+    devices: Mapping[str, DeviceReading]
     """By UUID: all that any of our series names."""
     bad_lines: int = 0
     """Lines of our series that make no sense."""
@@ -70,13 +70,13 @@ def parse_page(text: str) -> ExporterPage:
         sample = _SAMPLE.fullmatch(rest)
         uuid = _UUID.search(sample[1]) if sample else None
         value = _number(sample[2]) if sample else None
-        if uuid is None or value is None or (uuid[1] not in found and len(found) == MAX_CARDS):
+        if uuid is None or value is None or (uuid[1] not in found and len(found) == MAX_DEVICES):
             bad_lines += 1
             continue
         figures = found.setdefault(uuid[1], _Figures(set(), {}))
         _note(figures, name, value)
     return ExporterPage(
-        cards={uuid: _reading(figures) for uuid, figures in found.items()},
+        devices={uuid: _reading(figures) for uuid, figures in found.items()},
         bad_lines=bad_lines,
         is_dcgm=_ANY_LINE.search(text) is not None,
     )
@@ -99,8 +99,8 @@ def _note(figures: _Figures, name: str, value: float) -> None:
         figures.counters[name] = max(value, figures.counters.get(name, 0.0))
 
 
-def _reading(figures: _Figures) -> CardReading:
-    return CardReading(
+def _reading(figures: _Figures) -> DeviceReading:
+    return DeviceReading(
         xids=frozenset(figures.xids - {0}),
         volatile_errors=figures.counters.get(_VOLATILE),
         aggregate_errors=figures.counters.get(_AGGREGATE),

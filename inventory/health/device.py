@@ -13,7 +13,7 @@ from api.text import truncate
 from inventory.debounce import DebouncedState, DebounceTerms, Track
 
 if TYPE_CHECKING:
-    from inventory.health.dcgm import CardReading, ExporterPage
+    from inventory.health.dcgm import DeviceReading, ExporterPage
 
 IGNORED_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Faults of an application, which the card survives (NVIDIA's device plugin ignores the same)."""
@@ -42,7 +42,7 @@ class HealthReport:
     """What our agent says of a card."""
 
     status: str
-    """`Healthy`, `Unhealthy` or `Lost` (`api.foreign.nodefeature.AgentCard`); any other word is no report."""
+    """`Healthy`, `Unhealthy` or `Lost` (`api.foreign.nodefeature.AgentDevice`); any other word is no report."""
     reason: str = ""
 
 
@@ -88,7 +88,7 @@ class DeviceHealth:
     """Some source has spoken of it."""
     read_at: float | None = None
     """When the page was read that the next four are of."""
-    figures: "CardReading | None" = None
+    figures: "DeviceReading | None" = None
     exporter_fault: Fault | None = None
     hot_samples: int = 0
     was_listed: bool = False
@@ -132,21 +132,25 @@ def examine(
         now: monotonic seconds.
     """
     reported = _reported(report)
-    card = _read(before, uuid, seen, is_vouched_for=reported is _CLEAN, terms=terms)
+    device = _read(before, uuid, seen, is_vouched_for=reported is _CLEAN, terms=terms)
     spoken: list[tuple[float, Fault | None]] = []
-    if card.was_listed and card.read_at is not None and now - card.read_at <= terms.freshness_s:
-        spoken.append((card.read_at, card.exporter_fault))
+    if (
+        device.was_listed
+        and device.read_at is not None
+        and now - device.read_at <= terms.freshness_s
+    ):
+        spoken.append((device.read_at, device.exporter_fault))
     if reported is not None:
         spoken.append((now, reported.fault))
     if not spoken:
-        return card
+        return device
     at = max(when for when, _ in spoken)
     fault = next((one for _, one in spoken if one is not None), None)
     return replace(
-        card,
+        device,
         is_known=True,
-        fault=fault or card.fault,
-        track=card.track.after(at, terms.steadiness, is_good=fault is None),
+        fault=fault or device.fault,
+        track=device.track.after(at, terms.steadiness, is_good=fault is None),
     )
 
 
@@ -196,11 +200,11 @@ def _read(
     terms: HealthDebounceTerms,
 ) -> DeviceHealth:
     """Take in a page that was not seen before; an empty one is that of an exporter that starts."""
-    if seen is None or not seen.page.cards:
+    if seen is None or not seen.page.devices:
         return before
     if before.read_at is not None and seen.at <= before.read_at:
         return before
-    figures = seen.page.cards.get(uuid)
+    figures = seen.page.devices.get(uuid)
     if figures is None:
         lost = Fault(FaultKind.LOST, "the node's DCGM exporter does not list the card any more")
         fault = lost if before.was_listed and not is_vouched_for else None
@@ -225,7 +229,7 @@ def _read(
 _TOO_HOT: Final = Fault(FaultKind.THERMAL, "heat makes the card slower: look at its cooling")
 
 
-def _xid_fault(figures: "CardReading", terms: HealthDebounceTerms) -> Fault | None:
+def _xid_fault(figures: "DeviceReading", terms: HealthDebounceTerms) -> Fault | None:
     fatal = figures.xids - terms.ignored_xids
     if not fatal:
         return None
@@ -233,7 +237,7 @@ def _xid_fault(figures: "CardReading", terms: HealthDebounceTerms) -> Fault | No
     return Fault(FaultKind.XID_ERROR, text)
 
 
-def _ecc_fault(before: "CardReading | None", figures: "CardReading") -> Fault | None:
+def _ecc_fault(before: "DeviceReading | None", figures: "DeviceReading") -> Fault | None:
     if _grew(before, figures, "volatile_errors") or _grew(before, figures, "aggregate_errors"):
         return Fault(FaultKind.ECC_ERROR, "a new double-bit ECC error")
     return None
@@ -242,14 +246,14 @@ def _ecc_fault(before: "CardReading | None", figures: "CardReading") -> Fault | 
 _Counter = Literal["volatile_errors", "aggregate_errors", "thermal_violation"]
 
 
-def _grew(before: "CardReading | None", figures: "CardReading", counter: _Counter) -> bool:
+def _grew(before: "DeviceReading | None", figures: "DeviceReading", counter: _Counter) -> bool:
     """Say whether a counter grew; one that was not there before, or fell, begins anew."""
     old: float | None = getattr(before, counter, None)
     new: float | None = getattr(figures, counter)
     return old is not None and new is not None and new > old
 
 
-def _kept(before: "CardReading | None", figures: "CardReading") -> "CardReading":
+def _kept(before: "DeviceReading | None", figures: "DeviceReading") -> "DeviceReading":
     """Return the figures, with counters that are missing from this page as they were last."""
     if before is None:
         return figures

@@ -46,9 +46,9 @@ class Usage:
     pods: tuple[Occupant, ...] = ()
     reserved: int = 0
     """Units of bindings that are on their way; holds of waiting pods are given up beforehand."""
-    cards: int = 0
+    devices: int = 0
     """Cards of the pool whose UUID is known, without faulted ones."""
-    cut_cards: int = 0
+    cut_devices: int = 0
     """Those of them that have a unit in the recorded allocation."""
 
     @property
@@ -174,7 +174,7 @@ def _emptying(
 
 
 def _is_being_cut(pool: "GPUPool", usage: Usage) -> bool:
-    return pool.allocation.mode is AllocationMode.MIG and usage.cut_cards < usage.cards
+    return pool.allocation.mode is AllocationMode.MIG and usage.cut_devices < usage.devices
 
 
 def _up_to_date(pool: "GPUPool") -> str:
@@ -183,4 +183,4 @@ def _up_to_date(pool: "GPUPool") -> str:
 
 def _cutting(pool: "GPUPool", usage: Usage) -> str:
     profile = pool.allocation.mig_profile
-    return f"{usage.cut_cards} of {usage.cards} cards have instances of {profile}"
+    return f"{usage.cut_devices} of {usage.devices} cards have instances of {profile}"

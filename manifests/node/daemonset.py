@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
-from api.nodefiles.cards import RUN_DIRECTORY
+from api.nodefiles.devices import RUN_DIRECTORY
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY
 from api.nodefiles.poolconfig import PLUGINS_DIRECTORY
 from manifests import constants
@@ -139,7 +139,7 @@ def pod_resources_volume() -> Json:
 
 
 def run_mount() -> Json:
-    """Return the mount of what the node's agents tell each other (`api.nodefiles.cards`)."""
+    """Return the mount of what the node's agents tell each other (`api.nodefiles.devices`)."""
     return {"name": "run", "mountPath": RUN_DIRECTORY}
 
 

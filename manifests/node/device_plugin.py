@@ -28,7 +28,7 @@ from api.names import (
 from api.nodefiles.poolconfig import (
     CONFIG_KEY,
     PACKED_CONFIG_KEY,
-    ConfiguredCard,
+    ConfiguredDevice,
     HandOut,
     PoolConfig,
 )
@@ -47,7 +47,7 @@ from manifests.node.daemonset import (
     run_volume,
     workload_labels,
 )
-from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedCard, build_mig_configs
+from manifests.node.mig_parted import MIG_CONFIG_KEY, MIG_NODES_KEY, PartedDevice, build_mig_configs
 from manifests.node.nvidia_device_plugin import (
     NVIDIA_CONFIG_KEY,
     build_nvidia_config,
@@ -189,7 +189,7 @@ def plugin_name(pool: "PoolName") -> str:
 
 
 def pool_config(
-    pool: "GPUPool", cards_by_node: "Mapping[NodeName, Sequence[ConfiguredCard]]"
+    pool: "GPUPool", devices_by_node: "Mapping[NodeName, Sequence[ConfiguredDevice]]"
 ) -> PoolConfig:
     """Return what the pool's device plugins are told; cards are units as the pool's are now."""
     allocation = pool.allocation
@@ -200,9 +200,9 @@ def pool_config(
         resource=pool.resource_name,
         slices=allocation.slices_per_device if is_sliced else 1,
         nodes={
-            node: sorted(cards, key=lambda card: card.uuid)
-            for node, cards in sorted(cards_by_node.items())
-            if cards
+            node: sorted(devices, key=lambda device: device.uuid)
+            for node, devices in sorted(devices_by_node.items())
+            if devices
         },
     )
 
@@ -212,7 +212,7 @@ def build_pool_workloads(
     config: PoolConfig,
     settings: WorkloadSettings,
     *,
-    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+    parted: "Mapping[NodeName, Sequence[PartedDevice]]",
 ) -> list[Json]:
     """Return a pool's objects; `parted` are its cards as mig-parted tells them apart, by node.
 
@@ -281,9 +281,9 @@ def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings)
 
 
 def _too_many(config: PoolConfig) -> UnservablePoolError:
-    cards = sum(len(one) for one in config.nodes.values())
+    devices = sum(len(one) for one in config.nodes.values())
     return UnservablePoolError(
-        f"the list of {cards:,} cards of pool {config.pool} does not fit a ConfigMap;"
+        f"the list of {devices:,} cards of pool {config.pool} does not fit a ConfigMap;"
         " set the device plugin's mode to PerNode, or divide the pool"
     )
 
@@ -360,7 +360,7 @@ def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequen
 
 def _build_mig(
     pool: "GPUPool",
-    parted: "Mapping[NodeName, Sequence[PartedCard]]",
+    parted: "Mapping[NodeName, Sequence[PartedDevice]]",
     settings: WorkloadSettings,
 ) -> Json:
     profile = pool.allocation.mig_profile

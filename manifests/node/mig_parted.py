@@ -25,7 +25,7 @@ _MEMORY_TOLERANCE: Final = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartedCard:
+class PartedDevice:
     """A card of the pool, as mig-parted tells cards apart."""
 
     index: int
@@ -50,7 +50,7 @@ def instances_of(profile: str, memory_mib: int) -> int:
 
 
 def build_mig_configs(
-    pool: str, profile: str, cards_by_node: "Mapping[NodeName, Sequence[PartedCard]]"
+    pool: str, profile: str, devices_by_node: "Mapping[NodeName, Sequence[PartedDevice]]"
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return mig-parted's file, and the name of the configuration for each node.
 
@@ -58,20 +58,20 @@ def build_mig_configs(
     """
     configs: dict[str, list[dict[str, Any]]] = {}
     names: dict[str, str] = {}
-    for node, cards in sorted(cards_by_node.items()):
-        entries = _entries(profile, cards)
+    for node, devices in sorted(devices_by_node.items()):
+        entries = _entries(profile, devices)
         if entries:
             names[node] = _name(pool, profile, entries)
             configs[names[node]] = entries
     return {"version": "v1", "mig-configs": dict(sorted(configs.items()))}, names
 
 
-def _entries(profile: str, cards: "Sequence[PartedCard]") -> list[dict[str, Any]]:
+def _entries(profile: str, devices: "Sequence[PartedDevice]") -> list[dict[str, Any]]:
     indices_by_count: dict[int, list[int]] = {}
-    for card in sorted(cards, key=lambda one: one.index):
-        count = instances_of(profile, card.memory_mib)
+    for device in sorted(devices, key=lambda one: one.index):
+        count = instances_of(profile, device.memory_mib)
         if count:
-            indices_by_count.setdefault(count, []).append(card.index)
+            indices_by_count.setdefault(count, []).append(device.index)
     return [
         {"devices": indices, "mig-enabled": True, "mig-devices": {profile: count}}
         for count, indices in sorted(indices_by_count.items())

@@ -28,7 +28,10 @@ def build_nvidia_config(config: "PoolConfig") -> Json:
     """Return the plugin's file: the cards of all nodes of the pool, since it takes those that it finds."""
     name = config.resource.removeprefix(RESOURCE_PREFIX)
     uuids = sorted(
-        card.uuid for cards in config.nodes.values() for card in cards if not card.is_withheld
+        device.uuid
+        for devices in config.nodes.values()
+        for device in devices
+        if not device.is_withheld
     )
     content: Json = {
         "version": "v1",

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 class DeviceIndex:
     """Devices, pools and nodes, with the claims on them."""
 
-    def __init__(self, on_cards: "Callable[[Collection[NodeName]], None] | None" = None) -> None:
+    def __init__(self, on_devices: "Callable[[Collection[NodeName]], None] | None" = None) -> None:
         """Start empty.
 
         Args:
-            on_cards: told, once it is so, the nodes on which another set of UUIDs is found than before.
+            on_devices: told, once it is so, the nodes on which another set of UUIDs is found than before.
         """
-        self._on_cards = on_cards
+        self._on_devices = on_devices
         self.generation = 0
         """Moves with every real change."""
         self._devices = Devices()
@@ -111,7 +111,7 @@ class DeviceIndex:
         linked.is_new = facts.name in self._new
         self._link(linked)
         self.generation += 1
-        self._tell_of_cards(entry, linked)
+        self._tell_of_devices(entry, linked)
 
     def discard_device(self, name: "DeviceName") -> None:
         """Forget a device. Claims on it stay, should it come back."""
@@ -124,7 +124,7 @@ class DeviceIndex:
         facts = entry.facts
         self._drop_unfollowed_changes(device=name, node=facts.node, pool=facts.pool)
         self.generation += 1
-        self._tell_of_cards(entry, None)
+        self._tell_of_devices(entry, None)
 
     def replace_node(self, facts: "NodeFacts") -> None:
         """Take over a node's object."""
@@ -497,12 +497,12 @@ class DeviceIndex:
         if pool is not None and pool not in self._pools:
             self._changes.pools.discard(pool)
 
-    def _tell_of_cards(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
-        if self._on_cards is None:
+    def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
+        if self._on_devices is None:
             return
         homes = [(one.facts.node, set(one.parts)) for one in (before, after) if one is not None]
         if len(homes) == 1 or homes[0] != homes[1]:
-            self._on_cards({node for node, _ in homes})
+            self._on_devices({node for node, _ in homes})
 
     def _recount(self, parts: "Iterable[str]", recount: "Callable[[DeviceEntry], bool]") -> None:
         """Recompute one mask of every device that one of the UUIDs belongs to."""

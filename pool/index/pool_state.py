@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 from api.names import NodeName
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
 from pool.model import Capacity
-from pool.units import most_units_of_a_card
+from pool.units import most_units_of_a_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,8 +116,8 @@ class PoolState:
         """Return the largest number of units that one node has, or has once all of its cards are cut."""
         if self.facts is None:
             return 0
-        cards = max(map(len, self.devices_by_node.values()), default=0)
-        return max(self.largest_node(), cards * most_units_of_a_card(self.facts))
+        devices = max(map(len, self.devices_by_node.values()), default=0)
+        return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
 
     def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
         """Return the best placeable node with enough free units that `accepts` takes.

@@ -38,7 +38,7 @@ class PlacementRefused:
 
 
 @dataclass(slots=True)
-class _Card:
+class _Device:
     """A card while units are being chosen on it."""
 
     ids: "tuple[UnitId, ...]"
@@ -80,13 +80,13 @@ def plan_devices(
     """
     ranked = _ranked(entries, strategy, own or {})
     if len(demand.containers) == 1 and demand.units == 1:  # most pods
-        return {demand.containers[0].name: (_card(min(ranked)).take(),)} if ranked else None
-    cards = list(map(_card, sorted(ranked)))
+        return {demand.containers[0].name: (_gpu(min(ranked)).take(),)} if ranked else None
+    gpus = list(map(_gpu, sorted(ranked)))
     devices: Devices = {}
     reusable: list[UnitId] = []
     for container in demand.containers:
         kept = reusable[: container.units]
-        fresh = _take(cards, container.units - len(kept), kept)
+        fresh = _take(gpus, container.units - len(kept), kept)
         if fresh is None:
             return None
         devices[container.name] = (*kept, *fresh)
@@ -145,23 +145,23 @@ def _ranked(
     return ranked
 
 
-def _card(ranked: _Ranked) -> _Card:
+def _gpu(ranked: _Ranked) -> _Device:
     *_, free, ids = ranked
-    return _Card(ids, free)
+    return _Device(ids, free)
 
 
 def _take(
-    cards: "Sequence[_Card]", count: int, beside: "Sequence[UnitId]"
+    gpus: "Sequence[_Device]", count: int, beside: "Sequence[UnitId]"
 ) -> "list[UnitId] | None":
     """Take units round by round: one from each card before a second from any."""
     taken: list[UnitId] = []
-    fresh_cards = [card for card in cards if not card.has_any(beside)] if beside else list(cards)
+    fresh_devices = [gpu for gpu in gpus if not gpu.has_any(beside)] if beside else list(gpus)
     while len(taken) < count:
         before = len(taken)
-        for card in fresh_cards:
-            if card.free and len(taken) < count:
-                taken.append(card.take())
-        fresh_cards = list(cards)
-        if len(taken) == before and not any(card.free for card in cards):
+        for gpu in fresh_devices:
+            if gpu.free and len(taken) < count:
+                taken.append(gpu.take())
+        fresh_devices = list(gpus)
+        if len(taken) == before and not any(gpu.free for gpu in gpus):
             return None
     return taken

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from pool.model import Instant, PodFacts
 
 
-def restored_hold(facts: "PodFacts", index: "DeviceIndex", now: "Instant") -> Reservation | None:
+def restored_reservation(
+    facts: "PodFacts", index: "DeviceIndex", now: "Instant"
+) -> Reservation | None:
     """Return the hold that a pending pod's note describes, if it may be taken up as it was.
 
     Its time is what it had left by the wall clock, at most the pool's TTL; its units must all be

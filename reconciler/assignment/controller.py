@@ -77,8 +77,8 @@ class DeviceAssignment:
         self._events = events
         self._now = now
         self._on_conflict = on_conflict
-        self._board_of: tuple[GPUPool, ...] = ()
-        self._board = PoolCandidates((), sources.verdicts)
+        self._candidates_of: tuple[GPUPool, ...] = ()
+        self._candidates = PoolCandidates((), sources.verdicts)
         self._written: dict[NodeName, dict[DeviceName, tuple[str, GPUDevice]]] = {}
         # node -> device -> the resourceVersion that we wrote upon, and the device as it is since
         self._told: dict[NodeName, tuple[str, PoolMembership]] = {}
@@ -87,7 +87,7 @@ class DeviceAssignment:
     async def reconcile(self, node: "NodeName") -> float | None:
         """Take every device of the node one step further."""
         devices = self._devices_of(node)
-        decisions = decide(self._sources.view(node, devices), self._current_board())
+        decisions = decide(self._sources.view(node, devices), self._current_candidates())
         self._shut(decisions)
         self._contest(node, decisions)
         is_done = True
@@ -118,18 +118,18 @@ class DeviceAssignment:
             self._written[node] = unseen
         return [unseen[one.name][1] if one.name in unseen else one for one in devices]
 
-    def _current_board(self) -> PoolCandidates:
+    def _current_candidates(self) -> PoolCandidates:
         pools = tuple(self._sources.pools.values())
-        if pools != self._board_of:
-            self._board_of = pools
-            self._board = PoolCandidates(pools, self._sources.verdicts)
-        return self._board
+        if pools != self._candidates_of:
+            self._candidates_of = pools
+            self._candidates = PoolCandidates(pools, self._sources.verdicts)
+        return self._candidates
 
     # --- at once -------------------------------------------------------------------------------
 
     def _shut(self, decisions: "Iterable[Decision]") -> None:
         """Let the index give out nothing of what leaves, before anything is written."""
-        index = self._sources.books.index
+        index = self._sources.allocation_state.index
         for one in decisions:
             if one.action in {Action.DRAIN, Action.RELEASE}:
                 index.withhold(one.device)

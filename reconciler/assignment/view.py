@@ -32,12 +32,12 @@ class AssignmentSources:
     inventories: "Store[GPUNodeInventory]"
     pools: "Mapping[PoolName, GPUPool]"
     """`Catalog.pools`."""
-    books: "AllocationState"
+    allocation_state: "AllocationState"
     verdicts: "Verdicts"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
         """Return the node with these devices, as it is at this moment."""
-        index = self.books.index
+        index = self.allocation_state.index
         facts = index.node(node)
         users: dict[DeviceName, frozenset[str]] = {}
         duplicates: set[DeviceName] = set()
@@ -59,15 +59,15 @@ class AssignmentSources:
 
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
         """Say whether somebody may have a unit of the node's device."""
-        entry = self.books.index.device(device.name)
+        entry = self.allocation_state.index.device(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
 
     def _users(self, entry: "DeviceEntry") -> frozenset[str]:
         """Return the resources under which units of the device are in use or reserved."""
         found: set[str] = set()
-        for holder in self.books.index.holders(entry):
-            pod = self.books.pod(PodUid(holder))
-            reservation = self.books.ledger.get(ReservationId(holder))
+        for holder in self.allocation_state.index.holders(entry):
+            pod = self.allocation_state.pod(PodUid(holder))
+            reservation = self.allocation_state.ledger.get(ReservationId(holder))
             if pod is not None:
                 found.add(pod.demand.resource)
             elif reservation is not None:
@@ -83,7 +83,7 @@ class AssignmentSources:
             return frozenset()
         pool = self.pools.get(PoolName(ref.name))
         resource = pool.resource_name if pool is not None else RESOURCE_PREFIX + ref.name
-        is_used = self.books.index.unaccounted_pods(resource, node)
+        is_used = self.allocation_state.index.unaccounted_pods(resource, node)
         return frozenset({resource}) if is_used else frozenset()
 
     def _unready(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> str:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class FaultEvents:
     """Tells of faults; pods are left alone, and named."""
 
-    def __init__(self, recorder: "Recorder", books: "AllocationState") -> None:
+    def __init__(self, recorder: "Recorder", allocation_state: "AllocationState") -> None:
         """Take who writes Events, and who knows which pods run where."""
         self._announcer = Announcer(recorder, "WatchHealth")
-        self._books = books
+        self._allocation_state = allocation_state
 
     def faulted(self, device: "GPUDevice", fault: "Fault") -> None:
         """Say that a card is faulty, or that something else is wrong with it now."""
@@ -52,11 +52,14 @@ class FaultEvents:
         )
 
     def _pods_on(self, device: "GPUDevice") -> "list[PodFacts]":
-        entry = self._books.index.device(device.name)
+        entry = self._allocation_state.index.device(device.name)
         if entry is None:
             return []
         # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
-        found = (self._books.pod(PodUid(holder)) for holder in self._books.index.holders(entry))
+        found = (
+            self._allocation_state.pod(PodUid(holder))
+            for holder in self._allocation_state.index.holders(entry)
+        )
         return sorted((pod for pod in found if pod is not None), key=lambda pod: pod.ref)
 
 

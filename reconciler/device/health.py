@@ -59,7 +59,7 @@ class HealthSources:
 
 
 @dataclass(frozen=True, slots=True)
-class _Card:
+class _Device:
     """What is remembered of a device; another card in its place has another uid or UUID."""
 
     uid: str
@@ -91,7 +91,7 @@ class DeviceHealthController:
         self._events = events
         self._terms = terms
         self._now = now
-        self._cards: dict[NodeName, dict[DeviceName, _Card]] = {}
+        self._gpus: dict[NodeName, dict[DeviceName, _Device]] = {}
         self._own: FieldExpectations[Condition] = FieldExpectations(now)
         self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
         # node -> reason -> devices
@@ -126,11 +126,11 @@ class DeviceHealthController:
             self._count(node)
             return None
         seen, reports = self._sources.page(node), self._sources.reports(node)
-        cards = self._cards.setdefault(node, {})
+        gpus = self._gpus.setdefault(node, {})
         waits: list[float] = []
         try:
             for device in devices:
-                before = _before(device, cards.get(device.name))
+                before = _before(device, gpus.get(device.name))
                 report = reports.get(device.status.uuid)
                 now = self._now().monotonic
                 after = examine(
@@ -144,7 +144,7 @@ class DeviceHealthController:
                 if after.is_known:
                     await self._write(device, after)
                     self._tell(device, before, after)
-                cards[device.name] = _Card(device.metadata.uid, device.status.uuid, after)
+                gpus[device.name] = _Device(device.metadata.uid, device.status.uuid, after)
                 wait_s = after.next_sample_in(now, self._terms)
                 # A page tells by itself that it is there.
                 if wait_s is not None and report is not None:
@@ -186,16 +186,16 @@ class DeviceHealthController:
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:
         names = {device.name for device in devices}
-        cards = self._cards.get(node, {})
-        for name in cards.keys() - names:
-            del cards[name]
+        gpus = self._gpus.get(node, {})
+        for name in gpus.keys() - names:
+            del gpus[name]
             self._own.forget(name)
         if not names:
-            self._cards.pop(node, None)
+            self._gpus.pop(node, None)
 
     def _count(self, node: NodeName) -> None:
-        cards = self._cards.get(node, {}).values()
-        faults = [fault for card in cards if (fault := card.health.present_fault) is not None]
+        gpus = self._gpus.get(node, {}).values()
+        faults = [fault for gpu in gpus if (fault := gpu.health.present_fault) is not None]
         counted = Counter(_REASONS[fault.kind] for fault in faults)
         before = self._faulted.pop(node, Counter())
         if counted:
@@ -211,10 +211,10 @@ class DeviceHealthController:
             DEVICES_FAULTED.labels(reason.value).set(total[reason])
 
 
-def _before(device: "GPUDevice", card: _Card | None) -> DeviceHealth:
+def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
     """Return what is known of a device: what its condition says until a source has spoken."""
-    if card is not None and card.is_of(device) and card.health.is_known:
-        return card.health
+    if gpu is not None and gpu.is_of(device) and gpu.health.is_known:
+        return gpu.health
     return _recalled(device)
 
 

@@ -43,17 +43,17 @@ def state_of(entry: "DeviceEntry") -> Reported:
 class DeviceStatus:
     """Writes state and units of one device."""
 
-    def __init__(self, client: "KubeClient", index: "DeviceIndex", feed: "DeviceSink") -> None:
+    def __init__(self, client: "KubeClient", index: "DeviceIndex", sink: "DeviceSink") -> None:
         self._client = client
         self._index = index
-        self._feed = feed
+        self._sink = sink
 
     async def reconcile(self, name: "DeviceName") -> float | None:
         """Make the device's status say what the index says."""
         entry = self._index.device(name)
         if entry is None:
             return None
-        wanted, shown = state_of(entry), self._feed.reported.get(name)
+        wanted, shown = state_of(entry), self._sink.reported.get(name)
         if shown == wanted:
             return None
         body = {
@@ -69,6 +69,6 @@ class DeviceStatus:
         except NotFound:
             return None
         # What the watch brought meanwhile is newer than what was compared: it stands.
-        if shown is not None and self._feed.reported.get(name) == shown:
-            self._feed.reported[name] = wanted
+        if shown is not None and self._sink.reported.get(name) == shown:
+            self._sink.reported[name] = wanted
         return None

@@ -49,7 +49,7 @@ class InventoryEvents:
         if len(found) > _NAMED_ONE_BY_ONE:
             return
         for metadata, wanted in found:
-            text = f"found {wanted.status.product or 'a card'} at {wanted.status.pci.address}"
+            text = f"found {wanted.status.product or 'a device'} at {wanted.status.pci.address}"
             self._announcer.note(about_device(metadata), EventReason.DEVICE_DETECTED, text)
 
     def detected_many(self, inventory: ObjectMeta, found: "Sequence[WantedDevice]") -> None:

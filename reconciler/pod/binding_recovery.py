@@ -31,8 +31,8 @@ _log = structlog.get_logger()
 class BindingRecovery:
     """Settles bindings by reading the pod, never by a guess."""
 
-    def __init__(self, desk: "ExtenderContext") -> None:
-        self._desk = desk
+    def __init__(self, context: "ExtenderContext") -> None:
+        self._context = context
         self._proven: dict[ReservationId, tuple[float, float]] = {}
         # a binding that a read has shown as it was accepted -> when to read again, and the pause until then
         TASK_FAILURES.labels("binding.settling")
@@ -46,7 +46,7 @@ class BindingRecovery:
 
     async def _settle(self, reservation: "Reservation") -> None:
         try:
-            outcome = await recover_binding(reservation, self._desk)
+            outcome = await recover_binding(reservation, self._context)
         except Exception as error:  # noqa: BLE001  # the per-item boundary: counted, retried
             TASK_FAILURES.labels("binding.settling").inc()
             _log.warning("settling failed", pod=reservation.pod, error=str(error))
@@ -57,8 +57,8 @@ class BindingRecovery:
 
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
-        now = self._desk.now().monotonic
-        unsettled = self._desk.books.unsettled()
+        now = self._context.now().monotonic
+        unsettled = self._context.allocation_state.unsettled()
         proven = {one.id: self._proven[one.id] for one in unsettled if one.id in self._proven}
         self._proven = proven
         return [
@@ -71,7 +71,7 @@ class BindingRecovery:
     def _put_off(self, reservation: "Reservation") -> None:
         _, before_s = self._proven.get(reservation.id, (0.0, UNSEEN_AFTER_S / 2))
         pause_s = min(2 * before_s, AGAIN_AFTER_S)
-        self._proven[reservation.id] = (self._desk.now().monotonic + pause_s, pause_s)
+        self._proven[reservation.id] = (self._context.now().monotonic + pause_s, pause_s)
 
 
 def _report(reservation: "Reservation", outcome: Settlement) -> None:

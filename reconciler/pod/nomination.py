@@ -70,14 +70,14 @@ class NominationWriter:
     def __init__(
         self,
         client: "KubeClient",
-        books: "AllocationState",
+        allocation_state: "AllocationState",
         now: "Callable[[], Instant]",
         *,
         head: int = HEAD,
     ) -> None:
         """Take the books; `head` is how many pods at the head of the queue are left alone at least."""
         self._client = client
-        self._books = books
+        self._allocation_state = allocation_state
         self._now = now
         self._head = head
         self._seen: frozenset[PodUid] = frozenset()
@@ -127,10 +127,10 @@ class NominationWriter:
     def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
         """Return the pods that hold units and whose binding has not begun, and where they hold them."""
         queued: list[tuple[PodFacts, NodeName]] = []
-        for reservation in self._books.ledger.all():
+        for reservation in self._allocation_state.ledger.all():
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
                 continue
-            pod = self._books.pod(reservation.uid)
+            pod = self._allocation_state.pod(reservation.uid)
             if pod is not None and reservation.node is not None and pod.phase is PodPhase.PENDING:
                 queued.append((pod, reservation.node))
         # Stable: pods of one priority stay in the order of their admission.
@@ -160,7 +160,7 @@ class NominationWriter:
 
     async def _write(self, one: Nomination) -> None:
         pod = one.pod
-        held = self._books.ledger.of_pod(pod.uid)
+        held = self._allocation_state.ledger.of_pod(pod.uid)
         if held is None or not held.phase.is_hold or held.node != one.node:
             return  # it was scheduled, or its hold ended, while others were written
         patch = [

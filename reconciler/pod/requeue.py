@@ -1,4 +1,4 @@
-"""`pod.waking`: makes kube-scheduler try a waiting pod again when it would fit now.
+"""`pod.requeue`: makes kube-scheduler try a waiting pod again when it would fit now.
 
 kube-scheduler retries a pod that we refused when a bound pod or a node changes, but it cannot see a
 hold end. A pod that has been waiting and fitting for a while is touched with an annotation, which
@@ -55,7 +55,7 @@ class _Sleeper:
         """Say whether it was woken and did not come: something else than units keeps it waiting."""
         return now - self.touched_at >= FITS_FOR_S
 
-    def is_ready_anew(self, now: float) -> bool:
+    def is_ready_again(self, now: float) -> bool:
         """Say whether it may be touched for a new chance: not at every change of a busy pool."""
         return self.has_new_chance and now - self.touched_at >= FIRST_PAUSE_S
 
@@ -70,10 +70,13 @@ class SchedulerRequeue:
     """Touches waiting pods that would fit."""
 
     def __init__(
-        self, client: "KubeClient", books: "AllocationState", now: "Callable[[], Instant]"
+        self,
+        client: "KubeClient",
+        allocation_state: "AllocationState",
+        now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
-        self._books = books
+        self._allocation_state = allocation_state
         self._now = now
         self._sleepers: dict[PodUid, _Sleeper] = {}
         self._fits: _Fits = {}
@@ -97,7 +100,7 @@ class SchedulerRequeue:
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
         passed_over: set[PodUid] = set()
-        index = self._books.index
+        index = self._allocation_state.index
         before, self._fits = self._fits, {}
         for pool in index.pools():
             if pool != index.pool_of(pool.resource):
@@ -128,13 +131,13 @@ class SchedulerRequeue:
         Of those that have a new chance as many begin anew as there are units left to the others, the
         one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
         """
-        waiting = self._books.waiting(pool.resource)
+        waiting = self._allocation_state.waiting(pool.resource)
         if not waiting:
             return
-        state = self._books.index.state(pool.name)
+        state = self._allocation_state.index.state(pool.name)
         left = available = state.capacity().available
         more: dict[int, bool] = {}
-        anew: list[tuple[float, PodFacts]] = []
+        again: list[tuple[float, PodFacts]] = []
         for pod in waiting:
             units, sleeper = pod.demand.units, self._sleepers.get(pod.uid)
             if units > (left if sleeper is None else available) or not state.view(units).scores:
@@ -146,17 +149,19 @@ class SchedulerRequeue:
                 sleeper.has_new_chance = True
             if sleeper is None or not sleeper.has_declined(now):
                 left -= units if has_turn else 0
-            elif sleeper.is_ready_anew(now):
-                anew.append((sleeper.touched_at, pod))
+            elif sleeper.is_ready_again(now):
+                again.append((sleeper.touched_at, pod))
             yield pod, has_turn
-        for _, pod in sorted(anew, key=lambda one: one[0]):
+        for _, pod in sorted(again, key=lambda one: one[0]):
             if pod.demand.units <= left:
                 left -= pod.demand.units
                 del self._sleepers[pod.uid]
 
     def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
         """Note the nodes that so many units fit; say whether they did not fit one of them before."""
-        fits = self._fits[pool, units] = frozenset(self._books.index.view(pool, units).scores)
+        fits = self._fits[pool, units] = frozenset(
+            self._allocation_state.index.view(pool, units).scores
+        )
         return not fits <= before.get((pool, units), frozenset())
 
     async def _touch(self, pod: "PodFacts") -> None:

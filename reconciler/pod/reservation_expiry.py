@@ -23,15 +23,15 @@ nobody who waits for an answer notices."""
 class ReservationExpiry:
     """Ends holds in time."""
 
-    def __init__(self, books: "AllocationState", now: "Callable[[], Instant]") -> None:
-        self._books = books
+    def __init__(self, allocation_state: "AllocationState", now: "Callable[[], Instant]") -> None:
+        self._allocation_state = allocation_state
         self._now = now
 
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
             now = self._now()
-            self._books.expire(now)
-            deadline = self._books.ledger.next_deadline()
+            self._allocation_state.expire(now)
+            deadline = self._allocation_state.ledger.next_deadline()
             left_s = LONGEST_SLEEP_S if deadline is None else deadline - now.monotonic
             await asyncio.sleep(min(LONGEST_SLEEP_S, max(SHORTEST_SLEEP_S, left_s)))

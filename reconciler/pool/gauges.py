@@ -93,30 +93,32 @@ def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
         POOL_NODE_SLOTS.remove(pool, node)
 
 
-def show_sums(books: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
+def show_sums(allocation_state: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
     """Set the gauges that are sums over devices, pods and reservations."""
-    for _ in showing_sums(books, catalog, now):
+    for _ in showing_sums(allocation_state, catalog, now):
         pass
 
 
-def showing_sums(books: "AllocationState", catalog: "Catalog", now: "Instant") -> "Iterator[None]":
+def showing_sums(
+    allocation_state: "AllocationState", catalog: "Catalog", now: "Instant"
+) -> "Iterator[None]":
     """Set them in steps of a millisecond: one pass over all devices takes ten.
 
     Each gauge is set at once; what it counts may change while it is counted.
     """
-    INDEX_GENERATION.set(books.index.generation)
-    UNITS_HELD_TWICE.set(len(books.shared_units()))
-    PODS_UNACCOUNTED.set(books.index.unaccounted_count())
-    yield from _showing_devices(books, catalog)
-    _show_reservations(books, catalog, now)
+    INDEX_GENERATION.set(allocation_state.index.generation)
+    UNITS_HELD_TWICE.set(len(allocation_state.shared_units()))
+    PODS_UNACCOUNTED.set(allocation_state.index.unaccounted_count())
+    yield from _showing_devices(allocation_state, catalog)
+    _show_reservations(allocation_state, catalog, now)
     for name, pool in catalog.pools.items():
         # Also when it changes; its status, with which that comes, waits for a slow API server.
-        show_capacity(name, books.index.state(name).capacity())
+        show_capacity(name, allocation_state.index.state(name).capacity())
         resource = pool.resource_name
-        serving = books.index.pool_of(resource)
+        serving = allocation_state.index.pool_of(resource)
         is_serving = serving is not None and serving.name == name
-        PODS_WAITING.labels(name).set(books.waiting_count(resource) if is_serving else 0)
-        since = books.waiting_since(resource) if is_serving else ""
+        PODS_WAITING.labels(name).set(allocation_state.waiting_count(resource) if is_serving else 0)
+        since = allocation_state.waiting_since(resource) if is_serving else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
 
@@ -138,10 +140,10 @@ def forget_all() -> None:
     RESERVATIONS.clear()
 
 
-def _showing_devices(books: "AllocationState", catalog: "Catalog") -> "Iterator[None]":
+def _showing_devices(allocation_state: "AllocationState", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
-    for some in steps(list(books.index.devices()), DEVICES_A_STEP):
+    for some in steps(list(allocation_state.index.devices()), DEVICES_A_STEP):
         for entry in some:
             pool = entry.facts.pool
             if pool is None:
@@ -154,14 +156,16 @@ def _showing_devices(books: "AllocationState", catalog: "Catalog") -> "Iterator[
         DEVICES_RESERVED.labels(name).set(reserved[name])
 
 
-def _show_reservations(books: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
+def _show_reservations(
+    allocation_state: "AllocationState", catalog: "Catalog", now: "Instant"
+) -> None:
     phases = dict.fromkeys(ReservationPhase, 0)
-    for one in books.ledger.all():
+    for one in allocation_state.ledger.all():
         if one.holds_units:
             phases[one.phase] += 1
     for phase, count in phases.items():
         RESERVATIONS.labels(phase.value).set(count)
-    oldest = books.oldest_reservations()
+    oldest = allocation_state.oldest_reservations()
     for name in catalog.pools:
         age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
         RESERVATION_AGE.labels(name).set(age_s)

@@ -39,7 +39,7 @@ class IndexChangeDispatcher:
 
     def __init__(  # noqa: PLR0913  # where changes come from, and all who get them
         self,
-        books: "AllocationState",
+        allocation_state: "AllocationState",
         catalog: "Catalog",
         now: "Callable[[], Instant]",
         *,
@@ -49,7 +49,7 @@ class IndexChangeDispatcher:
         on_changes: "Callable[[Changes], None]" = _nobody,
     ) -> None:
         """Take where changes come from and where they go; `on_changes` gets them too, in parts, and only notes them."""
-        self._books = books
+        self._allocation_state = allocation_state
         self._catalog = catalog
         self._now = now
         self._pools = pools
@@ -62,15 +62,15 @@ class IndexChangeDispatcher:
         try:
             await self._run()
         finally:
-            self._books.index.leave_changes()
+            self._allocation_state.index.leave_changes()
 
     async def _run(self) -> NoReturn:
-        self._books.index.take_changes()
+        self._allocation_state.index.take_changes()
         everything = Changes(
-            frozenset(entry.facts.name for entry in self._books.index.devices()),
+            frozenset(entry.facts.name for entry in self._allocation_state.index.devices()),
             frozenset(self._catalog.pools),
-            frozenset(node.name for node in self._books.index.nodes())
-            | frozenset(entry.facts.node for entry in self._books.index.devices()),
+            frozenset(node.name for node in self._allocation_state.index.nodes())
+            | frozenset(entry.facts.node for entry in self._allocation_state.index.devices()),
         )
         await self._queue(everything, device_delay_s=0)
         round_ = 0
@@ -83,11 +83,13 @@ class IndexChangeDispatcher:
 
     async def pump(self) -> None:
         """Queue what changed since the last call."""
-        await self._queue(self._books.index.take_changes(), device_delay_s=DEVICE_DELAY_S)
+        await self._queue(
+            self._allocation_state.index.take_changes(), device_delay_s=DEVICE_DELAY_S
+        )
 
     async def set_gauges(self) -> None:
         """Set the gauges that are sums; others get their turn while it adds up."""
-        for _ in showing_sums(self._books, self._catalog, self._now()):
+        for _ in showing_sums(self._allocation_state, self._catalog, self._now()):
             await asyncio.sleep(0)
 
     async def _queue(self, changes: Changes, *, device_delay_s: float) -> None:

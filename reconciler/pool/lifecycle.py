@@ -67,10 +67,10 @@ _REASONS: Final = {
 class LifecycleDependencies:
     """What the life of pools is decided by."""
 
-    books: "AllocationState"
+    allocation_state: "AllocationState"
     catalog: "Catalog"
     verdict: "Verdicts"
-    leftovers: "Callable[[PoolName], tuple[str, ...]]"
+    remains: "Callable[[PoolName], tuple[str, ...]]"
     """What is left of a pool on devices, nodes and in our namespace; empty once it may go."""
     announcer: "Announcer"
     now: "Callable[[], Instant]"
@@ -111,16 +111,16 @@ class _Course:
 class PoolLifecycle:
     """Leads one pool through its life."""
 
-    def __init__(self, client: "KubeClient", desk: LifecycleDependencies) -> None:
+    def __init__(self, client: "KubeClient", context: LifecycleDependencies) -> None:
         self._client = client
-        self._desk = desk
+        self._context = context
         self._evicting = EvictionQueue(client)
-        self._allocations = PoolAllocations(client, desk.now)
+        self._allocations = PoolAllocations(client, context.now)
         self._courses: dict[PoolName, _Course] = {}
 
     async def reconcile(self, name: "PoolName") -> float | None:
         """Do the next thing that the pool needs; look again while it is under way."""
-        pool = self._desk.catalog.pools.get(name)
+        pool = self._context.catalog.pools.get(name)
         if pool is None:
             self._courses.pop(name, None)
             self._allocations.forget(name)
@@ -150,9 +150,9 @@ class PoolLifecycle:
         finalizers = pool.metadata.finalizers or []
         if POOL_FINALIZER not in finalizers:
             return None
-        self._desk.books.release_holds(pool.name)
-        if self._desk.leftovers(pool.name):
-            usage = usage_of(self._desk.books, pool.name)
+        self._context.allocation_state.release_reservations(pool.name)
+        if self._context.remains(pool.name):
+            usage = usage_of(self._context.allocation_state, pool.name)
             if usage.pods and course.said is not _Said.TERMINATING:
                 course.said = _Said.TERMINATING
                 text = f"being deleted, and waits for {pods_text(usage.pods)}"
@@ -176,20 +176,20 @@ class PoolLifecycle:
     # --- the allocation --------------------------------------------------------------------------
 
     async def _allocate(self, pool: "GPUPool", course: _Course) -> float | None:
-        books, began = self._desk.books, since(maintenance_of(pool))
+        allocation_state, began = self._context.allocation_state, since(maintenance_of(pool))
         usage = Usage()
         if pool.is_in_maintenance:
-            books.release_holds(pool.name)
+            allocation_state.release_reservations(pool.name)
         if pool.is_in_maintenance or began is not None:
-            if not self._is_known_to_books(pool):
+            if not self._is_known_to_allocation_state(pool):
                 return LOOK_S
-            usage = usage_of(books, pool.name)
+            usage = usage_of(allocation_state, pool.name)
         plan = plan_allocation(
             pool,
             usage,
             since=began,
-            now=self._desk.now().utc,
-            objection=self._desk.verdict(pool.name).text,
+            now=self._context.now().utc,
+            objection=self._context.verdict(pool.name).text,
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
@@ -207,9 +207,9 @@ class PoolLifecycle:
                 await self._report(pool, course, plan)
                 return LOOK_S
 
-    def _is_known_to_books(self, pool: "GPUPool") -> bool:
+    def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
         """Say whether the index counts units as the pool's status says: it lags behind our own writes."""
-        facts, allocation = self._desk.books.index.pool(pool.name), pool.allocation
+        facts, allocation = self._context.allocation_state.index.pool(pool.name), pool.allocation
         return facts is not None and (
             facts.mode,
             facts.mig_profile,
@@ -228,9 +228,9 @@ class PoolLifecycle:
         """Make the wanted allocation the present one."""
         wanted = pool.wanted_allocation
         before, after = allocation_text(pool.allocation), allocation_text(wanted)
-        if wanted.mode is AllocationMode.MIG and usage.cards:
+        if wanted.mode is AllocationMode.MIG and usage.devices:
             reason = PoolMaintenance.REBUILDING
-            text = f"changed from {before} to {after}: the nodes cut {usage.cards} cards"
+            text = f"changed from {before} to {after}: the nodes cut {usage.devices} cards"
         else:
             reason = PoolMaintenance.NONE
             text = f"cards are given out as the spec says: {after}"
@@ -259,7 +259,7 @@ class PoolLifecycle:
 
     async def _evict(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> float:
         """Say it, ask for the evictions, and say which of them were refused."""
-        now = self._desk.now().monotonic
+        now = self._context.now().monotonic
         course.evicted &= {pod.uid for pod in plan.pods}
         await self._report(pool, course, plan)
         due = [pod for pod in plan.pods if pod.uid not in course.evicted]
@@ -276,10 +276,10 @@ class PoolLifecycle:
     # --- telling ---------------------------------------------------------------------------------
 
     def _warn(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
-        self._desk.announcer.warn(about_pool(pool.metadata), reason, text)
+        self._context.announcer.warn(about_pool(pool.metadata), reason, text)
 
     def _note(self, pool: "GPUPool", reason: EventReason, text: str) -> None:
-        self._desk.announcer.note(about_pool(pool.metadata), reason, text)
+        self._context.announcer.note(about_pool(pool.metadata), reason, text)
 
 
 def _said_before(pool: "GPUPool") -> _Said:

@@ -9,8 +9,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from api.kinds.gpupool import AllocationMode
-from api.nodefiles.poolconfig import ConfiguredCard
-from manifests.node.mig_parted import PartedCard
+from api.nodefiles.poolconfig import ConfiguredDevice
+from manifests.node.mig_parted import PartedDevice
 from pool.facts import device_facts, pool_facts
 from pool.units import layout_of
 from reconciler.runtime.batches import steps
@@ -33,8 +33,8 @@ further second of changes is gathered (docs/design/0006-one-daemonset-or-many.md
 NODES_A_STEP: Final = 20
 """At a time: 160 cards take 2 ms."""
 
-Cards = tuple[ConfiguredCard, ...]
-Parted = tuple[PartedCard, ...]
+Devices = tuple[ConfiguredDevice, ...]
+Parted = tuple[PartedDevice, ...]
 
 
 @final
@@ -44,7 +44,7 @@ class PluginConfigFacts:
     def __init__(self, devices: "DeviceStore", catalog: "Catalog") -> None:
         self._devices = devices
         self._catalog = catalog
-        self._cards: dict[PoolName, dict[NodeName, tuple[Cards, Parted]]] = {}
+        self._gpus: dict[PoolName, dict[NodeName, tuple[Devices, Parted]]] = {}
         self._pools_on: dict[NodeName, set[PoolName]] = {}
         self._revisions: Counter[PoolName] = Counter()
         self._is_complete = False
@@ -66,17 +66,17 @@ class PluginConfigFacts:
         """Return a number that moves with every change of the pool's cards."""
         return self._revisions[pool]
 
-    def of_pool(self, pool: "PoolName") -> "Mapping[NodeName, Cards]":
+    def of_pool(self, pool: "PoolName") -> "Mapping[NodeName, Devices]":
         """Return the pool's cards by node."""
-        return {node: cards for node, (cards, _) in self._cards.get(pool, {}).items()}
+        return {node: gpus for node, (gpus, _) in self._gpus.get(pool, {}).items()}
 
     def parted(self, pool: "PoolName") -> "Mapping[NodeName, Parted]":
         """Return the pool's cards by node, as mig-parted tells them apart."""
-        return {node: parted for node, (_, parted) in self._cards.get(pool, {}).items()}
+        return {node: parted for node, (_, parted) in self._gpus.get(pool, {}).items()}
 
     def coalesce_s(self, pool: "PoolName") -> float:
         """Return for how long changes of the pool's cards are gathered into one list."""
-        return COALESCE_S * (1 + len(self._cards.get(pool, ())) // NODES_A_SECOND)
+        return COALESCE_S * (1 + len(self._gpus.get(pool, ())) // NODES_A_SECOND)
 
     def look_at(self, node: "NodeName") -> "set[PoolName]":
         """Take over the devices of a node; return the pools of which something changed."""
@@ -92,15 +92,15 @@ class PluginConfigFacts:
 
     def looking_at_pool(self, pool: "PoolName") -> "Iterator[None]":
         """Take over the pool's object, in steps: its cards may be other units now."""
-        for some in steps(tuple(self._cards.get(pool, ())), NODES_A_STEP):
+        for some in steps(tuple(self._gpus.get(pool, ())), NODES_A_STEP):
             for node in some:
                 self._refresh(pool, node, self._devices.on_node(node))
             yield
 
     def _refresh(self, name: "PoolName", node: "NodeName", devices: "list[GPUDevice]") -> bool:
         pool = self._catalog.pools.get(name)
-        found = _cards_of(name, pool, devices)
-        by_node = self._cards.setdefault(name, {})
+        found = _devices_of(name, pool, devices)
+        by_node = self._gpus.setdefault(name, {})
         is_changed = by_node.get(node, ((), ())) != found
         self._revisions[name] += is_changed
         if found[0]:
@@ -108,25 +108,25 @@ class PluginConfigFacts:
         else:
             by_node.pop(node, None)
         if not by_node:
-            del self._cards[name]
+            del self._gpus[name]
         return is_changed
 
 
-def _cards_of(
+def _devices_of(
     name: "PoolName", pool: "GPUPool | None", devices: "list[GPUDevice]"
-) -> tuple[Cards, Parted]:
+) -> tuple[Devices, Parted]:
     """Return what a pool exports of a node; cards that have not told their UUID are no units."""
     is_mig = pool is not None and pool.allocation.mode is AllocationMode.MIG
     facts = None if pool is None else pool_facts(pool)
     addresses = sorted(one.status.pci.address for one in devices)
-    cards: dict[str, ConfiguredCard] = {}
+    gpus: dict[str, ConfiguredDevice] = {}
     # by UUID: two objects that claim one are one card
-    parted: list[PartedCard] = []
+    parted: list[PartedDevice] = []
     for one in devices:
         known = device_facts(one)
         if known.pool != name or not known.uuid:
             continue
-        cards[known.uuid] = ConfiguredCard(
+        gpus[known.uuid] = ConfiguredDevice(
             uuid=known.uuid,
             instances=list(layout_of(known, facts).ids) if is_mig else None,
             numa_node=one.status.numa_node,
@@ -134,8 +134,8 @@ def _cards_of(
         )
         if is_mig:
             index = addresses.index(one.status.pci.address)
-            parted.append(PartedCard(index=index, memory_mib=one.status.memory_mib))
-    return tuple(cards.values()), tuple(parted)
+            parted.append(PartedDevice(index=index, memory_mib=one.status.memory_mib))
+    return tuple(gpus.values()), tuple(parted)
 
 
 class Enqueue(Protocol):

@@ -69,7 +69,7 @@ class PoolStatus:
     def __init__(
         self,
         client: "KubeClient",
-        books: "AllocationState",
+        allocation_state: "AllocationState",
         catalog: "Catalog",
         *,
         now: "Callable[[], Instant]",
@@ -77,7 +77,7 @@ class PoolStatus:
         announcer: "Announcer",
     ) -> None:
         self._client = client
-        self._books = books
+        self._allocation_state = allocation_state
         self._catalog = catalog
         self._now = now
         self._verdict = verdict
@@ -95,7 +95,7 @@ class PoolStatus:
         if pool is None:
             self._forget(name)
             return None
-        state = self._books.index.state(name)
+        state = self._allocation_state.index.state(name)
         figures = self._figures(pool, state)
         shown = self._shown(pool)
         status = status_of(pool, shown, figures, now=self._now().utc)
@@ -130,7 +130,7 @@ class PoolStatus:
             ),
             nodes=len(state.nodes()),
             verdict=self._verdict(pool.name),
-            occupants=usage_of(self._books, pool.name).pods if is_ending else (),
+            occupants=usage_of(self._allocation_state, pool.name).pods if is_ending else (),
         )
 
     def _shown(self, pool: "GPUPool") -> GPUPoolStatus:

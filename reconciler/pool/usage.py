@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from pool.allocation_state import AllocationState
 
 
-def usage_of(books: "AllocationState", name: "PoolName") -> Usage:
+def usage_of(allocation_state: "AllocationState", name: "PoolName") -> Usage:
     """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
-    index = books.index
+    index = allocation_state.index
     state, facts = index.state(name), index.pool(name)
     held: dict[PodUid, int] = {}
-    cards = cut = 0
+    devices = cut = 0
     for node in state.devices_by_node:
         entries = index.devices_on(name, node)
         whole = [one for one in entries if one.facts.uuid and not one.facts.is_faulted]
-        cards += len(whole)
+        devices += len(whole)
         cut += sum(1 for one in whole if one.layout.count)
         for entry in entries:
             for uid, units in index.occupants(entry).items():
@@ -29,13 +29,15 @@ def usage_of(books: "AllocationState", name: "PoolName") -> Usage:
         if facts is not None:
             for uid, count in index.unaccounted_pods(facts.resource, node).items():
                 held[uid] = held.get(uid, 0) + count
-    pods = sorted(_occupants(books, held))
+    pods = sorted(_occupants(allocation_state, held))
     reserved = state.capacity().reserved
-    return Usage(pods=tuple(pods), reserved=reserved, cards=cards, cut_cards=cut)
+    return Usage(pods=tuple(pods), reserved=reserved, devices=devices, cut_devices=cut)
 
 
-def _occupants(books: "AllocationState", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
+def _occupants(
+    allocation_state: "AllocationState", held: "dict[PodUid, int]"
+) -> "Iterator[Occupant]":
     for uid, count in held.items():
-        pod = books.holder(uid)
+        pod = allocation_state.holder(uid)
         if pod is not None and pod.phase is PodPhase.BOUND:
             yield Occupant(namespace=pod.namespace, name=pod.name, uid=uid, units=count)

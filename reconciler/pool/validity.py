@@ -116,13 +116,13 @@ class PoolValidityCache:
 
     def _count(self, node: NodeName, pools: "Iterable[PoolName]") -> set[PoolName]:
         """Ask the cards of a node about these pools; return the pools for which the sum changed."""
-        cards = self._devices.on_node(node)
+        devices = self._devices.on_node(node)
         answers = self._answers_by_node.setdefault(node, {})
         changed: set[PoolName] = set()
         for name in list(pools):
             pool = self._mig.get(name)
             before = answers.pop(name, _NONE)
-            after = _ask(pool, cards) if pool is not None else _NONE
+            after = _ask(pool, devices) if pool is not None else _NONE
             if after != _NONE:
                 answers[name] = after
             if after != before:
@@ -139,16 +139,16 @@ class PoolValidityCache:
             self._answers[name] = total
 
 
-def _may_have(pool: "GPUPool", card: "GPUDevice") -> bool:
+def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
     """Say whether a card may come into the pool, as far as the card itself tells.
 
     Who owns it says nothing here: a verdict that depended on it would flap.
     """
-    if card.assignment is not None:
-        return card.assignment == pool.name
-    return is_approved(pool, card) and selector_accepts(pool.spec.device_selector, card.status)
+    if device.assignment is not None:
+        return device.assignment == pool.name
+    return is_approved(pool, device) and selector_accepts(pool.spec.device_selector, device.status)
 
 
-def _ask(pool: "GPUPool", cards: "Iterable[GPUDevice]") -> _Answers:
-    said = [makes_profile(pool, card) for card in cards if _may_have(pool, card)]
+def _ask(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
+    said = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
     return (said.count(True), said.count(False))

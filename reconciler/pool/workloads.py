@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
     from pool.model import Instant
-    from reconciler.pool.plugin_config import Cards, Parted, PluginConfigFacts
+    from reconciler.pool.plugin_config import Devices, Parted, PluginConfigFacts
     from reconciler.runtime.events import Announcer
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
@@ -248,14 +248,14 @@ class PoolWorkloads:
 
     async def _build(self, pool: "GPUPool") -> list[Json]:
         """Build, a long list in a thread: packing one of 20,000 cards takes a tenth of a second."""
-        cards = self._exported.of_pool(pool.name)
-        if not cards:
+        devices = self._exported.of_pool(pool.name)
+        if not devices:
             return []
         self._tell(pool.name, unserved(pool, self._settings))
         parted = self._exported.parted(pool.name)
-        if len(cards) < MANY_NODES:
-            return _build_all(pool, cards, self._settings, parted=parted)
-        return await asyncio.to_thread(_build_all, pool, cards, self._settings, parted=parted)
+        if len(devices) < MANY_NODES:
+            return _build_all(pool, devices, self._settings, parted=parted)
+        return await asyncio.to_thread(_build_all, pool, devices, self._settings, parted=parted)
 
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
         """Make one object what it should be; say whether the watch has yet to show it."""
@@ -288,12 +288,12 @@ class PoolWorkloads:
 
 def _build_all(
     pool: "GPUPool",
-    cards: "Mapping[NodeName, Cards]",
+    devices: "Mapping[NodeName, Devices]",
     settings: "WorkloadSettings",
     *,
     parted: "Mapping[NodeName, Parted]",
 ) -> list[Json]:
-    return build_pool_workloads(pool, pool_config(pool, cards), settings, parted=parted)
+    return build_pool_workloads(pool, pool_config(pool, devices), settings, parted=parted)
 
 
 def _may_run(pool: "GPUPool") -> bool:

@@ -67,11 +67,13 @@ class Mismatches:
 class InventorySink:
     """Keeps a store of GPUNodeInventories and the books' reports equal to the API server's."""
 
-    def __init__(self, books: "AllocationState", warnings: BoundPodWarnings | None = None) -> None:
+    def __init__(
+        self, allocation_state: "AllocationState", warnings: BoundPodWarnings | None = None
+    ) -> None:
         """Take the books, and who is told of pods that were given one unit."""
         self.store: Store[GPUNodeInventory] = Store()
         """The whole objects; told of a change after the books, and not of one of reports alone."""
-        self._books = books
+        self._allocation_state = allocation_state
         self._warnings = warnings
 
     def replace_all(self, items: "Sequence[GPUNodeInventory]") -> None:
@@ -107,14 +109,14 @@ class InventorySink:
 
     def discard(self, item: "GPUNodeInventory") -> None:
         """Forget an inventory, and what it reported."""
-        self._books.observe_reports(NodeName(item.metadata.name), {})
+        self._allocation_state.observe_reports(NodeName(item.metadata.name), {})
         self.store.discard(item)
 
     def _observe(self, node: NodeName, item: "GPUNodeInventory") -> None:
         reports = reports_of(item)
-        for pod in self._books.observe_reports(node, reports):
+        for pod in self._allocation_state.observe_reports(node, reports):
             if pod.node == node:
-                check_alone(self._books, pod, self._warnings)
+                check_alone(self._allocation_state, pod, self._warnings)
             elif pod.uid in reports:
                 _log.warning(
                     "report ignored: the pod runs on another node",

@@ -44,12 +44,12 @@ class PodSink:
 
     def __init__(
         self,
-        books: "AllocationState",
+        allocation_state: "AllocationState",
         now: "Callable[[], Instant]",
         warnings: "BoundPodWarnings | None" = None,
     ) -> None:
         """Take the books, the time, and who is told of pods that were not bound as they should be."""
-        self._books = books
+        self._allocation_state = allocation_state
         self._now = now
         self._warnings = warnings
 
@@ -67,9 +67,11 @@ class PodSink:
         Each frees or takes what a later one may rely on: a pod may have the units of one that ended.
         """
         uids = {facts.uid for facts in items}
-        for gone in steps([pod.uid for pod in self._books.pods() if pod.uid not in uids]):
+        for gone in steps(
+            [pod.uid for pod in self._allocation_state.pods() if pod.uid not in uids]
+        ):
             for uid in gone:
-                self._books.discard_pod(uid)
+                self._allocation_state.discard_pod(uid)
             yield
         for some in steps(sorted(items, key=_turn)):
             for facts in some:
@@ -90,19 +92,19 @@ class PodSink:
 
     def discard(self, item: "PodFacts") -> None:
         """Forget a pod that is gone."""
-        self._books.discard_pod(item.uid)
+        self._allocation_state.discard_pod(item.uid)
 
     def _observe(self, pod: "PodFacts") -> bool:
         """Take over a pod; say whether this shows it bound: anew, or again after an end that was none."""
-        before = self._books.pod(pod.uid)
-        self._books.observe_pod(pod, self._now())
+        before = self._allocation_state.pod(pod.uid)
+        self._allocation_state.observe_pod(pod, self._now())
         is_news = pod.phase is PodPhase.BOUND and (
             before is None or before.phase is not PodPhase.BOUND
         )
         if is_news:
             self._check_accounted(pod)
         if is_news or (before is not None and before.devices != pod.devices):
-            check_alone(self._books, pod, self._warnings)
+            check_alone(self._allocation_state, pod, self._warnings)
         return is_news
 
     def _check_accounted(self, pod: "PodFacts") -> None:
@@ -110,7 +112,7 @@ class PodSink:
             return
         resources = [resource for resource, _ in pod.astray] or [pod.demand.resource]
         for resource in resources:
-            units = self._books.index.unaccounted_pods(resource, pod.node).get(pod.uid)
+            units = self._allocation_state.index.unaccounted_pods(resource, pod.node).get(pod.uid)
             if units:
                 _log.warning(
                     "pod runs on devices that nobody knows",
@@ -125,15 +127,15 @@ class PodSink:
 
 
 def check_alone(
-    books: "AllocationState", pod: "PodFacts", warnings: BoundPodWarnings | None
+    allocation_state: "AllocationState", pod: "PodFacts", warnings: BoundPodWarnings | None
 ) -> None:
     """Tell of another bound pod that has units of this one."""
     shared: dict[PodUid, list[UnitId]] = {}
-    for unit, owners in books.shared_units().items():
+    for unit, owners in allocation_state.shared_units().items():
         for owner in owners - {pod.uid} if pod.uid in owners else ():
             shared.setdefault(owner, []).append(unit)
     for uid, units in sorted(shared.items()):
-        other = books.holder(uid)
+        other = allocation_state.holder(uid)
         if other is None:
             raise InvariantViolatedError(f"pod uid {uid} holds units and is not known")
         _log.error(

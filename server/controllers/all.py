@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def leaders_works(around: "ControllerContext") -> "AsyncIterator[Works]":
+async def leaders_works(context: "ControllerContext") -> "AsyncIterator[Works]":
     """Build everything and yield the tasks by name; gauges and subscriptions end with the context."""
     async with contextlib.AsyncExitStack() as stack:
-        term = ControllerManager(around, stack)
+        term = ControllerManager(context, stack)
         await _add_controllers(term)
         _add_tasks(term)
         yield term.works
 
 
 async def _add_controllers(term: ControllerManager) -> None:
-    around, stock = term.around, term.around.stock
+    context, caches = term.context, term.context.caches
     add_inventory(term)
     await add_readiness_and_health(term)
     router = add_assignment(term)
@@ -51,9 +51,9 @@ async def _add_controllers(term: ControllerManager) -> None:
         router.index_changed(changes)
 
     pump = IndexChangeDispatcher(
-        stock.books,
-        stock.catalog,
-        around.clock.instant,
+        caches.allocation_state,
+        caches.catalog,
+        context.clock.instant,
         pools=pools,
         devices=devices,
         nodes=nodes,
@@ -63,10 +63,14 @@ async def _add_controllers(term: ControllerManager) -> None:
 
 
 def _add_tasks(term: ControllerManager) -> None:
-    client, books, now = term.around.client, term.around.stock.books, term.around.clock.instant
+    client, allocation_state, now = (
+        term.context.client,
+        term.context.caches.allocation_state,
+        term.context.clock.instant,
+    )
     term.works += [
-        ("pod.waking", SchedulerRequeue(client, books, now).run),
-        ("binding.settling", BindingRecovery(term.around.scheduling).run),
+        ("pod.waking", SchedulerRequeue(client, allocation_state, now).run),
+        ("binding.settling", BindingRecovery(term.context.scheduling).run),
     ]
-    if term.around.settings.placement == "Nominated":
-        term.works.append(("pod.nominating", NominationWriter(client, books, now).run))
+    if term.context.settings.placement == "Nominated":
+        term.works.append(("pod.nominating", NominationWriter(client, allocation_state, now).run))

@@ -30,7 +30,7 @@ class ControllerContext:
     """What the controllers work with."""
 
     client: "KubeClient"
-    stock: "Caches"
+    caches: "Caches"
     recorder: "EventRecorder"
     scheduling: "ExtenderContext"
     settings: "Settings"
@@ -41,17 +41,17 @@ class ControllerContext:
 class ControllerManager:
     """Takes in controllers, and whom to tell what; what it subscribes ends with `stack`."""
 
-    def __init__(self, around: ControllerContext, stack: contextlib.AsyncExitStack) -> None:
-        self.around = around
+    def __init__(self, context: ControllerContext, stack: contextlib.AsyncExitStack) -> None:
+        self.context = context
         self.stack = stack
         self.works: Works = []
-        self.rules = PoolValidityCache(around.stock.catalog, around.stock.devices)
+        self.rules = PoolValidityCache(context.caches.catalog, context.caches.devices)
         """What is thought of each pool."""
         self.of_pools: list[Callable[[PoolName], None]] = [self.rules.pool_changed]
         """Told each pool that changed, in this order."""
         self.of_nodes: list[Callable[[NodeName], None]] = []
         """Told each node whose object changed."""
-        self.tell(around.stock.devices.listeners, self.rules.node_changed)
+        self.tell(context.caches.devices.listeners, self.rules.node_changed)
 
     def tell(self, listeners: "Listeners", callback: "Callable[[str], None]") -> None:
         """Tell the callback the keys of what changes, as long as the term lasts."""
@@ -67,7 +67,7 @@ class ControllerManager:
     ) -> "Controller[Key]":
         """Return a controller that runs for the term."""
         controller: Controller[Key] = Controller(
-            name, reconcile, self.around.clock, workers=workers, share=share
+            name, reconcile, self.context.clock, workers=workers, share=share
         )
         self.works.append((name, controller.run))
         return controller

@@ -32,18 +32,18 @@ NODE_WORKERS: Final = 8
 
 def add_inventory(term: "ControllerManager") -> None:
     """Add `node.inventory`, told of nodes, features, devices and inventories."""
-    around, stock = term.around, term.around.stock
-    settings = around.settings.inventory
+    context, caches = term.context, term.context.caches
+    settings = context.settings.inventory
     inventory = NodeInventory(
-        around.client,
+        context.client,
         KnownDevices(
-            index=stock.books.index,
-            devices=stock.devices,
-            inventories=stock.inventories,
-            features=stock.features,
+            index=caches.allocation_state.index,
+            devices=caches.devices,
+            inventories=caches.inventories,
+            features=caches.features,
         ),
-        around.recorder,
-        now=around.clock.instant,
+        context.recorder,
+        now=context.clock.instant,
         terms=InventoryTerms(
             managed_label=settings.managed_label,
             is_managed_by_default=settings.managed_by_default,
@@ -58,28 +58,28 @@ def add_inventory(term: "ControllerManager") -> None:
         controller.enqueue(NodeName(node))
 
     for listeners in (
-        stock.devices.listeners,
-        stock.inventories.listeners,
-        stock.features.listeners,
+        caches.devices.listeners,
+        caches.inventories.listeners,
+        caches.features.listeners,
     ):
         term.tell(listeners, enqueue)
     term.of_nodes.append(controller.enqueue)
-    controller.enqueue_all(node.name for node in stock.books.index.nodes())
+    controller.enqueue_all(node.name for node in caches.allocation_state.index.nodes())
     # Of nodes that are gone, what was made for them may be left.
-    controller.enqueue_all(list(stock.devices.nodes()))
-    controller.enqueue_all(NodeName(name) for name in stock.inventories.by_name)
+    controller.enqueue_all(list(caches.devices.nodes()))
+    controller.enqueue_all(NodeName(name) for name in caches.inventories.by_name)
 
 
 async def add_readiness_and_health(term: "ControllerManager") -> None:
     """Add `node.dcgm`, `node.bootstrap` and `device.health`, which tell themselves."""
-    around, stock, now = term.around, term.around.stock, term.around.clock.instant
-    settings, terms = around.settings.health, around.settings.bootstrap
+    context, caches, now = term.context, term.context.caches, term.context.clock.instant
+    settings, terms = context.settings.health, context.settings.bootstrap
     exporters = ExporterClient(timeout_s=settings.scrape_timeout_s)
     await term.stack.enter_async_context(exporters)
     scraping = DcgmScraper(
         exporters,
-        stock.operands,
-        stock.devices,
+        caches.operands,
+        caches.devices,
         terms=ScrapeTerms(
             period_s=settings.scrape_period_s, per_second=settings.scrapes_per_second
         ),
@@ -89,15 +89,15 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
         pages = term.controller("node.dcgm", scraping.reconcile, workers=SCRAPE_WORKERS)
         term.stack.enter_context(scraping.fed(pages))
     agents = AgentReports(
-        stock.features, freshness_s=around.settings.inventory.freshness_s, now=now
+        caches.features, freshness_s=context.settings.inventory.freshness_s, now=now
     )
     bootstrap = NodeBootstrap(
-        around.client,
+        context.client,
         NodeSources(
-            inventories=stock.inventories,
-            devices=stock.devices,
-            operands=stock.operands,
-            index=stock.books.index,
+            inventories=caches.inventories,
+            devices=caches.devices,
+            operands=caches.operands,
+            index=caches.allocation_state.index,
             heartbeats=(scraping.heartbeat_age_s, agents.heartbeat_age_s),
         ),
         terms=BootstrapTerms(
@@ -119,14 +119,14 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
     nodes = term.controller("node.bootstrap", bootstrap.reconcile, workers=NODE_WORKERS)
     term.stack.enter_context(bootstrap.fed(nodes))
     health = DeviceHealthController(
-        around.client,
-        stock.devices,
+        context.client,
+        caches.devices,
         HealthSources(
             page=scraping.seen,
             reports=agents.health,
-            listeners=(scraping.listeners, stock.features.listeners),
+            listeners=(scraping.listeners, caches.features.listeners),
         ),
-        events=FaultEvents(around.recorder, stock.books),
+        events=FaultEvents(context.recorder, caches.allocation_state),
         terms=HealthDebounceTerms(
             ignored_xids=frozenset(settings.ignored_xids),
             clean_samples=settings.clean_samples,
@@ -135,48 +135,48 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
         ),
         now=now,
     )
-    cards = term.controller("device.health", health.reconcile, workers=NODE_WORKERS)
-    term.stack.enter_context(health.fed(cards))
+    devices = term.controller("device.health", health.reconcile, workers=NODE_WORKERS)
+    term.stack.enter_context(health.fed(devices))
 
 
 def add_assignment(term: "ControllerManager") -> AssignmentRouter:
     """Add `device.assignment` and `pool.conflict`; return who is to be told of the index's changes."""
-    around, stock, now = term.around, term.around.stock, term.around.clock.instant
+    context, caches, now = term.context, term.context.caches, term.context.clock.instant
     sources = AssignmentSources(
-        devices=stock.devices,
-        inventories=stock.inventories,
-        pools=stock.catalog.pools,
-        books=stock.books,
+        devices=caches.devices,
+        inventories=caches.inventories,
+        pools=caches.catalog.pools,
+        allocation_state=caches.allocation_state,
         verdicts=term.rules.verdict,
     )
     found = Conflicts()
     conflicts = term.controller(
         "pool.conflict",
         PoolConflicts(
-            around.client,
+            context.client,
             found,
-            stock.catalog.pools,
-            recorder=around.recorder,
-            is_complete=lambda: found.covers(stock.devices.nodes()),
+            caches.catalog.pools,
+            recorder=context.recorder,
+            is_complete=lambda: found.covers(caches.devices.nodes()),
             now=now,
         ).reconcile,
     )
     assignment = DeviceAssignment(
-        around.client,
+        context.client,
         sources,
         found,
-        events=AssignmentEvents(around.recorder, now),
+        events=AssignmentEvents(context.recorder, now),
         now=now,
         on_conflict=lambda pool: conflicts.enqueue(pool, delay_s=CONFLICT_DELAY_S),
     )
     nodes = term.controller("device.assignment", assignment.reconcile, workers=NODE_WORKERS)
     router = AssignmentRouter(sources, nodes.enqueue)
-    term.tell(stock.devices.listeners, router.devices_changed)
-    term.tell(stock.inventories.listeners, router.inventory_changed)
+    term.tell(caches.devices.listeners, router.devices_changed)
+    term.tell(caches.inventories.listeners, router.inventory_changed)
     term.tell(term.rules.listeners, router.pool_changed)
     term.of_pools.append(router.pool_changed)
     term.of_pools.append(conflicts.enqueue)
     router.enqueue_all()
     # A conflict that an earlier leader found may be over.
-    conflicts.enqueue_all(list(stock.catalog.pools), delay_s=CONFLICT_DELAY_S)
+    conflicts.enqueue_all(list(caches.catalog.pools), delay_s=CONFLICT_DELAY_S)
     return router

@@ -65,17 +65,17 @@ def check_images(settings: "Settings") -> None:
 
 def add_workloads(term: "ControllerManager") -> None:
     """Add `pool.workloads` and `node.exports`; where we run no plugins, they delete earlier ones."""
-    around, stock = term.around, term.around.stock
-    exported = PluginConfigFacts(stock.devices, stock.catalog)
+    context, caches = term.context, term.context.caches
+    exported = PluginConfigFacts(caches.devices, caches.catalog)
     workloads = PoolWorkloads(
-        around.client,
-        stock.catalog,
+        context.client,
+        caches.catalog,
         exported,
-        config_maps=stock.config_maps,
-        daemon_sets=stock.daemon_sets,
-        settings=workload_settings(around.settings),
-        announcer=Announcer(around.recorder, SERVE_ACTION),
-        now=around.clock.instant,
+        config_maps=caches.config_maps,
+        daemon_sets=caches.daemon_sets,
+        settings=workload_settings(context.settings),
+        announcer=Announcer(context.recorder, SERVE_ACTION),
+        now=context.clock.instant,
     )
     pools = term.controller("pool.workloads", workloads.reconcile)
 
@@ -83,84 +83,84 @@ def add_workloads(term: "ControllerManager") -> None:
         pools.enqueue(PoolName(pool), delay_s=COALESCE_S)
 
     nodes = term.controller("node.exports", NodePluginConfigs(exported, pools.enqueue).reconcile)
-    term.tell(stock.devices.listeners, lambda node: nodes.enqueue(NodeName(node)))
-    for live in (stock.config_maps, stock.daemon_sets):
+    term.tell(caches.devices.listeners, lambda node: nodes.enqueue(NodeName(node)))
+    for live in (caches.config_maps, caches.daemon_sets):
         term.tell(live.listeners, enqueue)
         pools.enqueue_all(live.pools())
     term.of_pools.append(enqueue)
-    pools.enqueue_all([ALL_POOLS, *stock.catalog.pools])
+    pools.enqueue_all([ALL_POOLS, *caches.catalog.pools])
 
 
 def add_status(
     term: "ControllerManager",
 ) -> "tuple[Controller[PoolName], Controller[DeviceName], Controller[NodeName]]":
     """Add `pool.status`, `device.state` and `node.pool-marks`; return them, for the index's changes."""
-    around, stock, now = term.around, term.around.stock, term.around.clock.instant
+    context, caches, now = term.context, term.context.caches, term.context.clock.instant
     status = PoolStatus(
-        around.client,
-        stock.books,
-        stock.catalog,
+        context.client,
+        caches.allocation_state,
+        caches.catalog,
         now=now,
         verdict=term.rules.verdict,
-        announcer=Announcer(around.recorder, "ReportPool"),
+        announcer=Announcer(context.recorder, "ReportPool"),
     )
     pools = term.controller("pool.status", status.reconcile, share=STATUS_SHARE)
     term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
     devices = term.controller(
         "device.state",
-        DeviceStatus(around.client, stock.books.index, stock.device_feed).reconcile,
+        DeviceStatus(context.client, caches.allocation_state.index, caches.device_sink).reconcile,
         workers=DEVICE_WORKERS,
         share=STATUS_SHARE,
     )
     marks = PoolNodeLabels(
-        around.client, stock.books.index, stock.catalog, verdict=term.rules.verdict
+        context.client, caches.allocation_state.index, caches.catalog, verdict=term.rules.verdict
     )
     nodes = term.controller("node.pool-marks", marks.reconcile)
 
     def mark_nodes_of(pool: str) -> None:
-        state = stock.books.index.state(PoolName(pool))
+        state = caches.allocation_state.index.state(PoolName(pool))
         nodes.enqueue_all(list(state.devices_by_node))
 
-    term.of_pools.append(_OnMarksChanged(stock, mark_nodes_of))
+    term.of_pools.append(_OnMarksChanged(caches, mark_nodes_of))
     term.tell(term.rules.listeners, mark_nodes_of)
     return pools, devices, nodes
 
 
 def add_life(term: "ControllerManager") -> None:
     """Add `pool.life`."""
-    around, stock = term.around, term.around.stock
+    context, caches = term.context, term.context.caches
     life = PoolLifecycle(
-        around.client,
+        context.client,
         LifecycleDependencies(
-            books=stock.books,
-            catalog=stock.catalog,
+            allocation_state=caches.allocation_state,
+            catalog=caches.catalog,
             verdict=term.rules.verdict,
-            leftovers=PoolRemains(
-                stock.books.index,
-                naming_workloads(stock.config_maps, stock.daemon_sets),
+            remains=PoolRemains(
+                caches.allocation_state.index,
+                naming_workloads(caches.config_maps, caches.daemon_sets),
             ).of,
-            announcer=Announcer(around.recorder, "LeadPool"),
-            now=around.clock.instant,
+            announcer=Announcer(context.recorder, "LeadPool"),
+            now=context.clock.instant,
         ),
     )
     pools = term.controller("pool.life", life.reconcile)
     term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
     term.of_pools.append(pools.enqueue)
-    pools.enqueue_all(list(stock.catalog.pools))
+    pools.enqueue_all(list(caches.catalog.pools))
 
 
 @final
 class _OnMarksChanged:
     """Has the nodes of a pool looked at when what it marks them with changes."""
 
-    def __init__(self, stock: "Caches", mark: "Callable[[str], None]") -> None:
-        self._stock = stock
+    def __init__(self, caches: "Caches", mark: "Callable[[str], None]") -> None:
+        self._caches = caches
         self._mark = mark
         self._seen: dict[PoolName, Hashable] = {}
 
     def __call__(self, name: PoolName) -> None:
         """Take note of a pool that is new, changed or gone."""
-        pool = self._stock.catalog.pools.get(name)
+        pool = self._caches.catalog.pools.get(name)
         now = None if pool is None else (pool.taints, pool.metadata.deletion_timestamp)
         if self._seen.pop(name, None) != now:
             self._mark(name)

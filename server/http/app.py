@@ -67,7 +67,9 @@ def build_app(desks: Handlers) -> web.Application:
 
 def _webhooks(desks: Handlers) -> dict[str, Webhook]:
     return {
-        path: Webhook(name, decide, desk=desks.admission, clock=desks.clock, callers=desks.webhooks)
+        path: Webhook(
+            name, decide, context=desks.admission, clock=desks.clock, callers=desks.webhooks
+        )
         for path, name, decide in (
             (constants.MUTATE_PODS_PATH, "mutate-pods", mutate_pod),
             (constants.VALIDATE_PODS_PATH, "validate-pods", validate_pod),
@@ -78,7 +80,7 @@ def _webhooks(desks: Handlers) -> dict[str, Webhook]:
 
 
 def _verbs(desks: Handlers) -> dict[str, Verb | AwaitingVerb]:
-    desk, clock = desks.scheduling, desks.clock
+    context, clock = desks.scheduling, desks.clock
 
     def report(verb: str) -> VerbReport:
         return VerbReport(verb, desks.extender, clock)
@@ -88,11 +90,11 @@ def _verbs(desks: Handlers) -> dict[str, Verb | AwaitingVerb]:
         (constants.PRIORITIZE_PATH, constants.PRIORITIZE_VERB, prioritize),
         (constants.PREEMPT_PATH, constants.PREEMPT_VERB, preempt),
     )
-    binding = AwaitingVerb(report(constants.BIND_VERB), bind, desk=desk, clock=clock)
+    binding = AwaitingVerb(report(constants.BIND_VERB), bind, context=context, clock=clock)
     return {
         constants.BIND_PATH: binding,
         **{
-            path: Verb(report(verb), decide, desk=desk, clock=clock)
+            path: Verb(report(verb), decide, context=context, clock=clock)
             for path, verb, decide in at_once
         },
     }

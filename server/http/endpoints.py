@@ -99,14 +99,14 @@ class Webhook:
         name: str,
         decide: "Callable[[bytes, AdmissionContext], AdmissionResult]",
         *,
-        desk: "AdmissionContext",
+        context: "AdmissionContext",
         clock: "Clock",
         callers: "WebhookAuthentication | None" = None,
     ) -> None:
         """Answer by `decide`; `name` is what logs and metrics call it. Without `callers` anybody."""
         self._name = name
         self._decide = decide
-        self._desk = desk
+        self._context = context
         self._clock = clock
         self._callers = callers
         self._durations = _Durations(ADMISSION_DURATION, name, clock)
@@ -144,7 +144,7 @@ class Webhook:
         """Decide."""
         started = self._clock.monotonic()
         try:
-            answer = self._decide(body, self._desk)
+            answer = self._decide(body, self._context)
         except Exception:  # noqa: BLE001  # the per-request boundary
             self._durations.observe("failed", started)
             _log.exception("admission failed", webhook=self._name)
@@ -206,14 +206,14 @@ class _Decided(Generic[Decide]):
     """A verb of kube-scheduler's, whichever way it is decided."""
 
     def __init__(
-        self, report: VerbReport, decide: Decide, *, desk: "ExtenderContext", clock: "Clock"
+        self, report: VerbReport, decide: Decide, *, context: "ExtenderContext", clock: "Clock"
     ) -> None:
         """Answer by `decide`."""
         self.refusal_of = report.refusal_of
         self.answer_unread = report.answer_unread
         self._report = report
         self._decide = decide
-        self._desk = desk
+        self._context = context
         self._clock = clock
 
 
@@ -225,7 +225,7 @@ class Verb(_Decided["AtOnce"]):
         """Decide."""
         started = self._clock.monotonic()
         try:
-            answer = self._decide(body, self._desk)
+            answer = self._decide(body, self._context)
         except Exception:  # noqa: BLE001  # the per-request boundary
             return self._report.fail(started)
         return self._report.tell(answer, started)
@@ -239,7 +239,7 @@ class AwaitingVerb(_Decided["Awaited"]):
         """Decide, and see it through."""
         started = self._clock.monotonic()
         try:
-            answer = await self._decide(body, self._desk)
+            answer = await self._decide(body, self._context)
         except Exception:  # noqa: BLE001  # the per-request boundary
             return self._report.fail(started)
         return self._report.tell(answer, started)

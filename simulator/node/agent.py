@@ -8,7 +8,7 @@ from api.foreign.nodefeature import (
     AGENT_INSTANCES,
     HEARTBEAT_ANNOTATION,
     NODE_NAME_LABEL,
-    AgentCard,
+    AgentDevice,
     AgentNode,
 )
 from kube.resources import NODE_FEATURES
@@ -43,16 +43,16 @@ class FakeDevice:
     def attributes(self) -> dict[str, str]:
         """Return what the agent writes of it."""
         return {
-            AgentCard.UUID: self.uuid,
-            AgentCard.ADDRESS: self.address,
-            AgentCard.VENDOR: NVIDIA,
-            AgentCard.DEVICE: self.pci_device,
-            AgentCard.CLASS: DISPLAY_CLASS,
-            AgentCard.PRODUCT: self.product,
-            AgentCard.MEMORY: str(self.memory_mib),
-            AgentCard.COMPUTE_CAPABILITY: self.compute_capability,
-            AgentCard.HEALTH: "Unhealthy" if self.fault else "Healthy",
-            AgentCard.HEALTH_REASON: self.fault,
+            AgentDevice.UUID: self.uuid,
+            AgentDevice.ADDRESS: self.address,
+            AgentDevice.VENDOR: NVIDIA,
+            AgentDevice.DEVICE: self.pci_device,
+            AgentDevice.CLASS: DISPLAY_CLASS,
+            AgentDevice.PRODUCT: self.product,
+            AgentDevice.MEMORY: str(self.memory_mib),
+            AgentDevice.COMPUTE_CAPABILITY: self.compute_capability,
+            AgentDevice.HEALTH: "Unhealthy" if self.fault else "Healthy",
+            AgentDevice.HEALTH_REASON: self.fault,
         }
 
 
@@ -61,12 +61,12 @@ class FakeNodeAgent:
     """The agent of one node. It writes when it is told to: a heartbeat stays fresh for two minutes."""
 
     def __init__(
-        self, client: "KubeClient", clock: "Clock", *, node: str, cards: "Sequence[FakeDevice]"
+        self, client: "KubeClient", clock: "Clock", *, node: str, devices: "Sequence[FakeDevice]"
     ) -> None:
         self._client = client
         self._clock = clock
         self._node = node
-        self._cards = {card.uuid: card for card in cards}
+        self._devices = {device.uuid: device for device in devices}
 
     async def report(self) -> None:
         """Tell of all cards of the node."""
@@ -74,12 +74,12 @@ class FakeNodeAgent:
 
     async def report_fault(self, uuid: str, fault: str) -> None:
         """Tell that something is wrong with a card, or with an empty text that it is well again."""
-        self._cards[uuid] = replace(self._cards[uuid], fault=fault)
+        self._devices[uuid] = replace(self._devices[uuid], fault=fault)
         await self.report()
 
     def _feature(self) -> dict[str, Any]:
         versions = {AgentNode.DRIVER_VERSION: "570.86.15", AgentNode.CUDA_VERSION: "12.8"}
-        cards = [{"attributes": card.attributes()} for card in self._cards.values()]
+        devices = [{"attributes": device.attributes()} for device in self._devices.values()]
         return {
             "apiVersion": NODE_FEATURES.api_version,
             "kind": NODE_FEATURES.kind,
@@ -94,7 +94,7 @@ class FakeNodeAgent:
                 "features": {
                     "flags": {},
                     "attributes": {AGENT_ATTRIBUTES: {"elements": versions}},
-                    "instances": {AGENT_INSTANCES: {"elements": cards}},
+                    "instances": {AGENT_INSTANCES: {"elements": devices}},
                 },
             },
         }

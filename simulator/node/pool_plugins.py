@@ -142,11 +142,11 @@ def _offers(lists: "Iterable[PoolConfig]") -> dict[str, Offer]:
     totals: Counter[tuple[str, str]] = Counter()
     healthy: Counter[tuple[str, str]] = Counter()
     for config in lists:
-        for node, cards in config.nodes.items():
-            for card in cards:
-                units = len(config.units_of(card))
+        for node, devices in config.nodes.items():
+            for device in devices:
+                units = len(config.units_of(device))
                 totals[node, config.resource] += units
-                healthy[node, config.resource] += 0 if card.is_withheld else units
+                healthy[node, config.resource] += 0 if device.is_withheld else units
     offers: defaultdict[str, Offer] = defaultdict(dict)
     for (node, resource), total in totals.items():
         offers[node][resource] = (total, healthy[node, resource])

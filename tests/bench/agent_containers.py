@@ -33,13 +33,13 @@ from tests.cluster.environment import (
     server_process,
 )
 from tests.cluster.node.environment import paths, real_node
-from tests.cluster.node.stories.cards import NodeCards
+from tests.cluster.node.stories.cards import NodeDevices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 NAMESPACE: Final = "bench"
-CARDS: Final = 8
+DEVICES: Final = 8
 SLICES: Final = 8
 _API: Final = f"/apis/{API_VERSION}"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -84,12 +84,12 @@ class _Bench:
         api: client.ApiClient,
         node: real_node.RealNode,
         ctl: kubectl.Kubectl,
-        cards: NodeCards,
+        devices: NodeDevices,
     ) -> None:
         self._api = api
         self._node = node
         self._kubectl = ctl
-        self._cards = cards
+        self._devices = devices
 
     async def create_objects(self) -> None:
         """Create what the control plane would have."""
@@ -104,13 +104,13 @@ class _Bench:
         allocation = {"mode": "TimeSlice", "slicesPerDevice": SLICES}
         await self._create("gpupools", "GPUPool", POOL, spec={"allocation": allocation})
         await self._create("gpunodeinventories", "GPUNodeInventory", self._node.name)
-        for card in self._cards.cards:
-            name = f"{self._node.name}-{card.minor}"
+        for device in self._devices.devices:
+            name = f"{self._node.name}-{device.minor}"
             meta = {"annotations": {ASSIGNMENT_ANNOTATION: POOL}}
             await self._create("gpudevices", "GPUDevice", name, metadata=meta)
             status = {
                 "nodeName": self._node.name,
-                "uuid": card.uuid,
+                "uuid": device.uuid,
                 "poolRef": {"name": POOL},
             }
             await self._api.patch(f"{_API}/gpudevices/{name}/status", {"status": status})
@@ -132,13 +132,13 @@ class _Bench:
     async def is_offered(self) -> bool:
         """Say whether kubelet has all slices."""
         status = (await self._api.get(f"{nodes.NODES}/{self._node.name}"))["status"]
-        return bool(status["allocatable"].get(RESOURCE) == str(CARDS * SLICES))
+        return bool(status["allocatable"].get(RESOURCE) == str(DEVICES * SLICES))
 
     async def start_pod(self, number: int, *, has_device: bool) -> float:
         """Bind a pod and return the seconds until its container's first line."""
         name = f"{'with' if has_device else 'without'}-{number}"
-        card = self._cards.cards[number % CARDS]
-        unit = UnitId(f"{card.uuid}::{number // CARDS}")
+        device = self._devices.devices[number % DEVICES]
+        unit = UnitId(f"{device.uuid}::{number // DEVICES}")
         body = self._node.a_pod(
             name,
             ["sh", "-c", _SHOW],
@@ -171,27 +171,27 @@ async def _a_bench() -> "AsyncIterator[_Bench]":
         await plane.start()
         ctl = kubectl.Kubectl(plane.programs.kubectl, plane, run.directory / "kubectl-cache")
         node = real_node.RealNode(plane, binaries.find_node_programs(_quietly), ctl)
-        cards: NodeCards | None = None
+        devices: NodeDevices | None = None
         try:
             await node.start()
-            cards = NodeCards(Path(run.scratch) / "cards", CARDS)
-            await cards.make_devices(node)
+            devices = NodeDevices(Path(run.scratch) / "cards", DEVICES)
+            await devices.make_devices(node)
             async with client.open_client(plane.kubeconfig()) as api:
-                bench = _Bench(api, node, ctl, cards)
+                bench = _Bench(api, node, ctl, devices)
                 await bench.create_objects()
-                agent = run.child("node-agent", _command(plane, node, cards))
+                agent = run.child("node-agent", _command(plane, node, devices))
                 agent.start()
                 await polling.eventually(bench.is_offered, what="all slices", within=60)
                 yield bench
                 await agent.terminate()
         finally:
             await node.close()
-            if cards is not None:
-                cards.remove()
+            if devices is not None:
+                devices.remove()
 
 
 def _command(
-    plane: control_plane.ControlPlane, node: real_node.RealNode, cards: NodeCards
+    plane: control_plane.ControlPlane, node: real_node.RealNode, devices: NodeDevices
 ) -> list[str]:
     given = {
         "node": node.name,
@@ -202,8 +202,8 @@ def _command(
         "run-directory": node.run_directory,
         "cdi-directory": node.cdi_directory,
         "dev-root": node.dev_directory,
-        "sysfs": cards.sysfs,
-        "procfs": cards.procfs,
+        "sysfs": devices.sysfs,
+        "procfs": devices.procfs,
         "host": "127.0.0.1",
         "port": ports.free_port(),
     }

@@ -29,7 +29,7 @@ class Times(NamedTuple):
 
 
 @final
-class Books:
+class AllocationState:
     """kubelet's own: pods that are admitted or being admitted, and their units."""
 
     def __init__(self, resource: str) -> None:
@@ -59,9 +59,11 @@ class Books:
 class Asking:
     """A connection to the plugin; an async context manager."""
 
-    def __init__(self, socket: "Path", books: Books, chance: random.Random) -> None:
+    def __init__(
+        self, socket: "Path", allocation_state: AllocationState, chance: random.Random
+    ) -> None:
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}")
-        self._books = books
+        self._allocation_state = allocation_state
         self._chance = chance
 
     async def __aenter__(self) -> Self:
@@ -73,20 +75,20 @@ class Asking:
 
     async def admit(self, name: str, promised: "Sequence[str]", healthy: "Sequence[str]") -> Times:
         """Admit a pod of one container, and check that it gets exactly what it was promised."""
-        in_use = self._books.in_use()
+        in_use = self._allocation_state.in_use()
         available = [unit for unit in healthy if unit not in in_use]
         # kubelet's set has no order.
         self._chance.shuffle(available)
         request = wire.PreferenceRequest(available=tuple(available), size=len(promised))
         content = wire.encode_preference_requests((request,))
-        self._books.given[name] = ()
+        self._allocation_state.given[name] = ()
         began = time.perf_counter()
         answer = await self._call(wire.GET_PREFERRED, content)
         prefer_s = time.perf_counter() - began
         (units,) = wire.decode_preferences(answer)
         assert set(units) == set(promised), f"{name} was promised {promised}, preferred is {units}"
         allocate_s = await self.allocate(units)
-        self._books.given[name] = tuple(sorted(units))
+        self._allocation_state.given[name] = tuple(sorted(units))
         return Times(prefer_s, allocate_s)
 
     async def allocate(self, ids: "Sequence[str]") -> float:
@@ -97,8 +99,8 @@ class Asking:
         took_s = time.perf_counter() - began
         (grant,) = wire.decode_grants(answer)
         assert grant.environment["GPU_UNITS"] == ",".join(sorted(ids)), grant
-        cards = {unit.partition("::")[0] for unit in ids}
-        assert {one.partition("=")[2] for one in grant.cdi_devices} == cards, grant
+        devices = {unit.partition("::")[0] for unit in ids}
+        assert {one.partition("=")[2] for one in grant.cdi_devices} == devices, grant
         return took_s
 
     async def ask_options(self) -> float:

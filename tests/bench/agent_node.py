@@ -19,18 +19,18 @@ import aiohttp
 import msgspec
 
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
-from api.nodefiles.cards import CARDS_FILE, NodeCard, NodeCards
-from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredCard, PoolConfig
+from api.nodefiles.devices import DEVICES_FILE, NodeDevice, NodeDevices
+from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
 from server.clock import SystemClock
-from tests.bench.agent_kubelet import Books
+from tests.bench.agent_kubelet import AllocationState
 from tests.bench.processes import free_port, make_certificates
 from tests.bench.report import ROOT
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.kubelet.pod_resources import PodResourcesServer
-from tests.support.nvml.library import FakeNvml, a_card
+from tests.support.nvml.library import FakeNvml, a_device
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,22 +50,22 @@ _BYTECODE: Final = ROOT / "build" / "bytecode"
 class Node:
     """Everything but the agent."""
 
-    def __init__(self, folder: Path, url: str, *, cards: int, slices: int) -> None:
+    def __init__(self, folder: Path, url: str, *, devices: int, slices: int) -> None:
         self.folder = folder
         self.url = url
-        self.units = cards * slices
+        self.units = devices * slices
         self.slices = slices
-        self.cards = [a_card(number) for number in range(cards)]
-        self.driver = FakeNvml(folder / "root/usr/lib/x86_64-linux-gnu", *self.cards)
-        self.books = Books(RESOURCE)
+        self.devices = [a_device(number) for number in range(devices)]
+        self.driver = FakeNvml(folder / "root/usr/lib/x86_64-linux-gnu", *self.devices)
+        self.allocation_state = AllocationState(RESOURCE)
         self.kubelet = PluginsOfKubelet(folder / "plugins")
-        self.pod_resources = PodResourcesServer(folder / "pods", self.books)
+        self.pod_resources = PodResourcesServer(folder / "pods", self.allocation_state)
         self.pod_resources.is_limited = False
         self.run_directory = folder / "run"
         self.run_directory.mkdir()
         self._healths = 0
-        for card in self.cards:
-            function = folder / "sys/bus/pci/devices" / card.address.lower()[4:]
+        for device in self.devices:
+            function = folder / "sys/bus/pci/devices" / device.address.lower()[4:]
             function.mkdir(parents=True)
             facts = {"vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": "0"}
             for name, text in facts.items():
@@ -73,7 +73,7 @@ class Node:
             (function / "driver").symlink_to("/sys/bus/pci/drivers/nvidia")
         (folder / "dev").mkdir()
         shared = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-        for name in (*(f"nvidia{card.minor}" for card in self.cards), *shared):
+        for name in (*(f"nvidia{device.minor}" for device in self.devices), *shared):
             (folder / "dev" / name).symlink_to("/dev/null")
         (folder / "proc").mkdir()
 
@@ -99,28 +99,28 @@ class Node:
 
     def write_pool(self) -> None:
         """Write what the control plane mounts into a pool's plugin, and what the node's agent says."""
-        cards = [ConfiguredCard(uuid=card.uuid, numa_node=0) for card in self.cards]
+        devices = [ConfiguredDevice(uuid=device.uuid, numa_node=0) for device in self.devices]
         config = PoolConfig(
-            version="v1", pool=POOL, resource=RESOURCE, slices=self.slices, nodes={NODE: cards}
+            version="v1", pool=POOL, resource=RESOURCE, slices=self.slices, nodes={NODE: devices}
         )
         (self.folder / CONFIG_KEY).write_bytes(msgspec.json.encode(config))
         self.tell_health()
 
     def tell_health(self, faulty: str = "") -> None:
         """Say as the node's agent does which card has a fault."""
-        cards = [
-            NodeCard(
-                uuid=card.uuid,
-                address=card.address.lower()[4:],
-                nodes=[f"/dev/nvidia{card.minor}"],
-                is_healthy=card.uuid != faulty,
-                reason="Xid79" if card.uuid == faulty else "",
+        devices = [
+            NodeDevice(
+                uuid=device.uuid,
+                address=device.address.lower()[4:],
+                nodes=[f"/dev/nvidia{device.minor}"],
+                is_healthy=device.uuid != faulty,
+                reason="Xid79" if device.uuid == faulty else "",
             )
-            for card in self.cards
+            for device in self.devices
         ]
-        fresh = self.run_directory / f"{CARDS_FILE}.new"
-        fresh.write_bytes(msgspec.json.encode(NodeCards(version="v1", cards=cards)))
-        fresh.replace(self.run_directory / CARDS_FILE)
+        fresh = self.run_directory / f"{DEVICES_FILE}.new"
+        fresh.write_bytes(msgspec.json.encode(NodeDevices(version="v1", devices=devices)))
+        fresh.replace(self.run_directory / DEVICES_FILE)
 
     async def create_objects(self, client: KubeClient) -> None:
         """Create what the control plane has: the node, its inventory, a pool of all its cards."""
@@ -133,12 +133,12 @@ class Node:
             allocation = {"mode": "TimeSlice", "slicesPerDevice": self.slices}
         pool = {"metadata": {"name": POOL}, "spec": {"allocation": allocation}}
         await client.create(GPU_POOLS, {"apiVersion": API_VERSION, "kind": "GPUPool", **pool})
-        for card in self.cards:
-            name = f"{NODE}-{card.minor}"
+        for device in self.devices:
+            name = f"{NODE}-{device.minor}"
             meta = {"name": name, "annotations": {ASSIGNMENT_ANNOTATION: POOL}}
             body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": meta}
             await client.create(GPU_DEVICES, body)
-            status = {"nodeName": NODE, "uuid": card.uuid, "poolRef": {"name": POOL}}
+            status = {"nodeName": NODE, "uuid": device.uuid, "poolRef": {"name": POOL}}
             await client.merge_patch(
                 GPU_DEVICES, {"status": status}, name=name, subresource="status"
             )
@@ -210,7 +210,7 @@ def running_agent(node: Node, roles: str) -> "Iterator[AgentProcess]":
 
 
 @asynccontextmanager
-async def a_node(*, cards: int, slices: int) -> "AsyncIterator[tuple[Node, KubeClient]]":
+async def a_node(*, devices: int, slices: int) -> "AsyncIterator[tuple[Node, KubeClient]]":
     """Open a node without an agent, and a client of its API server."""
     # A socket's path may have 107 characters.
     with tempfile.TemporaryDirectory(prefix="gpu", dir="/tmp") as name:
@@ -223,7 +223,7 @@ async def a_node(*, cards: int, slices: int) -> "AsyncIterator[tuple[Node, KubeC
             line = await asyncio.to_thread(api.stdout.readline)
             url = line.decode().strip()
             trusted = configuration_for(url, ca_file=str(folder / "ca.crt"))
-            node = Node(folder, url, cards=cards, slices=slices)
+            node = Node(folder, url, devices=devices, slices=slices)
             await node.pod_resources.start()
             try:
                 async with KubeClient(trusted, SystemClock()) as client, node.kubelet:

@@ -148,23 +148,23 @@ async def main(options: argparse.Namespace) -> None:
             for name in (constants.DEFAULT_NAMESPACE, "ml-team"):
                 namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
                 await client.create(NAMESPACES, namespace)
-        stock = Stock(api)
-        stock.put((GROUP, VERSION, "gpupools"), world.pools())
+        caches = Stock(api)
+        caches.put((GROUP, VERSION, "gpupools"), world.pools())
         if options.found:
-            stock.put(NODES, world.labelled_nodes())
-            stock.put(FEATURES, world.node_features())
+            caches.put(NODES, world.labelled_nodes())
+            caches.put(FEATURES, world.node_features())
         else:
-            stock.put(NODES, world.node_objects())
-            stock.put(DEVICES, world.devices())
-            stock.put(PODS, world.bound_pods())
+            caches.put(NODES, world.node_objects())
+            caches.put(DEVICES, world.devices())
+            caches.put(PODS, world.bound_pods())
         api.forget_history()
         say(api.url)
         async with asyncio.TaskGroup() as group:
-            group.create_task(stock.change_steadily())
-            group.create_task(obey(api, stock))
+            group.create_task(caches.change_steadily())
+            group.create_task(obey(api, caches))
 
 
-async def obey(api: InMemoryApiServer, stock: Stock) -> None:
+async def obey(api: InMemoryApiServer, caches: Stock) -> None:
     """Do what standard input says."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -172,11 +172,11 @@ async def obey(api: InMemoryApiServer, stock: Stock) -> None:
     async for line in reader:
         match line.decode().split():
             case ["change", per_s]:
-                stock.per_s = int(per_s)
+                caches.per_s = int(per_s)
             case ["expire"]:
                 expire_watches(api)
             case ["count"]:
-                say(str(stock.changes))
+                say(str(caches.changes))
             case ["writes"]:
                 wrote = [one for one in api.requests.writes() if "/events" not in one.path]
                 api.requests.clear()

@@ -52,16 +52,16 @@ ADDED_MS = 50
 class Form:
     """How the pool cuts its cards, and which agent serves it."""
 
-    cards: int
+    devices: int
     slices: int
     roles: str
 
     @property
     def text(self) -> str:
         cut = (
-            f"{self.cards} cards in {self.slices} slices each"
+            f"{self.devices} cards in {self.slices} slices each"
             if self.slices > 1
-            else f"{self.cards} cards"
+            else f"{self.devices} cards"
         )
         return f"{'all roles' if self.roles == ALL_ROLES else self.roles}, {cut}"
 
@@ -72,7 +72,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
     for roles in (ALL_ROLES, PLUGIN):
         for slices in (sizes.agent_slices, 1):
             with quiet():
-                results += await _of(Form(sizes.agent_cards, slices, roles), sizes)
+                results += await _of(Form(sizes.agent_devices, slices, roles), sizes)
     return results
 
 
@@ -105,7 +105,7 @@ async def _containers(sizes: "Sizes") -> list[Result]:
 
 
 async def _of(form: Form, sizes: "Sizes") -> list[Result]:
-    async with a_node(cards=form.cards, slices=form.slices) as (node, client):
+    async with a_node(devices=form.devices, slices=form.slices) as (node, client):
         node.write_pool() if form.roles == PLUGIN else None
         starts = await _starts(node, form, sizes)
         with running_agent(node, form.roles) as agent:
@@ -162,14 +162,14 @@ async def _admissions(
     socket = node.kubelet.directory / node.kubelet.registrations[-1].endpoint
     most_units = min(UNITS, node.units // UNITS)
     most_alive = min(ALIVE, node.units // most_units - 1)
-    async with Asking(socket, node.books, chance) as kubelet:
+    async with Asking(socket, node.allocation_state, chance) as kubelet:
         for number in range(sizes.agent_pods):
             if len(alive) == most_alive:
                 gone = alive.popleft()
-                del node.books.given[gone]
+                del node.allocation_state.given[gone]
                 await client.delete(PODS, gone, namespace=NAMESPACE)
             units = [one.id for one in node.kubelet.devices[RESOURCE] if one.is_healthy]
-            free = sorted(set(units) - node.books.in_use())
+            free = sorted(set(units) - node.allocation_state.in_use())
             promised = tuple(sorted(chance.sample(free, chance.randint(1, most_units))))
             name = f"p{number}"
             await client.create(PODS, _a_pod(name, promised))
@@ -177,14 +177,14 @@ async def _admissions(
             times.append(await kubelet.admit(name, promised, units))
             alive.append(name)
         # Not those of the pod that asked last: kubelet hands on what its init containers have.
-        await kubelet.refuses(node.books.given[alive[0]])
-        free = sorted(set(units) - node.books.in_use())
+        await kubelet.refuses(node.allocation_state.given[alive[0]])
+        free = sorted(set(units) - node.allocation_state.in_use())
         allocations, others = [], []
         for _ in range(sizes.agent_calls):
             allocations.append(await kubelet.allocate([chance.choice(free)]))
             others.append(await kubelet.ask_options())
     for name in alive:
-        del node.books.given[name]
+        del node.allocation_state.given[name]
         await client.delete(PODS, name, namespace=NAMESPACE)
     return _results_of(form, times, allocations, others)
 
@@ -275,12 +275,12 @@ async def _restarts(node: "Node", agent: "AgentProcess", form: Form, sizes: "Siz
 async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
     """From the driver's event until kubelet knows; one card after the other."""
     took = []
-    for number, card in enumerate(node.cards):
+    for number, device in enumerate(node.devices):
         wanted = (number + 1) * form.slices
-        node.driver.emit_xid(card.uuid, XID)
+        node.driver.emit_xid(device.uuid, XID)
         took.append(await agent.wait(lambda: node.faulty() >= wanted, "told of the fault"))  # noqa: B023
         unhealthy = [one.id for one in node.kubelet.devices[RESOURCE] if not one.is_healthy]
-        faulty = {one.uuid for one in node.cards[: number + 1]}
+        faulty = {one.uuid for one in node.devices[: number + 1]}
         assert len(unhealthy) == wanted
         assert {one.partition("::")[0] for one in unhealthy} == faulty
     p50_ms, p99_ms = in_ms(took)
@@ -298,7 +298,7 @@ async def _changes(node: "Node", agent: "AgentProcess", form: Form, sizes: "Size
     """Cards fail and work again, one after the other, and every time kubelet gets the whole list."""
     took, memory = [], []
     for number in range(sizes.agent_changes):
-        faulty = node.cards[number // 2 % len(node.cards)].uuid if number % 2 == 0 else ""
+        faulty = node.devices[number // 2 % len(node.devices)].uuid if number % 2 == 0 else ""
         wanted = form.slices if faulty else 0
         node.tell_health(faulty)
         took.append(await agent.wait(lambda: node.faulty() == wanted, "told of health"))  # noqa: B023

@@ -28,7 +28,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
         directory = Path(folder)
         context = make_certificates(directory)
         async with DrivenApi() as api:
-            stock(api, cluster)
+            caches(api, cluster)
             settings = {"leadership": {"enabled": False}}
             async with measured_server(directory, api.url, **settings) as server:
                 await server.wait_ready()
@@ -63,7 +63,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
     ]
 
 
-def stock(api: DrivenApi, cluster: world.World) -> None:
+def caches(api: DrivenApi, cluster: world.World) -> None:
     """Put a cluster into the API server."""
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml-team"}}
     api.put("namespaces", [namespace])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench import world
 from tests.bench.admitting import PodKind
-from tests.bench.bench_binding import stock
+from tests.bench.bench_binding import caches
 from tests.bench.day import Fate, jobs
 from tests.bench.driven_api import DrivenApi
 from tests.bench.processes import make_certificates, measured_server
@@ -34,7 +34,7 @@ ENDED_KEPT = 300
 """Pods that have ended and are not deleted yet, as Jobs leave them."""
 SAMPLES = 150
 TRIES = 3
-_SIZES = ((world.SLICES, 1), *((world.WHOLE, units) for units in range(1, world.CARDS + 1)))
+_SIZES = ((world.SLICES, 1), *((world.WHOLE, units) for units in range(1, world.DEVICES + 1)))
 
 
 @dataclass
@@ -59,7 +59,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
         directory = Path(folder)
         context = make_certificates(directory)
         async with DrivenApi() as api:
-            stock(api, cluster)
+            caches(api, cluster)
             settings = {"leadership": {"enabled": False}}
             async with measured_server(directory, api.url, **settings) as server:
                 await server.wait_ready()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tests.bench.processes import api_server, stock_taker
 from tests.bench.report import Result, at_most
 from tests.bench.sizes import ClusterSize
-from tests.bench.world import CARDS
+from tests.bench.world import DEVICES
 
 if TYPE_CHECKING:
     from tests.bench.sizes import Sizes
@@ -44,11 +44,11 @@ def _at(nodes: int, sizes: "Sizes") -> tuple[float, list[Result]]:
         with stock_taker(api.url, nodes) as taker:
             cold = taker.says()
             cold_writes = api.take_writes()
-            assert cold_writes == 2 * nodes * (CARDS + 1), cold_writes
+            assert cold_writes == 2 * nodes * (DEVICES + 1), cold_writes
             again = taker.does("again")
             steady_writes = api.take_writes()
             changed = taker.does(f"labels {sizes.label_changes}")
-    case = f"{nodes:,} nodes, {nodes * CARDS:,} devices"
+    case = f"{nodes:,} nodes, {nodes * DEVICES:,} devices"
     return changed["cpu_ms"], [
         Result(
             subject="inventory",

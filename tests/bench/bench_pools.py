@@ -35,7 +35,7 @@ from server.clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most
 from tests.bench.sizes import ClusterSize
-from tests.bench.world import CARDS, node_name
+from tests.bench.world import DEVICES, node_name
 from tests.support import polling
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Fleet:
         now = self._clock.monotonic()
         return any(due <= now for due in self.pools._due_by_key.values())
 
-    async def change_card(self, number: int) -> None:
+    async def change_device(self, number: int) -> None:
         """Have a card fail, or work again, as its health is written."""
         name = DeviceName(f"{node_name(number)}-0")
         before = self.devices.store.get(name)
@@ -201,7 +201,7 @@ async def _at(sizes: "Sizes", count: int, mode: PluginMode) -> list[Result]:
     # The node agent is there in both.
     expected = 1 + (2 * count if mode is PluginMode.PER_POOL else 0)
     pools = "1 pool" if count == 1 else f"{count:,} pools"
-    where = f"{mode.value}, {pools}, {nodes * CARDS:,} cards"
+    where = f"{mode.value}, {pools}, {nodes * DEVICES:,} cards"
     with api_server(ClusterSize(nodes=nodes, pods=0, pool_count=count)) as api:
         api.take_writes()
         async with Fleet(api.url, mode) as fleet:
@@ -235,7 +235,7 @@ async def _at(sizes: "Sizes", count: int, mode: PluginMode) -> list[Result]:
         Result(
             subject="pool_reconcile",
             case=f"one card changes, {where}",
-            samples=sizes.card_changes,
+            samples=sizes.device_changes,
             p50_ms=change_ms,
             writes=change_writes,
             aims=(at_most("writes", 1 if mode is PluginMode.PER_POOL else 0),),
@@ -247,9 +247,9 @@ async def _change(fleet: Fleet, api: Any, sizes: "Sizes") -> tuple[float, int]:
     """Return the median processor time of a change in milliseconds, and its writes."""
     spent, written = [], set()
     wait_s = max(fleet.exported.coalesce_s(pool) for pool in fleet.catalog.pools)
-    for number in range(sizes.card_changes):
+    for number in range(sizes.device_changes):
         began = time.process_time()
-        await fleet.change_card(number % sizes.pool_nodes)
+        await fleet.change_device(number % sizes.pool_nodes)
         await until(lambda: not fleet.nodes._due_by_key and not fleet.nodes._running)
         # The change is written together with what else changes meanwhile.
         await asyncio.sleep(wait_s)

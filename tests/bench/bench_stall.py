@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.processes import api_server, make_certificates, measured_server
 from tests.bench.report import Result, at_most
-from tests.bench.world import CARDS, World
+from tests.bench.world import DEVICES, World
 
 if TYPE_CHECKING:
     from tests.bench.processes import MeasuredServer, Turns
@@ -44,7 +44,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
                 api.expire_watches()
                 listing = await _while_listing(server)
                 memory = server.rss_mib
-    cluster = f"{size.nodes:,} nodes, {size.nodes * CARDS:,} devices, {size.pods:,} pods"
+    cluster = f"{size.nodes:,} nodes, {size.nodes * DEVICES:,} devices, {size.pods:,} pods"
     return [
         _result(f"no events, {cluster}", idle),
         _result(f"{pace:,.0f} events a second, {cluster}", steady, is_aimed=True),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.bench.processes import api_server, make_certificates, measured_server
 from tests.bench.report import Result, at_most
-from tests.bench.world import CARDS, World
+from tests.bench.world import DEVICES, World
 
 if TYPE_CHECKING:
     from tests.bench.sizes import ClusterSize, Sizes
@@ -36,7 +36,7 @@ async def _at(size: "ClusterSize", *, is_largest: bool) -> Result:
                 peak = max(memory, server.rss_mib)
     return Result(
         subject="startup",
-        case=f"{size.nodes:,} nodes, {size.nodes * CARDS:,} devices, {size.pods:,} pods",
+        case=f"{size.nodes:,} nodes, {size.nodes * DEVICES:,} devices, {size.pods:,} pods",
         samples=1,
         p50_ms=seconds * 1e3,
         rss_mib=peak,

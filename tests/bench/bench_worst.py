@@ -64,14 +64,14 @@ def _cost(
     webhook: "Callable[..., AdmissionResult]",
     pod: "dict[str, Any]",
 ) -> "tuple[AdmissionResult, Cost]":
-    body, desk = a_review(pod, dryRun=True), office.desk()
+    body, context = a_review(pod, dryRun=True), office.context()
     spent: list[float] = []
     for _ in range(REPEATS):
         started = time.process_time()
-        answer = webhook(body, desk)
+        answer = webhook(body, context)
         spent.append(time.process_time() - started)
     tracemalloc.start()
-    answer = webhook(body, desk)
+    answer = webhook(body, context)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     allowed = msgspec.json.decode(answer.body)["response"]["allowed"]

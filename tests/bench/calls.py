@@ -35,7 +35,7 @@ NEW_LISTS = 24
 def calls(nodes: list[str], candidates: int) -> list[Call]:
     """Return filter and prioritize that most nodes pass, and a filter that none does."""
     asked = random.Random(world.SEED).sample(nodes, candidates)
-    fitting, too_large = arguments(asked, 1), arguments(asked, world.CARDS + 1)
+    fitting, too_large = arguments(asked, 1), arguments(asked, world.DEVICES + 1)
     size = f"{candidates:,} candidates"
     return [
         Call(f"filter, {size}", (_to("filter", fitting),), lambda got: _some_fit(got, asked)),
@@ -106,7 +106,7 @@ def calls_of_new_lists(nodes: list[str], candidates: int) -> list[Call]:
     size = f"{candidates:,} candidates"
     fitting = [arguments(names, 1, f"new-{number}") for number, names in enumerate(lists)]
     too_large = [
-        arguments(names, world.CARDS + 1, f"new-large-{number}")
+        arguments(names, world.DEVICES + 1, f"new-large-{number}")
         for number, names in enumerate(lists)
     ]
 

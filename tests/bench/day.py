@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.world import CARDS, SEED, SLICES, WHOLE
+from tests.bench.world import DEVICES, SEED, SLICES, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _stretch(pool: str, wishes: list[_Wish], world: "World") -> float:
     """Return by what durations are multiplied, so that units x arrivals fill the pool as wanted."""
     asked = sum(wish.units * wish.duration for wish in wishes if wish.pool == pool) / len(wishes)
     nodes = sum(world.pool_of(node) == pool for node in range(world.nodes))
-    units = nodes * CARDS * (1 if pool == WHOLE else world.slices)
+    units = nodes * DEVICES * (1 if pool == WHOLE else world.slices)
     return units * FULL_SHARE / asked if asked else 1.0
 
 
@@ -84,12 +84,12 @@ def _of_trace(path: Path) -> list[_Wish]:
         rows = sorted(csv.DictReader(file), key=lambda row: float(row["creation_time"]))
     wishes = []
     for row in rows:
-        cards = int(row["num_gpu"])
-        if cards:
+        devices = int(row["num_gpu"])
+        if devices:
             shared = int(row["gpu_milli"]) < 1_000
             seconds = float(row["deletion_time"] or 0) - float(row["creation_time"])
             pool = SLICES if shared else WHOLE
-            wishes.append(_Wish(pool, min(cards, CARDS), max(1.0, seconds)))
+            wishes.append(_Wish(pool, min(devices, DEVICES), max(1.0, seconds)))
     if not wishes:
         raise ValueError(f"{path} has no pod that asks for a GPU")
     return wishes

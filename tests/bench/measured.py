@@ -39,7 +39,10 @@ async def tell_turns() -> None:
         now, used = time.perf_counter(), time.thread_time()
         gap_s, cpu_s = max(gap_s, now - came), max(cpu_s, used - spent)
         if now >= until:
-            known = sum(len(one.books.ledger) + len(list(one.books.pods())) for one in _planes)
+            known = sum(
+                len(one.allocation_state.ledger) + len(list(one.allocation_state.pods()))
+                for one in _planes
+            )
             told = {"gap_ms": gap_s * 1e3, "cpu_ms": cpu_s * 1e3, "known": known}
             sys.stdout.write(json.dumps(told) + "\n")
             sys.stdout.flush()

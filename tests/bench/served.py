@@ -83,7 +83,7 @@ async def serve(options: argparse.Namespace) -> None:
             context = load(plane.certificates._serving, options.certificates)
             listen = ListenSettings(host="127.0.0.1", port=options.port)
             await stack.enter_async_context(Port(plane.build_app(), listen, context))
-            group.create_task(ReservationExpiry(plane.books, plane.clock.instant).run())
+            group.create_task(ReservationExpiry(plane.allocation_state, plane.clock.instant).run())
             group.create_task(show_pods(plane))
         freeze_garbage_collector()
         sys.stdout.write("ready\n")
@@ -100,7 +100,7 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     plane = ControlPlane(settings, client, clock)
     plane.readiness.checks.clear()
     plane.seal._key = bytes(32)
-    index = plane.books.index
+    index = plane.allocation_state.index
     world = World(
         nodes=options.nodes,
         pods=options.pods,
@@ -109,14 +109,16 @@ def filled_plane(options: argparse.Namespace) -> ControlPlane:
     )
     PoolSink(index, plane.catalog).replace_all(list(_as(GPUPool, world.pools())))
     devices = _as(GPUDevice, world.devices())
-    plane.stock.device_feed.replace_all([observe_device(one) for one in devices])
+    plane.caches.device_sink.replace_all([observe_device(one) for one in devices])
     nodes = _as(Node, world.node_objects())
     NodeSink(index).replace_all([node_facts(one) for one in nodes])
     pods = (pod_facts(one) for one in _as(Pod, world.bound_pods()))
-    PodSink(plane.books, clock.instant).replace_all([one for one in pods if one is not None])
+    PodSink(plane.allocation_state, clock.instant).replace_all(
+        [one for one in pods if one is not None]
+    )
     NamespaceSink(plane.catalog).replace_all([])
     for number in range(options.waiting):
-        plane.books.observe_pod(_waiting_pod(number), clock.instant())
+        plane.allocation_state.observe_pod(_waiting_pod(number), clock.instant())
     return plane
 
 
@@ -140,19 +142,19 @@ def _waiting_pod(number: int) -> PodFacts:
 
 async def show_pods(plane: ControlPlane) -> None:
     """Do what the pods' watch does: show each admitted pod soon, and its end a few seconds later."""
-    books, now = plane.books, plane.clock.instant
+    allocation_state, now = plane.allocation_state, plane.clock.instant
     admitted: list[Reservation] = []
     shown: deque[tuple[float, PodUid]] = deque()
-    tie = books.tie
+    tie = allocation_state.tie
 
     def tie_and_note(id_: ReservationId, uid: PodUid, *, name: str, now: Instant) -> bool:
         is_tied = tie(id_, uid, name=name, now=now)
-        reservation = books.ledger.get(id_)
+        reservation = allocation_state.ledger.get(id_)
         if reservation is not None:
             admitted.append(reservation)
         return is_tied
 
-    books.tie = tie_and_note  # type: ignore[method-assign]  # instead of a whole watch
+    allocation_state.tie = tie_and_note  # type: ignore[method-assign]  # instead of a whole watch
     while True:
         await asyncio.sleep(SHOWN_EVERY_S)
         for one in admitted:
@@ -165,11 +167,11 @@ async def show_pods(plane: ControlPlane) -> None:
                 demand=one.demand,
                 phase=PodPhase.PENDING,
             )
-            books.observe_pod(pod, now())
+            allocation_state.observe_pod(pod, now())
             shown.append((now().monotonic + GONE_AFTER_S, one.uid))
         admitted.clear()
         while shown and shown[0][0] <= now().monotonic:
-            books.discard_pod(shown.popleft()[1])
+            allocation_state.discard_pod(shown.popleft()[1])
 
 
 def _as(kind: type[T], objects: "Iterable[dict[str, Any]]") -> "Iterable[T]":

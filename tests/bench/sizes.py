@@ -54,8 +54,8 @@ class Sizes:
     pool_counts: tuple[int, ...]
     pool_nodes: int
     """Twice as many as pools, so that each has a node."""
-    card_changes: int
-    agent_cards: int
+    device_changes: int
+    agent_devices: int
     agent_slices: int
     agent_starts: int
     agent_pods: int
@@ -113,8 +113,8 @@ FULL = Sizes(
     label_changes=100,
     pool_counts=(1, 50, 500),
     pool_nodes=1_000,
-    card_changes=10,
-    agent_cards=16,
+    device_changes=10,
+    agent_devices=16,
     agent_slices=64,
     agent_starts=5,
     agent_pods=200,
@@ -153,8 +153,8 @@ QUICK = Sizes(
     label_changes=3,
     pool_counts=(3,),
     pool_nodes=6,
-    card_changes=1,
-    agent_cards=8,
+    device_changes=1,
+    agent_devices=8,
     agent_slices=4,
     agent_starts=1,
     agent_pods=4,

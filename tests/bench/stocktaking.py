@@ -42,7 +42,7 @@ from reconciler.sinks.nodes import NodeSink
 from server.clock import SystemClock
 from server.tuning import freeze_garbage_collector
 from tests.bench.report import rss_mib
-from tests.bench.world import CARDS, node_name
+from tests.bench.world import DEVICES, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,9 +114,9 @@ class StockTaking:
     def is_converged(self) -> bool:
         shown = self.inventories.by_name.values()
         return (
-            len(self.devices.store) == self.nodes * CARDS
+            len(self.devices.store) == self.nodes * DEVICES
             and len(shown) == self.nodes
-            and all(len(one.status.devices or ()) == CARDS for one in shown)
+            and all(len(one.status.devices or ()) == DEVICES for one in shown)
             and all(one.status.uuid for name in self.all_nodes() for one in self.on(name))
         )
 

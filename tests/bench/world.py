@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED = 20261121
-CARDS = 8
+DEVICES = 8
 WHOLE = "whole"
 SLICES = "slices"
 
@@ -49,7 +49,7 @@ class World:
     def units(self) -> int:
         """Return how many units all pools have."""
         return sum(
-            CARDS * (1 if self.pool_of(node) == WHOLE else self.slices)
+            DEVICES * (1 if self.pool_of(node) == WHOLE else self.slices)
             for node in range(self.nodes)
         )
 
@@ -88,7 +88,7 @@ class World:
     def labelled_nodes(self) -> "Iterator[dict[str, Any]]":
         """Yield the Nodes with the labels of NFD and gpu-feature-discovery."""
         for node in self.node_objects():
-            node["metadata"]["labels"] |= rule_labels(CARDS) | gfd_labels(CARDS)
+            node["metadata"]["labels"] |= rule_labels(DEVICES) | gfd_labels(DEVICES)
             yield node
 
     def node_features(self) -> "Iterator[dict[str, Any]]":
@@ -96,25 +96,25 @@ class World:
         for number in range(self.nodes):
             name = node_name(number)
             yield nfd_feature(name, cpu_features=60)
-            yield gpu_feature(name, CARDS)
+            yield gpu_feature(name, DEVICES)
 
     def devices(self) -> "Iterator[dict[str, Any]]":
         """Yield the GPUDevices, with the units that the bound pods have."""
-        taken = Counter((node, card) for node, card, _ in self._seats())
+        taken = Counter((node, device) for node, device, _ in self._seats())
         for number in range(self.nodes):
-            for card in range(CARDS):
+            for device in range(DEVICES):
                 yield {
                     "apiVersion": API_VERSION,
                     "kind": "GPUDevice",
                     "metadata": {
-                        "name": f"{node_name(number)}-{card}",
-                        "uid": f"device-{number}-{card}",
+                        "name": f"{node_name(number)}-{device}",
+                        "uid": f"device-{number}-{device}",
                         "annotations": {ASSIGNMENT_ANNOTATION: self.pool_of(number)},
                     },
                     "status": {
                         "nodeName": node_name(number),
-                        "inventoryID": f"{node_name(number)}-0000:{card + 23:02x}:00.0",
-                        "uuid": uuid_of(number, card),
+                        "inventoryID": f"{node_name(number)}-0000:{device + 23:02x}:00.0",
+                        "uuid": uuid_of(number, device),
                         "product": "NVIDIA-H200",
                         "memoryMiB": 143771,
                         "computeCapability": "9.0",
@@ -124,7 +124,7 @@ class World:
                         "units": {
                             "capacity": 1 if self.pool_of(number) == WHOLE else self.slices,
                             "reserved": 0,
-                            "allocated": taken[number, card],
+                            "allocated": taken[number, device],
                         },
                     },
                 }
@@ -133,9 +133,9 @@ class World:
         """Return node, card and slice of every bound pod; at most three quarters of all."""
         rng = random.Random(SEED)
         seats = [
-            (node, card, turn)
+            (node, device, turn)
             for node in range(self.nodes)
-            for card in range(CARDS)
+            for device in range(DEVICES)
             for turn in ((0,) if self.pool_of(node) == WHOLE else range(self.slices))
         ]
         rng.shuffle(seats)
@@ -145,9 +145,9 @@ class World:
 
     def bound_pods(self) -> "Iterator[dict[str, Any]]":
         """Yield pods that hold one unit each, spread by seed."""
-        for number, (node, card, turn) in enumerate(self._seats()):
+        for number, (node, device, turn) in enumerate(self._seats()):
             pool = self.pool_of(node)
-            unit = uuid_of(node, card) if pool == WHOLE else f"{uuid_of(node, card)}::{turn}"
+            unit = uuid_of(node, device) if pool == WHOLE else f"{uuid_of(node, device)}::{turn}"
             pod = a_pod(f"bound-{number}", pool, 1)
             pod["metadata"]["uid"] = f"pod-{number}"
             pod["metadata"]["annotations"] = {
@@ -162,8 +162,8 @@ def node_name(number: int) -> str:
     return f"gpu-node-{number:05d}.zone-{number % 3}.example.internal"
 
 
-def uuid_of(node: int, card: int) -> str:
-    return f"GPU-{node:08x}-{card:04x}-4a5b-9c8d-0123456789ab"
+def uuid_of(node: int, device: int) -> str:
+    return f"GPU-{node:08x}-{device:04x}-4a5b-9c8d-0123456789ab"
 
 
 def review(pod: dict[str, Any], uid: str) -> dict[str, Any]:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tests.bench.report import Result
 
 SIZES = (
-    measuring.Size(nodes=100, cards=8, pods=700),
-    measuring.Size(nodes=1_000, cards=4, pods=2_000),
-    measuring.Size(nodes=1_000, cards=4, pods=600, all_wait=True),
+    measuring.Size(nodes=100, devices=8, pods=700),
+    measuring.Size(nodes=1_000, devices=4, pods=2_000),
+    measuring.Size(nodes=1_000, devices=4, pods=600, all_wait=True),
 )
-QUICK = (measuring.Size(nodes=20, cards=4, pods=40),)
+QUICK = (measuring.Size(nodes=20, devices=4, pods=40),)
 
 
 async def run(sizes: "Sequence[measuring.Size]", *, rounds: int) -> "list[Result]":
@@ -36,9 +36,9 @@ async def run(sizes: "Sequence[measuring.Size]", *, rounds: int) -> "list[Result
         )
         results = []
         for size in sizes:
-            if size.nodes > len(opened.cards):
+            if size.nodes > len(opened.gpus):
                 _say(f"{size}: creating nodes and devices")
-                await opened.grow(size.nodes, size.cards)
+                await opened.grow(size.nodes, size.devices)
             turns = await measuring.measure(opened, everyone, size, rounds=rounds, progress=_say)
             results += measuring.results_of(size, turns, echo=echo.name, idle=idle.name)
     for result in results:

@@ -77,7 +77,7 @@ class Plain:
         self._scheduler = components.KubeScheduler(
             stage.plane, configuration=_configuration(self.scheduler_name), name="plain-scheduler"
         )
-        self._cards = stage.cards
+        self._devices = stage.gpus
 
     @contextlib.asynccontextmanager
     async def running(self) -> "AsyncIterator[Running]":
@@ -86,7 +86,7 @@ class Plain:
         await self._scheduler.stop()
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
-        _check_counts(bound, self._cards)
+        _check_counts(bound, self._devices)
         return None
 
 
@@ -117,7 +117,7 @@ class Echo:
         self._extender = stage.plane.run.child(
             f"{slug}-extender", command, env={"PYTHONPATH": str(binaries.ROOT)}
         )
-        self._cards = stage.cards
+        self._devices = stage.gpus
         self._lives = 0
 
     @contextlib.asynccontextmanager
@@ -135,7 +135,7 @@ class Echo:
         self._extender.kill9()
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
-        _check_counts(bound, self._cards)
+        _check_counts(bound, self._devices)
         if self._admission:
             passed_by = [pod["metadata"]["name"] for pod in bound if not idle.has_mutated(pod)]
             assert not passed_by, f"the webhooks were not asked about {passed_by}"
@@ -191,14 +191,14 @@ class Ours:
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
         objects.check_devices(bound)
         as_held: int = sum(
-            objects.hold_of(pod).get("node") == pod["spec"]["nodeName"] for pod in bound
+            objects.reservation_of(pod).get("node") == pod["spec"]["nodeName"] for pod in bound
         )
         return as_held / len(bound)
 
 
-def _check_counts(bound: "Sequence[JsonObject]", cards: "Mapping[str, int]") -> None:
+def _check_counts(bound: "Sequence[JsonObject]", devices: "Mapping[str, int]") -> None:
     used = collections.Counter(pod["spec"]["nodeName"] for pod in bound)
-    over = {node: count for node, count in used.items() if count > cards[node]}
+    over = {node: count for node, count in used.items() if count > devices[node]}
     assert not over, f"more pods than cards: {over}"
 
 

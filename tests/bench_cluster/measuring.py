@@ -23,7 +23,7 @@ class Size:
     """How large a case is."""
 
     nodes: int
-    cards: int
+    devices: int
     """Of each node that is new at this size."""
     pods: int
     all_wait: bool = False

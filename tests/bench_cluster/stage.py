@@ -39,7 +39,7 @@ class Stage:
     def __init__(self, plane: control_plane.ControlPlane, api: client.ApiClient) -> None:
         self.plane = plane
         self.api = api
-        self.cards: dict[str, int] = {}
+        self.gpus: dict[str, int] = {}
         """Node -> how many units it offers."""
         self.server_settings: dict[str, Any] = {}
         """What our server is installed with."""
@@ -76,15 +76,15 @@ class Stage:
         """Delete it."""
         await self._kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests)
 
-    async def grow(self, node_count: int, cards: int) -> None:
+    async def grow(self, node_count: int, gpus: int) -> None:
         """Add nodes of so many cards until there are `node_count`, and have our server take them in."""
-        missing = node_count - len(self.cards)
-        prefix = f"bench-{len(self.cards):04d}"
-        resources = {PLAIN_RESOURCE: cards, POOL.resource: cards}
+        missing = node_count - len(self.gpus)
+        prefix = f"bench-{len(self.gpus):04d}"
+        resources = {PLAIN_RESOURCE: gpus, POOL.resource: gpus}
         new = await nodes.create_nodes(
             self.api, missing, prefix=prefix, gpus=0, resources=resources
         )
-        devices = [objects.a_device(node, card, POOL.name) for node in new for card in range(cards)]
+        devices = [objects.a_device(node, gpu, POOL.name) for node in new for gpu in range(gpus)]
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def create(device: client.JsonObject) -> None:
@@ -96,7 +96,7 @@ class Stage:
         async with asyncio.TaskGroup() as group:
             for device in devices:
                 group.create_task(create(device))
-        self.cards |= dict.fromkeys(new, cards)
+        self.gpus |= dict.fromkeys(new, gpus)
         await self._have_served()
 
     async def _have_served(self) -> None:
@@ -112,9 +112,9 @@ class Stage:
 
     async def _is_served(self) -> bool:
         shown = objects.capacity(await self.api.get(POOL.path))
-        assert shown.get("total") == sum(self.cards.values()), f"{shown}"
+        assert shown.get("total") == sum(self.gpus.values()), f"{shown}"
         listing = await self.api.get(nodes.NODES, labelSelector=_LABEL)
-        assert len(listing["items"]) == len(self.cards), f"{len(listing['items'])} nodes labelled"
+        assert len(listing["items"]) == len(self.gpus), f"{len(listing['items'])} nodes labelled"
         listing = await self.api.get(objects.DEVICES)
         bare = sum("state" not in one["status"] for one in listing["items"])
         assert bare == 0, f"{bare} devices have no state"

@@ -17,7 +17,7 @@ from tests.cluster.environment import client, nodes, pods
 from tests.cluster.system.objects import DEVICES, POOLS, a_container, a_device, a_pool_object
 from tests.cluster.system.objects import Pool as PoolNames
 from tests.fault import sights
-from tests.fault.steps import CARDS, NODES, SLICED, SLICES, WHOLE
+from tests.fault.steps import DEVICES_PER_NODE, NODES, SLICED, SLICES, WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ _CREATED_WITHIN_TRIES: Final = 5
 
 
 @dataclass(slots=True)
-class _Card:
+class _Device:
     pool: int
     life: int = 0
     """Another card in the same slot is another life."""
@@ -52,8 +52,11 @@ class Arena:
         """How many pods were not created, because a request failed."""
         self._strategy: list[str | None] = [None, None]
         self._ttl = ["15s", "15s"]
-        self._cards = [
-            [_Card(SLICED if card == CARDS - 1 else WHOLE) for card in range(CARDS)]
+        self._gpus = [
+            [
+                _Device(SLICED if gpu == DEVICES_PER_NODE - 1 else WHOLE)
+                for gpu in range(DEVICES_PER_NODE)
+            ]
             for _ in range(NODES)
         ]
         self._has_node = [True] * NODES
@@ -77,17 +80,21 @@ class Arena:
         for pool in (WHOLE, SLICED):
             await self.insist(functools.partial(self._create_pool, pool))
         for node in range(NODES):
-            for card in range(CARDS):
+            for gpu in range(DEVICES_PER_NODE):
                 # Refused until the server has seen the pool that the card is assigned to.
-                device = self._device(node, card)
+                device = self._device(node, gpu)
                 await self.insist(functools.partial(self._api.create, DEVICES, device))
-                await self._report(node, card)
+                await self._report(node, gpu)
         account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
         await self.insist(lambda: self._api.get(account))
 
     async def raze(self) -> None:
         """Delete everything that is outside of the namespace, and the namespace."""
-        paths = [f"{DEVICES}/{self._device_name(n, c)}" for n in range(NODES) for c in range(CARDS)]
+        paths = [
+            f"{DEVICES}/{self._device_name(n, c)}"
+            for n in range(NODES)
+            for c in range(DEVICES_PER_NODE)
+        ]
         paths += [f"{POOLS}/{name}" for name in self.pools]
         paths += [f"{nodes.NODES}/{self._node_name(node)}" for node in range(NODES)]
         paths += [f"{PRIORITIES}/{self._name}", f"/api/v1/namespaces/{self.namespace}"]
@@ -183,19 +190,19 @@ class Arena:
     async def bring_node_back(self, node: int) -> None:
         """Create the node again, with other cards in every slot."""
         if not self._has_node[node]:
-            for card in range(CARDS):
-                self._cards[node][card].life += 1
-                await self._report(node, card)
+            for gpu in range(DEVICES_PER_NODE):
+                self._gpus[node][gpu].life += 1
+                await self._report(node, gpu)
             await self._create_node(node)
             self._has_node[node] = True
 
-    async def swap_cards(self, name: str) -> None:
+    async def swap_devices(self, name: str) -> None:
         """Put other cards into every slot of a node that stays."""
         for node in range(NODES):
             if self._node_name(node) == name:
-                for card in range(CARDS):
-                    self._cards[node][card].life += 1
-                    await self._report(node, card)
+                for gpu in range(DEVICES_PER_NODE):
+                    self._gpus[node][gpu].life += 1
+                    await self._report(node, gpu)
 
     async def set_cordon(self, node: int, *, is_cordoned: bool) -> None:
         if self._has_node[node]:
@@ -204,16 +211,16 @@ class Arena:
                 lambda: self._api.patch(path, {"spec": {"unschedulable": is_cordoned}})
             )
 
-    async def set_faulty(self, node: int, card: int, *, is_faulty: bool) -> None:
-        self._cards[node][card].is_faulty = is_faulty
-        await self._report(node, card)
+    async def set_faulty(self, node: int, gpu: int, *, is_faulty: bool) -> None:
+        self._gpus[node][gpu].is_faulty = is_faulty
+        await self._report(node, gpu)
 
-    async def move_card(self, node: int, card: int) -> None:
+    async def move_device(self, node: int, gpu: int) -> None:
         """Assign the card to the other pool, which has it once the pods with units of it have ended."""
-        slot = self._cards[node][card]
+        slot = self._gpus[node][gpu]
         slot.pool = SLICED if slot.pool == WHOLE else WHOLE
-        path = f"{DEVICES}/{self._device_name(node, card)}"
-        metadata = {"annotations": self._device(node, card)["metadata"]["annotations"]}
+        path = f"{DEVICES}/{self._device_name(node, gpu)}"
+        metadata = {"annotations": self._device(node, gpu)["metadata"]["annotations"]}
         await self.insist(lambda: self._api.patch(path, {"metadata": metadata}))
         if self._has_node[node]:
             await self._offer(node)
@@ -242,9 +249,9 @@ class Arena:
         for node in range(NODES):
             await self.bring_node_back(node)
             await self.set_cordon(node, is_cordoned=False)
-            for card in range(CARDS):
-                if self._cards[node][card].is_faulty:
-                    await self.set_faulty(node, card, is_faulty=False)
+            for gpu in range(DEVICES_PER_NODE):
+                if self._gpus[node][gpu].is_faulty:
+                    await self.set_faulty(node, gpu, is_faulty=False)
         for pool in (WHOLE, SLICED):
             await self.insist(functools.partial(self._create_pool, pool))
 
@@ -293,7 +300,7 @@ class Arena:
 
     def _offered(self, node: int) -> dict[str, int]:
         offered = dict.fromkeys(self.pools, 0)
-        for slot in self._cards[node]:
+        for slot in self._gpus[node]:
             offered[self.pools[slot.pool]] += SLICES if slot.pool == SLICED else 1
         return {sights.PREFIX + pool: units for pool, units in offered.items()}
 
@@ -317,23 +324,23 @@ class Arena:
         path = f"{POOLS}/{self.pools[pool]}"
         await self._try(lambda: self._api.patch(path, {"spec": spec}))
 
-    async def _report(self, node: int, card: int) -> None:
+    async def _report(self, node: int, gpu: int) -> None:
         """Write what the inventory and health know, and no other's fields: whose the card is says assignment."""
-        device = self._device(node, card)
+        device = self._device(node, gpu)
         device["metadata"] = {"name": device["metadata"]["name"]}
         del device["status"]["poolRef"]
-        path = f"{DEVICES}/{self._device_name(node, card)}/status"
+        path = f"{DEVICES}/{self._device_name(node, gpu)}/status"
         await self.insist(
             lambda: self._api.patch(
                 path, device, kind="apply", fieldManager="the-arena", force="true"
             )
         )
 
-    def _device(self, node: int, card: int) -> dict[str, Any]:
-        slot = self._cards[node][card]
-        device = a_device(self._node_name(node), card, self.pools[slot.pool])
-        device["metadata"]["name"] = self._device_name(node, card)
-        device["status"]["uuid"] = f"GPU-{self._node_name(node)}-{card}-{slot.life}"
+    def _device(self, node: int, gpu: int) -> dict[str, Any]:
+        slot = self._gpus[node][gpu]
+        device = a_device(self._node_name(node), gpu, self.pools[slot.pool])
+        device["metadata"]["name"] = self._device_name(node, gpu)
+        device["status"]["uuid"] = f"GPU-{self._node_name(node)}-{gpu}-{slot.life}"
         device["status"]["conditions"] = [
             {
                 "type": "Healthy",
@@ -348,8 +355,8 @@ class Arena:
     def _node_name(self, node: int) -> str:
         return f"{self._name}-n{node}-0"
 
-    def _device_name(self, node: int, card: int) -> str:
-        return f"{self._name}-n{node}-card-{card}"
+    def _device_name(self, node: int, gpu: int) -> str:
+        return f"{self._name}-n{node}-card-{gpu}"
 
 
 def _pod_name(number: int) -> str:

@@ -8,7 +8,7 @@ known. What a list showed after a gap happened some time within the gap; then th
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
-from tests.fault.sights import Card, Node, Pod, Pool, Sight
+from tests.fault.sights import Device, Node, Pod, Pool, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class _Spell:
     """A card of one UUID in one pool, or in none."""
 
-    card: str
+    device: str
     pool: str
     first: int
     last: int
@@ -51,8 +51,8 @@ class Belonging:
     def see(self, sight: Sight) -> str | None:
         """Take in a sight; say so where a card went from one pool into another at once."""
         match sight.thing:
-            case Card() as card:
-                return self._see_card(card, sight)
+            case Device() as device:
+                return self._see_device(device, sight)
             case Pod() as pod:
                 self._see_pod(pod, sight)
             case Pool() | Node():
@@ -66,40 +66,38 @@ class Belonging:
             last = tenancy.last if tenancy.is_over else None
             for uuid in sorted({unit.partition("::")[0] for unit in pod.units}):
                 for spell in self._spells.get(uuid, ()):
-                    is_present = self._present.get(spell.card) is spell
+                    is_present = self._present.get(spell.device) is spell
                     begins_within = last is None or spell.first < last
                     ends_within = is_present or spell.last > tenancy.first
                     if spell.pool != pod.pool and begins_within and ends_within:
                         text = (
-                            f"card {spell.card} ({uuid}) was in {spell.pool or 'no pool'} from v{spell.first}"
+                            f"card {spell.device} ({uuid}) was in {spell.pool or 'no pool'} from v{spell.first}"
                             f" on, while pod {pod.name} of pool {pod.pool} had it since v{tenancy.first}"
                         )
-                        yield text, frozenset({pod.name, spell.card, uuid})
+                        yield text, frozenset({pod.name, spell.device, uuid})
 
-    def _see_card(self, card: Card, sight: Sight) -> str | None:
-        before = self._present.get(card.name)
-        if sight.is_gone or self._uuids.get(card.name) != card.uuid:
+    def _see_device(self, device: Device, sight: Sight) -> str | None:
+        before = self._present.get(device.name)
+        if sight.is_gone or self._uuids.get(device.name) != device.uuid:
             # Another card in the slot: it comes from nowhere.
-            self._leave(card.name, sight)
+            self._leave(device.name, sight)
             before = None
         if sight.is_gone:
             return None
-        self._uuids[card.name] = card.uuid
-        if before is not None and before.pool == card.pool:
+        self._uuids[device.name] = device.uuid
+        if before is not None and before.pool == device.pool:
             return None
         was = before.pool if before is not None else ""
-        self._leave(card.name, sight)
-        spell = _Spell(card.name, card.pool, sight.version, sight.version)
-        self._present[card.name] = spell
-        self._spells.setdefault(card.uuid, []).append(spell)
-        if sight.is_exact and was and card.pool:
-            return (
-                f"card {card.name} ({card.uuid}) went from pool {was} to pool {card.pool} at once"
-            )
+        self._leave(device.name, sight)
+        spell = _Spell(device.name, device.pool, sight.version, sight.version)
+        self._present[device.name] = spell
+        self._spells.setdefault(device.uuid, []).append(spell)
+        if sight.is_exact and was and device.pool:
+            return f"card {device.name} ({device.uuid}) went from pool {was} to pool {device.pool} at once"
         return None
 
-    def _leave(self, card: str, sight: Sight) -> None:
-        spell = self._present.pop(card, None)
+    def _leave(self, device: str, sight: Sight) -> None:
+        spell = self._present.pop(device, None)
         if spell is not None and sight.is_exact:
             spell.last = sight.version
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 import aiohttp
 
 from tests.cluster.environment import client
-from tests.fault.sights import Card, Node, Pod, Pool, Sight, Thing, thing_of
+from tests.fault.sights import Device, Node, Pod, Pool, Sight, Thing, thing_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,7 +155,7 @@ def _text_of(thing: Thing) -> str:
             state = f"{thing.phase} node={thing.node or '-'} devices={thing.devices or '-'}"
             deleting = " deleting" if thing.is_deleted else ""
             return f"pod {thing.name} ({thing.uid[:8]}) {state}{deleting}"
-        case Card():
+        case Device():
             faulty = " faulty" if thing.is_faulty else ""
             where = f"in {thing.pool or 'no pool'}"
             return f"card {thing.name} {thing.uuid} {where}{faulty} {thing.state} {thing.shown}"

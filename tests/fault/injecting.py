@@ -72,7 +72,7 @@ class Injecting:
             Kind.DELETED_AMID_BIND: ("binding", Breakage.PASS, self._delete),
             Kind.DELETED_AFTER_BIND: ("binding", Breakage.PASS_THEN_ACT, self._delete),
             Kind.REPLACED_AMID_BIND: ("binding", Breakage.PASS, self._replace),
-            Kind.CARDS_SWAPPED_AMID_BIND: ("binding", Breakage.PASS, self._swap_cards),
+            Kind.DEVICES_SWAPPED_AMID_BIND: ("binding", Breakage.PASS, self._swap_devices),
         }
 
     async def carry_out(self, step: "Step") -> None:
@@ -179,8 +179,8 @@ class Injecting:
     async def _replace(self, call: Call) -> None:
         await self._arena.replace_pod(call.pod)
 
-    async def _swap_cards(self, call: Call) -> None:
-        await self._arena.swap_cards(call.node)
+    async def _swap_devices(self, call: Call) -> None:
+        await self._arena.swap_devices(call.node)
 
     # --- deeds -----------------------------------------------------------------------------------
 
@@ -206,9 +206,9 @@ class Injecting:
             Kind.NODE_BACK: lambda given: arena.bring_node_back(*numbers(given)),
             Kind.CORDON: lambda given: arena.set_cordon(*numbers(given), is_cordoned=True),
             Kind.UNCORDON: lambda given: arena.set_cordon(*numbers(given), is_cordoned=False),
-            Kind.CARD_FAULTY: lambda given: arena.set_faulty(*numbers(given), is_faulty=True),
-            Kind.CARD_HEALTHY: lambda given: arena.set_faulty(*numbers(given), is_faulty=False),
-            Kind.CARD_MOVED: lambda given: arena.move_card(*numbers(given)),
+            Kind.DEVICE_FAULTY: lambda given: arena.set_faulty(*numbers(given), is_faulty=True),
+            Kind.DEVICE_HEALTHY: lambda given: arena.set_faulty(*numbers(given), is_faulty=False),
+            Kind.DEVICE_MOVED: lambda given: arena.move_device(*numbers(given)),
             Kind.STRATEGY: lambda given: arena.set_strategy(int(given[0]), str(given[1])),
             Kind.TTL: lambda given: arena.set_ttl(int(given[0]), str(given[1])),
             Kind.POOL_REPLACED: self._replace_pool,

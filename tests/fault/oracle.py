@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from tests.fault.belonging import Belonging
-from tests.fault.sights import Card, Node, Pod, Pool, Sight
+from tests.fault.sights import Device, Node, Pod, Pool, Sight
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ LATENESS_S: Final = 20.0
 TWO_POOLS: Final = "a card is in one pool, and free before it is in another"
 TAKEN_AWAY: Final = "a card stays in its pool while a pod has it"
 
-T = TypeVar("T", Pod, Card, Pool, Node)
+T = TypeVar("T", Pod, Device, Pool, Node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Oracle:
     def __init__(self) -> None:
         self._pods: dict[str, Pod] = {}
         # uid -> pod
-        self._cards: dict[str, Card] = {}
+        self._devices: dict[str, Device] = {}
         self._pools: dict[str, Pool] = {}
         self._nodes: dict[str, Node] = {}
         self._holder: dict[str, str] = {}
@@ -82,8 +82,8 @@ class Oracle:
         match sight.thing:
             case Pod() as pod:
                 return self._see_pod(pod, sight)
-            case Card() as card:
-                _keep(self._cards, card, sight)
+            case Device() as device:
+                _keep(self._devices, device, sight)
                 self._note_places(sight.at)
             case Pool() as pool:
                 _keep(self._pools, pool, sight)
@@ -148,10 +148,10 @@ class Oracle:
     def _note_places(self, at: float) -> None:
         """Keep for every unit where it is and was."""
         present: dict[str, tuple[str, str]] = {}
-        for card in self._cards.values():
-            pool = self._pools.get(card.pool)
+        for device in self._devices.values():
+            pool = self._pools.get(device.pool)
             if pool is not None:
-                present |= dict.fromkeys(pool.units_of(card), (card.node, card.pool))
+                present |= dict.fromkeys(pool.units_of(device), (device.node, device.pool))
         for unit, places in self._places.items():
             last = places[-1]
             if last.until == float("inf") and present.get(unit) != (last.node, last.pool):
@@ -168,7 +168,7 @@ class Oracle:
         return [
             *self._unbound(),
             *self._wrong_pools(),
-            *self._wrong_cards(),
+            *self._wrong_devices(),
             *(
                 Violation(rule=TAKEN_AWAY, text=text, about=about)
                 for text, about in self._belonging.faults()
@@ -178,11 +178,11 @@ class Oracle:
     def count(self, pool: Pool) -> dict[str, int]:
         """Return the figures that the pool's status must show when nothing is held."""
         figures = dict.fromkeys(("total", "reserved", "used", "available", "unhealthy"), 0)
-        for card in self._cards.values():
-            units, taken = pool.units_of(card), self._taken(card, pool)
+        for device in self._devices.values():
+            units, taken = pool.units_of(device), self._taken(device, pool)
             figures["total"] += len(units)
             figures["used"] += taken
-            kind = "available" if self._is_usable(card) else "unhealthy"
+            kind = "available" if self._is_usable(device) else "unhealthy"
             figures[kind] += len(units) - taken
         return figures
 
@@ -192,17 +192,17 @@ class Oracle:
     def pools(self) -> list[Pool]:
         return list(self._pools.values())
 
-    def _is_usable(self, card: Card) -> bool:
-        node = self._nodes.get(card.node)
-        return node is not None and node.is_open and not card.is_faulty and not card.is_leaving
+    def _is_usable(self, device: Device) -> bool:
+        node = self._nodes.get(device.node)
+        return node is not None and node.is_open and not device.is_faulty and not device.is_leaving
 
-    def _taken(self, card: Card, pool: Pool) -> int:
+    def _taken(self, device: Device, pool: Pool) -> int:
         """Count the units of a card that live pods have.
 
         A pod that was given the card in another cut has an unknown part of it: all counts as taken.
         """
-        units = set(pool.units_of(card))
-        held = {unit for unit in self._holder if unit.partition("::")[0] == card.uuid}
+        units = set(pool.units_of(device))
+        held = {unit for unit in self._holder if unit.partition("::")[0] == device.uuid}
         return len(units) if held - units else len(held & units)
 
     def _unbound(self) -> "Iterator[Violation]":
@@ -221,9 +221,9 @@ class Oracle:
 
     def _fits(self, pod: Pod, pool: Pool, node: str) -> bool:
         free = sum(
-            len(pool.units_of(card)) - self._taken(card, pool)
-            for card in self._cards.values()
-            if card.node == node and self._is_usable(card)
+            len(pool.units_of(device)) - self._taken(device, pool)
+            for device in self._devices.values()
+            if device.node == node and self._is_usable(device)
         )
         counted = sum(
             other.wanted
@@ -243,17 +243,17 @@ class Oracle:
                     about=frozenset({pool.name}),
                 )
 
-    def _wrong_cards(self) -> "Iterator[Violation]":
-        for card in self._cards.values():
-            pool = self._pools.get(card.pool)
-            units = pool.units_of(card) if pool is not None else ()
-            expected = (len(units), 0, self._taken(card, pool) if pool is not None else 0)
-            if card.shown != expected:
+    def _wrong_devices(self) -> "Iterator[Violation]":
+        for device in self._devices.values():
+            pool = self._pools.get(device.pool)
+            units = pool.units_of(device) if pool is not None else ()
+            expected = (len(units), 0, self._taken(device, pool) if pool is not None else 0)
+            if device.shown != expected:
                 yield Violation(
                     rule="a card's status shows what is",
-                    text=f"card {card.name} shows capacity, reserved, allocated {card.shown}, "
+                    text=f"card {device.name} shows capacity, reserved, allocated {device.shown}, "
                     f"counted {expected}",
-                    about=frozenset({card.name, *units}),
+                    about=frozenset({device.name, *units}),
                 )
 
 

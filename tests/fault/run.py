@@ -196,7 +196,7 @@ class Run:
         await self._settle("bound what fits", history, self._expectations)
         self._note(history, "all pods are deleted")
         await self._arena.delete_all_pods()
-        await self._settle("given everything back", history, self._leftovers)
+        await self._settle("given everything back", history, self._remains)
         self._note(history, "every unit is asked for")
         wanted = 0
         for index, name in enumerate(self._arena.pools):
@@ -236,7 +236,7 @@ class Run:
     async def _expectations(self) -> "Sequence[Violation]":
         return self._oracle.expectations()
 
-    async def _leftovers(self) -> "Sequence[Violation]":
+    async def _remains(self) -> "Sequence[Violation]":
         found = list(self._oracle.expectations())
         found += [
             Violation(

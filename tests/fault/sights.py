@@ -62,7 +62,7 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Device:
     """A GPUDevice."""
 
     name: str
@@ -92,13 +92,13 @@ class Pool:
     shown: "Mapping[str, int]" = field(default_factory=dict)
     """capacity of its status."""
 
-    def units_of(self, card: Card) -> tuple[str, ...]:
+    def units_of(self, device: Device) -> tuple[str, ...]:
         """Return the units of a card of this pool."""
-        if card.pool != self.name or not card.uuid:
+        if device.pool != self.name or not device.uuid:
             return ()
         if not self.slices:
-            return (card.uuid,)
-        return tuple(f"{card.uuid}::{number}" for number in range(self.slices))
+            return (device.uuid,)
+        return tuple(f"{device.uuid}::{number}" for number in range(self.slices))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Node:
     """pool -> units in status.allocatable, which is what kube-scheduler counts with."""
 
 
-Thing = Pod | Card | Pool | Node
+Thing = Pod | Device | Pool | Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +162,10 @@ def _pod(item: "Mapping[str, Any]") -> Pod | None:
     )
 
 
-def _card(item: "Mapping[str, Any]") -> Card:
+def _device(item: "Mapping[str, Any]") -> Device:
     status = item.get("status", {})
     units = status.get("units", {})
-    return Card(
+    return Device(
         name=item["metadata"]["name"],
         node=status.get("nodeName", ""),
         uuid=status.get("uuid", ""),
@@ -208,4 +208,4 @@ def _condition(status: "Mapping[str, Any]", kind: str) -> str:
     return ""
 
 
-_READERS: Final = {"pods": _pod, "gpudevices": _card, "gpupools": _pool, "nodes": _node}
+_READERS: Final = {"pods": _pod, "gpudevices": _device, "gpupools": _pool, "nodes": _node}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 NODES: Final = 4
-CARDS: Final = 4
+DEVICES_PER_NODE: Final = 4
 """Of a node; the last one is sliced."""
 SLICES: Final = 4
 
@@ -68,14 +68,14 @@ class Kind(StrEnum):
     DELETED_AMID_BIND = "pod deleted before its Binding"
     DELETED_AFTER_BIND = "pod deleted before its Binding is answered"
     REPLACED_AMID_BIND = "pod replaced by another of its name amid its bind"
-    CARDS_SWAPPED_AMID_BIND = "cards of a node swapped amid a bind to it"
+    DEVICES_SWAPPED_AMID_BIND = "cards of a node swapped amid a bind to it"
     NODE_GONE = "node gone"
     NODE_BACK = "node back with other cards"
     CORDON = "node cordoned"
     UNCORDON = "node uncordoned"
-    CARD_FAULTY = "card faulty"
-    CARD_HEALTHY = "card healthy again"
-    CARD_MOVED = "card moved to the other pool"
+    DEVICE_FAULTY = "card faulty"
+    DEVICE_HEALTHY = "card healthy again"
+    DEVICE_MOVED = "card moved to the other pool"
     STRATEGY = "strategy changed"
     TTL = "TTL changed"
     POOL_REPLACED = "pool deleted and created again"
@@ -225,8 +225,8 @@ def _a_node(rng: random.Random) -> Arguments:
     return (rng.randrange(NODES),)
 
 
-def _a_card(rng: random.Random) -> Arguments:
-    return (rng.randrange(NODES), rng.randrange(CARDS))
+def _a_device(rng: random.Random) -> Arguments:
+    return (rng.randrange(NODES), rng.randrange(DEVICES_PER_NODE))
 
 
 def _a_pool(rng: random.Random) -> Arguments:
@@ -241,9 +241,9 @@ _ARGUMENTS: "Final[Mapping[Kind, Callable[[random.Random], Arguments]]]" = {
     Kind.NODE_BACK: _a_node,
     Kind.CORDON: _a_node,
     Kind.UNCORDON: _a_node,
-    Kind.CARD_FAULTY: _a_card,
-    Kind.CARD_HEALTHY: _a_card,
-    Kind.CARD_MOVED: _a_card,
+    Kind.DEVICE_FAULTY: _a_device,
+    Kind.DEVICE_HEALTHY: _a_device,
+    Kind.DEVICE_MOVED: _a_device,
     Kind.STRATEGY: lambda rng: (rng.randrange(2), rng.choice(_STRATEGIES)),
     Kind.TTL: lambda rng: (rng.randrange(2), rng.choice(("5s", "15s", "2m"))),
     Kind.POOL_REPLACED: _a_pool,

@@ -8,7 +8,7 @@ from pool.allocation_state import AllocationState, AlreadyBound
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
-from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveBooks
+from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveAllocationState
 from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)
@@ -17,9 +17,11 @@ NODE_FIGURES = inspect.get_annotations(PoolNode)
 CAPACITY_FIGURES = inspect.get_annotations(Capacity)
 
 
-def agree_on_figures(books: AllocationState, model: NaiveBooks, pool: str) -> None:
+def agree_on_figures(
+    allocation_state: AllocationState, model: NaiveAllocationState, pool: str
+) -> None:
     """Nodes, capacity, and the verdicts and scores of every size."""
-    state = books.index.state(PoolName(pool))
+    state = allocation_state.index.state(PoolName(pool))
     got = {
         str(name): {key: getattr(node, key) for key in NODE_FIGURES}
         for name, node in state.nodes().items()
@@ -31,7 +33,7 @@ def agree_on_figures(books: AllocationState, model: NaiveBooks, pool: str) -> No
     assert sums == model.capacity(pool, want)
     assert state.largest_node() == max((node["total"] for node in want.values()), default=0)
     for size in SIZES:
-        view = books.index.view(PoolName(pool), size)
+        view = allocation_state.index.view(PoolName(pool), size)
         reasons = {name: model.reason(node, size) for name, node in want.items()}
         refusals = {name: one.reason.value if one else None for name, one in view.refusals.items()}
         assert refusals == reasons
@@ -42,38 +44,42 @@ def agree_on_figures(books: AllocationState, model: NaiveBooks, pool: str) -> No
         }
 
 
-def agree_on_reservations(books: AllocationState, model: NaiveBooks) -> None:
+def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocationState) -> None:
     got = {
         str(one.id): (one.uid, one.pool, one.node, list(one.units), one.phase.value)
-        for one in books.ledger.all()
+        for one in allocation_state.ledger.all()
     }
     assert got == {
         id_: (one["uid"], one["pool"], one["node"], one["units"], one["phase"])
         for id_, one in model.reservations.items()
     }
-    for one in books.ledger.all():
-        assert books.ledger.get(one.id) is one
-        assert one.uid is None or books.ledger.of_pod(one.uid) is one
-        assert books.index.assumed_units(one.id) == one.units
+    for one in allocation_state.ledger.all():
+        assert allocation_state.ledger.get(one.id) is one
+        assert one.uid is None or allocation_state.ledger.of_pod(one.uid) is one
+        assert allocation_state.index.assumed_units(one.id) == one.units
         is_unconfirmed = one.holds_units and one.phase.value in UNCONFIRMED
-        assert (one.id in books.index._unconfirmed) is is_unconfirmed
-    deadline, want = books.ledger.next_deadline(), model.next_deadline()
+        assert (one.id in allocation_state.index._unconfirmed) is is_unconfirmed
+    deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
-    assert {one.id for one in books.unsettled()} == late
+    assert {one.id for one in allocation_state.unsettled()} == late
 
 
-def agree_on_pods(books: AllocationState, model: NaiveBooks, resources: list[str]) -> None:
-    assert {str(pod.uid) for pod in books.pods()} == model.pods.keys()
+def agree_on_pods(
+    allocation_state: AllocationState, model: NaiveAllocationState, resources: list[str]
+) -> None:
+    assert {str(pod.uid) for pod in allocation_state.pods()} == model.pods.keys()
     for resource in resources:
-        assert [str(pod.uid) for pod in books.waiting(resource)] == model.waiting(resource)
-    twice = {str(unit): set(pods) for unit, pods in books.index.held_twice().items()}
+        assert [str(pod.uid) for pod in allocation_state.waiting(resource)] == model.waiting(
+            resource
+        )
+    twice = {str(unit): set(pods) for unit, pods in allocation_state.index.held_twice().items()}
     assert twice == model.held_twice()
 
 
-def figures_add_up(books: AllocationState, pool: str) -> None:
+def figures_add_up(allocation_state: AllocationState, pool: str) -> None:
     """What costs little, after every step: no unit is lost between the nodes and the totals."""
-    state = books.index.state(PoolName(pool))
+    state = allocation_state.index.state(PoolName(pool))
     sums = state.capacity()
     assert sums.total == sums.reserved + sums.used + sums.available + sums.unhealthy
     total = held = 0
@@ -88,7 +94,7 @@ def figures_add_up(books: AllocationState, pool: str) -> None:
 
 
 def no_unit_has_two_of_our_owners(
-    stored: dict[str, Any], model: NaiveBooks, besides: set[str]
+    stored: dict[str, Any], model: NaiveAllocationState, besides: set[str]
 ) -> None:
     """Pods that we bound, and commitments; claims that strangers wrote are theirs, and what a node gave
     to another pod than was promised it is free to promise again."""
@@ -102,32 +108,40 @@ def no_unit_has_two_of_our_owners(
             assert given.setdefault(unit, one["uid"]) == one["uid"]
 
 
-def nothing_is_left(books: AllocationState, now: float) -> None:
+def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
     """What the books keep once every pod is gone and every hold is over."""
-    assert len(books.ledger) == 0
-    assert books.ledger.due(now) == []
-    assert books.ledger.next_deadline() is None
-    for pool in books.index.pools():
-        capacity = books.index.state(pool.name).capacity()
+    assert len(allocation_state.ledger) == 0
+    assert allocation_state.ledger.due(now) == []
+    assert allocation_state.ledger.next_deadline() is None
+    for pool in allocation_state.index.pools():
+        capacity = allocation_state.index.state(pool.name).capacity()
         assert (capacity.used, capacity.reserved) == (0, 0)
-    assert not books.ledger.has_unconfirmed()
-    assert books.index._unconfirmed == set()
-    for claims in (books.index._observed, books.index._assumed):
+    assert not allocation_state.ledger.has_unconfirmed()
+    assert allocation_state.index._unconfirmed == set()
+    for claims in (allocation_state.index._observed, allocation_state.index._assumed):
         assert (claims._units_by_owner, claims._claims_by_part) == ({}, {})
-    assert (len(books._pods), len(books._pods.pending)) == (0, 0)
-    assert not books._pods.pending._demands
-    unaccounted = books.index._unaccounted
+    assert (len(allocation_state._pods), len(allocation_state._pods.pending)) == (0, 0)
+    assert not allocation_state._pods.pending._demands
+    unaccounted = allocation_state.index._unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
-    assert books.index.held_twice() == {}
-    assert (len(books._reports), len(books._discrepancies), len(books._left)) == (0, 0, 0)
+    assert allocation_state.index.held_twice() == {}
+    assert (
+        len(allocation_state._reports),
+        len(allocation_state._discrepancies),
+        len(allocation_state._left),
+    ) == (0, 0, 0)
 
 
 def bind_plan_as_the_model_says(
-    books: AllocationState, model: NaiveBooks, pool: PoolFacts, pod: dict[str, Any], node: str
+    allocation_state: AllocationState,
+    model: NaiveAllocationState,
+    pool: PoolFacts,
+    pod: dict[str, Any],
+    node: str,
 ) -> Placed | None:
     """Plan a bind and hold the answer against the model's; return a plan that may be committed."""
     uid, demand, name = PodUid(pod["uid"]), demand_of(pod), NodeName(node)
-    plan = books.plan_bind(name, pool, demand, uid=uid)
+    plan = allocation_state.plan_bind(name, pool, demand, uid=uid)
     seen, own = model.pods.get(uid), model.reservation_of(uid)
     if seen is not None and seen["phase"] != "pending" and seen["node"] is not None:
         assert plan == AlreadyBound(seen["node"], None)
@@ -141,7 +155,7 @@ def bind_plan_as_the_model_says(
     mine = {own["id"]} if own is not None and own["node"] == node else set()
     figures = model.figures(pool.name, node, mine)
     reason = model.reason(figures, demand.units) if figures else "NodeNotInPool"
-    refusal = books.refusal_on(name, pool, demand, uid=uid)
+    refusal = allocation_state.refusal_on(name, pool, demand, uid=uid)
     assert (refusal.reason.value if refusal else None) == reason
     if refusal is not None:
         assert plan == PlacementRefused(name, refusal)
@@ -155,7 +169,7 @@ def bind_plan_as_the_model_says(
 
 
 def given_as_the_model_allows(
-    model: NaiveBooks,
+    model: NaiveAllocationState,
     plan: Placed,
     pod: dict[str, Any],
     own: dict[str, Any] | None = None,

@@ -18,7 +18,7 @@ UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "
 MISCONFIGURED = PoolValidity(misconfigured=(PoolFault(Objection.BAD_SPEC, "ttl is none"),))
 
 
-def a_card(
+def a_device(
     number: int = 0,
     *,
     annotated: str | None = None,
@@ -84,29 +84,33 @@ def a_gpupool(
     return msgspec.convert(raw, GPUPool)
 
 
-def a_board(*pools: GPUPool, verdicts: dict[str, PoolValidity] | None = None) -> PoolCandidates:
+def some_candidates(
+    *pools: GPUPool, verdicts: dict[str, PoolValidity] | None = None
+) -> PoolCandidates:
     return PoolCandidates(pools, lambda name: (verdicts or {}).get(name, SOUND))
 
 
-def decided(cards: Iterable[GPUDevice], board: PoolCandidates, **view: Any) -> dict[str, Decision]:
+def decided(
+    devices: Iterable[GPUDevice], candidates: PoolCandidates, **view: Any
+) -> dict[str, Decision]:
     """Decide on the cards of n1; by name."""
     given: dict[str, Any] = {"node": NODE, "labels": {}, **view}
-    return {one.device: one for one in decide(NodeView(devices=list(cards), **given), board)}
+    return {one.device: one for one in decide(NodeView(devices=list(devices), **given), candidates)}
 
 
-def decided_one(card: GPUDevice, board: PoolCandidates, **view: Any) -> Decision:
-    return decided([card], board, **view)[card.name]
+def decided_one(device: GPUDevice, candidates: PoolCandidates, **view: Any) -> Decision:
+    return decided([device], candidates, **view)[device.name]
 
 
-def carried_out(card: GPUDevice, decision: Decision) -> GPUDevice:
+def carried_out(device: GPUDevice, decision: Decision) -> GPUDevice:
     """The card once the API server has what was decided: poolRef, and whether it says that it drains."""
-    conditions = [one for one in card.status.conditions or () if one.type != "Draining"]
+    conditions = [one for one in device.status.conditions or () if one.type != "Draining"]
     if decision.action in {Action.DRAIN, Action.RELEASE}:
         conditions.append(Condition(type="Draining", status="True"))
     ref = PoolRef(name=decision.owner) if decision.owner is not None else None
-    status = msgspec.structs.replace(card.status, pool_ref=ref, conditions=conditions)
-    return msgspec.structs.replace(card, status=status)
+    status = msgspec.structs.replace(device.status, pool_ref=ref, conditions=conditions)
+    return msgspec.structs.replace(device, status=status)
 
 
-def users(*cards: DeviceName | str, resource: str = "gpu.deckhouse.io/a") -> dict[Any, Any]:
-    return dict.fromkeys(cards, frozenset({resource}))
+def users(*devices: DeviceName | str, resource: str = "gpu.deckhouse.io/a") -> dict[Any, Any]:
+    return dict.fromkeys(devices, frozenset({resource}))

@@ -23,59 +23,64 @@ N2 = NodeName("n2")
 ANYWHERE = Constraints()
 
 
-def some_books(
+def some_allocation_state(
     *pools: "PoolFacts",
     devices: "Iterable[DeviceFacts]" = (),
     nodes: "Iterable[NodeFacts | str]" = ("n1", "n2"),
     on_end: "Callable[[Ended], None] | None" = None,
 ) -> AllocationState:
     """Books that know these; one pool of whole cards unless pools are given."""
-    books = AllocationState(on_end=on_end)
+    allocation_state = AllocationState(on_end=on_end)
     for device in devices:
-        books.index.replace_device(device)
+        allocation_state.index.replace_device(device)
     for pool in pools or (a_pool(),):
-        books.index.replace_pool(pool)
+        allocation_state.index.replace_pool(pool)
     for node in nodes:
-        books.index.replace_node(node if isinstance(node, NodeFacts) else a_node(node))
-    return books
+        allocation_state.index.replace_node(node if isinstance(node, NodeFacts) else a_node(node))
+    return allocation_state
 
 
-def cards(count: int, node: str = "n1", **changes: Any) -> "list[DeviceFacts]":
+def some_devices(count: int, node: str = "n1", **changes: Any) -> "list[DeviceFacts]":
     return [a_device(node, index, **changes) for index in range(count)]
 
 
-def pool_of(books: AllocationState, pool: str = "whole") -> "PoolFacts":
-    facts = books.index.pool(PoolName(pool))
+def pool_of(allocation_state: AllocationState, pool: str = "whole") -> "PoolFacts":
+    facts = allocation_state.index.pool(PoolName(pool))
     assert facts is not None
     return facts
 
 
 def an_applicant(
-    books: AllocationState, demand: "Demand", *, id_: str, name: str = "p"
+    allocation_state: AllocationState, demand: "Demand", *, id_: str, name: str = "p"
 ) -> PlacementRequest:
-    pool = books.index.pool_of(demand.resource)
+    pool = allocation_state.index.pool_of(demand.resource)
     assert pool is not None
     return PlacementRequest(
         id=ReservationId(id_), pool=pool, demand=demand, namespace="default", name=name
     )
 
 
-def plan_hold(
-    books: AllocationState, demand: "Demand", constraints: Constraints = ANYWHERE, **about: Any
+def plan_reservation(
+    allocation_state: AllocationState,
+    demand: "Demand",
+    constraints: Constraints = ANYWHERE,
+    **about: Any,
 ) -> "Placed | Exhausted":
     """What the mutating webhook plans for a pod, the first of its namespace unless told otherwise."""
-    pool = about.pop("pool", None) or books.index.pool_of(demand.resource)
+    pool = about.pop("pool", None) or allocation_state.index.pool_of(demand.resource)
     assert pool is not None
-    return books.plan_hold(pool, demand, constraints, newcomer=Newcomer(**about))
+    return allocation_state.plan_reservation(pool, demand, constraints, newcomer=Newcomer(**about))
 
 
-def take_hold(
-    books: AllocationState, demand: "Demand", *, id_: str = "r", seconds: float = 0
+def reserve(
+    allocation_state: AllocationState, demand: "Demand", *, id_: str = "r", seconds: float = 0
 ) -> "Reservation":
     """What the mutating webhook does where something is free."""
-    applicant = an_applicant(books, demand, id_=id_)
-    placed = plan_hold(books, demand)
-    return books.hold(applicant, placed if isinstance(placed, Placed) else None, at(seconds))
+    applicant = an_applicant(allocation_state, demand, id_=id_)
+    placed = plan_reservation(allocation_state, demand)
+    return allocation_state.hold(
+        applicant, placed if isinstance(placed, Placed) else None, at(seconds)
+    )
 
 
 def note_of(reservation: "Reservation") -> ReservationNote:
@@ -91,26 +96,26 @@ def note_of(reservation: "Reservation") -> ReservationNote:
     )
 
 
-def a_held_pod(
-    books: AllocationState, name: str = "p", units: int = 1, **changes: Any
+def a_reserved_pod(
+    allocation_state: AllocationState, name: str = "p", units: int = 1, **changes: Any
 ) -> "PodFacts":
     """A pending pod whose hold went all the way: taken, tied, observed."""
     pod = a_pod_facts(name, units, **changes)
-    reservation = take_hold(books, pod.demand, id_=f"r-{name}")
-    books.tie(reservation.id, pod.uid, name=name, now=at(0))
+    reservation = reserve(allocation_state, pod.demand, id_=f"r-{name}")
+    allocation_state.tie(reservation.id, pod.uid, name=name, now=at(0))
     pod = a_pod_facts(name, units, **{**changes, "reservation": note_of(reservation)})
-    books.observe_pod(pod, at(0))
+    allocation_state.observe_pod(pod, at(0))
     return pod
 
 
 def commit_to(
-    books: AllocationState, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
+    allocation_state: AllocationState, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
 ) -> "Reservation":
     """What the extender's bind does before it writes."""
-    applicant = an_applicant(books, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)
-    placed = books.plan_bind(NodeName(node), applicant.pool, pod.demand, uid=pod.uid)
+    applicant = an_applicant(allocation_state, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)
+    placed = allocation_state.plan_bind(NodeName(node), applicant.pool, pod.demand, uid=pod.uid)
     assert isinstance(placed, Placed), placed
-    return books.commit(applicant, placed, uid=pod.uid, now=at(seconds))
+    return allocation_state.commit(applicant, placed, uid=pod.uid, now=at(seconds))
 
 
 def a_bound_pod(name: str = "b", *units: str, node: str = "n1", **changes: Any) -> "PodFacts":

@@ -12,13 +12,13 @@ from pool.model import ContainerDemand, ContainerRole, Instant
 from pool.reservations.reservation import Ended
 from tests.support import agreeing, naive_facts
 from tests.support.builders import EPOCH
-from tests.support.naive_books import NaiveBooks
+from tests.support.naive_books import NaiveAllocationState
 
 Option = TypeVar("Option")
 
 NODES: Final = ("n1", "n2", "n3")
 POOLS: Final = ("a", "b", "c")
-CARDS: Final = 6
+DEVICES: Final = 6
 RESOURCES: Final = [f"gpu.deckhouse.io/{name}" for name in POOLS]
 HOME: Final = ("a", "a", "b", "b", "c", "a")
 """The pool in which each card starts."""
@@ -60,11 +60,11 @@ class ClusterState:
         self.ahead_s = 0.0
         """How far the wall clock has gone beside the monotonic one."""
         self.numbers = itertools.count()
-        self.model = NaiveBooks()
+        self.model = NaiveAllocationState()
         self.ended: list[str] = []
         self.told: list[str] = []
         """Reservations that the model ended, and those whose end the books told."""
-        self.books = self.new_books()
+        self.allocation_state = self.new_allocation_state()
         self.coming: dict[str, dict[str, Any]] = {}
         """Admitted pods that the API server has not stored."""
         self.stored: dict[str, list[dict[str, Any]]] = {}
@@ -79,10 +79,10 @@ class ClusterState:
             self.set_node(node, (True, False))
         for name in POOLS:
             self.set_pool(name, {**self.a_pool_spec(pick), "resource": None, "mode": START[name]})
-        for number in range(CARDS):
+        for number in range(DEVICES):
             self.set_device(f"d{number}", {})
 
-    def new_books(self) -> AllocationState:
+    def new_allocation_state(self) -> AllocationState:
         return AllocationState(on_end=lambda ended: self.told.append(ended.reservation.id))
 
     def a_pool_spec(self, pick: Pick) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class ClusterState:
     def set_pool(self, name: str, spec: dict[str, Any]) -> None:
         spec = {**spec, "resource": spec["resource"] or f"gpu.deckhouse.io/{name}"}
         self.model.pools[name] = spec
-        self.books.index.replace_pool(naive_facts.pool_facts(name, spec))
+        self.allocation_state.index.replace_pool(naive_facts.pool_facts(name, spec))
 
     def set_device(self, name: str, change: dict[str, Any]) -> None:
         number = int(name[1:])
@@ -115,12 +115,12 @@ class ClusterState:
         }
         spec["migs"] = [(profile, f"M{number}{i}") for i, profile in enumerate(spec["migs"])]
         self.model.devices[name] = spec
-        self.books.index.replace_device(naive_facts.device_facts(name, spec))
+        self.allocation_state.index.replace_device(naive_facts.device_facts(name, spec))
 
     def set_node(self, name: str, state: tuple[bool, bool]) -> None:
         spec = {"ready": state[0], "cordoned": state[1]}
         self.model.nodes[name] = spec
-        self.books.index.replace_node(naive_facts.node_facts(name, spec))
+        self.allocation_state.index.replace_node(naive_facts.node_facts(name, spec))
 
     def instant(self) -> Instant:
         return Instant(self.now, EPOCH + dt.timedelta(seconds=self.utc()))
@@ -162,7 +162,7 @@ class ClusterState:
 
     def deliver(self, uid: str, state: int) -> None:
         pod = self.stored[uid][state]
-        ended = self.books.observe_pod(naive_facts.pod_facts(pod), self.instant())
+        ended = self.allocation_state.observe_pod(naive_facts.pod_facts(pod), self.instant())
         want = self.model.observe(pod, self.now, self.utc())
         self.note_taken_over()
         self.check_ended(ended, want)
@@ -178,30 +178,30 @@ class ClusterState:
     def say(self, node: str, said: dict[str, list[tuple[str, str, list[str]]]]) -> None:
         """Let a node's agent report this, and nothing else."""
         self.model.say(node, said)
-        self.books.observe_reports(NodeName(node), naive_facts.reports(said))
+        self.allocation_state.observe_reports(NodeName(node), naive_facts.reports(said))
 
     def looks_right(self) -> None:
         """What costs little, for every step."""
         for pool in POOLS:
-            agreeing.figures_add_up(self.books, pool)
+            agreeing.figures_add_up(self.allocation_state, pool)
         moved = {unit for uid, units in self.moved.items() if uid in self.stored for unit in units}
         agreeing.no_unit_has_two_of_our_owners(self.stored, self.model, besides=moved)
         assert self.told == self.ended
-        assert len(self.books.ledger) == len(self.model.reservations)
+        assert len(self.allocation_state.ledger) == len(self.model.reservations)
 
     def agrees(self) -> None:
         """Everything, computed anew by the model."""
         for pool in POOLS:
-            agreeing.agree_on_figures(self.books, self.model, pool)
-        agreeing.agree_on_reservations(self.books, self.model)
-        agreeing.agree_on_pods(self.books, self.model, RESOURCES)
+            agreeing.agree_on_figures(self.allocation_state, self.model, pool)
+        agreeing.agree_on_reservations(self.allocation_state, self.model)
+        agreeing.agree_on_pods(self.allocation_state, self.model, RESOURCES)
 
     def ends(self) -> None:
         """Every pod goes and every hold runs out: nothing may be left."""
         for uid in sorted({*self.stored, *self.untold, *self.model.pods}):
-            self.books.discard_pod(PodUid(uid))
+            self.allocation_state.discard_pod(PodUid(uid))
         for node in NODES:
             self.say(node, {})
         self.now += 1000
-        self.books.expire(self.instant())
-        agreeing.nothing_is_left(self.books, self.now)
+        self.allocation_state.expire(self.instant())
+        agreeing.nothing_is_left(self.allocation_state, self.now)

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 
-def card_lines(
+def device_lines(
     uuid: str, *, xid: int = 0, volatile: int = 0, aggregate: int = 0, thermal: int = 0
 ) -> str:
     """Return the lines of one card, with the labels of dcgm-exporter 3.3."""
@@ -27,8 +27,8 @@ def card_lines(
     )
 
 
-def a_page(*cards: str) -> str:
-    return "".join(cards)
+def a_page(*devices: str) -> str:
+    return "".join(devices)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from agent.driver.port import (
-    DriverCard,
+    DriverDevice,
     DriverEvent,
     DriverInstance,
     DriverLink,
@@ -67,7 +67,7 @@ class GpuInstance:
 
 
 @dataclass
-class Card:
+class Device:
     """A card as the double keeps it: change any field, the next look shows it."""
 
     uuid: str
@@ -112,12 +112,12 @@ class Card:
         self.uncorrectable_errors = None if self.uncorrectable_errors is None else 0
         self.is_lost = False
 
-    def shown(self) -> DriverCard:
+    def shown(self) -> DriverDevice:
         if self.is_lost:
-            return DriverCard(
+            return DriverDevice(
                 address=self.address, uuid=self.uuid, minor=self.minor, product="", is_lost=True
             )
-        return DriverCard(
+        return DriverDevice(
             address=self.address,
             uuid=self.uuid,
             minor=self.minor,
@@ -148,9 +148,9 @@ class Card:
         )
 
 
-def a_card(uuid: str = "GPU-1", **changes: object) -> Card:
+def a_device(uuid: str = "GPU-1", **changes: object) -> Device:
     """A healthy H100 without MIG; `profiles=H100_PROFILES` makes it capable."""
-    return Card(uuid, **changes)  # type: ignore[arg-type]  # the dataclass says what there is
+    return Device(uuid, **changes)  # type: ignore[arg-type]  # the dataclass says what there is
 
 
 class Crash(BaseException):
@@ -172,17 +172,17 @@ class Change:
     """The profile of an instance."""
 
 
-class DriverDouble:
+class FakeDriver:
     """See the module's text."""
 
     def __init__(
-        self, *cards: Card, driver_version: str = "570.124.06", cuda_version: str = "12.8"
+        self, *devices: Device, driver_version: str = "570.124.06", cuda_version: str = "12.8"
     ):
         self.driver_version = driver_version
         self.cuda_version = cuda_version
-        self.cards: list[Card] = []
-        for card in cards:
-            self.plug(card)
+        self.devices: list[Device] = []
+        for device in devices:
+            self.plug(device)
         self.changes: list[Change] = []
         self.looks = 0
         self.before_change: Callable[[Change], None] = lambda _: None
@@ -199,18 +199,18 @@ class DriverDouble:
 
     # --- what a test does ------------------------------------------------------------------------
 
-    def plug(self, card: Card) -> None:
+    def plug(self, device: Device) -> None:
         """Add a card; one without an address gets the next free one, and its minor."""
-        if not card.address:
-            card.minor = card.minor or len(self.cards)
-            card.address = f"0000:{0x17 + card.minor:02x}:00.0"
-        self.cards.append(card)
+        if not device.address:
+            device.minor = device.minor or len(self.devices)
+            device.address = f"0000:{0x17 + device.minor:02x}:00.0"
+        self.devices.append(device)
 
     def unplug(self, uuid: str) -> None:
-        self.cards.remove(self.card(uuid))
+        self.devices.remove(self.device(uuid))
 
-    def card(self, uuid: str) -> Card:
-        return next(card for card in self.cards if card.uuid == uuid)
+    def device(self, uuid: str) -> Device:
+        return next(device for device in self.devices if device.uuid == uuid)
 
     def emit(self, event: DriverEvent) -> None:
         self._events.append(event)
@@ -241,9 +241,9 @@ class DriverDouble:
         self._unavailable = None
         self._answer_after_s = 0.0
         if is_restarted:
-            for card in self.cards:
-                card.uncorrectable_errors = None if card.uncorrectable_errors is None else 0
-                card.is_lost = False
+            for device in self.devices:
+                device.uncorrectable_errors = None if device.uncorrectable_errors is None else 0
+                device.is_lost = False
 
     def fail_at(self, number: int, error: BaseException) -> None:
         """Raise at the number-th primitive from now on (1 is the next), before it is done."""
@@ -262,10 +262,10 @@ class DriverDouble:
         return DriverLook(
             driver_version=self.driver_version,
             cuda_version=self.cuda_version,
-            cards=tuple(
+            devices=tuple(
                 sorted(
-                    (card.shown() for card in self.cards if card.is_listed),
-                    key=lambda card: card.address,
+                    (device.shown() for device in self.devices if device.is_listed),
+                    key=lambda device: device.address,
                 )
             ),
         )
@@ -283,68 +283,70 @@ class DriverDouble:
         return events
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
-        card = await self._reached(uuid)
-        if not card.profiles:
+        device = await self._reached(uuid)
+        if not device.profiles:
             raise PartitioningError(f"{uuid}: Not Supported")
-        if card.processes or any(one.processes for one in card.instances):
+        if device.processes or any(one.processes for one in device.instances):
             raise PartitioningError(f"{uuid}: In use by another client")
-        if not is_enabled and card.instances:
+        if not is_enabled and device.instances:
             raise PartitioningError(f"{uuid}: In use by another client: it has GPU instances")
         self._change(Change("enable_mig" if is_enabled else "disable_mig", uuid))
-        if card.is_mig_enabled == is_enabled:
-            card.is_mig_pending = None
+        if device.is_mig_enabled == is_enabled:
+            device.is_mig_pending = None
             return True
-        if card.needs_reset:
-            card.is_mig_pending = is_enabled
+        if device.needs_reset:
+            device.is_mig_pending = is_enabled
             return False
-        card.is_mig_enabled = is_enabled
+        device.is_mig_enabled = is_enabled
         return True
 
     async def create_instance(self, uuid: str, profile: str) -> None:
-        card = await self._reached(uuid)
-        if not card.is_mig_enabled:
+        device = await self._reached(uuid)
+        if not device.is_mig_enabled:
             raise PartitioningError(f"{uuid}: MIG is not enabled")
-        form = next((one for one in card.profiles if one.name == profile), None)
+        form = next((one for one in device.profiles if one.name == profile), None)
         if form is None:
             raise PartitioningError(f"{uuid}: no profile {profile}")
-        taken = [one for at in card.instances for one in card.profiles if one.name == at.profile]
+        taken = [
+            one for at in device.instances for one in device.profiles if one.name == at.profile
+        ]
         if (
             sum(one.compute for one in taken) + form.compute > COMPUTE_SLICES
             or sum(one.memory for one in taken) + form.memory > MEMORY_SLICES
         ):
             raise PartitioningError(f"{uuid}: Insufficient Resources for {profile}")
         self._change(Change("create_gpu_instance", uuid, profile))
-        used = {one.id for one in card.instances}
+        used = {one.id for one in device.instances}
         number = next(free for free in range(1, 99) if free not in used)
-        card.instances.append(GpuInstance(number, profile))
-        self._complete(card, number)
+        device.instances.append(GpuInstance(number, profile))
+        self._complete(device, number)
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
-        card = await self._reached(uuid)
-        if not any(one.id == gpu_instance for one in card.instances):
+        device = await self._reached(uuid)
+        if not any(one.id == gpu_instance for one in device.instances):
             raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
-        self._complete(card, gpu_instance)
+        self._complete(device, gpu_instance)
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
-        card = await self._reached(uuid)
-        one = next((one for one in card.instances if one.id == gpu_instance), None)
+        device = await self._reached(uuid)
+        one = next((one for one in device.instances if one.id == gpu_instance), None)
         if one is None:
             raise PartitioningError(f"{uuid}: no GPU instance {gpu_instance}")
         # The hook may start something on it: NVML looks when it is asked to destroy, not before.
         self._change(
             Change("destroy_gpu_instance", uuid, one.profile), in_use=lambda: one.processes
         )
-        card.instances.remove(one)
+        device.instances.remove(one)
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _complete(self, card: Card, number: int) -> None:
-        one = card.instance(number)
+    def _complete(self, device: Device, number: int) -> None:
+        one = device.instance(number)
         if one.uuid:
-            raise PartitioningError(f"{card.uuid}: GPU instance {number} is complete")
-        self._change(Change("create_compute_instance", card.uuid, one.profile))
+            raise PartitioningError(f"{device.uuid}: GPU instance {number} is complete")
+        self._change(Change("create_compute_instance", device.uuid, one.profile))
         self._serial += 1
-        one.uuid = f"MIG-{card.uuid.removeprefix('GPU-')}-{number}-{self._serial}"
+        one.uuid = f"MIG-{device.uuid.removeprefix('GPU-')}-{number}-{self._serial}"
 
     async def _answer(self) -> None:
         if self._unavailable is not None:
@@ -352,12 +354,12 @@ class DriverDouble:
         if self._unavailable is not None:
             raise self._unavailable
 
-    async def _reached(self, uuid: str) -> Card:
+    async def _reached(self, uuid: str) -> Device:
         await self._answer()
-        card = next((one for one in self.cards if one.uuid == uuid and one.is_listed), None)
-        if card is None or card.is_lost:
+        device = next((one for one in self.devices if one.uuid == uuid and one.is_listed), None)
+        if device is None or device.is_lost:
             raise PartitioningError(f"{uuid}: GPU is lost")
-        return card
+        return device
 
     def _change(self, change: Change, *, in_use: Callable[[], int] = lambda: 0) -> None:
         self._attempts += 1

@@ -3,9 +3,9 @@
 from typing import Any
 
 
-def a_device(node: str, card: int, pool: str) -> dict[str, Any]:
+def a_device(node: str, device: int, pool: str) -> dict[str, Any]:
     """Return a GPUDevice that is in its pool already."""
-    address = f"0000:{0x17 + card:02x}:00.0"
+    address = f"0000:{0x17 + device:02x}:00.0"
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
@@ -16,7 +16,7 @@ def a_device(node: str, card: int, pool: str) -> dict[str, Any]:
         "status": {
             "nodeName": node,
             "inventoryID": f"{node}-{address}",
-            "uuid": f"GPU-{node}-{card}",
+            "uuid": f"GPU-{node}-{device}",
             "product": "NVIDIA-H200",
             "memoryMiB": 143771,
             "pci": {"vendor": "10de", "device": "2335", "class": "0302", "address": address},

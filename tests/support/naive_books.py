@@ -20,7 +20,7 @@ NOMINATED_FOR_S = 60.0
 
 
 @dataclass
-class NaiveBooks:
+class NaiveAllocationState:
     pools: dict[str, dict[str, Any]] = field(default_factory=dict)
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -369,7 +369,7 @@ class NaiveBooks:
                 self.taken_over.append(id_)
                 self.note_absence(one, now)
 
-    def release_holds(self, pool: str) -> set[str]:
+    def release_reservations(self, pool: str) -> set[str]:
         over = {
             id_
             for id_, one in self.reservations.items()

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from scheduler.pod_demand import AsksUnits
 
 
-def naive_filter(body: bytes, books: "AllocationState") -> dict[str, Any]:
+def naive_filter(body: bytes, allocation_state: "AllocationState") -> dict[str, Any]:
     request = decode_candidates(body)
     if isinstance(request, MalformedArgs):
         return _reply([], {}, {}, error=request.error)
-    asked = read_pod(request.pod, books.index)
+    asked = read_pod(request.pod, allocation_state.index)
     if isinstance(asked, AsksNothing):
         return _reply(request.names, {}, {})
     if isinstance(asked, AsksImpossible):
@@ -27,8 +27,8 @@ def naive_filter(body: bytes, books: "AllocationState") -> dict[str, Any]:
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     passing: list[str] = []
-    bound = books.bound_to(asked.uid) if asked.uid else None
-    own = _own(asked, books)
+    bound = allocation_state.bound_to(asked.uid) if asked.uid else None
+    own = _own(asked, allocation_state)
     if bound is None and own in request.names:
         return _reply([own], {}, {})
     for name in request.names:
@@ -38,7 +38,7 @@ def naive_filter(body: bytes, books: "AllocationState") -> dict[str, Any]:
             else:
                 unresolvable[name] = f"GPU pool {asked.pool.name}: {binding_text(bound)}"
             continue
-        refusal = _refusal(name, asked, books)
+        refusal = _refusal(name, asked, allocation_state)
         if refusal is None:
             passing.append(name)
         else:
@@ -49,49 +49,55 @@ def naive_filter(body: bytes, books: "AllocationState") -> dict[str, Any]:
     return _reply(passing, failed, unresolvable)
 
 
-def naive_prioritize(body: bytes, books: "AllocationState") -> list[dict[str, Any]]:
+def naive_prioritize(body: bytes, allocation_state: "AllocationState") -> list[dict[str, Any]]:
     request = decode_candidates(body)
     if isinstance(request, MalformedArgs):
         return []
-    scores = _scores(request, books)
+    scores = _scores(request, allocation_state)
     return [
         {"Host": name, "Score": score} for name, score in zip(request.names, scores, strict=True)
     ]
 
 
-def _scores(request: "CandidatesRequest", books: "AllocationState") -> list[int]:
-    asked = read_pod(request.pod, books.index)
+def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -> list[int]:
+    asked = read_pod(request.pod, allocation_state.index)
     if isinstance(asked, AsksNothing | AsksImpossible):
         return [0] * len(request.names)
-    state = books.index.state(asked.pool.name)
+    state = allocation_state.index.state(asked.pool.name)
     scores: list[int] = []
     for name in request.names:
         node = state.node(name)
         fits = node is not None and node.available >= asked.demand.units
         scores.append(score_of(node, asked.demand.units, asked.pool.strategy) if fits else 0)  # type: ignore[arg-type]  # it fits, so it is there
-    best = _own(asked, books)
+    best = _own(asked, allocation_state)
     if best in request.names:
         scores[request.names.index(best)] = 10
     return scores
 
 
-def _own(asked: "AsksUnits", books: "AllocationState") -> "NodeName | None":
+def _own(asked: "AsksUnits", allocation_state: "AllocationState") -> "NodeName | None":
     if asked.uid is None:
         return None
-    bound = books.bound_to(asked.uid)
+    bound = allocation_state.bound_to(asked.uid)
     if bound is not None:
         return bound.node
-    held = books.ledger.of_pod(asked.uid)
-    if held is None or held.node is None or _refusal(held.node, asked, books) is not None:
+    held = allocation_state.ledger.of_pod(asked.uid)
+    if (
+        held is None
+        or held.node is None
+        or _refusal(held.node, asked, allocation_state) is not None
+    ):
         return None
     return held.node
 
 
-def _refusal(name: "NodeName", asked: "AsksUnits", books: "AllocationState") -> NodeRefusal | None:
-    refusal = books.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
+def _refusal(
+    name: "NodeName", asked: "AsksUnits", allocation_state: "AllocationState"
+) -> NodeRefusal | None:
+    refusal = allocation_state.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
         return refusal
-    known = books.index.knows_node(name)
+    known = allocation_state.index.knows_node(name)
     return NodeRefusal(reason=refusal.reason if known else NodeReason.UNKNOWN_NODE)
 
 

@@ -83,11 +83,11 @@ def gpu_instance(node: str, number: int, **more: str) -> dict[str, str]:
 
 def gpu_feature(node: str, count: int = 2, **more: str) -> Json:
     """The NodeFeature that has the instances of a node's cards."""
-    cards = [gpu_instance(node, number, **more) for number in range(count)]
-    return a_node_feature(f"nvidia-features-for-{node}", node, instances={GPU_INSTANCES: cards})
+    devices = [gpu_instance(node, number, **more) for number in range(count)]
+    return a_node_feature(f"nvidia-features-for-{node}", node, instances={GPU_INSTANCES: devices})
 
 
-def agent_card(node: str, number: int, *, of: int = 1, **more: str) -> dict[str, str]:
+def agent_device(node: str, number: int, *, of: int = 1, **more: str) -> dict[str, str]:
     """A card as our agent shows it, one of so many."""
     links = [
         {"peer": address_of(other), "type": "NVLink", "count": 18}
@@ -115,14 +115,14 @@ def agent_card(node: str, number: int, *, of: int = 1, **more: str) -> dict[str,
 
 
 def agent_feature(
-    node: str, cards: list[dict[str, str]], *, heartbeat: dt.datetime | None = None
+    node: str, devices: list[dict[str, str]], *, heartbeat: dt.datetime | None = None
 ) -> Json:
     """The NodeFeature of our agent."""
     annotations = {HEARTBEAT_ANNOTATION: heartbeat.isoformat()} if heartbeat is not None else None
     return a_node_feature(
         f"gpu-control-plane-agent-{node}",
         node,
-        instances={AGENT_INSTANCES: cards},
+        instances={AGENT_INSTANCES: devices},
         attributes={
             AGENT_ATTRIBUTES: {
                 "driver.version": "570.86.15",

@@ -29,7 +29,7 @@ GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDev
 class Office:
     """A control plane's memory, with a clock that stands still unless told otherwise."""
 
-    books: AllocationState = field(default_factory=AllocationState)
+    allocation_state: AllocationState = field(default_factory=AllocationState)
     catalog: Catalog = field(default_factory=Catalog)
     scheduler_name: str | None = "gpu-scheduler"
     is_ready: bool = True
@@ -39,9 +39,9 @@ class Office:
     now: Instant = field(default_factory=lambda: at(0))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def desk(self) -> AdmissionContext:
+    def context(self) -> AdmissionContext:
         return AdmissionContext(
-            books=self.books,
+            allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name=self.scheduler_name,
             new_id=lambda: ReservationId(f"r{next(self._numbers)}"),
@@ -55,7 +55,7 @@ class Office:
     def add_pool(self, name: str = "whole", **spec: Any) -> GPUPool:
         pool = msgspec.convert(a_pool_object(name, **spec), GPUPool)
         self.catalog.pools[pool.name] = pool
-        self.books.index.replace_pool(pool_facts(pool))
+        self.allocation_state.index.replace_pool(pool_facts(pool))
         return pool
 
     def terminate(self, name: str) -> None:
@@ -63,7 +63,7 @@ class Office:
         meta = msgspec.structs.replace(pool.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
         pool = msgspec.structs.replace(pool, metadata=meta)
         self.catalog.pools[pool.name] = pool
-        self.books.index.replace_pool(pool_facts(pool))
+        self.allocation_state.index.replace_pool(pool_facts(pool))
 
     def allocate(self, name: str, **allocation: Any) -> None:
         """Record how the pool's cards are units now."""
@@ -72,17 +72,19 @@ class Office:
         status = msgspec.structs.replace(pool.status, allocation=present)
         pool = msgspec.structs.replace(pool, status=status)
         self.catalog.pools[pool.name] = pool
-        self.books.index.replace_pool(pool_facts(pool))
+        self.allocation_state.index.replace_pool(pool_facts(pool))
 
-    def add_node(self, name: str = "n1", cards: int = 2, pool: str = "whole", **facts: Any) -> None:
-        self.books.index.replace_node(a_node(name, **facts))
-        for index in range(cards):
-            self.books.index.replace_device(a_device(name, index, pool))
+    def add_node(
+        self, name: str = "n1", devices: int = 2, pool: str = "whole", **facts: Any
+    ) -> None:
+        self.allocation_state.index.replace_node(a_node(name, **facts))
+        for index in range(devices):
+            self.allocation_state.index.replace_device(a_device(name, index, pool))
 
     def ask(
         self, webhook: Callable[[bytes, AdmissionContext], AdmissionResult], obj: Any, **review: Any
     ) -> "Reply":
-        return Reply(webhook(a_review(obj, **review), self.desk()))
+        return Reply(webhook(a_review(obj, **review), self.context()))
 
 
 @dataclass

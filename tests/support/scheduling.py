@@ -107,7 +107,7 @@ class Time:
 class Scene:
     """A small cluster as the extender sees it."""
 
-    books: AllocationState = field(default_factory=AllocationState)
+    allocation_state: AllocationState = field(default_factory=AllocationState)
     binder: FakeBinder = field(default_factory=FakeBinder)
     time: Time = field(default_factory=Time)
     is_ready: bool = True
@@ -116,8 +116,8 @@ class Scene:
 
     def __post_init__(self) -> None:
         numbers = iter(self.ids)
-        self.desk = ExtenderContext(
-            books=self.books,
+        self.context = ExtenderContext(
+            allocation_state=self.allocation_state,
             binder=self.binder,
             new_id=lambda: ReservationId(f"r{next(numbers)}"),
             now=self.time.now,
@@ -125,20 +125,20 @@ class Scene:
             leader=lambda: self.leader,
         )
 
-    def pool(self, facts: "PoolFacts | None" = None, **cards: int) -> "Scene":
+    def pool(self, facts: "PoolFacts | None" = None, **devices: int) -> "Scene":
         """Add a pool with so many whole cards on each node."""
         facts = facts or a_pool()
-        self.books.index.replace_pool(facts)
-        for node, count in cards.items():
-            self.books.index.replace_node(a_node(node))
+        self.allocation_state.index.replace_pool(facts)
+        for node, count in devices.items():
+            self.allocation_state.index.replace_node(a_node(node))
             for number in range(count):
-                self.books.index.replace_device(a_device(node, number, pool=facts.name))
+                self.allocation_state.index.replace_device(a_device(node, number, pool=facts.name))
         return self
 
     def pending(self, name: str = "p", units: int = 1, **changes: Any) -> "PodFacts":
         """Let the watch show a pod that is not bound."""
         facts = a_pod_facts(name, units, **changes)
-        self.books.observe_pod(facts, self.time.now())
+        self.allocation_state.observe_pod(facts, self.time.now())
         return facts
 
     def bound(self, name: str, node: str, *units: str, **changes: Any) -> "PodFacts":
@@ -155,19 +155,21 @@ class Scene:
 
     def hold(self, name: str, units: int, node: str | None = None) -> "Reservation":
         """Take a hold at admission, tie it to the pod's uid; where is up to the node given."""
-        pool = self.books.index.pool_of("gpu.deckhouse.io/whole")
+        pool = self.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
         demand = a_demand(units)
-        id_ = self.desk.new_id()
+        id_ = self.context.new_id()
         applicant = PlacementRequest(
             id=id_, pool=pool, demand=demand, namespace="default", name=name
         )
         placed = None
         if node is not None:
-            planned = self.books.plan_bind(NodeName(node), pool, demand, uid=PodUid("nobody"))
+            planned = self.allocation_state.plan_bind(
+                NodeName(node), pool, demand, uid=PodUid("nobody")
+            )
             placed = planned
-        reservation = self.books.hold(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
-        self.books.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
+        reservation = self.allocation_state.hold(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
+        self.allocation_state.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
         return reservation
 
     def held(self, name: str, units: int, node: str) -> None:
@@ -177,13 +179,18 @@ class Scene:
 
     def phase(self, name: str = "p") -> str | None:
         """Return the phase of a pod's reservation."""
-        reservation = self.books.ledger.of_pod(PodUid(f"uid-{name}"))
+        reservation = self.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
         return reservation.phase.value if reservation else None
 
     def free(self, node: str, pool: str = "whole") -> int:
         """Return how many units of a node may be given out."""
-        summary = self.books.index.state(a_pool(pool).name).node(NodeName(node))
+        summary = self.allocation_state.index.state(a_pool(pool).name).node(NodeName(node))
         return summary.available if summary else 0
+
+    def unreserved(self, node: str) -> int:
+        """Return how many units of a node of pool whole no reservation has, confirmed or not."""
+        summary = self.allocation_state.index.state(a_pool("whole").name).node(NodeName(node))
+        return summary.available - summary.unconfirmed if summary else 0
 
 
 def seen_on(node: str, *units: str) -> SeenBound:

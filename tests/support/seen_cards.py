@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from agent.driver.pci import PciCard
-from agent.driver.port import DriverCard, DriverLook
-from agent.inventory.cards import Published
+from agent.driver.pci import PciDevice
+from agent.driver.port import DriverDevice, DriverLook
+from agent.inventory.node_devices import Published
 from agent.inventory.node_feature import feature_body, feature_shows
 from api.foreign.nodefeature import NodeFeature
 from api.names import NodeName
-from inventory.discovery.sources import CardList, FeatureReport, feature_report
+from inventory.discovery.sources import DeviceList, FeatureReport, feature_report
 from tests.support.builders import EPOCH
 
 
@@ -20,13 +20,13 @@ class ReadBack:
     """What the reader made of it."""
 
     report: FeatureReport
-    agent: CardList
+    agent: DeviceList
 
 
 FIRST, SECOND = "0000:17:00.0", "0000:18:00.0"
 
 
-def pci(address: str = FIRST, **changes: Any) -> PciCard:
+def pci(address: str = FIRST, **changes: Any) -> PciDevice:
     fields: dict[str, Any] = {
         "vendor": "10de",
         "device": "2335",
@@ -34,16 +34,16 @@ def pci(address: str = FIRST, **changes: Any) -> PciCard:
         "numa_node": 0,
         "driver": "nvidia",
     }
-    return PciCard(address=address, **{**fields, **changes})
+    return PciDevice(address=address, **{**fields, **changes})
 
 
-def said(address: str = FIRST, uuid: str = "GPU-1", **changes: Any) -> DriverCard:
+def said(address: str = FIRST, uuid: str = "GPU-1", **changes: Any) -> DriverDevice:
     fields: dict[str, Any] = {"minor": 0, "product": "NVIDIA H200", "memory_mib": 143771}
-    return DriverCard(address=address, uuid=uuid, **{**fields, **changes})
+    return DriverDevice(address=address, uuid=uuid, **{**fields, **changes})
 
 
-def look(*cards: DriverCard) -> DriverLook:
-    return DriverLook(driver_version="570.86.15", cuda_version="12.8", cards=cards)
+def look(*devices: DriverDevice) -> DriverLook:
+    return DriverLook(driver_version="570.86.15", cuda_version="12.8", devices=devices)
 
 
 def read_back(published: Published) -> ReadBack:

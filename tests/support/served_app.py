@@ -106,14 +106,14 @@ class ServedApp:
             ServingBundle(trust_pem=self.authority.trust_pem, pair=self.authority.serving)
         )
         self.readiness = Readiness()
-        self.scene = Scene(books=self.office.books)
+        self.scene = Scene(allocation_state=self.office.allocation_state)
         self.scene.pool(n1=2)
         self.office.add_pool("whole")
 
     def app(self) -> web.Application:
         desks = Handlers(
-            admission=self.office.desk(),
-            scheduling=self.scene.desk,
+            admission=self.office.context(),
+            scheduling=self.scene.context,
             extender=ExtenderAuthentication(
                 self.serving.scheduler, ["gpu-scheduler"], self.token_file
             ),
@@ -169,7 +169,7 @@ class ServedApp:
 
     @property
     def reservations(self) -> int:
-        return len(self.office.books.ledger)
+        return len(self.office.allocation_state.ledger)
 
 
 @asynccontextmanager

@@ -15,8 +15,8 @@ from pool.allocation_state import PlacementRequest
 from pool.model import Constraints, ContainerRole, Demand
 from tests.support import agreeing, naive_facts
 from tests.support.cluster_state import (
-    CARDS,
     DEVICE_CHANGES,
+    DEVICES,
     NODE_STATES,
     NODES,
     POOLS,
@@ -35,10 +35,10 @@ class SmallCluster(ClusterState):
 
     def device(self, pick: Pick) -> None:
         """A card faults, heals, moves, is swapped, changes pool or instances, goes or comes back."""
-        name = f"d{pick(range(CARDS))}"
+        name = f"d{pick(range(DEVICES))}"
         if name in self.model.devices and not pick(range(4)):
             del self.model.devices[name]
-            self.books.index.discard_device(DeviceName(name))
+            self.allocation_state.index.discard_device(DeviceName(name))
         else:
             self.set_device(name, pick(DEVICE_CHANGES))
 
@@ -49,7 +49,7 @@ class SmallCluster(ClusterState):
             self.set_pool(name, self.a_pool_spec(pick))
         else:
             self.model.pools.pop(name, None)
-            self.books.index.discard_pool(PoolName(name))
+            self.allocation_state.index.discard_pool(PoolName(name))
 
     def node(self, pick: Pick) -> None:
         """A node comes, is cordoned, stops being ready, or goes."""
@@ -58,21 +58,21 @@ class SmallCluster(ClusterState):
             self.set_node(name, pick(NODE_STATES))
         else:
             self.model.nodes.pop(name, None)
-            self.books.index.discard_node(NodeName(name))
+            self.allocation_state.index.discard_node(NodeName(name))
 
     # --- admission ---------------------------------------------------------------------------------
 
     def admit(self, pick: Pick) -> None:
         """A pod is mutated: units are held where the model would hold them."""
         resource = pick(RESOURCES)
-        pool = self.books.index.pool_of(resource)
+        pool = self.allocation_state.index.pool_of(resource)
         assert (pool.name if pool else None) == self.model.serving(resource)
         if pool is None:
             return
         pod = self.new_pod(pick, resource)
         id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
         newcomer = Newcomer(namespace=pod["ns"], priority=pod["priority"], now=self.now)
-        plan = self.books.plan_hold(pool, asked, Constraints(), newcomer=newcomer)
+        plan = self.allocation_state.plan_reservation(pool, asked, Constraints(), newcomer=newcomer)
         deferral = self.model.deferral(pod, pool.name, self.now)
         want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
         told = plan.deferral if isinstance(plan, Exhausted) else None
@@ -96,11 +96,11 @@ class SmallCluster(ClusterState):
         pod["note"] = {"id": id_, "pool": str(pool.name), "node": want or "", "devices": {}}
         if isinstance(plan, Exhausted):
             assert want is None
-            self.books.hold(applicant, None, self.instant())
+            self.allocation_state.hold(applicant, None, self.instant())
         else:
             assert plan.node == want
             agreeing.given_as_the_model_allows(self.model, plan, pod)
-            self.books.hold(applicant, plan, self.instant())
+            self.allocation_state.hold(applicant, plan, self.instant())
             given = {name: list(units) for name, units in plan.devices.items()}
             reservation |= {"devices": given, "units": units_of(given)}
             pod["note"] |= {"devices": given, "expires": self.utc() + pool.ttl_s}
@@ -129,13 +129,15 @@ class SmallCluster(ClusterState):
 
     def tie(self, uid: str) -> None:
         id_ = self.coming[uid]["note"]["id"]
-        got = self.books.tie(ReservationId(id_), PodUid(uid), name=uid, now=self.instant())
+        got = self.allocation_state.tie(
+            ReservationId(id_), PodUid(uid), name=uid, now=self.instant()
+        )
         assert got is self.model.tie(id_, uid, self.now)
 
     def withdraw(self, id_: str) -> None:
         held = self.model.reservations.get(id_)
         expected = held is not None and held["phase"] == "held"
-        assert (self.books.withdraw(ReservationId(id_)) is not None) is expected
+        assert (self.allocation_state.withdraw(ReservationId(id_)) is not None) is expected
         if expected:
             self.ended += self.model.drop(held)
 
@@ -164,10 +166,12 @@ class SmallCluster(ClusterState):
     def told_gone(self, uid: str) -> None:
         """The DELETED event, or for a pod that was never shown what a read of it finds."""
         self.untold.discard(uid)
-        if self.books.pod(PodUid(uid)) is None:
+        if self.allocation_state.pod(PodUid(uid)) is None:
             self.answer(uid, "release")
         else:
-            self.check_ended(self.books.discard_pod(PodUid(uid)), self.model.discard(uid))
+            self.check_ended(
+                self.allocation_state.discard_pod(PodUid(uid)), self.model.discard(uid)
+            )
 
     def end(self, pick: Pick) -> None:
         """A pod succeeds, fails or is deleted, at any stage; the watch may lose the event."""
@@ -210,7 +214,9 @@ class SmallCluster(ClusterState):
         self.now += pick((0.5, 0.5, 2, 2, 5, 61))
         self.ahead_s += pick((0,) * 6 + (3600, -3600))
         if pick((True, False)):
-            self.check_ended(self.books.expire(self.instant()), self.model.expire(self.now))
+            self.check_ended(
+                self.allocation_state.expire(self.instant()), self.model.expire(self.now)
+            )
 
     def empty(self, pick: Pick) -> None:
         """A pool closes, and what is held in it without a binding is given up."""
@@ -218,8 +224,8 @@ class SmallCluster(ClusterState):
         if name in self.model.pools:
             spec = self.model.pools[name]
             self.set_pool(name, {**spec, "closed": pick(("PoolChanging", "PoolEnding"))})
-            ended = self.books.release_holds(PoolName(name))
-            self.check_ended(ended, self.model.release_holds(name))
+            ended = self.allocation_state.release_reservations(PoolName(name))
+            self.check_ended(ended, self.model.release_reservations(name))
             if pick((True, True, False)):
                 self.set_pool(name, {**spec, "closed": None})
 
@@ -232,12 +238,14 @@ class SmallCluster(ClusterState):
             return
         uid = pick(sorted(self.stored) + pending * 3)
         pod = self.truth(uid)
-        pool = self.books.index.pool_of(pod["resource"])
+        pool = self.allocation_state.index.pool_of(pod["resource"])
         if pool is None or pod["astray"]:
             return
         own = self.model.reservation_of(uid)
         node = (own["node"] if own is not None and pick((True, False)) else None) or pick(NODES)
-        plan = agreeing.bind_plan_as_the_model_says(self.books, self.model, pool, pod, node)
+        plan = agreeing.bind_plan_as_the_model_says(
+            self.allocation_state, self.model, pool, pod, node
+        )
         if plan is None:
             return
         applicant = PlacementRequest(
@@ -247,7 +255,9 @@ class SmallCluster(ClusterState):
             namespace=pod["ns"],
             name=uid,
         )
-        commitment = self.books.commit(applicant, plan, uid=PodUid(uid), now=self.instant())
+        commitment = self.allocation_state.commit(
+            applicant, plan, uid=PodUid(uid), now=self.instant()
+        )
         given = {name: list(units) for name, units in plan.devices.items()}
         self.model.take_over(units_of(given), str(commitment.id), self.now)
         self.note_taken_over()
@@ -276,7 +286,7 @@ class SmallCluster(ClusterState):
             return
         uid = pick(sorted(self.sent))
         one = self.model.reservation_of(uid)
-        retried = self.books.retry(PodUid(uid))
+        retried = self.allocation_state.retry(PodUid(uid))
         is_in_doubt = one is not None and one["phase"] == "doubtful"
         assert (retried is not None) is (is_in_doubt and not self.model.is_taken(one))
         if retried is not None and one is not None:
@@ -305,15 +315,15 @@ class SmallCluster(ClusterState):
         phase = one["phase"] if one is not None else None
         match what:
             case "written":
-                self.books.written(PodUid(uid))
+                self.allocation_state.written(PodUid(uid))
                 if one is not None and phase not in HOLDS:
                     one["phase"] = "bound"
             case "doubt":
-                self.books.doubt(PodUid(uid), self.instant())
+                self.allocation_state.doubt(PodUid(uid), self.instant())
                 if one is not None and phase == "committed":
                     one |= {"phase": "doubtful", "observe_by": self.now}
             case _:
-                ended = self.books.release(PodUid(uid))
+                ended = self.allocation_state.release(PodUid(uid))
                 assert (ended is not None) is (one is not None)
                 self.ended += self.model.drop(one)
 
@@ -377,13 +387,13 @@ class SmallCluster(ClusterState):
 
     def preempt(self, pick: Pick) -> None:
         """kube-scheduler asks whether evicting some pods would make room."""
-        facts = self.books.index.pool(PoolName(pick(POOLS)))
+        facts = self.allocation_state.index.pool(PoolName(pick(POOLS)))
         if facts is None or not self.stored:
             return
         uids, node = sorted(self.stored), pick(NODES)
         victims = {pick(uids) for _ in range(pick(range(4)))}
         uid, units = pick([None, *uids]), pick(range(1, 5))
-        got = self.books.can_place_without(
+        got = self.allocation_state.can_place_without(
             [PodUid(one) for one in sorted(victims)],
             NodeName(node),
             (facts, Demand(facts.resource, (), units)),
@@ -404,7 +414,7 @@ class SmallCluster(ClusterState):
         self.model.absences.clear()
         self.sent.clear()
         self.untold.clear()
-        self.books = self.new_books()
+        self.allocation_state = self.new_allocation_state()
         reports_first = pick((True, False))
         if reports_first:
             self.repeat_reports()
@@ -415,10 +425,10 @@ class SmallCluster(ClusterState):
                 self.set_pool(name, self.model.pools[name])
             elif name in self.model.devices:
                 facts = naive_facts.device_facts(name, self.model.devices[name])
-                self.books.index.replace_device(facts)
+                self.allocation_state.index.replace_device(facts)
             else:
                 facts_of_node = naive_facts.node_facts(name, self.model.nodes[name])
-                self.books.index.replace_node(facts_of_node)
+                self.allocation_state.index.replace_node(facts_of_node)
         if not reports_first:
             self.repeat_reports()
         self.relist(pick)

@@ -32,9 +32,9 @@ def a_large_office() -> Office:
     office.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 64})
     office.allocate("slices", mode="TimeSlice", slicesPerDevice=64)
     for number in range(NODES):
-        office.add_node(f"n{number}", cards=1, labels={"zone": str(number % 3), "a": str(number)})
+        office.add_node(f"n{number}", devices=1, labels={"zone": str(number % 3), "a": str(number)})
     for number in range(4):
-        office.add_node(f"s{number}", cards=16, pool="slices", labels={"a": "5"})
+        office.add_node(f"s{number}", devices=16, pool="slices", labels={"a": "5"})
     return office
 
 

@@ -35,7 +35,7 @@ class Scene:
     node: str
 
     @property
-    def card(self) -> str:
+    def device(self) -> str:
         return f"{self.node}-0"
 
     def pool(self, letter: str) -> str:
@@ -54,11 +54,11 @@ class Scene:
         raise AssertionError("it never comes to rest")
 
     async def versions(self) -> list[str]:
-        paths = (f"{DEVICES}/{self.card}", f"{INVENTORIES}/{self.node}")
+        paths = (f"{DEVICES}/{self.device}", f"{INVENTORIES}/{self.node}")
         return [(await self.api.get(path))["metadata"]["resourceVersion"] for path in paths]
 
     async def owner(self) -> str | None:
-        device = await self.api.get(f"{DEVICES}/{self.card}")
+        device = await self.api.get(f"{DEVICES}/{self.device}")
         ref = device["status"].get("poolRef")
         return ref["name"] if ref is not None else None
 
@@ -82,42 +82,47 @@ async def scene(control_plane, api, _kinds) -> AsyncIterator[Scene]:
         found = Scene(api, process, node)
         for letter in "ab":
             await process.cluster.add_pool(found.pool(letter))
-        await process.card(found.card)
+        await process.device(found.device)
         await process.inventory(node)
         yield found
-        await kube.delete(GPU_DEVICES, found.card)
+        await kube.delete(GPU_DEVICES, found.device)
         for letter in "ab":
             await kube.delete(GPU_POOLS, found.pool(letter))
         await api.delete(f"{INVENTORIES}/{node}")
 
 
-async def test_card_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(scene):
+async def test_device_comes_into_its_pool_and_leaves_it_when_its_pod_has_ended(scene):
     """defect 7"""
-    await scene.process.annotate(scene.card, scene.pool("a"))
+    await scene.process.annotate(scene.device, scene.pool("a"))
     await scene.settle()
     assert await scene.owner() == scene.pool("a")
     inventory = await scene.api.get(f"{INVENTORIES}/{scene.node}")
-    assigned = [{"pool": scene.pool("a"), "devices": [scene.card]}]
+    assigned = [{"pool": scene.pool("a"), "devices": [scene.device]}]
     assert inventory["status"]["pools"] == {"pending": [], "assigned": assigned}
 
-    index = scene.process.cluster.books.index
-    index.set_observed(PodUid("p"), (UnitId(f"GPU-{scene.card}"),))
-    await scene.process.annotate(scene.card, None)
+    index = scene.process.cluster.allocation_state.index
+    index.set_observed(PodUid("p"), (UnitId(f"GPU-{scene.device}"),))
+    await scene.process.annotate(scene.device, None)
     await scene.settle()
     assert await scene.owner() == scene.pool("a")
-    assert (await scene.process.condition(scene.card, "Draining"))["status"] == "True"
+    assert (await scene.process.condition(scene.device, "Draining"))["status"] == "True"
 
     index.set_observed(PodUid("p"), ())
     await scene.settle()
     assert await scene.owner() is None
-    assert await scene.process.assigned(scene.card) == ("False", "NoPoolWantsIt")
-    assert await scene.process.condition(scene.card, "Draining") == {}
+    assert await scene.process.assigned(scene.device) == ("False", "NoPoolWantsIt")
+    assert await scene.process.condition(scene.device, "Draining") == {}
 
 
 async def test_pool_that_another_manager_wrote_is_released(scene):
     ref = {"status": {"poolRef": {"name": scene.pool("a")}}}
-    body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.card}, **ref}
-    path = f"{DEVICES}/{scene.card}/status"
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "GPUDevice",
+        "metadata": {"name": scene.device},
+        **ref,
+    }
+    path = f"{DEVICES}/{scene.device}/status"
     await scene.api.patch(path, body, kind="apply", fieldManager="somebody")
 
     await scene.settle()
@@ -127,16 +132,16 @@ async def test_pool_that_another_manager_wrote_is_released(scene):
 
 async def test_old_sight_neither_claims_nor_releases(scene):
     """defect 7: compare and set."""
-    await scene.process.annotate(scene.card, scene.pool("a"))
+    await scene.process.annotate(scene.device, scene.pool("a"))
     await scene.process.observe()
-    await scene.process.cluster.report(scene.card, poolRef={"name": scene.pool("b")})
+    await scene.process.cluster.report(scene.device, poolRef={"name": scene.pool("b")})
     assert await scene.process.reconcile(scene.node) is not None
     assert await scene.owner() == scene.pool("b")
 
     await scene.process.observe()
     await scene.process.reconcile(scene.node)
     await scene.process.observe()
-    await scene.process.annotate(scene.card, scene.pool("b"))
+    await scene.process.annotate(scene.device, scene.pool("b"))
     assert await scene.process.reconcile(scene.node) is not None
     assert await scene.owner() == scene.pool("b")
 
@@ -149,17 +154,17 @@ async def test_conditions_of_others_stay_and_ours_are_shown_by_kubectl(scene, ku
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    meta = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.card}}
+    meta = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": scene.device}}
     await scene.api.patch(
-        f"{DEVICES}/{scene.card}/status",
+        f"{DEVICES}/{scene.device}/status",
         {**meta, "status": {"conditions": [healthy]}},
         kind="apply",
         fieldManager="health",
     )
-    await scene.process.annotate(scene.card, "no-such-pool")
+    await scene.process.annotate(scene.device, "no-such-pool")
     await scene.settle()
 
-    assert (await scene.process.condition(scene.card, "Healthy"))["status"] == "True"
-    shown = (await kubectl("get", "gdev", scene.card, "-o", "wide")).stdout
+    assert (await scene.process.condition(scene.device, "Healthy"))["status"] == "True"
+    shown = (await kubectl("get", "gdev", scene.device, "-o", "wide")).stdout
     assert "PoolNotFound" in shown
     assert "pool not found: create it, or correct the annotation" in shown

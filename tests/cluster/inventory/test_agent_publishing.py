@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.inventory.cards import Published
+from agent.inventory.node_devices import Published
 from agent.inventory.node_feature import feature_name
 from agent.inventory.publisher import FeaturePublisher
 from agent.problems.condition import DegradedCondition
@@ -28,8 +28,8 @@ from simulator.node.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.cluster.environment import definitions, polling
 
-CARDS = Published(
-    cards=({"pci.address": "0000:17:00.0", "uuid": "GPU-1", "links": "[]"},),
+DEVICES = Published(
+    devices=({"pci.address": "0000:17:00.0", "uuid": "GPU-1", "links": "[]"},),
     node={"driver.version": "570.86.15"},
 )
 
@@ -62,7 +62,7 @@ class Publishing:
             namespace=self.namespace,
             heartbeat_s=0.0,
         )
-        self.publisher.publish(CARDS)
+        self.publisher.publish(DEVICES)
 
     async def feature(self) -> dict[str, Any]:
         found: dict[str, Any] = await self.client.get(

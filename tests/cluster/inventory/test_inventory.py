@@ -27,7 +27,7 @@ from tests.cluster.environment import definitions, polling
 from tests.cluster.environment.client import ApiRefusedError
 from tests.component.reconciler.stocktaking import Stocktaking, condition
 from tests.support.node_features import (
-    agent_card,
+    agent_device,
     agent_feature,
     gfd_labels,
     gpu_feature,
@@ -68,7 +68,7 @@ class ShiftedTime:
 class Site:
     """A node of the real cluster, and the inventory that looks at it."""
 
-    stock: Stocktaking
+    caches: Stocktaking
     node: str
     time: ShiftedTime
 
@@ -78,8 +78,8 @@ class Site:
         before = -1.0
         while before != writes():
             before = writes()
-            await self.stock.observe()
-            await self.stock.controller.reconcile(self.node)  # type: ignore[arg-type]
+            await self.caches.observe()
+            await self.caches.controller.reconcile(self.node)  # type: ignore[arg-type]
         return writes() - began
 
 
@@ -100,44 +100,44 @@ async def site(control_plane, api, _kinds) -> AsyncIterator[Site]:
     configuration = await load_configuration(clock, kubeconfig=str(control_plane.kubeconfig()))
     async with KubeClient(configuration, clock) as client:
         # It counts nothing: the requests go to the real one.
-        stock = Stocktaking(InMemoryApiServer(clock), client)
+        caches = Stocktaking(InMemoryApiServer(clock), client)
         time = ShiftedTime(clock)
-        stock.time = time  # type: ignore[assignment]
-        stock.restart()
+        caches.time = time  # type: ignore[assignment]
+        caches.restart()
 
         async def is_served() -> bool:
             # The API server answers so while it sets up the storage of a new kind.
             with suppress(TooManyRequests):
-                await stock.observe()
+                await caches.observe()
                 return True
             return False
 
         await polling.eventually(is_served, what="the new kinds are served")
-        yield Site(stock, node, time)
-        stock.controller.forget_all()
+        yield Site(caches, node, time)
+        caches.controller.forget_all()
         with suppress(NotFound):
             await client.delete(NODES, node)
     await api.delete(FEATURES)
 
 
 def ours(found: dict[str, Any], node: str) -> list[Any]:
-    return [card for name, card in sorted(found.items()) if name.startswith(node)]
+    return [device for name, device in sorted(found.items()) if name.startswith(node)]
 
 
 async def test_devices_are_made_once_and_a_settled_node_costs_no_write(site: Site):
-    await site.stock.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
-    cards = [agent_card(site.node, number, of=2) for number in range(2)]
-    await site.stock.publish(agent_feature(site.node, cards, heartbeat=site.stock.now()))
+    await site.caches.label_all({**rule_labels(2), **gfd_labels(2)}, site.node)
+    devices = [agent_device(site.node, number, of=2) for number in range(2)]
+    await site.caches.publish(agent_feature(site.node, devices, heartbeat=site.caches.now()))
     assert await site.settle() == 6
     assert await site.settle() == 0
-    site.stock.restart()
+    site.caches.restart()
     assert await site.settle() == 0
-    first, second = ours(await site.stock.cards(), site.node)
+    first, second = ours(await site.caches.gpus(), site.node)
     assert first.status.uuid == uuid_of(site.node, 0)
     assert first.status.product == "NVIDIA-H200"
     assert [one.peer for one in first.status.links] == [second.status.inventory_id]
     assert condition(first, "Stale")[:2] == ("False", "Fresh")
-    inventory = await site.stock.inventory(site.node)
+    inventory = await site.caches.inventory(site.node)
     assert inventory.status.devices == [first.name, second.name]
 
 
@@ -145,47 +145,47 @@ async def test_what_a_source_says_no_more_stays_and_fields_of_others_are_left_al
     site: Site, api
 ):
     feature = gpu_feature(site.node, 1)
-    await site.stock.publish(feature)
+    await site.caches.publish(feature)
     await site.settle()
-    (card,) = ours(await site.stock.cards(), site.node)
+    (device,) = ours(await site.caches.gpus(), site.node)
     status = {"poolRef": {"name": "a"}, "state": "Assigned"}
     await api.patch(
-        f"{DEVICES}/{card.name}/status",
+        f"{DEVICES}/{device.name}/status",
         {
             "apiVersion": "gpu.deckhouse.io/v1alpha1",
             "kind": "GPUDevice",
-            "metadata": {"name": card.name},
+            "metadata": {"name": device.name},
             "status": status,
         },
         kind="apply",
         fieldManager="another",
     )
-    await site.stock.withdraw(feature)
+    await site.caches.withdraw(feature)
     await site.settle()
-    stale = await site.stock.card(card.name)
+    stale = await site.caches.gpu(device.name)
     assert condition(stale, "Stale")[:2] == ("True", "SourceSilent")
-    assert (stale.status.uuid, stale.status.product) == (card.status.uuid, card.status.product)
+    assert (stale.status.uuid, stale.status.product) == (device.status.uuid, device.status.product)
     assert stale.status.pool_ref == PoolRef(name="a")
 
 
 async def test_node_that_is_gone_takes_its_devices_with_it_after_a_grace(site: Site, api):
-    await site.stock.publish(gpu_feature(site.node, 2))
+    await site.caches.publish(gpu_feature(site.node, 2))
     await site.settle()
     await api.delete(f"/api/v1/nodes/{site.node}")
     assert await site.settle() == 0
-    assert len(ours(await site.stock.cards(), site.node)) == 2
+    assert len(ours(await site.caches.gpus(), site.node)) == 2
     site.time.ahead_s += DEFAULT_GONE_FOR.total_seconds()
     assert await site.settle() == 3
-    assert ours(await site.stock.cards(), site.node) == []
-    await site.stock.observe()
-    assert site.node not in site.stock.inventories.by_name
+    assert ours(await site.caches.gpus(), site.node) == []
+    await site.caches.observe()
+    assert site.node not in site.caches.inventories.by_name
 
 
 async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again(site: Site, api):
     """It takes what the Node owned that is gone: when it took that, it has looked."""
-    await site.stock.publish(gpu_feature(site.node, 2))
+    await site.caches.publish(gpu_feature(site.node, 2))
     await site.settle()
-    before = ours(await site.stock.cards(), site.node)
+    before = ours(await site.caches.gpus(), site.node)
     path = f"/api/v1/nodes/{site.node}"
     uid = (await api.get(path))["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Node", "name": site.node, "uid": uid}
@@ -203,5 +203,5 @@ async def test_garbage_collector_leaves_the_devices_of_a_node_that_is_made_again
 
     await polling.eventually(is_collected, what="the garbage collector has looked", within=60)
     assert await site.settle() == 0
-    after = ours(await site.stock.cards(), site.node)
+    after = ours(await site.caches.gpus(), site.node)
     assert [one.metadata.uid for one in after] == [one.metadata.uid for one in before]

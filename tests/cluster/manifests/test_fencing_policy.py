@@ -238,7 +238,7 @@ async def test_policy_that_is_deleted_and_applied_again_knows_later_terms(fence,
             await bind(api, namespace, f"second/{2 * number}")
 
 
-async def test_definition_that_is_deleted_and_applied_again_is_followed_anew(
+async def test_definition_that_is_deleted_and_applied_again_is_followed_again(
     fence, api, namespace, kubectl
 ):
     for number in range(3, 5):

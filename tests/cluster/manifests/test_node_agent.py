@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from agent.rbac import NAMESPACED_RBAC, RBAC
-from api.foreign.nodefeature import AGENT_INSTANCES, AgentCard
+from api.foreign.nodefeature import AGENT_INSTANCES, AgentDevice
 from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.rbac import build_node_agent_rbac
@@ -38,7 +38,7 @@ def features_of(installed: "Installed") -> str:
     return f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{installed.namespace}/nodefeatures"
 
 
-async def a_card(api: client.ApiClient, name: str, node: str, pool: str) -> None:
+async def a_device(api: client.ApiClient, name: str, node: str, pool: str) -> None:
     body: dict[str, Any] = {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
@@ -108,10 +108,10 @@ async def agent(
     ):
         arguments[f"--{name}"] = tmp_path / name
         (tmp_path / name).mkdir()
-    card = tmp_path / "sysfs/bus/pci/devices" / ADDRESS
-    card.mkdir(parents=True)
+    device = tmp_path / "sysfs/bus/pci/devices" / ADDRESS
+    device.mkdir(parents=True)
     for file, text in (("vendor", "0x10de"), ("device", "0x2330"), ("class", "0x030200")):
-        (card / file).write_text(f"{text}\n")
+        (device / file).write_text(f"{text}\n")
     flat = [str(part) for pair in arguments.items() for part in pair]
     name = f"agent-{secrets.token_hex(3)}"
     agent = control_plane.run.child(name, [*installed_command(), "agent", *flat])
@@ -128,8 +128,8 @@ async def test_the_agent_serves_its_node_and_no_other(
     pools: str,
 ) -> None:
     await api.create(pools, a_pool("train"))
-    await a_card(api, "agent-here", nodes[0], "train")
-    await a_card(api, "agent-there", nodes[1], "train")
+    await a_device(api, "agent-here", nodes[0], "train")
+    await a_device(api, "agent-there", nodes[1], "train")
 
     async def offered(*expected: str) -> None:
         async def is_so() -> bool:
@@ -139,7 +139,7 @@ async def test_the_agent_serves_its_node_and_no_other(
         await polling.eventually(is_so, what=f"{expected} offered to kubelet")
 
     await offered("GPU-agent-here")
-    await a_card(api, "agent-more", nodes[0], "train")
+    await a_device(api, "agent-more", nodes[0], "train")
     await offered("GPU-agent-here", "GPU-agent-more")
     await api.delete(f"{DEVICES}/agent-here")
     await offered("GPU-agent-more")
@@ -157,8 +157,8 @@ async def test_the_agent_publishes_what_it_finds_under_its_nodes_name(
         return None
 
     feature = await polling.eventually(published, what="the NodeFeature of the node's agent")
-    (card,) = feature["spec"]["features"]["instances"][AGENT_INSTANCES]["elements"]
-    assert card["attributes"][AgentCard.ADDRESS] == ADDRESS
+    (device,) = feature["spec"]["features"]["instances"][AGENT_INSTANCES]["elements"]
+    assert device["attributes"][AgentDevice.ADDRESS] == ADDRESS
     (owner,) = feature["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("Node", nodes[0])
     assert [one["metadata"]["name"] for one in (await api.get(path))["items"]] == [

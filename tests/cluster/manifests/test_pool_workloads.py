@@ -11,7 +11,7 @@ from api.foreign.workloads import ConfigMap, DaemonSet
 from api.kinds.gpupool import Allocation, AllocationMode, GPUPool, GPUPoolSpec, Scheduling
 from api.meta import ObjectMeta
 from api.names import CONFIG_HASH_ANNOTATION, NodeName, pool_node_label
-from api.nodefiles.poolconfig import ConfiguredCard
+from api.nodefiles.poolconfig import ConfiguredDevice
 from manifests import constants
 from manifests.node.agent import build_node_agent
 from manifests.node.device_plugin import (
@@ -22,7 +22,7 @@ from manifests.node.device_plugin import (
     plugin_name,
     pool_config,
 )
-from manifests.node.mig_parted import PartedCard
+from manifests.node.mig_parted import PartedDevice
 from manifests.yaml import render
 from reconciler.pool.workloads import FIELD_MANAGER, is_there
 from simulator.apiserver.strategies import daemonsets
@@ -54,11 +54,11 @@ def rendered(namespace: str, name: str = "training", **settings: Any) -> list[Js
     pool = a_pool(name, mode=AllocationMode.MIG, mig_profile="1g.10gb")
     if settings.get("plugin") is PluginKind.NVIDIA:
         pool = a_pool(name, mode=AllocationMode.TIME_SLICE, slices_per_device=4)
-    cards = {N1: (ConfiguredCard(uuid="GPU-1", instances=["MIG-1"]),)}
-    parted = {N1: (PartedCard(index=0, memory_mib=81920),)}
+    devices = {N1: (ConfiguredDevice(uuid="GPU-1", instances=["MIG-1"]),)}
+    parted = {N1: (PartedDevice(index=0, memory_mib=81920),)}
     given = WorkloadSettings(image="gpu-control-plane:1.0", namespace=namespace, **settings)
     objects = [
-        *build_pool_workloads(pool, pool_config(pool, cards), given, parted=parted),
+        *build_pool_workloads(pool, pool_config(pool, devices), given, parted=parted),
         *build_node_agent(given),
     ]
     for one in objects:

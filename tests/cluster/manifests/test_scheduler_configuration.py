@@ -63,9 +63,9 @@ async def test_snippet_asks_about_pods_of_the_named_pools_only(
     control_plane, api, namespace, stub, create_nodes, start_scheduler
 ):
     await create_nodes(1, resources={"gpu.deckhouse.io/train": "8"})
-    stock = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    caches = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     snippet = build_extender_snippet(an_extender(control_plane, stub), ["gpu.deckhouse.io/train"])
-    await start_scheduler(yaml.safe_dump(stock | snippet))
+    await start_scheduler(yaml.safe_dump(caches | snippet))
     pods = f"/api/v1/namespaces/{namespace}/pods"
     await api.create(pods, a_pod(namespace, name="plain"))
 

@@ -95,13 +95,13 @@ async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, web
     device = {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
-        "metadata": {"name": "card", "annotations": {ASSIGNMENT_ANNOTATION: "train"}},
+        "metadata": {"name": "gpu", "annotations": {ASSIGNMENT_ANNOTATION: "train"}},
     }
-    card = f"{DEVICES}/card"
+    gpu = f"{DEVICES}/card"
 
     async def asks_us(metadata: client.JsonObject) -> bool:
         webhooks.calls.clear()
-        await api.patch(card, {"metadata": metadata})
+        await api.patch(gpu, {"metadata": metadata})
         return bool(webhooks.calls)  # more than one where the API server tries a patch again
 
     await api.create(DEVICES, device)
@@ -112,7 +112,7 @@ async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, web
         assert not await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: None}})
         assert await asks_us({"annotations": {ASSIGNMENT_ANNOTATION: "train"}})
     finally:
-        await api.delete(card)
+        await api.delete(gpu)
 
 
 async def test_dry_run_is_announced(api, namespace, webhooks):

@@ -35,7 +35,7 @@ from reconciler.sinks.operand_pods import OperandPodSink
 from server.clock import SystemClock
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
-from tests.support.dcgm import Exporter, an_exporter, card_lines
+from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.operands import an_operand_pod
 
 INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
@@ -115,9 +115,9 @@ async def scene(control_plane, api, namespace, _kinds) -> AsyncIterator[Scene]:
     # The kubelet double leaves it alone: it would report what runs there as ready.
     node = f"{KWOK_PREFIX}ready-{secrets.token_hex(3)}"
     await api.create("/api/v1/nodes", {"metadata": {"name": node}})
-    await _add_card(api, node)
+    await _add_device(api, node)
     recorder = Recorder()
-    async with an_exporter(card_lines(f"GPU-{node}")) as exporter, asyncio.TaskGroup() as group:
+    async with an_exporter(device_lines(f"GPU-{node}")) as exporter, asyncio.TaskGroup() as group:
         scene = Scene(api, namespace, node, exporter, recorder)
         following = group.create_task(_follow(str(control_plane.kubeconfig()), scene))
         yield scene
@@ -126,7 +126,7 @@ async def scene(control_plane, api, namespace, _kinds) -> AsyncIterator[Scene]:
         await api.delete(path)
 
 
-async def _add_card(api: client.ApiClient, node: str) -> None:
+async def _add_device(api: client.ApiClient, node: str) -> None:
     """Write what the inventory writes."""
     statuses = {
         (INVENTORIES, "GPUNodeInventory"): {"managed": True, "devices": [node]},
@@ -149,8 +149,8 @@ async def _add_card(api: client.ApiClient, node: str) -> None:
 
 async def _follow(kubeconfig: str, scene: Scene) -> None:
     """Do what the server does for readiness and health."""
-    clock, books = SystemClock(), AllocationState()
-    devices, operands = DeviceSink(books.index), OperandPodSink()
+    clock, allocation_state = SystemClock(), AllocationState()
+    devices, operands = DeviceSink(allocation_state.index), OperandPodSink()
     inventories: Store[GPUNodeInventory] = Store()
     terms = OperandTerms(namespaces=frozenset({scene.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
@@ -183,7 +183,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 inventories=inventories,
                 devices=devices.store,
                 operands=operands,
-                index=books.index,
+                index=allocation_state.index,
                 heartbeats=(scraping.heartbeat_age_s,),
             ),
             terms=BootstrapTerms(steadiness=DebounceTerms(period_s=PERIOD_S)),
@@ -195,7 +195,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
             HealthSources(
                 page=scraping.seen, reports=lambda _node: {}, listeners=(scraping.listeners,)
             ),
-            events=FaultEvents(scene.recorder, books),
+            events=FaultEvents(scene.recorder, allocation_state),
             terms=HealthDebounceTerms(period_s=PERIOD_S / 2),
             now=clock.instant,
         )
@@ -236,18 +236,18 @@ async def test_pods_of_a_pool_are_no_operands_for_the_api_server_either(scene: S
     assert await scene.versions() == before
 
 
-async def test_a_card_fails_and_comes_back_and_nothing_is_written_in_between(scene: Scene):
+async def test_a_device_fails_and_comes_back_and_nothing_is_written_in_between(scene: Scene):
     ports = [{"name": "metrics", "containerPort": scene.exporter.port}]
     await scene.run_operand("nvidia-dcgm-exporter", ip=scene.exporter.host, ports=ports)
     await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
     await scene.becomes(INVENTORIES, "MonitoringMissing", ("False", "Ready"))
     await scene.becomes(INVENTORIES, "ReadyForPooling", ("True", "Ready"))
-    scene.exporter.page = card_lines(scene.uuid, xid=79)
+    scene.exporter.page = device_lines(scene.uuid, xid=79)
     await scene.becomes(DEVICES, "Healthy", ("False", "XIDError"))
     await scene.becomes(INVENTORIES, "ReadyForPooling", ("False", "DevicesFaulted"))
     before, asked = await scene.versions(), scene.exporter.asked
     await polling.eventually(lambda: scene.exporter.asked > asked + 5, what="five more pages")
     assert await scene.versions() == before
-    scene.exporter.page = card_lines(scene.uuid)
+    scene.exporter.page = device_lines(scene.uuid)
     await scene.becomes(DEVICES, "Healthy", ("True", "Healthy"))
     assert scene.recorder.reasons == ["GPUDeviceFaulted", "GPUDeviceRecovered"]

@@ -17,7 +17,7 @@ async def data_of(api: client.ApiClient) -> dict[str, str]:
     return data
 
 
-async def make_anew(api: client.ApiClient, missing: str, wanted: str) -> dict[str, str]:
+async def make_again(api: client.ApiClient, missing: str, wanted: str) -> dict[str, str]:
     """Take one key from the Secret; return the data once another one has changed for it."""
     before = await data_of(api)
     await api.patch(installation.SECRET, {"data": {missing: ""}})

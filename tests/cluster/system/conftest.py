@@ -57,7 +57,7 @@ async def make_pool(
     async def make(
         *,
         nodes: int = 1,
-        cards: int = 4,
+        gpus: int = 4,
         slices: int = 1,
         mig_profiles: tuple[str, ...] = (),
         on: Pool | None = None,
@@ -68,7 +68,7 @@ async def make_pool(
             spec["allocation"] = {"mode": "TimeSlice", "slicesPerDevice": slices}
         if mig_profiles:
             spec["allocation"] = {"mode": "MIG", "migProfile": mig_profiles[0]}
-        units = cards * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
+        units = gpus * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
         resource = {f"gpu.deckhouse.io/{name}": units}
         if on is None:
             names = await create_nodes(nodes, gpus=0, resources=resource)
@@ -82,8 +82,8 @@ async def make_pool(
         await api.create(POOLS, a_pool_object(name, **spec))
         async with asyncio.TaskGroup() as group:
             for node in names:
-                for card in range(first, first + cards):
-                    device = a_device(node, card, name, mig_profiles=mig_profiles)
+                for gpu in range(first, first + gpus):
+                    device = a_device(node, gpu, name, mig_profiles=mig_profiles)
                     made.append(f"{DEVICES}/{device['metadata']['name']}")
                     group.create_task(_add_device(api, device))
         pool = Pool(name=name, nodes=tuple(names), slices=slices)

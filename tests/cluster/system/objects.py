@@ -46,13 +46,13 @@ def a_pool_object(name: str, **spec: Any) -> "JsonObject":
 
 
 def a_device(
-    node: str, card: int, pool: str, *, mig_profiles: "Sequence[str]" = ()
+    node: str, device: int, pool: str, *, mig_profiles: "Sequence[str]" = ()
 ) -> "JsonObject":
     """Return a card as inventory and assignment report it: annotated with its pool, and in it.
 
     `mig_profiles` are those of the instances on it.
     """
-    address = f"0000:{0x10 + card:02x}:00.0"
+    address = f"0000:{0x10 + device:02x}:00.0"
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUDevice",
@@ -63,7 +63,7 @@ def a_device(
         "status": {
             "nodeName": node,
             "inventoryID": f"{node}-{address}",
-            "uuid": f"GPU-{node}-{card}",
+            "uuid": f"GPU-{node}-{device}",
             "product": "NVIDIA-H200",
             "memoryMiB": 143771,
             "pci": {"vendor": "10de", "device": "2335", "class": "0302", "address": address},
@@ -72,7 +72,7 @@ def a_device(
                 "capable": True,
                 "mode": "Enabled" if mig_profiles else "Disabled",
                 "instances": [
-                    {"uuid": f"MIG-{node}-{card}-{number}", "profile": profile}
+                    {"uuid": f"MIG-{node}-{device}-{number}", "profile": profile}
                     for number, profile in enumerate(mig_profiles)
                 ],
             },
@@ -119,7 +119,7 @@ def units_of(pod: "JsonObject") -> list[str]:
     return list(dict.fromkeys(unit for units in devices_of(pod).values() for unit in units))
 
 
-def hold_of(pod: "JsonObject") -> "JsonObject":
+def reservation_of(pod: "JsonObject") -> "JsonObject":
     """Return the reservation note of a pod."""
     note: JsonObject = json.loads(pod["metadata"]["annotations"][RESERVATION_KEY])
     return note

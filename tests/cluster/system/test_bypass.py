@@ -24,7 +24,7 @@ async def test_user_with_a_token_of_the_cluster_may_not_call_the_extender(
     user, make_pool, system, api, control_plane, namespace
 ):
     """Neither with no rights nor with all of them: the extender knows no users of Kubernetes."""
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await system.scheduler.stop()
     pod = await api.create(pods.collection(namespace), a_pod("gpu", pool))
     args = {
@@ -45,7 +45,7 @@ async def test_user_with_a_token_of_the_cluster_may_not_call_the_extender(
 async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("stray", pool))
     binding = {"metadata": {"name": "stray"}, "target": {"name": pool.nodes[0]}}
@@ -64,7 +64,7 @@ async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
 
 
 async def test_ca_bundle_that_somebody_removed_is_put_back(make_pool, api, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     configuration = await api.get(MUTATING)
     assert configuration["webhooks"][0]["clientConfig"]["caBundle"]
     remove = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]

@@ -24,7 +24,7 @@ async def holding(api, namespace) -> list[client.JsonObject]:
 
 
 async def test_coming_and_going_of_pods_leaves_nothing_behind(make_pool, api, namespace, figures):
-    pool = await make_pool(nodes=2, cards=4, slices=2)
+    pool = await make_pool(nodes=2, devices=4, slices=2)
     print(f"seed {SEED}")  # shown when the test fails
     fate = random.Random(SEED)
     done = asyncio.Event()
@@ -65,7 +65,7 @@ def _have_started(found, count: int) -> bool:
 
 
 async def test_pods_beyond_the_capacity_run_one_after_the_other(make_pool, api, namespace, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     for number in range(6):
         await api.create(pods.collection(namespace), a_pod(f"job-{number}", pool))
     for wave in range(1, 4):
@@ -83,7 +83,7 @@ async def test_pods_beyond_the_capacity_run_one_after_the_other(make_pool, api, 
 async def test_two_schedulers_at_once_bind_every_pod_once(
     make_pool, system: GpuSystem, start_scheduler, api, namespace, audit, figures
 ):
-    pool = await make_pool(nodes=4, cards=8)
+    pool = await make_pool(nodes=4, devices=8)
     await system.scheduler.stop()
     for number in range(32):
         await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool))
@@ -107,7 +107,7 @@ async def test_two_schedulers_at_once_bind_every_pod_once(
 async def test_pod_that_takes_the_name_of_another_gets_devices_of_its_own(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     path = f"{pods.collection(namespace)}/same"
     await api.create(pods.collection(namespace), a_pod("same", pool))
     await pods.wait_for_pod(api, namespace, "same", pods.is_running)
@@ -127,7 +127,7 @@ def _is_bound_as(uid: str, pod: client.JsonObject) -> bool:
 async def test_server_ended_orderly_under_load_refuses_nothing_that_it_took(
     make_pool, system: GpuSystem, api, namespace, figures
 ):
-    pool = await make_pool(nodes=4, cards=8)
+    pool = await make_pool(nodes=4, devices=8)
     await system.scheduler.stop()
     for number in range(32):
         await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool))

@@ -5,9 +5,9 @@ import pytest
 from tests.cluster.environment import client, polling
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, Pool, capacity
-from tests.support.node_features import agent_card, agent_feature
+from tests.support.node_features import agent_device, agent_feature
 
-CARDS = 8
+GPUS = 8
 
 
 async def uuids_of(api: client.ApiClient, *nodes: str) -> list[str]:
@@ -35,21 +35,21 @@ async def available(api: client.ApiClient, pool: Pool) -> int:
 
 
 @pytest.mark.usefixtures("system")
-async def test_node_that_tells_of_cards_of_another_takes_none_of_them_away(
+async def test_node_that_tells_of_devices_of_another_takes_none_of_them_away(
     make_pool, create_nodes, api
 ):
-    pool = await make_pool(nodes=1, cards=CARDS)
+    pool = await make_pool(nodes=1, devices=GPUS)
     (thief,) = await create_nodes(1, gpus=0)
     uuids = await uuids_of(api, *pool.nodes)
-    assert (len(uuids), await available(api, pool)) == (CARDS, CARDS)
-    forged = [agent_card(thief, number) | {"uuid": uuid} for number, uuid in enumerate(uuids)]
-    own = agent_card(thief, CARDS)
+    assert (len(uuids), await available(api, pool)) == (GPUS, GPUS)
+    forged = [agent_device(thief, number) | {"uuid": uuid} for number, uuid in enumerate(uuids)]
+    own = agent_device(thief, GPUS)
     feature = agent_feature(thief, [*forged, own])
     await apply_feature(api, feature)
     await until_incomplete(api, thief, "UUIDsClaimed")
     assert await uuids_of(api, thief) == [own["uuid"]]
-    assert await available(api, pool) == CARDS
+    assert await available(api, pool) == GPUS
     await api.delete(f"{FEATURES}/{feature['metadata']['name']}")
     await until_incomplete(api, thief, "Complete")
     assert await uuids_of(api, thief) == [own["uuid"]]
-    assert await available(api, pool) == CARDS
+    assert await available(api, pool) == GPUS

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from tests.cluster.environment import client, pods
-from tests.cluster.system.objects import a_pod, all_bound, check_devices, devices_of, hold_of
+from tests.cluster.system.objects import a_pod, all_bound, check_devices, devices_of, reservation_of
 
 
 async def create_pods(api, namespace, pool, count: int, prefix: str = "p") -> None:
@@ -45,7 +45,7 @@ def frozen(process):
 
 
 async def test_holds_outlive_the_server_that_took_them(make_pool, system, api, namespace, figures):
-    pool = await make_pool(nodes=2, cards=4)
+    pool = await make_pool(nodes=2, devices=4)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 4)
     await figures(pool, reserved=4, available=4)
@@ -60,13 +60,13 @@ async def test_holds_outlive_the_server_that_took_them(make_pool, system, api, n
     await system.scheduler.start()
     found = await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 8))
     assert len(check_devices(found.values())) == 8
-    assert all(devices_of(pod) == hold_of(pod)["devices"] for pod in found.values())
+    assert all(devices_of(pod) == reservation_of(pod)["devices"] for pod in found.values())
 
 
 async def test_server_killed_while_it_binds_gives_nothing_twice(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(nodes=4, cards=8)
+    pool = await make_pool(nodes=4, devices=8)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 32)
     await system.scheduler.start()
@@ -86,7 +86,7 @@ async def test_server_killed_while_it_binds_gives_nothing_twice(
 async def test_api_server_that_freezes_amid_bindings_leaves_no_doubt_behind(
     server_dies, make_pool, system, control_plane, api, namespace, figures
 ):
-    pool = await make_pool(nodes=4, cards=8)
+    pool = await make_pool(nodes=4, devices=8)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 32)
     before = await doubts(system)
@@ -110,7 +110,7 @@ async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
     make_pool, system, api, namespace
 ):
     """Defect 13: without us no pool pod comes in unmutated, and others do not notice."""
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await system.crash_server()
 
     plain = await api.create(pods.collection(namespace), pods.a_pod("plain", limits={"cpu": 1}))
@@ -129,7 +129,7 @@ async def test_pods_without_a_pool_do_not_notice_that_we_are_down(
 async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(nodes=8, cards=8)
+    pool = await make_pool(nodes=8, devices=8)
     await system.scheduler.stop()
     await create_pods(api, namespace, pool, 200)
     await figures(pool, reserved=64, available=0)
@@ -162,7 +162,7 @@ async def test_pending_pods_outlive_restarts_of_server_and_scheduler(
 async def test_server_outlives_a_restart_of_the_api_server(
     make_pool, system, control_plane, api, namespace, figures
 ):
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
     await api.create(pods.collection(namespace), a_pod("before", pool))
     await pods.wait_for_pod(api, namespace, "before", pods.is_running)
     process = system.server.process.pid
@@ -191,7 +191,7 @@ async def test_server_outlives_a_restart_of_the_api_server(
 async def test_deletions_during_a_crash_free_their_units(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
     await create_pods(api, namespace, pool, 4)
     await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 4))
     await figures(pool, used=4)

@@ -23,7 +23,7 @@ async def a_plain_pod(api, namespace) -> str:
 
 
 async def test_init_container_meets_the_same_rules(make_pool, api, namespace):
-    pool = await make_pool(cards=1, **CLOSED)
+    pool = await make_pool(devices=1, **CLOSED)
     for restart in ({}, {"restartPolicy": "Always"}):
         pod = pods.a_pod("hidden")
         pod["spec"]["initContainers"] = [a_container("init", pool, 1, **restart)]
@@ -32,7 +32,7 @@ async def test_init_container_meets_the_same_rules(make_pool, api, namespace):
 
 
 async def test_ephemeral_container_cannot_ask(make_pool, api, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     path = await a_plain_pod(api, namespace)
     container = a_container("debug", pool, 1)
     body = {"spec": {"ephemeralContainers": [container]}}
@@ -44,7 +44,7 @@ async def test_ephemeral_container_cannot_ask(make_pool, api, namespace):
 
 @pytest.mark.parametrize("subresource", ["", "/resize", "/status"])
 async def test_stored_pod_cannot_come_to_ask(subresource, make_pool, api, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     path = await a_plain_pod(api, namespace)
     amounts = {pool.resource: "1"}
     resources = {"limits": amounts, "requests": amounts}
@@ -57,7 +57,7 @@ async def test_stored_pod_cannot_come_to_ask(subresource, make_pool, api, namesp
 
 @pytest.mark.parametrize("subresource", ["", "/resize"])
 async def test_pod_cannot_grow_in_its_pool(subresource, make_pool, api, namespace, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("gpu", pool))
     await pods.wait_for_pod(api, namespace, "gpu", pods.is_running)
     amounts = {pool.resource: "2"}
@@ -69,7 +69,7 @@ async def test_pod_cannot_grow_in_its_pool(subresource, make_pool, api, namespac
 
 
 async def test_resources_of_the_pod_as_a_whole_cannot_ask(make_pool, api, namespace):
-    pool = await make_pool(cards=1, **CLOSED)
+    pool = await make_pool(devices=1, **CLOSED)
     pod = pods.a_pod("whole")
     pod["spec"]["resources"] = {"limits": {pool.resource: "1"}}
     await is_invalid(api.create(pods.collection(namespace), pod))
@@ -77,7 +77,7 @@ async def test_resources_of_the_pod_as_a_whole_cannot_ask(make_pool, api, namesp
 
 async def test_pod_of_a_controller_meets_the_same_rules(make_pool, api, namespace):
     """A Deployment is no way in for who may not ask: its pods are checked, not its author."""
-    pool = await make_pool(cards=1, **CLOSED)
+    pool = await make_pool(devices=1, **CLOSED)
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
     await api.create(path, a_deployment("workload", pool, replicas=1))
 
@@ -90,7 +90,7 @@ async def test_pod_of_a_controller_meets_the_same_rules(make_pool, api, namespac
 
 
 async def test_owner_written_by_the_user_opens_nothing(make_pool, api, namespace):
-    pool = await make_pool(cards=1, **CLOSED)
+    pool = await make_pool(devices=1, **CLOSED)
     pod = a_pod("owned", pool)
     pod["metadata"]["ownerReferences"] = [
         {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "x", "uid": "u", "controller": True}
@@ -99,7 +99,7 @@ async def test_owner_written_by_the_user_opens_nothing(make_pool, api, namespace
 
 
 async def test_labels_and_annotations_of_the_user_open_nothing(make_pool, api, namespace):
-    pool = await make_pool(cards=1, **CLOSED)
+    pool = await make_pool(devices=1, **CLOSED)
     claims = {"kubernetes.io/config.source": "file", "gpu.deckhouse.io/pool": pool.name}
     labels = {"gpu.deckhouse.io/webhook": "ignore", "gpu.deckhouse.io/ignore": "true"}
     await refusal_of(api, namespace, a_pod("labelled", pool, labels=labels, annotations=claims))
@@ -110,7 +110,7 @@ async def test_label_taken_off_the_namespace_closes_the_pool_to_new_pods(make_po
     path = f"/api/v1/namespaces/{namespace}"
     await api.patch(path, {"metadata": {"labels": {"team": namespace}}})
     selector = {"namespaceSelector": {"matchLabels": {"team": namespace}}}
-    pool = await make_pool(cards=2, access=selector)
+    pool = await make_pool(devices=2, access=selector)
     await api.create(pods.collection(namespace), a_pod("before", pool))
     await pods.wait_for_pod(api, namespace, "before", pods.is_running)
 
@@ -135,8 +135,8 @@ async def test_other_pool_tolerated_and_pinned_gives_none_of_its_devices(
     Without a pool it may be placed there, as any pod that tolerates a taint, and is given no device.
     """
     taint = {"key": "gpu.deckhouse.io/secret", "value": "x", "effect": "NoSchedule"}
-    other = await make_pool(cards=1, scheduling={"taints": [taint]}, **CLOSED)
-    pool = await make_pool(cards=1)
+    other = await make_pool(devices=1, scheduling={"taints": [taint]}, **CLOSED)
+    pool = await make_pool(devices=1)
     there = {"kubernetes.io/hostname": other.nodes[0]}
     tolerations = [{"operator": "Exists"}]
 

@@ -9,7 +9,7 @@ from tests.cluster.system.objects import (
     a_pod,
     check_devices,
     devices_of,
-    hold_of,
+    reservation_of,
 )
 
 FORGED = {
@@ -58,18 +58,18 @@ async def is_refused(writing) -> None:
 
 
 async def test_forged_annotations_of_a_new_pod_are_taken_off(make_pool, api, alice, namespace):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await alice.create(pods.collection(namespace), a_pod("gpu", pool, annotations=FORGED))
     plain = await alice.create(pods.collection(namespace), pods.a_pod("plain", annotations=FORGED))
 
     assert not FORGED.keys() & plain["metadata"].get("annotations", {}).keys()
     bound = await pods.wait_for_pod(api, namespace, "gpu")
     check_devices([bound])
-    assert hold_of(bound)["devices"] == devices_of(bound)
+    assert reservation_of(bound)["devices"] == devices_of(bound)
 
 
 async def test_reservation_of_another_pod_is_of_no_use(make_pool, api, alice, namespace):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("owner", pool))
     owner = await pods.wait_for_pod(api, namespace, "owner")
     copied = {RESERVATION_KEY: owner["metadata"]["annotations"][RESERVATION_KEY]}
@@ -78,7 +78,7 @@ async def test_reservation_of_another_pod_is_of_no_use(make_pool, api, alice, na
 
     thief = await pods.wait_for_pod(api, namespace, "thief")
     check_devices([owner, thief])
-    assert hold_of(thief)["id"] != hold_of(owner)["id"]
+    assert reservation_of(thief)["id"] != reservation_of(owner)["id"]
 
 
 @pytest.mark.parametrize("key", FORGED)
@@ -86,7 +86,7 @@ async def test_reservation_of_another_pod_is_of_no_use(make_pool, api, alice, na
 async def test_annotation_of_a_stored_pod_cannot_be_changed(
     key, subresource, make_pool, api, forger, namespace
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await api.create(pods.collection(namespace), a_pod("gpu", pool))
     await pods.wait_for_pod(api, namespace, "gpu")
     path = f"{pods.collection(namespace)}/gpu{subresource}"
@@ -95,7 +95,7 @@ async def test_annotation_of_a_stored_pod_cannot_be_changed(
 
 
 async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, forger, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("gpu", pool))
     binding = {
@@ -115,7 +115,7 @@ async def test_devices_cannot_be_brought_by_a_binding(make_pool, system, api, fo
 
 async def test_end_of_a_pod_that_runs_cannot_be_forged(make_pool, api, forger, namespace):
     """Its devices would be another pod's while its containers run."""
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await api.create(pods.collection(namespace), a_pod("victim", pool))
     await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
     path = f"{pods.collection(namespace)}/victim/status"

@@ -24,7 +24,7 @@ from tests.cluster.system.objects import (
     capacity,
     units_of,
 )
-from tests.support.node_features import agent_card, agent_feature, gfd_labels
+from tests.support.node_features import agent_device, agent_feature, gfd_labels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 INVENTORIES = f"{API}/gpunodeinventories"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 DAEMON_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
-CARDS = 2
+GPUS = 2
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -56,9 +56,9 @@ class Story:
     def resource(self) -> str:
         return PREFIX + self.pool
 
-    async def tell(self, node: str, *cards: dict[str, str]) -> None:
+    async def tell(self, node: str, *devices: dict[str, str]) -> None:
         """Write what the node's agent says of its cards."""
-        feature = agent_feature(node, list(cards), heartbeat=dt.datetime.now(dt.UTC))  # noqa: TID251  # the agent's own clock
+        feature = agent_feature(node, list(devices), heartbeat=dt.datetime.now(dt.UTC))  # noqa: TID251  # the agent's own clock
         await apply_feature(self.api, feature)
 
     async def devices(self) -> list["JsonObject"]:
@@ -142,7 +142,7 @@ async def story(
     start_scheduler: "Callable[[str], Awaitable[Any]]",
 ) -> "AsyncIterator[Story]":
     await start_scheduler(STOCK)
-    names = await create_kwok_nodes(2, labels=gfd_labels(CARDS))
+    names = await create_kwok_nodes(2, labels=gfd_labels(GPUS))
     story = Story(api, namespace, names)
     yield story
     for node in names:
@@ -151,12 +151,12 @@ async def story(
             await api.delete(path)
 
 
-async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
+async def test_a_pool_lives_from_its_first_device_to_its_last(story: Story):
     api = story.api
 
     # Nodes tell of their cards, and become ready for pooling.
     for node in story.nodes:
-        await story.tell(node, *(agent_card(node, number, of=CARDS) for number in range(CARDS)))
+        await story.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
     await polling.eventually(lambda: _are_ready(story), what="nodes ready for pooling", within=60)
     found = await story.devices()
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
@@ -175,11 +175,11 @@ async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
     )
     await story.figures(total=4, available=4)
     await polling.eventually(lambda: _are_served(story), what="plugins run", within=60)
-    await story.advertise(CARDS)
+    await story.advertise(GPUS)
     await story.run("a", "b", "c", "d")
     units = await story.running("a", "b", "c", "d")
-    cards = {one["status"]["uuid"] for one in found}
-    assert sorted(unit for given in units.values() for unit in given) == sorted(cards)
+    devices = {one["status"]["uuid"] for one in found}
+    assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
     await story.figures(used=4, available=0)
 
     # Cards are cut into slices while pods run: a budget holds it up, and going on needs no restart.
@@ -205,7 +205,7 @@ async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
     await story.condition("Maintenance", "False")
     await polling.eventually(lambda: _slices(story, 4), what="the plugins' list is of slices")
     await story.told("GPUPoolReconfigured", story.pool)
-    await story.advertise(CARDS * 4)
+    await story.advertise(GPUS * 4)
     names = [f"slice-{number}" for number in range(6)]
     await story.run(*names)
     sliced = await story.running(*names)
@@ -213,8 +213,8 @@ async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
 
     # A fault: no new pod there, running ones are left, and it comes back.
     node = story.nodes[0]
-    sick = agent_card(node, 0, of=CARDS, health="Unhealthy", **{"health.reason": "Xid 79"})
-    well = [agent_card(node, number, of=CARDS) for number in range(CARDS)]
+    sick = agent_device(node, 0, of=GPUS, health="Unhealthy", **{"health.reason": "Xid 79"})
+    well = [agent_device(node, number, of=GPUS) for number in range(GPUS)]
     await story.tell(node, sick, well[1])
     on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
     await story.figures(unhealthy=4 - on_sick, used=6)
@@ -227,7 +227,7 @@ async def test_a_pool_lives_from_its_first_card_to_its_last(story: Story):
     # A card is pulled: its device goes, and the others keep everything.
     other = story.nodes[1]
     before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
-    await story.tell(other, agent_card(other, 1))
+    await story.tell(other, agent_device(other, 1))
     await polling.eventually(lambda: _count_is(story, 3), what="the pulled card is gone")
     after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
     assert after.items() < before.items()
@@ -252,7 +252,7 @@ async def _are_ready(story: Story) -> bool:
         ready = {one["type"]: one for one in status.get("conditions", [])}.get("ReadyForPooling")
         assert ready is not None, f"{node}: {status}"
         assert ready["status"] == "True", f"{node}: {ready}"
-    return len(await story.devices()) == CARDS * len(story.nodes)
+    return len(await story.devices()) == GPUS * len(story.nodes)
 
 
 async def _are_served(story: Story) -> bool:
@@ -262,7 +262,9 @@ async def _are_served(story: Story) -> bool:
         taints = shown["spec"].get("taints", [])
         assert {"key": "gpus", "value": "only", "effect": "NoSchedule"} in taints, f"{taints}"
     listed = (await story.config())["nodes"]
-    assert {node: len(cards) for node, cards in listed.items()} == dict.fromkeys(story.nodes, CARDS)
+    assert {node: len(devices) for node, devices in listed.items()} == dict.fromkeys(
+        story.nodes, GPUS
+    )
     selector = f"{PREFIX}pool={story.pool}"
     (plugin,) = (await story.api.get(DAEMON_SETS, labelSelector=selector))["items"]
     assert plugin["status"].get("numberReady") == len(story.nodes), f"{plugin['status']}"

@@ -106,7 +106,7 @@ async def create_until_it_works(api, namespace, pool) -> tuple[float, int]:
 async def test_leader_that_is_killed_is_followed_within_seconds(
     replicas: Replicas, make_pool, api, namespace
 ):
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
     await api.create(pods.collection(namespace), a_pod("before", pool))
     await pods.wait_for_pod(api, namespace, "before")
     leader = replicas.leader
@@ -130,7 +130,7 @@ async def test_leader_that_is_killed_is_followed_within_seconds(
 async def test_leader_that_ends_orderly_costs_no_pod_creation(
     replicas: Replicas, make_pool, api, namespace
 ):
-    pool = await make_pool(nodes=6, cards=8, slices=32)
+    pool = await make_pool(nodes=6, devices=8, slices=32)
     leader = replicas.leader
     created = 0
     is_over = asyncio.Event()
@@ -213,11 +213,11 @@ async def two_servers(system: GpuSystem, control_plane):
             second.kill9()
 
 
-async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_card_twice(
+async def test_leader_that_was_stopped_in_the_middle_of_a_bind_cannot_give_a_device_twice(
     make_pool, two_servers, api, namespace, audit, ask
 ):
     first, second, wire = two_servers
-    pool = await make_pool(cards=1, reservation={"ttl": "5s"})
+    pool = await make_pool(devices=1, reservation={"ttl": "5s"})
     (node,) = pool.nodes
     # The first pod holds the card for a while, the second one waits.
     late = await api.create(pods.collection(namespace), a_pod("late", pool))

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.objects import a_container, a_pod, check_devices, hold_of
+from tests.cluster.system.objects import a_container, a_pod, check_devices, reservation_of
 from tests.cluster.system.other_webhooks import append_container, inject_sidecar, reject, webhook
 
 UNSCHEDULABLE = {"cpu": "1000"}
@@ -54,7 +54,7 @@ async def pod_of_that_name(api, namespace, _pool, _control_plane):
 async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
     obstacle, status, words, make_pool, system, control_plane, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     before = await system.metrics()
     async with obstacle(api, namespace, pool, control_plane):
         with pytest.raises(client.ApiRefusedError, match=words) as refused:
@@ -80,7 +80,7 @@ async def test_hold_of_a_pod_that_is_never_stored_is_given_to_another(
 async def test_dry_run_holds_nothing_and_says_what_would_be(
     make_pool, system, api, kubectl, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     ended = "gpu_reservations_ended_total"
     before = (await system.metrics()).total(ended)
     pod = a_pod("dry", pool, 2)
@@ -91,7 +91,7 @@ async def test_dry_run_holds_nothing_and_says_what_would_be(
     assert done.stdout == "pod/dry created (server dry run)\n"
     await api.create(pods.collection(namespace), a_pod("real", pool, 2))
     stored = await api.get(f"{pods.collection(namespace)}/real")
-    assert len(hold_of(stored)["devices"]["main"]) == 2
+    assert len(reservation_of(stored)["devices"]["main"]) == 2
     await pods.wait_for_pod(api, namespace, "real", pods.is_running)
     await figures(pool, used=2, reserved=0)
     again = await kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
@@ -104,7 +104,7 @@ async def test_dry_run_holds_nothing_and_says_what_would_be(
 async def test_pods_with_generated_names_are_each_held_for(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(cards=3)
+    pool = await make_pool(devices=3)
     before = await system.metrics()
     for _ in range(3):
         await api.create(pods.collection(namespace), a_pod("job-", pool))
@@ -124,7 +124,7 @@ async def test_pods_with_generated_names_are_each_held_for(
 async def test_sidecar_injected_before_or_after_us_leaves_one_hold(
     name, make_pool, system, control_plane, api, namespace, figures
 ):
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
     before = await system.metrics()
     async with webhook(
         control_plane, kind="Mutating", name=name, namespace=namespace, decide=inject_sidecar
@@ -146,7 +146,7 @@ async def test_sidecar_injected_before_or_after_us_leaves_one_hold(
 async def test_pool_resource_added_by_a_later_webhook_is_refused(
     make_pool, control_plane, api, namespace
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     limits = {pool.resource: "1"}
     resources = {"resources": {"limits": limits, "requests": limits}}
 
@@ -161,7 +161,7 @@ async def test_pool_resource_added_by_a_later_webhook_is_refused(
 
 
 async def test_expired_hold_is_told_on_pool_and_pod(make_pool, api, kubectl, namespace, figures):
-    pool = await make_pool(cards=1, reservation=SHORT)
+    pool = await make_pool(devices=1, reservation=SHORT)
     pod = a_pod("stuck", pool)
     pod["spec"]["containers"][0]["resources"]["limits"] |= UNSCHEDULABLE
     await api.create(pods.collection(namespace), pod)
@@ -181,7 +181,7 @@ async def test_expired_hold_is_told_on_pool_and_pod(make_pool, api, kubectl, nam
 
 
 async def test_pod_that_waits_for_a_hold_runs_when_the_hold_expires(make_pool, api, namespace):
-    pool = await make_pool(cards=1, reservation=SHORT)
+    pool = await make_pool(devices=1, reservation=SHORT)
     stuck = a_pod("stuck", pool)
     stuck["spec"]["containers"][0]["resources"]["limits"] |= UNSCHEDULABLE
     await api.create(pods.collection(namespace), stuck)
@@ -196,7 +196,7 @@ async def test_pod_that_waits_for_a_hold_runs_when_the_hold_expires(make_pool, a
 
 
 async def test_hold_of_a_deleted_pod_is_free_at_once(make_pool, system, api, namespace, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("regretted", pool, 2))
     await figures(pool, reserved=2)

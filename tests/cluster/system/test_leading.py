@@ -25,7 +25,7 @@ async def test_asked_to_end_the_server_ends_orderly_and_gives_its_lease_back(sys
 async def test_standby_is_alive_but_not_ready_and_takes_over_after_a_kill(
     system: GpuSystem, make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await system.scheduler.stop()
     await api.create(pods.collection(namespace), a_pod("held", pool, 2))
     await figures(pool, reserved=2)

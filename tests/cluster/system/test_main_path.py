@@ -9,7 +9,7 @@ from tests.cluster.system.objects import (
     all_bound,
     check_devices,
     devices_of,
-    hold_of,
+    reservation_of,
     units_of,
 )
 
@@ -17,7 +17,7 @@ from tests.cluster.system.objects import (
 async def test_pods_of_a_deployment_run_each_on_devices_of_its_own(
     make_pool, kubectl, api, namespace, figures
 ):
-    pool = await make_pool(nodes=2, cards=4)
+    pool = await make_pool(nodes=2, devices=4)
     deployment = a_deployment("train", pool, replicas=4, units=2)
     deployment["metadata"]["namespace"] = namespace
     await kubectl.apply_yaml(deployment)
@@ -30,7 +30,7 @@ async def test_pods_of_a_deployment_run_each_on_devices_of_its_own(
     for pod in found.values():
         assert pod["metadata"]["labels"]["gpu.deckhouse.io/pool"] == pool.name
         assert pod["spec"]["schedulerName"] == "gpu-scheduler"
-        hold = hold_of(pod)
+        hold = reservation_of(pod)
         assert (hold["node"], hold["devices"]) == (pod["spec"]["nodeName"], devices_of(pod))
     await figures(pool, total=8, used=8, reserved=0, available=0)
 
@@ -41,7 +41,7 @@ async def test_pods_of_a_deployment_run_each_on_devices_of_its_own(
 async def test_bind_is_one_write_and_no_read_of_a_pod(
     make_pool, system, api, namespace, audit, figures
 ):
-    pool = await make_pool(nodes=2, cards=5)
+    pool = await make_pool(nodes=2, devices=5)
     before, mark = await system.metrics(), await audit.mark()
 
     for number in range(10):
@@ -66,8 +66,8 @@ async def test_bind_is_one_write_and_no_read_of_a_pod(
 
 
 async def test_two_pools_on_one_node_do_not_mix(make_pool, api, namespace, figures):
-    whole = await make_pool(cards=2)
-    sliced = await make_pool(cards=2, slices=4, on=whole)
+    whole = await make_pool(devices=2)
+    sliced = await make_pool(devices=2, slices=4, on=whole)
     for number in range(2):
         await api.create(pods.collection(namespace), a_pod(f"whole-{number}", whole))
         await api.create(pods.collection(namespace), a_pod(f"sliced-{number}", sliced, 2))
@@ -83,8 +83,8 @@ async def test_two_pools_on_one_node_do_not_mix(make_pool, api, namespace, figur
     await figures(sliced, used=4, available=4)
 
 
-async def test_slices_of_one_container_lie_on_distinct_cards(make_pool, api, namespace):
-    pool = await make_pool(cards=3, slices=4)
+async def test_slices_of_one_container_lie_on_distinct_devices(make_pool, api, namespace):
+    pool = await make_pool(devices=3, slices=4)
     await api.create(pods.collection(namespace), a_pod("notebook", pool, 3))
 
     pod = await pods.wait_for_pod(api, namespace, "notebook")
@@ -95,7 +95,7 @@ async def test_slices_of_one_container_lie_on_distinct_cards(make_pool, api, nam
 async def test_instances_of_the_profile_of_a_mig_pool_are_given_out(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=2, mig_profiles=("1g.18gb", "1g.18gb", "3g.71gb"))
+    pool = await make_pool(devices=2, mig_profiles=("1g.18gb", "1g.18gb", "3g.71gb"))
     for number in range(2):
         await api.create(pods.collection(namespace), a_pod(f"p-{number}", pool, 2))
 
@@ -103,14 +103,16 @@ async def test_instances_of_the_profile_of_a_mig_pool_are_given_out(
 
     given = check_devices(found.values())
     (node,) = pool.nodes
-    assert sorted(given) == [f"MIG-{node}-{card}-{number}" for card in (0, 1) for number in (0, 1)]
+    assert sorted(given) == [
+        f"MIG-{node}-{device}-{number}" for device in (0, 1) for number in (0, 1)
+    ]
     await figures(pool, total=4, used=4)
 
 
 async def test_each_container_has_its_own_devices_and_an_init_container_shares_them(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=6)
+    pool = await make_pool(devices=6)
     pod = a_pod("pipeline", pool)
     pod["spec"]["containers"] = [
         a_container("load", pool, 1),

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.environment import pods
 from tests.cluster.system.installation import SERVER_USER
-from tests.cluster.system.objects import a_pod, all_bound, check_devices, hold_of
+from tests.cluster.system.objects import a_pod, all_bound, check_devices, reservation_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ async def test_the_last_of_a_long_queue_are_nominated_and_bound_where_units_are_
     queue, system, api, namespace
 ):
     last = [f"p-{number:02d}" for number in range(HEAD, COUNT)]
-    assert nominated(queue) == {name: hold_of(queue[name])["node"] for name in last}
+    assert nominated(queue) == {name: reservation_of(queue[name])["node"] for name in last}
 
     await system.scheduler.start()
 

@@ -39,7 +39,7 @@ def blocks() -> list[Block]:
 @pytest.fixture
 async def shell(tmp_path, system, cluster, make_pool, api, namespace, progress):
     """Run a command as an operator does who has a pool, a bound pod, and one that waits."""
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("runs", pool))
     await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 1))
     await api.create(pods.collection(namespace), a_pod("waits", pool, 2))

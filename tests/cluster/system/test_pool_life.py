@@ -39,7 +39,7 @@ async def _says(api: client.ApiClient, pool: Pool, type_: str, **wanted: str) ->
 async def test_running_pods_are_evicted_as_their_budget_allows(
     make_pool, kubectl, api, namespace, figures
 ):
-    pool = await make_pool(nodes=1, cards=2)
+    pool = await make_pool(nodes=1, devices=2)
     deployment = a_deployment("train", pool, replicas=2)
     deployment["metadata"]["namespace"] = namespace
     await kubectl.apply_yaml(deployment)
@@ -83,7 +83,7 @@ async def test_running_pods_are_evicted_as_their_budget_allows(
 async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(nodes=1, cards=2)
+    pool = await make_pool(nodes=1, devices=2)
     await api.create(pods.collection(namespace), a_pod("stays", pool))
     await pods.wait_for_pods(api, namespace, lambda found: all_bound(found, 1))
     sliced = {"mode": "TimeSlice", "slicesPerDevice": 2}
@@ -104,7 +104,7 @@ async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
 
 async def test_a_deleted_pool_waits_for_its_pods_and_leaves_nothing(make_pool, api, namespace):
     """defect 8: nothing of it remains on nodes and devices."""
-    pool = await make_pool(nodes=2, cards=1, scheduling={"taints": [TAINT]})
+    pool = await make_pool(nodes=2, devices=1, scheduling={"taints": [TAINT]})
 
     async def marks() -> list[Any]:
         nodes = [await api.get(f"/api/v1/nodes/{node}") for node in pool.nodes]

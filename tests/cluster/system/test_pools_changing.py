@@ -17,10 +17,10 @@ async def add_device(api, device) -> None:
     await api.patch(path, {"status": device["status"]})
 
 
-async def test_pod_that_waits_runs_when_a_card_comes_into_the_pool(
+async def test_pod_that_waits_runs_when_a_device_comes_into_the_pool(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     (node,) = pool.nodes
     await nodes.set_extended_resources(api, node, {pool.resource: 2})
     for name in ("first", "second"):
@@ -37,10 +37,10 @@ async def test_pod_that_waits_runs_when_a_card_comes_into_the_pool(
     await api.delete(f"{DEVICES}/{device['metadata']['name']}")
 
 
-async def test_pool_that_is_made_anew_knows_which_cards_are_in_use(
+async def test_pool_that_is_made_again_knows_which_devices_are_in_use(
     make_pool, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("running", pool))
     running = await pods.wait_for_pod(api, namespace, "running", pods.is_running)
 
@@ -55,10 +55,10 @@ async def test_pool_that_is_made_anew_knows_which_cards_are_in_use(
     assert len(check_devices([running, found])) == 2
 
 
-async def test_card_that_leaves_the_pool_under_a_hold_is_not_given_out(
+async def test_device_that_leaves_the_pool_under_a_hold_is_not_given_out(
     make_pool, system, api, namespace, figures
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await system.scheduler.stop()
     stored = await api.create(pods.collection(namespace), a_pod("held", pool))
     assert stored["metadata"]["name"] == "held"

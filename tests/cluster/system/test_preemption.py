@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.environment import client, pods, polling
-from tests.cluster.system.objects import a_pod, check_devices, devices_of, hold_of
+from tests.cluster.system.objects import a_pod, check_devices, devices_of, reservation_of
 
 if TYPE_CHECKING:
     from tests.cluster.system.installation import GpuSystem
@@ -31,7 +31,7 @@ def important(name: str, pool, units: int, priority: str) -> client.JsonObject:
 
 
 async def test_preemptor_gets_the_devices_of_its_victim(high, make_pool, api, namespace, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     for name in ("low-0", "low-1"):
         await api.create(pods.collection(namespace), a_pod(name, pool))
     low = {
@@ -54,7 +54,7 @@ async def test_preemptor_gets_the_devices_of_its_victim(high, make_pool, api, na
 async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
     high, make_pool, system, api, kubelets, namespace
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("victim", pool, 2))
     victim = await pods.wait_for_pod(api, namespace, "victim", pods.is_running)
     with _paused(kubelets):
@@ -67,7 +67,7 @@ async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
     await pods.wait_for_pod_gone(api, namespace, "victim")
     await api.create(pods.collection(namespace), a_pod("thief", pool))
 
-    assert "node" not in hold_of(await api.get(f"{pods.collection(namespace)}/thief"))
+    assert "node" not in reservation_of(await api.get(f"{pods.collection(namespace)}/thief"))
     await system.scheduler.start()
     preemptor = await pods.wait_for_pod(api, namespace, "high")
     assert devices_of(preemptor) == devices_of(victim)
@@ -77,13 +77,13 @@ async def test_room_made_by_preemption_is_not_held_for_a_lower_pod(
 async def test_nobody_is_evicted_for_units_that_are_only_held(
     high, make_pool, system, api, namespace
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("bystander", pool))
     await pods.wait_for_pod(api, namespace, "bystander", pods.is_running)
     stuck = a_pod("stuck", pool)
     stuck["spec"]["containers"][0]["resources"]["limits"]["cpu"] = "1000"
     await api.create(pods.collection(namespace), stuck)
-    assert hold_of(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
+    assert reservation_of(await api.get(f"{pods.collection(namespace)}/stuck"))["node"]
 
     # One unit is held for a pod that cannot run, one is used: an eviction would not free two.
     before = await _preempt_calls(system)

@@ -18,7 +18,7 @@ async def refusal_of(api, namespace: str, pod) -> client.ApiRefusedError:
 
 
 async def test_pool_that_does_not_exist(make_pool, system, api, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     before = await system.metrics()
     refused = await refusal_of(
         api, namespace, pods.a_pod("typo", limits={"gpu.deckhouse.io/nope": 1})
@@ -35,8 +35,8 @@ async def test_pool_that_does_not_exist(make_pool, system, api, namespace):
 
 
 async def test_two_pools_in_one_pod(make_pool, api, namespace):
-    pool = await make_pool(cards=1)
-    other = await make_pool(cards=1, on=pool)
+    pool = await make_pool(devices=1)
+    other = await make_pool(devices=1, on=pool)
     pod = a_pod("greedy", pool)
     pod["spec"]["containers"].append(a_container("second", other, 1))
     refused = await refusal_of(api, namespace, pod)
@@ -46,7 +46,7 @@ async def test_two_pools_in_one_pod(make_pool, api, namespace):
 
 
 async def test_namespace_without_access(make_pool, api, namespace):
-    pool = await make_pool(cards=1, access={"namespaces": ["ml-team"]})
+    pool = await make_pool(devices=1, access={"namespaces": ["ml-team"]})
     refused = await refusal_of(api, namespace, a_pod("homework", pool))
     assert refused.status == 403
     for word in (pool.name, namespace, "ask its operator to extend spec.access"):
@@ -56,7 +56,7 @@ async def test_namespace_without_access(make_pool, api, namespace):
 
 async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_pool, api, namespace):
     pool = await make_pool(
-        cards=1, access={"namespaceSelector": {"matchLabels": {"team": namespace}}}
+        devices=1, access={"namespaceSelector": {"matchLabels": {"team": namespace}}}
     )
     await refusal_of(api, namespace, a_pod("early", pool))
     await api.patch(
@@ -75,7 +75,7 @@ async def test_access_by_label_of_the_namespace_is_given_within_a_moment(make_po
 
 
 async def test_more_than_the_largest_node_has(make_pool, api, namespace):
-    pool = await make_pool(nodes=2, cards=2)
+    pool = await make_pool(nodes=2, devices=2)
     refused = await refusal_of(api, namespace, a_pod("huge", pool, 3))
     assert f"the largest node of pool {pool.name} has 2" in refused.message
     assert "ask for at most 2" in refused.message
@@ -85,7 +85,7 @@ async def test_pod_whose_annotations_just_leave_room_is_bound_and_its_status_can
     make_pool, api, namespace
 ):
     """A Binding adds annotations that nobody counts; the sum is judged at every write after it."""
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await api.create(pods.collection(namespace), a_pod("first", pool))
     await pods.wait_for_pod(api, namespace, "first")
     room = MAX_ANNOTATIONS_BYTES - WRITTEN_BY_US - len("notes")
@@ -111,7 +111,7 @@ async def test_pod_whose_annotations_just_leave_room_is_bound_and_its_status_can
 async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field(
     make_pool, api, namespace
 ):
-    pool = await make_pool(cards=8)
+    pool = await make_pool(devices=8)
     nowhere = {"key": "a", "operator": "In", "values": [f"{n:06x}" for n in range(60_000)]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [nowhere]}]}
     long = a_pod("long", pool)
@@ -130,7 +130,7 @@ async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field
 
 
 async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):
-    pool = await make_pool(cards=2, reservation={"whenExhausted": "Reject"})
+    pool = await make_pool(devices=2, reservation={"whenExhausted": "Reject"})
     await api.create(pods.collection(namespace), a_pod("first", pool, 2))
     refused = await refusal_of(api, namespace, a_pod("second", pool))
     assert f"pool {pool.name} cannot hold 1 unit" in refused.message
@@ -140,7 +140,7 @@ async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, name
 async def test_exhausted_pool_warns_and_the_pod_runs_when_units_are_free(
     make_pool, api, kubectl, namespace
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await api.create(pods.collection(namespace), a_pod("first", pool))
     await pods.wait_for_pod(api, namespace, "first", pods.is_running)
     waiting = a_pod("second", pool)
@@ -155,7 +155,7 @@ async def test_exhausted_pool_warns_and_the_pod_runs_when_units_are_free(
 
 
 async def test_pod_with_a_node_of_its_own_choice(make_pool, api, namespace):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     pod = a_pod("pinned", pool)
     pod["spec"]["nodeName"] = pool.nodes[0]
     refused = await refusal_of(api, namespace, pod)
@@ -163,7 +163,7 @@ async def test_pod_with_a_node_of_its_own_choice(make_pool, api, namespace):
 
 
 async def test_pool_with_a_resource_that_another_one_has(make_pool, api):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     twin = {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUPool",

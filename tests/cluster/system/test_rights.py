@@ -15,7 +15,7 @@ from tests.cluster.environment.audit import Right
 from tests.cluster.system import installation
 from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, a_pod
-from tests.support.node_features import address_of, agent_card, agent_feature
+from tests.support.node_features import address_of, agent_device, agent_feature
 
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/zz-gpu-control-plane"
@@ -72,7 +72,7 @@ async def call_bind(api, system, pod, node: str, *, folder: Path):
 
 async def nominate(make_pool, api, namespace) -> None:
     """Let pods wait in a queue that is long enough."""
-    pool = await make_pool(nodes=2, cards=4, slices=8)
+    pool = await make_pool(nodes=2, devices=4, slices=8)
     for number in range(LONG_QUEUE):
         await api.create(pods.collection(namespace), a_pod(f"queue-{number:02d}", pool))
     await pods.wait_for_pods(
@@ -84,7 +84,7 @@ async def nominate(make_pool, api, namespace) -> None:
 
 async def expire_and_wake(make_pool, api, namespace) -> None:
     """Let a hold run out, and its pod wait although it would fit; twice the same, for one Event."""
-    pool = await make_pool(cards=1, reservation={"ttl": "5s"})
+    pool = await make_pool(devices=1, reservation={"ttl": "5s"})
 
     def woken(pod) -> bool:
         return "gpu.deckhouse.io/woken" in pod["metadata"].get("annotations", {})
@@ -99,7 +99,7 @@ async def expire_and_wake(make_pool, api, namespace) -> None:
 
 async def bind_what_is_gated(make_pool, system, api, namespace, *, folder: Path) -> None:
     """A binding that the API server refuses is settled by a read of the pod."""
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     gated = a_pod("gated", pool)
     gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
     created = await api.create(pods.collection(namespace), gated)
@@ -111,10 +111,10 @@ async def take_stock(api, create_nodes) -> None:
     """Let a node tell of a card, and of another one in its place; leave an inventory without a node."""
     node, older = await create_nodes(2, gpus=0)
     await own_inventory(api, older)
-    feature = agent_feature(node, [agent_card(node, 0)])
+    feature = agent_feature(node, [agent_device(node, 0)])
     await apply_feature(api, feature)
     await polling.eventually(lambda: uuids_on(api, node), what=f"the card of {node}")
-    await apply_feature(api, agent_feature(node, [agent_card(node, 0, uuid="GPU-another")]))
+    await apply_feature(api, agent_feature(node, [agent_device(node, 0, uuid="GPU-another")]))
 
     async def is_swapped() -> bool:
         return await uuids_on(api, node) == ["GPU-another"]
@@ -157,7 +157,7 @@ async def uuids_on(api, node: str) -> list[str]:
 
 async def evict(make_pool, api, namespace) -> None:
     """Change what units are under a pod that runs, and then delete the pool."""
-    pool = await make_pool(cards=1, maintenance={"policy": "Evict"})
+    pool = await make_pool(devices=1, maintenance={"policy": "Evict"})
     await api.create(pods.collection(namespace), a_pod("evicted", pool))
     await pods.wait_for_pod(api, namespace, "evicted", pods.is_running)
     slices = {"mode": "TimeSlice", "slicesPerDevice": 2}

@@ -10,14 +10,14 @@ import re
 import pytest
 
 from tests.cluster.environment import pods
-from tests.cluster.system.certificates import injected, make_anew, retire_old_authorities
+from tests.cluster.system.certificates import injected, make_again, retire_old_authorities
 from tests.cluster.system.objects import a_pod
 
 
 @pytest.fixture
 async def create(make_pool, api, namespace):
     """Create a pod of one pool and wait for what kube-scheduler makes of it."""
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
 
     async def create(name: str, until=pods.is_bound) -> None:
         await api.create(pods.collection(namespace), a_pod(name, pool))
@@ -43,13 +43,13 @@ async def test_the_scheduler_trusts_a_new_authority_once_it_was_restarted(
     await system.refresh_scheduler()
     await create("before")
 
-    data = await make_anew(api, "ca.key", "ca.crt")
+    data = await make_again(api, "ca.key", "ca.crt")
     await injected(api, data)
     await system.server.restart()
     await create("while-both-are-trusted")
 
     await system.mount_secret()
-    await make_anew(api, "tls.crt", "tls.crt")
+    await make_again(api, "tls.crt", "tls.crt")
     await system.server.restart()
     await create("not-restarted-in-time", fails("x509: certificate signed by unknown authority"))
 

@@ -12,7 +12,7 @@ QUIET_S = 5
 async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     make_pool, api, kubectl, namespace, figures
 ):
-    pool = await make_pool(nodes=2, cards=4)
+    pool = await make_pool(nodes=2, devices=4)
     async with asyncio.TaskGroup() as group:
         for number in range(6):
             pod = a_pod(f"p-{number}", pool)
@@ -32,10 +32,10 @@ async def test_kubectl_shows_the_figures_of_a_pool_right_after_a_load(
     assert (shown["MODE"], shown["PHASE"]) == ("Exclusive", "Ready")
 
 
-async def test_state_and_units_of_a_card_follow_its_pods(
+async def test_state_and_units_of_a_device_follow_its_pods(
     make_pool, system, api, kubectl, namespace
 ):
-    pool = await make_pool(cards=1, slices=4)
+    pool = await make_pool(devices=1, slices=4)
     (name,) = [
         device["metadata"]["name"]
         for device in (await api.get(DEVICES))["items"]
@@ -61,7 +61,7 @@ async def test_state_and_units_of_a_card_follow_its_pods(
 
 
 async def test_free_units_of_a_cordoned_node_are_not_on_offer(make_pool, api, namespace, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("running", pool))
     await figures(pool, used=1, available=1)
     await api.patch(f"/api/v1/nodes/{pool.nodes[0]}", {"spec": {"unschedulable": True}})
@@ -72,8 +72,8 @@ async def test_free_units_of_a_cordoned_node_are_not_on_offer(make_pool, api, na
     await figures(pool, used=1, available=1, unhealthy=0)
 
 
-async def test_label_of_a_pool_leaves_the_node_with_its_last_card(make_pool, api):
-    pool = await make_pool(cards=1)
+async def test_label_of_a_pool_leaves_the_node_with_its_last_device(make_pool, api):
+    pool = await make_pool(devices=1)
     node = f"/api/v1/nodes/{pool.nodes[0]}"
     key = f"pool.gpu.deckhouse.io/{pool.name}"
     assert (await api.get(node))["metadata"]["labels"][key] == ""
@@ -89,7 +89,7 @@ async def test_label_of_a_pool_leaves_the_node_with_its_last_card(make_pool, api
 
 
 async def test_quiet_system_writes_nothing_but_its_lease(make_pool, api, namespace, audit, figures):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     await api.create(pods.collection(namespace), a_pod("running", pool))
     await pods.wait_for_pod(api, namespace, "running", pods.is_running)
     await figures(pool, used=1, reserved=0)

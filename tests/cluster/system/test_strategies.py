@@ -42,7 +42,7 @@ async def _nodes_of(
 
 async def test_pods_of_a_pool_that_spreads_are_in_every_zone_alike(make_pool, api, namespace):
     """defect 3: the injected constraint selects the pods themselves, so that they really spread."""
-    pool = await make_pool(nodes=4, cards=4, scheduling=SPREAD)
+    pool = await make_pool(nodes=4, devices=4, scheduling=SPREAD)
     *many, single = pool.nodes
     for node in many:
         await _label(api, node, "a")
@@ -57,7 +57,7 @@ async def test_pods_of_a_pool_that_spreads_are_in_every_zone_alike(make_pool, ap
 
 async def test_a_node_without_the_zone_still_takes_pods(make_pool, api, namespace):
     """defect 3: a node without the key is not shut out, and its cards are not idle."""
-    pool = await make_pool(nodes=2, cards=2, scheduling=SPREAD)
+    pool = await make_pool(nodes=2, devices=2, scheduling=SPREAD)
     await _label(api, pool.nodes[0], "a")
     await _until_pods_get(api, namespace, pool, when="ScheduleAnyway")
 
@@ -68,7 +68,7 @@ async def test_a_node_without_the_zone_still_takes_pods(make_pool, api, namespac
 
 async def test_zone_that_is_away_keeps_no_pod_of_the_others_waiting(make_pool, api, namespace):
     """Neither pods that were admitted while it was there, nor those that come now."""
-    pool = await make_pool(nodes=2, cards=4, scheduling=SPREAD)
+    pool = await make_pool(nodes=2, devices=4, scheduling=SPREAD)
     stays, goes = pool.nodes
     await _label(api, stays, "a")
     await _label(api, goes, "b")
@@ -95,7 +95,7 @@ async def test_zone_that_is_away_keeps_no_pod_of_the_others_waiting(make_pool, a
 
 
 async def test_pods_of_a_pool_that_packs_fill_one_node_first(make_pool, api, namespace):
-    pool = await make_pool(nodes=3, cards=4, scheduling={"strategy": "BinPack"})
+    pool = await make_pool(nodes=3, devices=4, scheduling={"strategy": "BinPack"})
 
     by_node = await _nodes_of(api, namespace, pool, count=4)
 
@@ -103,9 +103,9 @@ async def test_pods_of_a_pool_that_packs_fill_one_node_first(make_pool, api, nam
 
 
 @pytest.mark.parametrize("scheduling", [{}, {"strategy": "LeastFragmentation"}])
-async def test_whole_cards_go_where_the_fewest_are_left(make_pool, api, namespace, scheduling):
+async def test_whole_devices_go_where_the_fewest_are_left(make_pool, api, namespace, scheduling):
     """LeastFragmentation is the default for whole cards: the node with two left, not the one with four."""
-    pool = await make_pool(nodes=2, cards=4, scheduling=scheduling)
+    pool = await make_pool(nodes=2, devices=4, scheduling=scheduling)
 
     by_node = await _nodes_of(api, namespace, pool, count=2, units=2)
 

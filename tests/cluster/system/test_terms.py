@@ -44,7 +44,7 @@ async def test_term_names_the_holder_of_the_lease(make_pool, api, kubectl, names
 async def test_term_that_is_deleted_is_written_again_by_the_next_binding(
     make_pool, system, api, namespace
 ):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     before = (await api.get(TERM))["spec"]
     await api.delete(TERM)
     print(f"bound {await bind_one(api, namespace, pool, 'after'):.1f} s after it was created")
@@ -52,7 +52,7 @@ async def test_term_that_is_deleted_is_written_again_by_the_next_binding(
 
 
 async def test_term_of_nobody_is_taken_over(make_pool, system, api, namespace, audit):
-    pool = await make_pool(cards=2)
+    pool = await make_pool(devices=2)
     before = (await api.get(TERM))["spec"]
     mark = await audit.mark()
     forged = {"holder": "nobody", "number": before["number"] + 5}
@@ -66,7 +66,7 @@ async def test_term_of_nobody_is_taken_over(make_pool, system, api, namespace, a
 async def test_other_pods_are_scheduled_while_server_and_term_are_gone(
     make_pool, system, api, namespace, start_scheduler
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     await start_scheduler(STOCK)
     await system.crash_server()
     await api.delete(TERM)
@@ -82,7 +82,7 @@ async def test_policies_that_are_deleted_and_applied_again_stop_no_binding(
 ):
     """As an operator does who installs us anew. With a Lease for the parameter, the API server
     refused every Binding of a later term until it was restarted."""
-    pool = await make_pool(cards=4)
+    pool = await make_pool(devices=4)
     policies = await system.render("policy")
     for number in range(2):
         await kubectl("delete", "-f", "-", stdin=policies)

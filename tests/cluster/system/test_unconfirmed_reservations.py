@@ -128,7 +128,7 @@ async def test_honest_pods_run_while_units_are_held_for_pods_that_never_appear(
     figures,
     record_property: "Callable[[str, object], None]",
 ):
-    pool = await make_pool(cards=8)
+    pool = await make_pool(devices=8)
     before = await waits_of_honest_pods(api, namespace, pool, figures, [])
     available: list[int] = []
     done = [0]

@@ -79,7 +79,7 @@ async def guarded(
 async def test_pod_is_admitted_by_a_server_that_demands_the_certificate(
     guarded, make_pool, api, namespace
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
 
     async def is_admitted() -> bool:
         try:
@@ -117,7 +117,7 @@ async def test_nobody_else_is_answered(guarded, control_plane):
 async def test_api_server_with_another_name_is_refused_and_its_user_reads_why(
     guarded, system, control_plane, make_pool, api, namespace
 ):
-    pool = await make_pool(cards=1)
+    pool = await make_pool(devices=1)
     guarded.configure(settings(system, control_plane, "somebody-else"))
     await guarded.restart(until="/livez")
     with pytest.raises(client.ApiRefusedError) as refused:

@@ -16,14 +16,14 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from telemetry.reasons import EventReason
 from tests.support import assigning
-from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card
+from tests.support.driver_double import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 
 SEVEN = ["1g.10gb"] * 7
 
 
-def a_mig_card(number: int, **changes: Any) -> Card:
-    return a_card(f"GPU-{number}", profiles=H100_PROFILES, **changes)
+def a_mig_device(number: int, **changes: Any) -> Device:
+    return a_device(f"GPU-{number}", profiles=H100_PROFILES, **changes)
 
 
 def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) -> GPUPool:
@@ -39,14 +39,14 @@ class CuttingNode:
     """Change what stands in its fields, then `poke`."""
 
     def __init__(
-        self, *cards: Card, profile: str = "1g.10gb", driver: Driver | None = None
+        self, *devices: Device, profile: str = "1g.10gb", driver: Driver | None = None
     ) -> None:
         self.clock = LoopClock()
-        self.double = DriverDouble(*cards)
+        self.double = FakeDriver(*devices)
         self.driver: Driver = self.double if driver is None else driver
         self.devices_by_name: dict[str, GPUDevice] = {}
-        for number, card in enumerate(self.double.cards, start=1):
-            self.add_device(number, uuid=card.uuid)
+        for number, device in enumerate(self.double.devices, start=1):
+            self.add_device(number, uuid=device.uuid)
         self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
         self.verdicts: dict[str, DeviceHealthState] = {}
         self.used: set[str] | None = set()
@@ -73,13 +73,13 @@ class CuttingNode:
         )
 
     def add_device(self, number: int, **changes: Any) -> GPUDevice:
-        device = assigning.a_card(number, **{"owner": "a", **changes})
+        device = assigning.a_device(number, **{"owner": "a", **changes})
         self.devices_by_name[device.name] = device
         return device
 
     @property
-    def card(self) -> Card:
-        return self.double.cards[0]
+    def device(self) -> Device:
+        return self.double.devices[0]
 
     @property
     def steps(self) -> list[str]:
@@ -104,7 +104,7 @@ class CuttingNode:
         return self.pools_by_name
 
     def after_change(self) -> None:
-        self.changes_seen.append(self.card.layout if self.double.cards else [])
+        self.changes_seen.append(self.device.layout if self.double.devices else [])
 
     def tell_device(
         self,
@@ -114,5 +114,5 @@ class CuttingNode:
         *,
         type_: Literal["Normal", "Warning"],
     ) -> None:
-        assert type_ == ("Normal" if reason is EventReason.CARD_PARTITIONED else "Warning")
+        assert type_ == ("Normal" if reason is EventReason.DEVICE_PARTITIONED else "Warning")
         self.told.append((device.name, reason.value, note))

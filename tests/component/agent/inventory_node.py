@@ -21,9 +21,9 @@ from agent.problems.condition import DegradedCondition
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
-from api.nodefiles.cards import NodeCards
+from api.nodefiles.devices import NodeDevices
 from tests.support.agent_api import AgentApi
-from tests.support.driver_double import H100_PROFILES, Card, DriverDouble, a_card
+from tests.support.driver_double import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ FEATURE = "gpu-control-plane-agent-n1"
 FIRST, SECOND = "0000:17:00.0", "0000:18:00.0"
 
 
-def two_cards() -> tuple[Card, Card]:
+def two_devices() -> tuple[Device, Device]:
     return (
-        a_card("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
-        a_card("GPU-2", address=SECOND, minor=1, profiles=H100_PROFILES),
+        a_device("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
+        a_device("GPU-2", address=SECOND, minor=1, profiles=H100_PROFILES),
     )
 
 
@@ -53,7 +53,7 @@ class FakeNodeFiles:
             cdi_directory=folder / "cdi",
         )
         self.functions = self.places.sysfs / "bus" / "pci" / "devices"
-        self.cards_path = folder / "run" / "cards.json"
+        self.devices_path = folder / "run" / "cards.json"
         self.cdi_path = folder / "cdi" / "gpu.deckhouse.io-gpu.json"
         for path in (self.places.proc, self.places.dev, self.places.driver_root):
             path.mkdir(parents=True)
@@ -85,8 +85,8 @@ class FakeNodeFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to("/dev/null")
 
-    def cards(self) -> NodeCards:
-        return msgspec.json.decode(self.cards_path.read_bytes(), type=NodeCards)
+    def devices(self) -> NodeDevices:
+        return msgspec.json.decode(self.devices_path.read_bytes(), type=NodeDevices)
 
     def cdi(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.json.decode(self.cdi_path.read_bytes())
@@ -94,7 +94,7 @@ class FakeNodeFiles:
 
     def versions(self) -> tuple[object, ...]:
         """Which versions of both files there are."""
-        found = [path.stat() for path in (self.cards_path, self.cdi_path)]
+        found = [path.stat() for path in (self.devices_path, self.cdi_path)]
         return tuple((one.st_ino, one.st_mtime_ns) for one in found)
 
 
@@ -104,7 +104,7 @@ class InventoryNode:
     def __init__(
         self,
         folder: Path,
-        *cards: Card,
+        *devices: Device,
         is_on_bus: bool = True,
         api: Any = None,
         clock: Any = None,
@@ -112,7 +112,7 @@ class InventoryNode:
     ) -> None:
         """`asked` makes the driver that is asked in the place of the double."""
         self.files = FakeNodeFiles(folder)
-        self.driver = DriverDouble(*cards)
+        self.driver = FakeDriver(*devices)
         self.asked: Driver = self.driver if asked is None else asked(self)
         self.api: Any = AgentApi() if api is None else api
         if api is None:
@@ -120,19 +120,19 @@ class InventoryNode:
             self.api.add_inventory("n1")
         self.clock = LoopClock() if clock is None else clock
         self.files.make_device("nvidiactl")
-        for card in cards:
-            self.files.make_device(f"nvidia{card.minor}")
+        for device in devices:
+            self.files.make_device(f"nvidia{device.minor}")
             if is_on_bus:
-                self.files.add_function(card.address)
+                self.files.add_function(device.address)
         self.begin()
 
     def begin(self) -> None:
         """Make the parts anew, as where the process starts again."""
         self.problems = ProblemRegistry()
-        self.card_files = NodeFiles(self.files.places, self.problems)
-        book = HealthTracker()
-        recall_health(self.card_files.remembered(), book, 0.0)
-        self.watch = HealthWatch(self.asked, book, self.clock, on_change=self._on_health_change)
+        self.device_files = NodeFiles(self.files.places, self.problems)
+        tracker = HealthTracker()
+        recall_health(self.device_files.remembered(), tracker, 0.0)
+        self.watch = HealthWatch(self.asked, tracker, self.clock, on_change=self._on_health_change)
         rng = random.Random(5)
         self.publisher = FeaturePublisher(
             self.api, self.problems, self.clock, node=NodeName("n1"), namespace="gpu", rng=rng
@@ -143,7 +143,7 @@ class InventoryNode:
         self.inventory = InventoryCollector(
             self.asked,
             health=self.watch,
-            files=self.card_files,
+            files=self.device_files,
             publisher=self.publisher,
             problems=self.problems,
             places=self.files.places,

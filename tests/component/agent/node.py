@@ -13,7 +13,7 @@ from agent.files import replace_file
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.plugin.advertised import AdvertisedUnits, Unit
-from agent.plugin.cards_file import NodeFile
+from agent.plugin.devices_file import NodeFile
 from agent.plugin.held_units import HeldUnits
 from agent.plugin.manager import PluginServers
 from agent.plugin.pods_file import PodsFile
@@ -53,18 +53,18 @@ class MountedConfig:
         if not link.is_symlink():
             link.symlink_to(f"..data/{key}")
 
-    def put_cards(self, *uuids: str, pool: str = "whole", **more: Any) -> None:
+    def put_devices(self, *uuids: str, pool: str = "whole", **more: Any) -> None:
         self.put(config_of(*uuids, pool=pool, **more))
 
 
 def config_of(*uuids: str, pool: str = "whole", **more: Any) -> bytes:
-    cards = [{"uuid": uuid} for uuid in uuids]
+    devices = [{"uuid": uuid} for uuid in uuids]
     return msgspec.json.encode(
         {
             "version": "v1",
             "pool": pool,
             "resource": f"gpu.deckhouse.io/{pool}",
-            "nodes": {"n1": cards, "n2": [{"uuid": "GPU-elsewhere"}]},
+            "nodes": {"n1": devices, "n2": [{"uuid": "GPU-elsewhere"}]},
             **more,
         }
     )
@@ -84,22 +84,24 @@ async def a_plugin(
             task.cancel()
 
 
-def whole_cards(count: int, resource: str = RESOURCE, pool: str = "whole") -> AdvertisedUnits:
+def whole_devices(count: int, resource: str = RESOURCE, pool: str = "whole") -> AdvertisedUnits:
     return AdvertisedUnits(
-        pool, resource, tuple(Unit(id=f"GPU-{n}", card=f"GPU-{n}") for n in range(count))
+        pool, resource, tuple(Unit(id=f"GPU-{n}", device=f"GPU-{n}") for n in range(count))
     )
 
 
-def numa_cards(*numa_nodes: int) -> AdvertisedUnits:
+def numa_devices(*numa_nodes: int) -> AdvertisedUnits:
     """A card for each number, on the NUMA node of that number."""
-    units = (Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=at) for n, at in enumerate(numa_nodes))
+    units = (
+        Unit(id=f"GPU-{n}", device=f"GPU-{n}", numa_node=at) for n, at in enumerate(numa_nodes)
+    )
     return AdvertisedUnits("whole", RESOURCE, tuple(units))
 
 
-def slices_of(cards: int, slices: int, resource: str, pool: str = "slices") -> AdvertisedUnits:
+def slices_of(devices: int, slices: int, resource: str, pool: str = "slices") -> AdvertisedUnits:
     units = [
-        Unit(id=f"GPU-s{card}::{n}", card=f"GPU-s{card}")
-        for card in range(cards)
+        Unit(id=f"GPU-s{device}::{n}", device=f"GPU-s{device}")
+        for device in range(devices)
         for n in range(slices)
     ]
     return AdvertisedUnits(pool, resource, tuple(sorted(units, key=lambda unit: unit.id)))

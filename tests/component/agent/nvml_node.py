@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver.port import DriverCard, DriverEvent
+from agent.driver.port import DriverDevice, DriverEvent
 from agent.errors import DriverUnavailableError
 from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
-from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlCard
+from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlDevice
 from tests.support.polling import EVERY_S, LIMIT_S
 
 
@@ -24,9 +24,9 @@ class NvmlNode:
     bus: set[str] = field(default_factory=set)
     """What is bound to the driver, as our driver is told."""
 
-    async def card(self, uuid: str) -> DriverCard:
+    async def device(self, uuid: str) -> DriverDevice:
         look = await self.driver.look()
-        return next(card for card in look.cards if card.uuid == uuid)
+        return next(device for device in look.devices if device.uuid == uuid)
 
     async def event(self) -> DriverEvent:
         """Return the next event; TimeoutError after ten seconds without one."""
@@ -35,26 +35,26 @@ class NvmlNode:
                 return found[0]
         raise TimeoutError("no event")
 
-    async def listen(self, *, anew_after: int = 0) -> None:
+    async def listen(self, *, again_after: int = 0) -> None:
         """Return once events are waited for: those that were told before are not heard.
 
-        With `anew_after`, once that happened more often (see `FakeNvml.listened`).
+        With `again_after`, once that happened more often (see `FakeNvml.listened`).
         """
         async with asyncio.timeout(LIMIT_S):
-            while not self.nvml.listening() or self.nvml.listened() <= anew_after:
+            while not self.nvml.listening() or self.nvml.listened() <= again_after:
                 assert await self.driver.wait_for_events(EVERY_S) == ()
 
 
 @asynccontextmanager
 async def nvml_node(
     directory: Path,
-    *cards: NvmlCard,
+    *devices: NvmlDevice,
     defines: tuple[str, ...] = (),
     look_s: float = 5.0,
     retry_s: float = 60.0,
 ) -> AsyncIterator[NvmlNode]:
     try:
-        nvml = FakeNvml(directory, *cards, defines=defines)
+        nvml = FakeNvml(directory, *devices, defines=defines)
     except NoCompilerError as missing:
         pytest.skip(f"the double of NVML's library cannot be made: {missing}")
     bus: set[str] = set()

@@ -8,7 +8,7 @@ import pytest
 from api.foreign.core import Pod
 from api.kubelet import deviceplugin as wire
 from api.names import PodUid
-from tests.component.agent.node import Agent, numa_cards, whole_cards
+from tests.component.agent.node import Agent, numa_devices, whole_devices
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
@@ -28,7 +28,7 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
     agent: Agent, node: KubeletOfNode
 ):
     """Each replacement gets the one free card of its NUMA node, and kubelet never asks for it."""
-    async with agent.running(numa_cards(0, 0, 1, 1)):
+    async with agent.running(numa_devices(0, 0, 1, 1)):
         pods = [a_pod(f"p{n}", f"GPU-{n}") for n in range(4)]
         for pod in pods:
             await agent.admit(pod)
@@ -42,10 +42,10 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
 
 
 @pytest.mark.parametrize("ended", ["Succeeded", "Failed"])
-async def test_a_card_of_a_pod_that_the_watch_shows_ended_is_free(
+async def test_a_device_of_a_pod_that_the_watch_shows_ended_is_free(
     agent: Agent, node: KubeletOfNode, ended: str
 ):
-    async with agent.running(numa_cards(0, 0)):
+    async with agent.running(numa_devices(0, 0)):
         before = a_pod("before", "GPU-0")
         await agent.admit(before)
         await agent.admit(a_pod("other", "GPU-1"))
@@ -55,10 +55,10 @@ async def test_a_card_of_a_pod_that_the_watch_shows_ended_is_free(
         assert await agent.admit(a_pod("after", "GPU-0")) == {"main": {"GPU-0"}}
 
 
-async def test_a_card_of_a_pod_that_kubelet_shows_no_more_is_free_though_the_watch_is_late(
+async def test_a_device_of_a_pod_that_kubelet_shows_no_more_is_free_though_the_watch_is_late(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(numa_cards(0, 0)):
+    async with agent.running(numa_devices(0, 0)):
         before = a_pod("before", "GPU-0")
         await agent.admit(before)
         await agent.admit(a_pod("other", "GPU-1"))
@@ -68,7 +68,7 @@ async def test_a_card_of_a_pod_that_kubelet_shows_no_more_is_free_though_the_wat
 
 async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: KubeletOfNode):
     """Somebody listed in the middle of an Allocate, and kubelet has forgotten what it gave."""
-    async with agent.running(numa_cards(0, 0)):
+    async with agent.running(numa_devices(0, 0)):
         for name, unit in (("holder", "GPU-0"), ("other", "GPU-1")):
             await agent.admit(a_pod(name, unit))
         node._in_use[RESOURCE].discard("GPU-0")
@@ -83,7 +83,7 @@ async def test_what_only_we_know_that_an_init_container_has_is_refused_to_others
     agent: Agent, node: KubeletOfNode
 ):
     holder = a_bound_pod("holder", init={"i": 2}, promised={"i": ("GPU-0", "GPU-1")})
-    async with agent.running(numa_cards(0, 0, 0)):
+    async with agent.running(numa_devices(0, 0, 0)):
         got = await agent.admit(holder)
         (kept,) = got["i"] - got["main"]
         await agent.admit(a_pod("other", "GPU-2"))
@@ -92,10 +92,10 @@ async def test_what_only_we_know_that_an_init_container_has_is_refused_to_others
             await node.plugins.allocate(RESOURCE, [kept])
 
 
-async def test_a_kubelet_that_does_not_say_leaves_cards_with_those_that_the_watch_shows(
+async def test_a_kubelet_that_does_not_say_leaves_devices_with_those_that_the_watch_shows(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(numa_cards(0, 0, 1, 1)):
+    async with agent.running(numa_devices(0, 0, 1, 1)):
         before = a_pod("before", "GPU-0")
         for pod in (before, a_pod("other", "GPU-1"), a_pod("asks", "GPU-2")):
             await agent.admit(pod)
@@ -115,7 +115,7 @@ async def test_an_allocation_that_nobody_was_preferred_for_is_not_the_last_asker
 ):
     """kubelet asked for a pod, and what it then allocates is another one's."""
     asks = a_pod("asks", "GPU-1")
-    async with agent.running(numa_cards(0, 0, 0)):
+    async with agent.running(numa_devices(0, 0, 0)):
         agent.show(asks)
         node._active[asks.metadata.uid] = asks
         request = wire.PreferenceRequest(
@@ -132,7 +132,7 @@ async def test_an_allocation_that_nobody_was_preferred_for_is_not_the_last_asker
 
 async def test_a_preference_of_a_kubelet_that_restarted_is_over(agent: Agent, node: KubeletOfNode):
     asks = a_pod("asks", "GPU-1")
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         agent.show(asks)
         node._active[asks.metadata.uid] = asks
         request = wire.PreferenceRequest(available=("GPU-0", "GPU-1"), must_include=(), size=1)

@@ -47,7 +47,7 @@ async def test_every_pool_of_the_node_is_served_and_followed(
     cluster: Cluster, kubelet: PluginsOfKubelet
 ):
     await cluster.add_node("n2")
-    await cluster.add_card("n2-0")
+    await cluster.add_device("n2-0")
     async with an_agent(cluster, kubelet) as served:
         await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0", "GPU-n1-1"])
         await until(lambda: not served.missing)
@@ -67,7 +67,7 @@ async def test_a_pool_that_is_gone_has_no_units_left(cluster: Cluster, kubelet: 
         await until(lambda: kubelet.devices.get(WHOLE) == ())
 
 
-async def test_a_faulted_card_is_not_given_out(cluster: Cluster, kubelet: PluginsOfKubelet):
+async def test_a_faulted_device_is_not_given_out(cluster: Cluster, kubelet: PluginsOfKubelet):
     async with an_agent(cluster, kubelet):
         await until(lambda: kubelet.allocatable(WHOLE) == 2)
         condition = {

@@ -42,7 +42,7 @@ async def test_the_command_serves_the_file_until_it_is_told_to_stop(
     node: KubeletOfNode, folder: Path, unused_tcp_port: int
 ):
     mounted = MountedConfig(folder / "pool")
-    mounted.put_cards("GPU-1", "GPU-2", "GPU-3")
+    mounted.put_devices("GPU-1", "GPU-2", "GPU-3")
     base = f"http://127.0.0.1:{unused_tcp_port}"
     async with (
         a_cluster(folder) as cluster,

@@ -31,10 +31,10 @@ def failures() -> float:
     return REGISTRY.get_sample_value("gpu_task_failures_total", {"task": "pool.config"}) or 0.0
 
 
-async def test_the_nodes_cards_are_offered_and_no_others(
+async def test_the_nodes_devices_are_offered_and_no_others(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-2", "GPU-1")
+    mounted.put_devices("GPU-2", "GPU-1")
     async with a_plugin(kubelet, mounted) as served:
         await until(lambda: ids(kubelet) == ["GPU-1", "GPU-2"])
         await until(lambda: served.missing == [])
@@ -44,12 +44,12 @@ async def test_the_nodes_cards_are_offered_and_no_others(
 async def test_a_change_of_the_list_reaches_kubelet_without_a_restart(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["GPU-1"])
-        mounted.put_cards("GPU-1", "GPU-2")
+        mounted.put_devices("GPU-1", "GPU-2")
         await until(lambda: ids(kubelet) == ["GPU-1", "GPU-2"])
-        mounted.put_cards()
+        mounted.put_devices()
         await until(lambda: ids(kubelet) == [])
         assert len(kubelet.registrations) == 1
 
@@ -57,7 +57,7 @@ async def test_a_change_of_the_list_reaches_kubelet_without_a_restart(
 async def test_a_list_that_makes_no_sense_changes_nothing(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["GPU-1"])
         before = failures()
@@ -65,7 +65,7 @@ async def test_a_list_that_makes_no_sense_changes_nothing(
             mounted.put(content)
             await until(partial(has_failed, before + count))
             assert ids(kubelet) == ["GPU-1"]
-        mounted.put_cards("GPU-1", "GPU-3")
+        mounted.put_devices("GPU-1", "GPU-3")
         await until(lambda: ids(kubelet) == ["GPU-1", "GPU-3"])
 
 
@@ -74,7 +74,7 @@ async def test_until_the_list_is_there_the_plugin_is_unready(
 ):
     async with a_plugin(kubelet, mounted) as served:
         assert served.missing == ["no list of cards was read yet"]
-        mounted.put_cards("GPU-1")
+        mounted.put_devices("GPU-1")
         await until(lambda: ids(kubelet) == ["GPU-1"])
 
 
@@ -87,7 +87,7 @@ async def test_a_packed_list_is_read_as_well(kubelet: PluginsOfKubelet, mounted:
 async def test_a_kubelet_that_restarts_knows_the_plugin_again(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         for _ in range(2):
             await until(lambda: ids(kubelet) == ["GPU-1"])
@@ -101,7 +101,7 @@ async def test_a_kubelet_that_restarts_knows_the_plugin_again(
 async def test_a_plugin_that_kubelet_dropped_registers_again(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["GPU-1"])
         kubelet.disconnect(RESOURCE)
@@ -113,7 +113,7 @@ async def test_a_plugin_waits_for_a_kubelet_that_comes_later(
 ):
     await kubelet.stop()
     (kubelet.directory / "kubelet.sock").unlink(missing_ok=True)
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted) as served:
         await until(lambda: served.missing == [f"{RESOURCE} is not registered with kubelet"])
         await kubelet.restart()
@@ -124,7 +124,7 @@ async def test_a_socket_that_a_killed_process_left_is_no_hindrance(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
     (kubelet.directory / "gpu.deckhouse.io_whole.sock").touch()
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["GPU-1"])
 
@@ -134,8 +134,8 @@ async def test_each_plugin_of_a_node_serves_its_own_pool_and_stays_up(
 ):
     """defect 10: two pools and an unassigned card on one node."""
     other = MountedConfig(folder / "other")
-    mounted.put_cards("GPU-1")
-    other.put_cards("GPU-2", pool="slices", slices=2)
+    mounted.put_devices("GPU-1")
+    other.put_devices("GPU-2", pool="slices", slices=2)
     slices = "gpu.deckhouse.io/slices"
     async with a_plugin(kubelet, mounted) as whole, a_plugin(kubelet, other) as sliced:
         await until(lambda: ids(kubelet) == ["GPU-1"])
@@ -150,10 +150,10 @@ async def test_each_plugin_of_a_node_serves_its_own_pool_and_stays_up(
         assert not whole.missing
 
 
-async def test_slices_of_one_card_are_one_device_to_the_container(
+async def test_slices_of_one_device_are_one_device_to_the_container(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    mounted.put_cards("GPU-1", "GPU-2", slices=2)
+    mounted.put_devices("GPU-1", "GPU-2", slices=2)
     async with a_plugin(kubelet, mounted, hand_out=HandOut.ENVIRONMENT):
         await until(lambda: kubelet.capacity(RESOURCE) == 4)
         grant = await kubelet.allocate(RESOURCE, ["GPU-2::1", "GPU-1::0", "GPU-1::1"])
@@ -165,11 +165,11 @@ async def test_slices_of_one_card_are_one_device_to_the_container(
         assert grant.cdi_devices == ()
 
 
-async def test_units_of_a_withheld_card_are_listed_and_not_given_out(
+async def test_units_of_a_withheld_device_are_listed_and_not_given_out(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    cards = [{"uuid": "GPU-1", "isWithheld": True}, {"uuid": "GPU-2", "numaNode": 1}]
-    mounted.put_cards(nodes={"n1": cards})
+    devices = [{"uuid": "GPU-1", "isWithheld": True}, {"uuid": "GPU-2", "numaNode": 1}]
+    mounted.put_devices(nodes={"n1": devices})
     async with a_plugin(kubelet, mounted):
         await until(lambda: kubelet.capacity(RESOURCE) == 2)
         assert kubelet.allocatable(RESOURCE) == 1
@@ -182,14 +182,17 @@ async def test_units_of_a_withheld_card_are_listed_and_not_given_out(
 async def test_mig_instances_are_offered_by_their_own_ids(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
-    cards = [{"uuid": "GPU-1", "instances": ["MIG-2", "MIG-1"]}, {"uuid": "GPU-2", "instances": []}]
-    mounted.put_cards(nodes={"n1": cards})
+    devices = [
+        {"uuid": "GPU-1", "instances": ["MIG-2", "MIG-1"]},
+        {"uuid": "GPU-2", "instances": []},
+    ]
+    mounted.put_devices(nodes={"n1": devices})
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["MIG-1", "MIG-2"])
 
 
 async def test_a_stopped_plugin_leaves_no_socket(kubelet: PluginsOfKubelet, mounted: MountedConfig):
-    mounted.put_cards("GPU-1")
+    mounted.put_devices("GPU-1")
     async with a_plugin(kubelet, mounted):
         await until(lambda: ids(kubelet) == ["GPU-1"])
     await until(lambda: kubelet.devices == {})

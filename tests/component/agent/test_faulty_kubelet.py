@@ -11,12 +11,12 @@ import pytest
 from agent.plugin.advertised import Unit
 from agent.plugin.service import DevicePluginService
 from api.kubelet import deviceplugin as wire
-from api.nodefiles.cards import CARDS_FILE
+from api.nodefiles.devices import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
-from tests.component.agent.node import Agent, slices_of, whole_cards
+from tests.component.agent.node import Agent, slices_of, whole_devices
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
@@ -41,7 +41,7 @@ def a_request(*available: str, size: int, must: tuple[str, ...] = ()) -> wire.Pr
 async def test_a_preference_that_makes_little_sense_is_answered(
     agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest, answer: tuple[str, ...]
 ):
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         assert await node.plugins.prefer(RESOURCE, request_) == answer
 
 
@@ -57,7 +57,7 @@ async def test_a_preference_that_makes_little_sense_is_answered(
 async def test_a_preference_that_cannot_be_met_is_refused(
     agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest
 ):
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError, match="wanted, and only") as refused:
             await node.plugins.prefer(RESOURCE, request_)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
@@ -65,7 +65,7 @@ async def test_a_preference_that_cannot_be_met_is_refused(
 
 @pytest.mark.parametrize("call", [wire.GET_PREFERRED, wire.ALLOCATE])
 async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: KubeletOfNode, call: str):
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await node.plugins.call(RESOURCE, call, b"\xff\xff\xff")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -81,7 +81,7 @@ async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: Kubelet
 
 async def test_several_containers_at_once_are_refused(agent: Agent, node: KubeletOfNode):
     content = wire.encode_preference_requests((a_request("GPU-0", size=1),) * 2)
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError, match="2 containers in one request"):
             await node.plugins.call(RESOURCE, wire.GET_PREFERRED, content)
 
@@ -89,7 +89,7 @@ async def test_several_containers_at_once_are_refused(agent: Agent, node: Kubele
 async def test_a_pod_waits_for_nothing_that_the_containers_start_asks(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(whole_cards(1)):
+    async with agent.running(whole_devices(1)):
         content = wire.encode_pre_start(("GPU-0",))
         assert await node.plugins.call(RESOURCE, wire.PRE_START, content) == b""
 
@@ -104,38 +104,38 @@ async def test_a_fault_of_ours_is_seen_and_ends_nothing(node: KubeletOfNode, fol
     agent = Agent(node, folder, preferences=Broken())
     task = {"task": "plugin.answer"}
     before = REGISTRY.get_sample_value("gpu_task_failures_total", task) or 0.0
-    async with agent.running(whole_cards(1)):
+    async with agent.running(whole_devices(1)):
         with pytest.raises(PodRejectedError, match="a fault of the plugin"):
             await node.admit(a_bound_pod("p"))
         assert not agent.served.missing
     assert REGISTRY.get_sample_value("gpu_task_failures_total", task) == before + 1
 
 
-async def test_a_card_that_the_node_calls_unhealthy_is_shown_so_within_a_second(
+async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_second(
     agent: Agent, node: KubeletOfNode, folder: Path
 ):
     def write(content: str) -> None:
         (folder / "fresh").write_text(content)
-        (folder / "fresh").rename(folder / CARDS_FILE)
+        (folder / "fresh").rename(folder / DEVICES_FILE)
 
     def healthy() -> list[str]:
         return [one.id for one in node.plugins.devices[RESOURCE] if one.is_healthy]
 
-    cards = '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "isHealthy": %s}]}'
-    async with agent.running(whole_cards(2)):
+    devices = '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "isHealthy": %s}]}'
+    async with agent.running(whole_devices(2)):
         await until(lambda: healthy() == ["GPU-0", "GPU-1"])
-        write(cards % "false")
+        write(devices % "false")
         await until(lambda: healthy() == ["GPU-1"], within_s=1)
         write("{")
         await until(lambda: agent.problems.verdict().reason is AgentDegraded.BAD_CONFIG)
         assert healthy() == ["GPU-1"]
-        write(cards % "true")
+        write(devices % "true")
         await until(lambda: healthy() == ["GPU-0", "GPU-1"], within_s=1)
         assert agent.problems.verdict().reason is AgentDegraded.AS_EXPECTED
-        (folder / CARDS_FILE).unlink()
-        write(cards % "false")
+        (folder / DEVICES_FILE).unlink()
+        write(devices % "false")
         await until(lambda: healthy() == ["GPU-1"], within_s=1)
-        (folder / CARDS_FILE).unlink()
+        (folder / DEVICES_FILE).unlink()
         got = await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)}))
         assert got == {"main": {"GPU-1"}}
         assert healthy() == ["GPU-1"]
@@ -145,12 +145,12 @@ async def test_without_their_files_devices_are_not_offered_where_files_are_hande
     node: KubeletOfNode, folder: Path
 ):
     agent = Agent(node, folder, hand_out=HandOut.DEVICES)
-    async with agent.running(whole_cards(1)):
+    async with agent.running(whole_devices(1)):
         await until(lambda: node.plugins.capacity(RESOURCE) == 1)
         assert node.plugins.allocatable(RESOURCE) == 0
         with pytest.raises(grpc.aio.AioRpcError, match=r"there is no cards\.json on this node"):
             await node.plugins.allocate(RESOURCE, ["GPU-0"])
-        (folder / CARDS_FILE).write_text(
+        (folder / DEVICES_FILE).write_text(
             '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "nodes": ["/dev/nvidia0"]}],'
             ' "shared": {"nodes": ["/dev/nvidiactl"],'
             ' "mounts": [{"hostPath": "/lib/a", "containerPath": "/usr/local/nvidia/lib64/a"}]}}'
@@ -179,7 +179,7 @@ async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     well = slices_of(16, 64, "r/x").units
-    sick = (*well[:-1], Unit(id=well[-1].id, card=well[-1].card, is_healthy=False))
+    sick = (*well[:-1], Unit(id=well[-1].id, device=well[-1].device, is_healthy=False))
     seen: tuple[wire.OfferedDevice, ...] = ()
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         listing = channel.unary_stream(
@@ -209,7 +209,7 @@ async def test_what_is_open_is_answered_before_a_plugin_stops(agent: Agent, node
     """SIGTERM in the middle of an admission."""
     pod = a_bound_pod("p", promised={"main": ("GPU-1",)})
     async with asyncio.TaskGroup() as group:
-        async with agent.running(whole_cards(2)):
+        async with agent.running(whole_devices(2)):
             asking = group.create_task(
                 node.plugins.prefer(RESOURCE, a_request("GPU-0", "GPU-1", size=1))
             )

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from telemetry.reasons import EventReason
-from tests.component.agent.node import Agent, numa_cards, whole_cards
+from tests.component.agent.node import Agent, numa_devices, whole_devices
 from tests.support.bound_pods import a_bound_pod
 from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 
@@ -25,7 +25,7 @@ AFTER = a_bound_pod("after", promised={"main": ("GPU-0",)})
 async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_gone(
     agent: Agent,
 ):
-    async with agent.running(numa_cards(0)):
+    async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
         agent.tell_occupants(before="GPU-0")
         agent.end(BEFORE)
@@ -38,7 +38,7 @@ async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_g
 
 
 async def test_one_that_ended_in_order_is_not_waited_for(agent: Agent):
-    async with agent.running(numa_cards(0)):
+    async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
         agent.tell_occupants(before="GPU-0")
         agent.show(a_bound_pod("before", promised={"main": ("GPU-0",)}, phase="Succeeded"))
@@ -51,7 +51,7 @@ async def test_processes_that_stay_are_waited_for_once(agent: Agent):
     agent.preferences.left_pods.within_s = 0.3
     loop = asyncio.get_running_loop()
     took: list[float] = []
-    async with agent.running(numa_cards(0)):
+    async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
         agent.tell_occupants(before="GPU-0")
         agent.end(BEFORE)
@@ -63,9 +63,9 @@ async def test_processes_that_stay_are_waited_for_once(agent: Agent):
     assert took[0] >= 0.3 > took[1]
 
 
-async def test_a_card_beside_them_is_given_in_their_place(agent: Agent):
+async def test_a_device_beside_them_is_given_in_their_place(agent: Agent):
     agent.preferences.left_pods.within_s = 0.1
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         await agent.admit(BEFORE)
         agent.tell_occupants(before="GPU-0")
         agent.end(BEFORE)
@@ -85,7 +85,7 @@ async def test_what_a_pod_lost_by_a_phase_that_was_taken_back_is_its_own(
     agent: Agent, node: KubeletOfNode
 ):
     """kubelet went by the phase of a user; it lists the pod again, and never again its devices."""
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         await agent.admit(BEFORE)
         agent.tell_occupants(before="GPU-0")
         node.end(BEFORE.metadata.uid)

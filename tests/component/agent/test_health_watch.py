@@ -12,14 +12,14 @@ from agent.driver.port import DriverEvent, EventKind
 from agent.health.tracker import HealthTracker
 from agent.health.verdicts import HEALTHY, HealthState
 from agent.health.watcher import HealthWatch
-from agent.inventory.cards import Published
 from agent.inventory.collector import InventoryCollector
+from agent.inventory.node_devices import Published
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.problems.registry import ProblemRegistry
-from api.foreign.nodefeature import AgentCard
-from api.nodefiles.cards import CARDS_FILE, NodeCards
+from api.foreign.nodefeature import AgentDevice
+from api.nodefiles.devices import DEVICES_FILE, NodeDevices
 from telemetry.conditions import AgentDegraded
-from tests.support.driver_double import DriverDouble, a_card
+from tests.support.driver_double import FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import samples, series
 
@@ -31,7 +31,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.clock = LoopClock()
-        self.driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
+        self.driver = FakeDriver(a_device("GPU-1"), a_device("GPU-2"))
         self.told: list[float] = []
         self.watch = HealthWatch(
             self.driver, HealthTracker(), self.clock, on_change=lambda: self.told.append(self.now)
@@ -95,13 +95,13 @@ async def test_what_changes_no_verdict_is_counted_and_not_told(watched: Watched)
     assert counted(EventKind.XID, "ignored") == ignored + 1
 
 
-async def test_what_happened_and_to_which_card_is_logged(watched: Watched):
+async def test_what_happened_and_to_which_device_is_logged(watched: Watched):
     with capture_logs() as logs:
         watched.driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(1.0)
-        watched.driver.card("GPU-1").is_lost = True
+        watched.driver.device("GPU-1").is_lost = True
         await watched.look()
-        watched.driver.card("GPU-1").reset()
+        watched.driver.device("GPU-1").reset()
         await watched.look()
     told = [line for line in logs if line["event"] == "health of a card changed"]
     assert [(line["before"], line["after"], line["log_level"]) for line in told] == [
@@ -112,20 +112,20 @@ async def test_what_happened_and_to_which_card_is_logged(watched: Watched):
     assert {(line["card"], line["address"]) for line in told} == {("GPU-1", "0000:17:00.0")}
 
 
-async def test_cards_are_counted_by_health(watched: Watched):
-    def cards() -> dict[str, float]:
+async def test_devices_are_counted_by_health(watched: Watched):
+    def devices() -> dict[str, float]:
         return {
             state.value: samples()[series("gpu_agent_cards", health=state.value)]
             for state in HealthState
         }
 
-    assert cards() == {"Healthy": 2, "Unhealthy": 0, "Lost": 0}
+    assert devices() == {"Healthy": 2, "Unhealthy": 0, "Lost": 0}
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
-    assert cards() == {"Healthy": 1, "Unhealthy": 1, "Lost": 0}
-    watched.driver.card("GPU-2").is_lost = True
+    assert devices() == {"Healthy": 1, "Unhealthy": 1, "Lost": 0}
+    watched.driver.device("GPU-2").is_lost = True
     await watched.look()
-    assert cards() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
+    assert devices() == {"Healthy": 0, "Unhealthy": 1, "Lost": 1}
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_NOT_LOADED])
@@ -158,7 +158,7 @@ async def test_events_are_heard_again_after_the_driver_was_away(
         (AgentDegraded.DRIVER_NOT_LOADED, ""),
     ],
 )
-async def test_a_driver_that_was_unloaded_begins_anew_and_one_that_hung_does_not(
+async def test_a_driver_that_was_unloaded_begins_again_and_one_that_hung_does_not(
     watched: Watched, reason: AgentDegraded, expected: str
 ):
     watched.driver.emit_xid("GPU-1", 79)
@@ -182,12 +182,12 @@ async def test_looks_heal_after_the_quiet_time(watched: Watched):
     assert watched.watch.health("GPU-1") == HEALTHY
 
 
-async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_hangs(
+async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_driver_hangs(
     tmp_path: Path,
 ):
     """The whole way: event, verdict, file; a card that falls off its bus often takes NVML with it."""
     clock, problems = LoopClock(), ProblemRegistry()
-    driver = DriverDouble(a_card("GPU-1"), a_card("GPU-2"))
+    driver = FakeDriver(a_device("GPU-1"), a_device("GPU-2"))
     places = NodePaths(
         sysfs=tmp_path / "sys",
         proc=tmp_path / "proc",
@@ -213,10 +213,10 @@ async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_
     )
 
     def unhealthy() -> list[tuple[str, str]]:
-        cards = msgspec.json.decode(
-            (places.run_directory / CARDS_FILE).read_bytes(), type=NodeCards
+        devices = msgspec.json.decode(
+            (places.run_directory / DEVICES_FILE).read_bytes(), type=NodeDevices
         )
-        return [(card.uuid, card.reason) for card in cards.cards if not card.is_healthy]
+        return [(device.uuid, device.reason) for device in devices.devices if not device.is_healthy]
 
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -230,7 +230,10 @@ async def test_a_fault_is_in_the_file_of_cards_within_a_second_while_the_driver_
         driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(0.01)
         assert unhealthy() == [("GPU-1", "Xid79")]
-        assert [card[AgentCard.HEALTH] for card in published[-1].cards] == ["Unhealthy", "Healthy"]
+        assert [device[AgentDevice.HEALTH] for device in published[-1].devices] == [
+            "Unhealthy",
+            "Healthy",
+        ]
         # And so it stays while the driver says nothing.
         await asyncio.sleep(3600.0)
         assert unhealthy() == [("GPU-1", "Xid79")]

@@ -6,28 +6,28 @@ from pathlib import Path
 import pytest
 
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_cards
+from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_devices
 from tests.support.agent_api import FEATURES
-from tests.support.driver_double import a_card
+from tests.support.driver_double import a_device
 
 pytestmark = pytest.mark.looptime
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> InventoryNode:
-    return InventoryNode(tmp_path, *two_cards())
+    return InventoryNode(tmp_path, *two_devices())
 
 
-async def test_cards_are_in_the_files_and_published(node: InventoryNode):
+async def test_devices_are_in_the_files_and_published(node: InventoryNode):
     async with node.running():
         first = node.published()[FIRST]
         assert (first["uuid"], first["pci.device"], first["health"]) == ("GPU-1", "2335", "Healthy")
-        file = node.files.cards()
-        assert [(one.uuid, one.is_healthy) for one in file.cards] == [
+        file = node.files.devices()
+        assert [(one.uuid, one.is_healthy) for one in file.devices] == [
             ("GPU-1", True),
             ("GPU-2", True),
         ]
-        assert file.cards[0].nodes == [str(node.files.places.dev / "nvidia0")]
+        assert file.devices[0].nodes == [str(node.files.places.dev / "nvidia0")]
         assert [one.container_path for one in file.shared.mounts] == [
             "/usr/local/nvidia/lib64/libcuda.so.1"
         ]
@@ -50,7 +50,7 @@ async def test_a_quiet_hour_costs_heartbeats_and_no_other_write(node: InventoryN
 
 
 async def test_a_restart_writes_nothing_but_a_heartbeat(node: InventoryNode):
-    node.driver.card("GPU-2").is_lost = True
+    node.driver.device("GPU-2").is_lost = True
     async with node.running():
         await asyncio.sleep(5)
     before = node.files.versions()
@@ -62,29 +62,29 @@ async def test_a_restart_writes_nothing_but_a_heartbeat(node: InventoryNode):
     assert node.api.writes == [("json_patch", FEATURES)]
 
 
-async def test_a_card_that_is_plugged_in_is_published_within_two_seconds(node: InventoryNode):
+async def test_a_device_that_is_plugged_in_is_published_within_two_seconds(node: InventoryNode):
     third = "0000:19:00.0"
     async with node.running():
         await asyncio.sleep(4.6)
         node.files.add_function(third)
         node.files.make_device("nvidia2")
-        node.driver.plug(a_card("GPU-3", address=third, minor=2))
+        node.driver.plug(a_device("GPU-3", address=third, minor=2))
         await asyncio.sleep(2)
         assert node.published()[third]["uuid"] == "GPU-3"
         assert [one["name"] for one in node.files.cdi()["devices"]][-1] == "GPU-3"
 
 
-async def test_a_card_that_is_taken_out_is_gone_within_three_seconds(node: InventoryNode):
+async def test_a_device_that_is_taken_out_is_gone_within_three_seconds(node: InventoryNode):
     async with node.running():
         await asyncio.sleep(4.6)
         node.files.remove_function(SECOND)
         node.driver.unplug("GPU-2")
         await asyncio.sleep(3)
         assert list(node.published()) == [FIRST]
-        assert [one.uuid for one in node.files.cards().cards] == ["GPU-1"]
+        assert [one.uuid for one in node.files.devices().devices] == ["GPU-1"]
 
 
-async def test_a_card_that_cannot_be_read_for_a_moment_is_not_gone(node: InventoryNode):
+async def test_a_device_that_cannot_be_read_for_a_moment_is_not_gone(node: InventoryNode):
     async with node.running():
         node.api.writes.clear()
         for _ in range(5):
@@ -97,29 +97,29 @@ async def test_a_card_that_cannot_be_read_for_a_moment_is_not_gone(node: Invento
     assert ("apply", FEATURES) not in node.api.writes
 
 
-async def test_a_card_that_the_driver_shows_no_more_is_lost(node: InventoryNode):
+async def test_a_device_that_the_driver_shows_no_more_is_lost(node: InventoryNode):
     async with node.running():
-        node.driver.card("GPU-2").is_listed = False
+        node.driver.device("GPU-2").is_listed = False
         await asyncio.sleep(11)
         assert node.published()[SECOND]["health"] == "Lost"
         assert node.published()[SECOND]["uuid"] == "GPU-2"
-        card = node.files.cards().cards[1]
-        assert (card.uuid, card.is_healthy) == ("GPU-2", False)
+        device = node.files.devices().devices[1]
+        assert (device.uuid, device.is_healthy) == ("GPU-2", False)
 
 
-async def test_an_agent_that_starts_when_a_card_is_not_shown_any_more_knows_it_still(
+async def test_an_agent_that_starts_when_a_device_is_not_shown_any_more_knows_it_still(
     node: InventoryNode,
 ):
     async with node.running():
         pass
-    node.driver.card("GPU-2").is_listed = False
+    node.driver.device("GPU-2").is_listed = False
     node.begin()
     async with node.running():
         assert node.published()[SECOND]["health"] == "Lost"
         assert node.published()[SECOND]["uuid"] == "GPU-2"
 
 
-async def test_another_card_in_a_slot_is_not_taken_for_the_one_that_was_there(
+async def test_another_device_in_a_slot_is_not_taken_for_the_one_that_was_there(
     node: InventoryNode,
 ):
     async with node.running():
@@ -128,22 +128,22 @@ async def test_another_card_in_a_slot_is_not_taken_for_the_one_that_was_there(
         await asyncio.sleep(4)
         node.files.add_function(SECOND)
         await asyncio.sleep(4)
-        node.driver.card("GPU-2").is_listed = False
+        node.driver.device("GPU-2").is_listed = False
         node.driver.come_back()
         await asyncio.sleep(4)
         assert "uuid" not in node.published()[SECOND]
 
 
-async def test_a_card_that_is_given_to_another_driver_is_neither_ours_nor_lost(
+async def test_a_device_that_is_given_to_another_driver_is_neither_ours_nor_lost(
     node: InventoryNode,
 ):
     async with node.running():
         link = node.files.functions / SECOND / "driver"
         link.unlink()
         link.symlink_to("/sys/bus/pci/drivers/vfio-pci")
-        node.driver.card("GPU-2").is_listed = False
+        node.driver.device("GPU-2").is_listed = False
         await asyncio.sleep(3)
         assert "uuid" not in node.published()[SECOND]
         assert "health" not in node.published()[SECOND]
         assert node.watch.health("GPU-2").is_healthy
-        assert [one.uuid for one in node.files.cards().cards] == ["GPU-1"]
+        assert [one.uuid for one in node.files.devices().devices] == ["GPU-1"]

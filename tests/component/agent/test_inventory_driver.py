@@ -8,7 +8,7 @@ import pytest
 from agent.driver.port import DriverEvent, EventKind
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_cards
+from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_devices
 from tests.support.driver_double import GpuInstance
 
 pytestmark = pytest.mark.looptime
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.looptime
 
 @pytest.fixture
 def node(tmp_path: Path) -> InventoryNode:
-    return InventoryNode(tmp_path, *two_cards())
+    return InventoryNode(tmp_path, *two_devices())
 
 
 @pytest.mark.parametrize("reason", [AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED])
@@ -66,7 +66,7 @@ async def test_a_driver_that_hangs_stops_neither_bus_nor_health_nor_heartbeat(
         node.watch.take([DriverEvent(uuid="GPU-2", kind=EventKind.XID, code=79)])
         await asyncio.sleep(0.2)
         assert node.published()[SECOND]["health.reason"] == "Xid79"
-        assert not node.files.cards().cards[1].is_healthy
+        assert not node.files.devices().devices[1].is_healthy
         # A card that goes is not kept.
         node.files.remove_function(FIRST)
         await asyncio.sleep(13)
@@ -78,14 +78,14 @@ async def test_a_driver_that_hangs_stops_neither_bus_nor_health_nor_heartbeat(
 
 @pytest.mark.parametrize("is_on_bus", [True, False])
 async def test_a_driver_that_never_answered_leaves_the_bus(tmp_path: Path, is_on_bus):
-    node = InventoryNode(tmp_path, *two_cards(), is_on_bus=is_on_bus)
+    node = InventoryNode(tmp_path, *two_devices(), is_on_bus=is_on_bus)
     (node.files.functions).mkdir(parents=True, exist_ok=True)
     node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     async with node.running():
         await asyncio.sleep(5)
         assert list(node.published()) == ([FIRST, SECOND] if is_on_bus else [])
         assert node.api.has_feature(FEATURE)
-        assert not node.files.cards_path.exists()
+        assert not node.files.devices_path.exists()
 
 
 async def test_nothing_is_published_before_the_driver_was_asked_once(node: InventoryNode):
@@ -120,8 +120,8 @@ async def test_a_fault_is_in_the_file_at_once_and_published(node: InventoryNode)
     async with node.running():
         node.driver.emit_xid("GPU-2", 79)
         await asyncio.sleep(0.01)
-        card = node.files.cards().cards[1]
-        assert (card.is_healthy, card.reason) == (False, "Xid79")
+        device = node.files.devices().devices[1]
+        assert (device.is_healthy, device.reason) == (False, "Xid79")
         await asyncio.sleep(0.5)
         assert node.published()[SECOND]["health.reason"] == "Xid79"
 
@@ -133,7 +133,7 @@ async def test_a_fault_outlives_a_restart_of_the_agent(node: InventoryNode):
     node.begin()
     async with node.running():
         assert node.published()[SECOND]["health.reason"] == "Xid79"
-        assert not node.files.cards().cards[1].is_healthy
+        assert not node.files.devices().devices[1].is_healthy
 
 
 async def test_many_pokes_are_few_looks(node: InventoryNode):
@@ -145,12 +145,12 @@ async def test_many_pokes_are_few_looks(node: InventoryNode):
         assert node.driver.looks - before <= 7
 
 
-async def test_a_card_that_is_cut_is_published_when_the_inventory_is_poked(node: InventoryNode):
+async def test_a_device_that_is_cut_is_published_when_the_inventory_is_poked(node: InventoryNode):
     async with node.running():
         await asyncio.sleep(3)
-        card = node.driver.card("GPU-1")
-        card.is_mig_enabled = True
-        card.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
+        device = node.driver.device("GPU-1")
+        device.is_mig_enabled = True
+        device.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
         node.inventory.poke()
         await asyncio.sleep(0.5)
         assert node.published()[FIRST]["mig.instances"] == (
@@ -162,12 +162,12 @@ async def test_a_card_that_is_cut_is_published_when_the_inventory_is_poked(node:
 
 @pytest.mark.parametrize("has_bus", [True, False], ids=["no card on the bus", "no bus"])
 async def test_a_bus_that_cannot_be_seen_is_no_empty_one(tmp_path: Path, has_bus):
-    node = InventoryNode(tmp_path, *two_cards(), is_on_bus=False)
+    node = InventoryNode(tmp_path, *two_devices(), is_on_bus=False)
     if has_bus:
         node.files.functions.mkdir(parents=True)
     async with node.running():
         assert node.published()[FIRST]["uuid"] == "GPU-1"
-        node.driver.card("GPU-2").is_listed = False
+        node.driver.device("GPU-2").is_listed = False
         await asyncio.sleep(11)
         assert node.published()[SECOND]["health"] == "Lost"
         node.driver.go_away(AgentDegraded.DRIVER_MISSING)

@@ -8,17 +8,17 @@ import pytest
 
 from agent.driver.libraries import DriverFiles, find_driver_files
 from agent.files import replace_file
-from agent.inventory.cards import Published
-from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_cards
+from agent.inventory.node_devices import Published
+from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_devices
 from tests.support.agent_api import INVENTORIES
-from tests.support.driver_double import GpuInstance, a_card
+from tests.support.driver_double import GpuInstance, a_device
 
 pytestmark = pytest.mark.looptime
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> InventoryNode:
-    return InventoryNode(tmp_path, *two_cards())
+    return InventoryNode(tmp_path, *two_devices())
 
 
 async def test_the_files_come_before_what_is_published(node: InventoryNode):
@@ -26,9 +26,9 @@ async def test_the_files_come_before_what_is_published(node: InventoryNode):
 
     class Publisher:
         def publish(self, published: Published) -> None:
-            assert published.cards
+            assert published.devices
             names.append({one["name"] for one in node.files.cdi()["devices"]})
-            assert len(node.files.cards().cards) == len(published.cards)
+            assert len(node.files.devices().devices) == len(published.devices)
 
     node.inventory._publisher = Publisher()
     async with node.running():
@@ -47,14 +47,14 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
         return replace_file(path, content)
 
     monkeypatch.setattr("agent.inventory.node_files.replace_file", replace_or_fail)
-    broken = node.files.cards_path if what == "cards" else node.files.cdi_path
+    broken = node.files.devices_path if what == "cards" else node.files.cdi_path
     async with node.running():
         await asyncio.sleep(3)
         before = broken.read_bytes()
         is_full = True
-        node.driver.card("GPU-2").is_mig_enabled = True
-        card = node.driver.card("GPU-2")
-        card.instances = [GpuInstance(1, "1g.10gb", "MIG-1")]
+        node.driver.device("GPU-2").is_mig_enabled = True
+        device = node.driver.device("GPU-2")
+        device.instances = [GpuInstance(1, "1g.10gb", "MIG-1")]
         await asyncio.sleep(15)
         assert broken.read_bytes() == before
         assert node.condition_shown() == "NotPublished"
@@ -69,21 +69,21 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
 
 async def test_a_file_that_somebody_removed_comes_back(node: InventoryNode):
     async with node.running():
-        node.files.cards_path.unlink()
+        node.files.devices_path.unlink()
         node.files.cdi_path.write_text("{}")
         await asyncio.sleep(11)
-        assert len(node.files.cards().cards) == 2
+        assert len(node.files.devices().devices) == 2
         assert len(node.files.cdi()["devices"]) == 2
 
 
-async def test_a_file_of_cards_that_makes_no_sense_is_replaced(node: InventoryNode):
-    node.files.cards_path.parent.mkdir()
-    node.files.cards_path.write_text('{"version": "v9"}')
+async def test_a_file_of_devices_that_makes_no_sense_is_replaced(node: InventoryNode):
+    node.files.devices_path.parent.mkdir()
+    node.files.devices_path.write_text('{"version": "v9"}')
     async with node.running():
-        assert len(node.files.cards().cards) == 2
+        assert len(node.files.devices().devices) == 2
 
 
-async def test_a_missing_device_file_is_told_and_its_card_is_not_in_the_specification(
+async def test_a_missing_device_file_is_told_and_its_device_is_not_in_the_specification(
     node: InventoryNode,
 ):
     (node.files.places.dev / "nvidia1").unlink()
@@ -98,15 +98,15 @@ async def test_a_missing_device_file_is_told_and_its_card_is_not_in_the_specific
         assert node.condition_shown() == "AsExpected"
 
 
-async def test_a_node_without_a_card_any_more_has_no_specification(tmp_path: Path):
-    node = InventoryNode(tmp_path, a_card("GPU-1", address=FIRST))
+async def test_a_node_without_a_device_any_more_has_no_specification(tmp_path: Path):
+    node = InventoryNode(tmp_path, a_device("GPU-1", address=FIRST))
     async with node.running():
         assert node.files.cdi_path.exists()
         node.files.remove_function(FIRST)
         node.driver.unplug("GPU-1")
         await asyncio.sleep(3)
         assert not node.files.cdi_path.exists()
-        assert node.files.cards().cards == []
+        assert node.files.devices().devices == []
         assert node.published() == {}
     assert node.api.count("apply", INVENTORIES) <= 1
 
@@ -130,7 +130,7 @@ async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(
         os.utime(libraries, ns=(1, 1))
         await asyncio.sleep(11)
         assert len(looks) == 2
-        mounts = node.files.cards().shared.mounts
+        mounts = node.files.devices().shared.mounts
         assert "libnvidia-ml.so.1" in mounts[-1].container_path
         assert any(
             "libnvidia-ml" in str(one) for one in node.files.cdi()["containerEdits"]["mounts"]

@@ -14,7 +14,7 @@ from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import InventoryNode
 from tests.support import driver_double
-from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_device
 from tests.support.polling import until
 
 FIRST, SECOND, THIRD = "0000:10:00.0", "0000:11:00.0", "0000:12:00.0"
@@ -41,18 +41,18 @@ class NvmlInventory:
 @pytest.fixture
 async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
     try:
-        nvml = FakeNvml(folder / "nvml", a_card(0), a_card(1))
+        nvml = FakeNvml(folder / "nvml", a_device(0), a_device(1))
     except NoCompilerError as missing:
         pytest.skip(f"the double of NVML's library cannot be made: {missing}")
     clock = SystemClock()
     # They are asked for device files and functions only.
-    cards = [
-        driver_double.a_card(UUIDS[number], address=at, minor=number)
+    devices = [
+        driver_double.a_device(UUIDS[number], address=at, minor=number)
         for number, at in enumerate((FIRST, SECOND))
     ]
     node = InventoryNode(
         folder / "node",
-        *cards,
+        *devices,
         clock=clock,
         asked=lambda made: NvmlDriver(
             clock,
@@ -75,10 +75,10 @@ async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
 
 
 async def test_what_nvml_says_is_published_and_in_the_files(opened: NvmlInventory):
-    card = opened.node.published()[SECOND]
-    assert (card["product"], card["memory.mib"]) == ("NVIDIA H100 80GB HBM3", "81559")
-    assert (card["power.limit.watts"], card["power.max.watts"]) == ("650", "700")
-    assert (card["mig.capable"], card["mig.mode"], card["mig.instances"]) == (
+    device = opened.node.published()[SECOND]
+    assert (device["product"], device["memory.mib"]) == ("NVIDIA H100 80GB HBM3", "81559")
+    assert (device["power.limit.watts"], device["power.max.watts"]) == ("650", "700")
+    assert (device["mig.capable"], device["mig.mode"], device["mig.instances"]) == (
         "true",
         "Disabled",
         "[]",
@@ -86,9 +86,9 @@ async def test_what_nvml_says_is_published_and_in_the_files(opened: NvmlInventor
     assert [one["name"] for one in opened.node.files.cdi()["devices"]] == UUIDS[:2]
 
 
-async def test_a_card_that_is_plugged_in_is_found(opened: NvmlInventory):
+async def test_a_device_that_is_plugged_in_is_found(opened: NvmlInventory):
     opened.node.files.make_device("nvidia2")
-    opened.nvml.plug(a_card(2))
+    opened.nvml.plug(a_device(2))
     opened.node.files.add_function(THIRD)
     await opened.publishes(dict(zip((FIRST, SECOND, THIRD), UUIDS, strict=True)))
 
@@ -122,11 +122,11 @@ async def test_a_driver_that_hangs_is_a_problem_and_what_it_said_stays(opened: N
 async def test_an_xid_is_in_the_file_within_a_second(opened: NvmlInventory):
     await until(lambda: opened.nvml.listening() > 0)
     opened.nvml.emit_xid(UUIDS[1], 79)
-    await until(lambda: not opened.node.files.cards().cards[1].is_healthy, within_s=1.0)
+    await until(lambda: not opened.node.files.devices().devices[1].is_healthy, within_s=1.0)
     await until(lambda: opened.node.published()[SECOND].get("health.reason") == "Xid79")
 
 
-async def test_a_lost_card_keeps_its_name_and_does_not_spoil_the_other(opened: NvmlInventory):
+async def test_a_lost_device_keeps_its_name_and_does_not_spoil_the_other(opened: NvmlInventory):
     opened.nvml.lose(UUIDS[1])
     opened.node.inventory.poke()
     await until(lambda: opened.node.published()[SECOND].get("health") == "Lost")

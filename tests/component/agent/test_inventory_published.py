@@ -16,7 +16,7 @@ from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
-from tests.support.driver_double import H100_PROFILES, GpuInstance, a_card
+from tests.support.driver_double import H100_PROFILES, GpuInstance, a_device
 
 PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEATURE}"
 
@@ -24,30 +24,30 @@ PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEA
 class StockClock:
     """The time of the control plane's side, which a test moves."""
 
-    def __init__(self, stock: Stocktaking) -> None:
-        self._stock = stock
+    def __init__(self, caches: Stocktaking) -> None:
+        self._caches = caches
 
     def monotonic(self) -> float:
-        return self._stock.time.now().monotonic
+        return self._caches.time.now().monotonic
 
     def utc_now(self) -> dt.datetime:
-        return self._stock.time.now().utc
+        return self._caches.time.now().utc
 
 
 class Agent:
     """One step of each part at a time."""
 
-    def __init__(self, stock: Stocktaking, folder: Path) -> None:
-        cards = (
-            a_card("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
-            a_card("GPU-2", address=SECOND, minor=1),
+    def __init__(self, caches: Stocktaking, folder: Path) -> None:
+        devices = (
+            a_device("GPU-1", address=FIRST, minor=0, profiles=H100_PROFILES),
+            a_device("GPU-2", address=SECOND, minor=1),
         )
-        self.stock = stock
-        self.node = InventoryNode(folder, *cards, api=stock.client)
+        self.caches = caches
+        self.node = InventoryNode(folder, *devices, api=caches.client)
         self.restart()
 
     def restart(self) -> None:
-        node, clock, client = self.node, StockClock(self.stock), self.stock.client
+        node, clock, client = self.node, StockClock(self.caches), self.caches.client
         node.begin()
         self.publisher = FeaturePublisher(
             client, node.problems, clock, node=NodeName("n1"), namespace=NAMESPACE
@@ -57,170 +57,174 @@ class Agent:
 
     async def step(self) -> list[str]:
         """Look, publish; return what was written."""
-        self.stock.api.requests.clear()
+        self.caches.api.requests.clear()
         self.node.inventory.read_bus()
         await self.node.inventory.look_at_driver()
         await self.publisher.settle()
         await self.condition.settle()
         return [
             f"{one.method} {one.path.rpartition('/')[2]}"
-            for one in self.stock.api.requests.writes()
+            for one in self.caches.api.requests.writes()
         ]
 
     def pass_time(self, seconds: float) -> None:
-        self.stock.time.seconds += seconds
+        self.caches.time.seconds += seconds
 
 
 @pytest.fixture
-async def stock() -> AsyncIterator[Stocktaking]:
+async def caches() -> AsyncIterator[Stocktaking]:
     async with a_stocktaking() as opened:
         await opened.add_node()
         yield opened
 
 
 @pytest.fixture
-async def agent(stock: Stocktaking, tmp_path: Path) -> Agent:
-    made = Agent(stock, tmp_path)
+async def agent(caches: Stocktaking, tmp_path: Path) -> Agent:
+    made = Agent(caches, tmp_path)
     # The inventory of the node is made of what is published.
     made.node.inventory.read_bus()
     await made.node.inventory.look_at_driver()
     await made.publisher.settle()
-    await stock.settle()
+    await caches.settle()
     return made
 
 
-async def feature(stock: Stocktaking) -> dict[str, Any]:
-    found: dict[str, Any] = await stock.client.get(
+async def feature(caches: Stocktaking) -> dict[str, Any]:
+    found: dict[str, Any] = await caches.client.get(
         NODE_FEATURES, dict, FEATURE, namespace=NAMESPACE
     )
     return found
 
 
-async def test_the_control_plane_makes_devices_of_it(agent: Agent, stock: Stocktaking):
-    card = (await stock.card("n1-0000-17-00.0")).status
-    assert (card.uuid, card.product) == ("GPU-1", "NVIDIA-H100-80GB-HBM3")
-    assert (card.memory_mib, card.compute_capability, card.pci.device) == (81559, "9.0", "2335")
-    assert card.mig.capable
-    assert not (await stock.card("n1-0000-18-00.0")).status.mig.capable
-    inventory = await stock.inventory()
+async def test_the_control_plane_makes_devices_of_it(agent: Agent, caches: Stocktaking):
+    device = (await caches.gpu("n1-0000-17-00.0")).status
+    assert (device.uuid, device.product) == ("GPU-1", "NVIDIA-H100-80GB-HBM3")
+    assert (device.memory_mib, device.compute_capability, device.pci.device) == (
+        81559,
+        "9.0",
+        "2335",
+    )
+    assert device.mig.capable
+    assert not (await caches.gpu("n1-0000-18-00.0")).status.mig.capable
+    inventory = await caches.inventory()
     assert inventory.status.driver.version == "570.124.06"
-    assert stock.features.health(NodeName("n1"))["GPU-1"] == ("Healthy", "")
+    assert caches.features.health(NodeName("n1"))["GPU-1"] == ("Healthy", "")
 
 
 async def test_nothing_new_is_a_heartbeat_a_minute_that_changes_no_device(
-    agent: Agent, stock: Stocktaking
+    agent: Agent, caches: Stocktaking
 ):
     await agent.step()
     assert await agent.step() == []
     agent.pass_time(HEARTBEAT_S + 1)
-    before = await feature(stock)
+    before = await feature(caches)
     assert await agent.step() == [f"PATCH {FEATURE}"]
-    after = await feature(stock)
+    after = await feature(caches)
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
     assert after["spec"] == before["spec"]
-    assert await stock.settle() == 0
+    assert await caches.settle() == 0
     agent.pass_time(100)
-    await stock.observe()
-    assert await stock.settle() == 0
+    await caches.observe()
+    assert await caches.settle() == 0
 
 
-async def test_it_is_owned_by_its_node(agent: Agent, stock: Stocktaking):
-    (owner,) = (await feature(stock))["metadata"]["ownerReferences"]
-    node: dict[str, Any] = await stock.client.get(NODES, dict, "n1")
+async def test_it_is_owned_by_its_node(agent: Agent, caches: Stocktaking):
+    (owner,) = (await feature(caches))["metadata"]["ownerReferences"]
+    node: dict[str, Any] = await caches.client.get(NODES, dict, "n1")
     assert (owner["kind"], owner["uid"]) == ("Node", node["metadata"]["uid"])
 
 
-async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, stock: Stocktaking):
+async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, caches: Stocktaking):
     await agent.step()
-    before = await feature(stock)
+    before = await feature(caches)
     agent.restart()
     agent.pass_time(5)
     assert await agent.step() == [f"PATCH {FEATURE}"]
-    assert (await feature(stock))["spec"] == before["spec"]
+    assert (await feature(caches))["spec"] == before["spec"]
     assert await agent.step() == []
 
 
 @pytest.mark.parametrize("how", ["deleted", "cards", "label", "annotations"])
 async def test_what_somebody_did_to_it_is_undone_with_the_heartbeat(
-    agent: Agent, stock: Stocktaking, how
+    agent: Agent, caches: Stocktaking, how
 ):
     await agent.step()
-    want = (await feature(stock))["spec"]
+    want = (await feature(caches))["spec"]
     name, namespace = FEATURE, NAMESPACE
     if how == "deleted":
-        await stock.client.delete(NODE_FEATURES, name, namespace=namespace)
+        await caches.client.delete(NODE_FEATURES, name, namespace=namespace)
     else:
         changes: dict[str, dict[str, Any]] = {
             "cards": {"spec": {"features": {"instances": None}}},
             "label": {"metadata": {"labels": {"nfd.node.kubernetes.io/node-name": "n2"}}},
             "annotations": {"metadata": {"annotations": None}},
         }
-        await stock.client.merge_patch(NODE_FEATURES, changes[how], name=name, namespace=namespace)
+        await caches.client.merge_patch(NODE_FEATURES, changes[how], name=name, namespace=namespace)
     agent.pass_time(HEARTBEAT_S + 1)
     assert await agent.step() == [f"PATCH {FEATURE}"] * 2
-    found = await feature(stock)
+    found = await feature(caches)
     assert found["spec"] == want
     assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": "n1"}
     agent.pass_time(HEARTBEAT_S + 1)
     assert await agent.step() == [f"PATCH {FEATURE}"]
 
 
-async def test_without_a_driver_what_is_known_stays_and_is_stale(agent: Agent, stock: Stocktaking):
+async def test_without_a_driver_what_is_known_stays_and_is_stale(agent: Agent, caches: Stocktaking):
     agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     await agent.step()
-    await stock.settle()
-    card = await stock.card("n1-0000-17-00.0")
-    assert (card.status.uuid, card.status.memory_mib) == ("GPU-1", 81559)
-    assert condition(card, "Stale")[0] == "True"
-    assert stock.features.health(NodeName("n1")) == {}
+    await caches.settle()
+    device = await caches.gpu("n1-0000-17-00.0")
+    assert (device.status.uuid, device.status.memory_mib) == ("GPU-1", 81559)
+    assert condition(device, "Stale")[0] == "True"
+    assert caches.features.health(NodeName("n1")) == {}
     agent.node.driver.come_back()
     await agent.step()
-    await stock.settle()
-    assert condition(await stock.card("n1-0000-17-00.0"), "Stale")[0] == "False"
+    await caches.settle()
+    assert condition(await caches.gpu("n1-0000-17-00.0"), "Stale")[0] == "False"
 
 
-async def test_a_lost_card_stays_a_device_and_is_told_as_lost(agent: Agent, stock: Stocktaking):
-    agent.node.driver.card("GPU-2").is_listed = False
+async def test_a_lost_device_stays_a_device_and_is_told_as_lost(agent: Agent, caches: Stocktaking):
+    agent.node.driver.device("GPU-2").is_listed = False
     await agent.step()
-    await stock.settle()
-    assert (await stock.card("n1-0000-18-00.0")).status.uuid == "GPU-2"
-    assert stock.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
+    await caches.settle()
+    assert (await caches.gpu("n1-0000-18-00.0")).status.uuid == "GPU-2"
+    assert caches.features.health(NodeName("n1"))["GPU-2"][0] == "Lost"
 
 
-async def test_instances_are_seen_once_they_are_complete(agent: Agent, stock: Stocktaking):
-    card = agent.node.driver.card("GPU-1")
-    card.is_mig_enabled = True
-    card.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
+async def test_instances_are_seen_once_they_are_complete(agent: Agent, caches: Stocktaking):
+    device = agent.node.driver.device("GPU-1")
+    device.is_mig_enabled = True
+    device.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
     await agent.step()
-    await stock.settle()
-    mig = (await stock.card("n1-0000-17-00.0")).status.mig
+    await caches.settle()
+    mig = (await caches.gpu("n1-0000-17-00.0")).status.mig
     assert [one.uuid for one in mig.instances or ()] == ["MIG-1"]
 
 
 async def test_the_condition_stands_beside_those_of_the_control_plane(
-    agent: Agent, stock: Stocktaking
+    agent: Agent, caches: Stocktaking
 ):
     agent.node.driver.go_away(AgentDegraded.DRIVER_HANGS, "no answer within 5 s")
     await agent.step()
-    inventory = await stock.inventory()
+    inventory = await caches.inventory()
     assert condition(inventory, "AgentDegraded") == ("True", "DriverHangs", "no answer within 5 s")
     assert condition(inventory, "InventoryIncomplete")[0] == "False"
-    assert await stock.settle() == 0
+    assert await caches.settle() == 0
     # One that had everything applied by others keeps ours.
     agent.pass_time(1)
-    await stock.label(nvidia="changed")
-    await stock.settle()
-    assert condition(await stock.inventory(), "AgentDegraded")[1] == "DriverHangs"
+    await caches.label(nvidia="changed")
+    await caches.settle()
+    assert condition(await caches.inventory(), "AgentDegraded")[1] == "DriverHangs"
     assert await agent.step() == []
     agent.node.driver.come_back()
     await agent.step()
-    assert condition(await stock.inventory(), "AgentDegraded") == ("False", "AsExpected", "")
+    assert condition(await caches.inventory(), "AgentDegraded") == ("False", "AsExpected", "")
 
 
-async def test_a_cluster_without_the_kind_is_a_clear_problem(stock: Stocktaking, tmp_path: Path):
-    agent = Agent(stock, tmp_path)
-    await stock.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
+async def test_a_cluster_without_the_kind_is_a_clear_problem(caches: Stocktaking, tmp_path: Path):
+    agent = Agent(caches, tmp_path)
+    await caches.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
     agent.node.inventory.read_bus()
     await agent.node.inventory.look_at_driver()
     with pytest.raises(NotFound) as caught:
@@ -229,18 +233,18 @@ async def test_a_cluster_without_the_kind_is_a_clear_problem(stock: Stocktaking,
     verdict = agent.node.problems.verdict()
     assert verdict.reason is AgentDegraded.NOT_PUBLISHED
     assert "is Node Feature Discovery installed" in verdict.text
-    await stock.client.create(CUSTOM_RESOURCE_DEFINITIONS, node_feature_crd())
+    await caches.client.create(CUSTOM_RESOURCE_DEFINITIONS, node_feature_crd())
     await agent.publisher.settle()
-    assert (await feature(stock))["metadata"]["name"] == FEATURE
+    assert (await feature(caches))["metadata"]["name"] == FEATURE
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("way", ["fail", "reset_before", "reset_after"])
 async def test_whichever_request_breaks_the_next_try_makes_it_right(
-    stock: Stocktaking, tmp_path: Path, way, nth
+    caches: Stocktaking, tmp_path: Path, way, nth
 ):
-    agent = Agent(stock, tmp_path)
-    faults = stock.api.faults
+    agent = Agent(caches, tmp_path)
+    faults = caches.api.faults
     if way == "fail":
         faults.fail("", "", 500, nth=nth)
     else:
@@ -256,9 +260,9 @@ async def test_whichever_request_breaks_the_next_try_makes_it_right(
     faults.clear()
     agent.pass_time(HEARTBEAT_S + 1)
     await agent.publisher.settle()
-    found = await feature(stock)
+    found = await feature(caches)
     assert len(found["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]["elements"]) == 2
     assert found["metadata"]["ownerReferences"]
-    agent.stock.api.requests.clear()
+    agent.caches.api.requests.clear()
     await agent.publisher.settle()
-    assert agent.stock.api.requests.writes() == []
+    assert agent.caches.api.requests.writes() == []

@@ -12,10 +12,10 @@ from agent.errors import DriverUnavailableError
 from agent.nvml.call_thread import MAX_STUCK
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
-from tests.support.nvml.library import DOUBLE_BIT_ECC, XID, a_card
+from tests.support.nvml.library import DOUBLE_BIT_ECC, XID, a_device
 from tests.support.polling import until
 
-FIRST, SECOND, DEAF = a_card(0), a_card(1), a_card(2, events=0)
+FIRST, SECOND, DEAF = a_device(0), a_device(1), a_device(2, events=0)
 POWER_STATE = 4
 
 
@@ -35,7 +35,7 @@ async def test_fault_is_told_at_once_and_once(tmp_path: Path) -> None:
 
 
 async def test_both_kinds_are_told_and_others_are_not(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, a_card(0, events=XID | DOUBLE_BIT_ECC | POWER_STATE)) as node:
+    async with nvml_node(tmp_path, a_device(0, events=XID | DOUBLE_BIT_ECC | POWER_STATE)) as node:
         await node.listen()
         node.nvml.emit(FIRST.uuid, POWER_STATE, 1)
         node.nvml.emit(FIRST.uuid, DOUBLE_BIT_ECC, 5)
@@ -57,31 +57,31 @@ async def test_events_between_two_waits_are_kept_each_once(tmp_path: Path) -> No
     assert len(found) < 10
 
 
-async def test_card_that_tells_nothing_silences_nobody(tmp_path: Path) -> None:
+async def test_device_that_tells_nothing_silences_nobody(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEAF, SECOND) as node:
         await node.listen()
         node.nvml.emit_xid(SECOND.uuid, 48)
         assert await node.event() == xid(SECOND.uuid, 48)
 
 
-async def test_no_card_that_tells_is_no_error(tmp_path: Path) -> None:
+async def test_no_device_that_tells_is_no_error(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEAF) as node:
         assert await node.driver.wait_for_events(0.3) == ()
 
 
-async def test_lost_card_silences_nobody(tmp_path: Path) -> None:
+async def test_lost_device_silences_nobody(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         await node.listen()
         before = node.nvml.listened()
         node.nvml.lose(FIRST.uuid)
         # The event set of before fails now, and is made anew without that card.
-        await node.listen(anew_after=before)
+        await node.listen(again_after=before)
         for code in range(100, 103):
             node.nvml.emit_xid(SECOND.uuid, code)
             assert await node.event() == xid(SECOND.uuid, code)
 
 
-async def test_xid_of_a_card_that_is_lost_at_once_has_its_name(tmp_path: Path) -> None:
+async def test_xid_of_a_device_that_is_lost_at_once_has_its_name(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         await node.listen()
         with node.nvml.edit() as lines:
@@ -95,7 +95,7 @@ async def test_old_library_without_waiting_tells_why(tmp_path: Path) -> None:
         with pytest.raises(DriverUnavailableError, match="Function Not Found") as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_FAILS
-        assert (await node.driver.look()).cards
+        assert (await node.driver.look()).devices
 
 
 async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_waiting_that_hangs_is_told_and_looks_go_on(tmp_path: Path) -> Non
         with pytest.raises(DriverUnavailableError) as raised:
             await node.event()
         assert raised.value.reason is AgentDegraded.DRIVER_HANGS
-        assert (await node.driver.look()).cards
+        assert (await node.driver.look()).devices
         node.nvml.emit_xid(FIRST.uuid, 95)
         node.nvml.unhang()
         async with asyncio.timeout(5.0):

@@ -15,10 +15,10 @@ from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
-from tests.support.nvml.library import a_card
+from tests.support.nvml.library import a_device
 from tests.support.polling import until
 
-FIRST, SECOND = a_card(0), a_card(1)
+FIRST, SECOND = a_device(0), a_device(1)
 
 
 async def unavailable(driver: NvmlDriver) -> DriverUnavailableError:
@@ -68,7 +68,7 @@ async def test_library_is_found_under_the_drivers_root(tmp_path: Path, folder: s
         versioned.unlink()
         node.nvml.library.rename(versioned)
         node.nvml.state.rename(place / "nvml.state")
-        assert [card.uuid for card in (await driver.look()).cards] == [FIRST.uuid]
+        assert [device.uuid for device in (await driver.look()).devices] == [FIRST.uuid]
         await driver.close()
         (place / "nvml.state").rename(node.nvml.state)
 
@@ -91,7 +91,7 @@ async def test_driver_that_does_not_begin_says_why(
         assert failed.reason is reason
         assert text in str(failed)
         node.nvml.restart_driver()
-        assert (await node.driver.look()).cards
+        assert (await node.driver.look()).devices
 
 
 @pytest.mark.parametrize("is_listening", [False, True])
@@ -113,42 +113,42 @@ async def test_driver_that_went_away_is_missed_and_found_again(tmp_path: Path) -
         node.nvml.unload_driver()
         assert (await unavailable(node.driver)).reason is AgentDegraded.DRIVER_NOT_LOADED
         node.nvml.restart_driver()
-        assert (await node.driver.look()).cards
+        assert (await node.driver.look()).devices
 
 
-async def test_cards_that_answer_nothing_after_a_restart_are_asked_anew(tmp_path: Path) -> None:
+async def test_devices_that_answer_nothing_after_a_restart_are_asked_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         await node.driver.look()
         # Versions are remembered by the library; only handles are dead.
         node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999)
-        assert not (await node.driver.look()).cards[0].is_lost
+        assert not (await node.driver.look()).devices[0].is_lost
 
 
-async def test_card_that_never_answers_does_not_open_sessions_for_ever(tmp_path: Path) -> None:
+async def test_device_that_never_answers_does_not_open_sessions_for_ever(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         await node.driver.look()
         node.nvml.fail("nvmlDeviceGetHandleByIndex_v2", 999, times=-1)
-        assert [card.is_lost for card in (await node.driver.look()).cards] == [True]
+        assert [device.is_lost for device in (await node.driver.look()).devices] == [True]
         node.nvml.fail("nvmlInitWithFlags", 9)
         # One more would fail.
         for _ in range(3):
-            assert [card.is_lost for card in (await node.driver.look()).cards] == [True]
+            assert [device.is_lost for device in (await node.driver.look()).devices] == [True]
 
 
-async def test_card_that_is_plugged_in_is_seen(tmp_path: Path) -> None:
+async def test_device_that_is_plugged_in_is_seen(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         await node.listen()
         await node.driver.look()
         node.nvml.plug(SECOND)
-        assert len((await node.driver.look()).cards) == 1  # NVML does not see it by itself.
+        assert len((await node.driver.look()).devices) == 1  # NVML does not see it by itself.
         node.bus.add("0000:11:00.0")
-        assert len((await node.driver.look()).cards) == 2
+        assert len((await node.driver.look()).devices) == 2
         await node.listen()
         node.nvml.emit_xid(SECOND.uuid, 79)
         assert (await node.event()).uuid == SECOND.uuid
         node.nvml.unplug(FIRST.uuid)
         node.bus.add("anything")
-        assert [card.uuid for card in (await node.driver.look()).cards] == [SECOND.uuid]
+        assert [device.uuid for device in (await node.driver.look()).devices] == [SECOND.uuid]
 
 
 async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
         await node.driver.close()
         assert node.nvml.listening() == 0
         # NVML finds cards when it is initialised, which it is anew only if nobody had it open.
-        assert len((await node.driver.look()).cards) == 2
+        assert len((await node.driver.look()).devices) == 2
         await node.listen()
 
 
@@ -197,7 +197,7 @@ async def test_caller_that_goes_away_leaves_the_next_one_a_sound_thread(tmp_path
             async with asyncio.timeout(0.05):
                 await node.driver.look()
         one = call_threads() - before
-        assert (await node.driver.look()).cards
+        assert (await node.driver.look()).devices
         assert call_threads() - before == one
 
 
@@ -235,14 +235,14 @@ async def test_process_ends_while_calls_hang(tmp_path: Path) -> None:
         node.nvml.hang()
         program = f"""
 import asyncio, pathlib
-from agent.errors import DriverUnavailable
-from agent.nvml import NvmlDriver
+from agent.errors import DriverUnavailableError
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 async def main():
     driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}), look_s=0.1)
     try:
         await driver.look()
-    except DriverUnavailable as hangs:
+    except DriverUnavailableError as hangs:
         print(hangs.reason.value)
     print(await driver.wait_for_events(0.2))
 asyncio.run(main())
@@ -259,8 +259,8 @@ asyncio.run(main())
 
 
 async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
-    cards = [a_card(number) for number in range(4)]
-    async with nvml_node(tmp_path, *cards) as node:
+    devices = [a_device(number) for number in range(4)]
+    async with nvml_node(tmp_path, *devices) as node:
         await node.listen()
         heard: set[int] = set()
 
@@ -270,11 +270,11 @@ async def test_looks_and_events_at_once_under_load(tmp_path: Path) -> None:
 
         async def look() -> None:
             while len(heard) < 100:
-                assert len((await node.driver.look()).cards) == 4
+                assert len((await node.driver.look()).devices) == 4
 
         async with asyncio.timeout(30.0), asyncio.TaskGroup() as group:
             group.create_task(hear())
             group.create_task(look())
             group.create_task(look())
             for code in range(1000, 1100):
-                await asyncio.to_thread(node.nvml.emit_xid, cards[code % 4].uuid, code)
+                await asyncio.to_thread(node.nvml.emit_xid, devices[code % 4].uuid, code)

@@ -2,24 +2,24 @@
 
 from pathlib import Path
 
-from agent.driver.port import DriverCard, DriverInstance, DriverLink, LinkType, Profile
+from agent.driver.port import DriverDevice, DriverInstance, DriverLink, LinkType, Profile
 from tests.component.agent.nvml_node import nvml_node
-from tests.support.nvml.library import a_card
+from tests.support.nvml.library import a_device
 
-FIRST, SECOND, THIRD = (a_card(number) for number in range(3))
+FIRST, SECOND, THIRD = (a_device(number) for number in range(3))
 
 
-async def test_card_is_told_in_full(tmp_path: Path) -> None:
-    card = a_card(3, address="00000000:3B:00.0", temperature=55, ecc=2, remap_failed=True)
-    async with nvml_node(tmp_path, card) as node:
-        node.nvml.run_process(card.uuid, 100)
-        node.nvml.set(card.uuid, graphics_processes="100,101", mps_processes="102")
+async def test_device_is_told_in_full(tmp_path: Path) -> None:
+    device = a_device(3, address="00000000:3B:00.0", temperature=55, ecc=2, remap_failed=True)
+    async with nvml_node(tmp_path, device) as node:
+        node.nvml.run_process(device.uuid, 100)
+        node.nvml.set(device.uuid, graphics_processes="100,101", mps_processes="102")
         look = await node.driver.look()
     assert (look.driver_version, look.cuda_version) == ("570.86.15", "12.8")
-    assert look.cards == (
-        DriverCard(
+    assert look.devices == (
+        DriverDevice(
             address="0000:3b:00.0",
-            uuid=card.uuid,
+            uuid=device.uuid,
             minor=3,
             product="NVIDIA H100 80GB HBM3",
             memory_mib=81559,
@@ -46,10 +46,10 @@ async def test_card_is_told_in_full(tmp_path: Path) -> None:
 
 
 async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
-    card = a_card(0, is_mig_enabled=True)
-    async with nvml_node(tmp_path, card) as node:
+    device = a_device(0, is_mig_enabled=True)
+    async with nvml_node(tmp_path, device) as node:
         node.nvml.set(
-            card.uuid,
+            device.uuid,
             **{
                 "gi.1": "2 0",
                 "ci.1.0": "3 MIG-whole",
@@ -60,7 +60,7 @@ async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
                 "busy.8": "7,8",
             },
         )
-        found = await node.card(card.uuid)
+        found = await node.device(device.uuid)
     assert found.is_mig_enabled
     assert found.instances == (
         DriverInstance(gpu_instance=1, profile="3g.40gb", uuid="MIG-whole", compute_instance=0),
@@ -73,33 +73,39 @@ async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
 async def test_mode_that_waits_for_a_reset_is_told(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         node.nvml.set(FIRST.uuid, **{"mig.pending": 1})
-        found = await node.card(FIRST.uuid)
+        found = await node.device(FIRST.uuid)
     assert (found.is_mig_enabled, found.is_mig_pending) == (False, True)
 
 
-async def test_links_are_counted_and_cards_come_by_address(tmp_path: Path) -> None:
-    first = a_card(0, nvlinks=("0000:11:00.0", "inactive", "0000:11:00.0"), topology={1: 50, 2: 30})
-    second = a_card(1, nvlinks=("0000:10:00.0", "0000:10:00.0", "inactive"))
-    third = a_card(2, address="00000000:02:00.0", topology={1: 10})
+async def test_links_are_counted_and_devices_come_by_address(tmp_path: Path) -> None:
+    first = a_device(
+        0, nvlinks=("0000:11:00.0", "inactive", "0000:11:00.0"), topology={1: 50, 2: 30}
+    )
+    second = a_device(1, nvlinks=("0000:10:00.0", "0000:10:00.0", "inactive"))
+    third = a_device(2, address="00000000:02:00.0", topology={1: 10})
     async with nvml_node(tmp_path, first, second, third) as node:
-        cards = (await node.driver.look()).cards
-    assert [card.address for card in cards] == ["0000:02:00.0", "0000:10:00.0", "0000:11:00.0"]
-    assert [card.links for card in cards] == [
+        devices = (await node.driver.look()).devices
+    assert [device.address for device in devices] == [
+        "0000:02:00.0",
+        "0000:10:00.0",
+        "0000:11:00.0",
+    ]
+    assert [device.links for device in devices] == [
         (DriverLink("0000:10:00.0", LinkType.PHB), DriverLink("0000:11:00.0", LinkType.PIX)),
         (DriverLink("0000:02:00.0", LinkType.PHB), DriverLink("0000:11:00.0", LinkType.NVLINK, 2)),
         (DriverLink("0000:02:00.0", LinkType.PIX), DriverLink("0000:10:00.0", LinkType.NVLINK, 2)),
     ]
 
 
-async def test_cards_at_nvswitches_are_linked(tmp_path: Path) -> None:
-    cards = [a_card(number, nvlinks=("switch",) * 18, topology={0: 50}) for number in range(2)]
-    async with nvml_node(tmp_path, *cards) as node:
-        found = await node.card(cards[1].uuid)
+async def test_devices_at_nvswitches_are_linked(tmp_path: Path) -> None:
+    devices = [a_device(number, nvlinks=("switch",) * 18, topology={0: 50}) for number in range(2)]
+    async with nvml_node(tmp_path, *devices) as node:
+        found = await node.device(devices[1].uuid)
     assert found.links == (DriverLink("0000:10:00.0", LinkType.NVLINK, 18),)
 
 
-async def test_plain_card_lacks_what_it_lacks(tmp_path: Path) -> None:
-    card = a_card(
+async def test_plain_device_lacks_what_it_lacks(tmp_path: Path) -> None:
+    device = a_device(
         0,
         is_mig_capable=False,
         ecc=None,
@@ -109,48 +115,48 @@ async def test_plain_card_lacks_what_it_lacks(tmp_path: Path) -> None:
         shutdown_temperature=None,
         temperature=None,
     )
-    async with nvml_node(tmp_path, card) as node:
-        node.nvml.set(card.uuid, name=None, memory=None, capability=None, minor=None)
-        found = await node.card(card.uuid)
-    assert found == DriverCard(address="0000:10:00.0", uuid=card.uuid, minor=-1, product="")
+    async with nvml_node(tmp_path, device) as node:
+        node.nvml.set(device.uuid, name=None, memory=None, capability=None, minor=None)
+        found = await node.device(device.uuid)
+    assert found == DriverDevice(address="0000:10:00.0", uuid=device.uuid, minor=-1, product="")
 
 
-async def test_old_driver_lacks_functions_and_cards_are_told(tmp_path: Path) -> None:
+async def test_old_driver_lacks_functions_and_devices_are_told(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND, defines=("OLD_DRIVER",)) as node:
         look = await node.driver.look()
-    assert [card.uuid for card in look.cards] == [FIRST.uuid, SECOND.uuid]
-    assert look.cards[0].memory_mib == 81559
-    assert not look.cards[0].is_mig_capable
+    assert [device.uuid for device in look.devices] == [FIRST.uuid, SECOND.uuid]
+    assert look.devices[0].memory_mib == 81559
+    assert not look.devices[0].is_mig_capable
 
 
-async def test_lost_card_is_known_by_name_and_spoils_nothing(tmp_path: Path) -> None:
+async def test_lost_device_is_known_by_name_and_spoils_nothing(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND, THIRD) as node:
-        before = (await node.driver.look()).cards
+        before = (await node.driver.look()).devices
         node.nvml.lose(SECOND.uuid)
-        after = (await node.driver.look()).cards
-        assert after[1] == DriverCard(
+        after = (await node.driver.look()).devices
+        assert after[1] == DriverDevice(
             address="0000:11:00.0", uuid=SECOND.uuid, minor=1, product="", is_lost=True
         )
         assert (after[0], after[2]) == (before[0], before[2])
         node.nvml.find(SECOND.uuid)
-        assert (await node.driver.look()).cards == before
+        assert (await node.driver.look()).devices == before
 
 
-async def test_card_that_is_lost_halfway_is_lost(tmp_path: Path) -> None:
+async def test_device_that_is_lost_halfway_is_lost(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         node.nvml.fail("nvmlDeviceGetName", 15, skip=1)
-        cards = (await node.driver.look()).cards
-    assert [card.is_lost for card in cards] == [False, True]
+        devices = (await node.driver.look()).devices
+    assert [device.is_lost for device in devices] == [False, True]
 
 
-async def test_card_that_was_lost_before_the_first_look_is_not_guessed(tmp_path: Path) -> None:
+async def test_device_that_was_lost_before_the_first_look_is_not_guessed(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         node.nvml.lose(FIRST.uuid)
-        assert [card.uuid for card in (await node.driver.look()).cards] == [SECOND.uuid]
+        assert [device.uuid for device in (await node.driver.look()).devices] == [SECOND.uuid]
 
 
 async def test_one_field_that_nobody_knows_costs_that_field(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         node.nvml.fail("nvmlDeviceGetTemperature", 999, times=-1)
-        found = await node.card(FIRST.uuid)
+        found = await node.device(FIRST.uuid)
     assert (found.temperature_celsius, found.memory_mib) == (None, 81559)

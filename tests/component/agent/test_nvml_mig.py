@@ -11,64 +11,64 @@ import pytest
 from agent.driver.port import DriverInstance
 from agent.errors import PartitioningError
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
-from tests.support.nvml.library import a_card
+from tests.support.nvml.library import a_device
 
-CARD = a_card(0, is_mig_enabled=True)
-WHOLE = a_card(0)
-UUID = CARD.uuid
+DEVICE = a_device(0, is_mig_enabled=True)
+WHOLE = a_device(0)
+UUID = DEVICE.uuid
 IN_USE, NO_ROOM, UNKNOWN = 19, 23, 999
 
 
 async def instances(node: NvmlNode) -> tuple[DriverInstance, ...]:
-    return (await node.card(UUID)).instances
+    return (await node.device(UUID)).instances
 
 
 async def test_mode_is_set_and_taken_back(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, WHOLE) as node:
         assert await node.driver.set_mig(UUID, is_enabled=True)
-        assert (await node.card(UUID)).is_mig_enabled
+        assert (await node.device(UUID)).is_mig_enabled
         assert await node.driver.set_mig(UUID, is_enabled=True)
         assert await node.driver.set_mig(UUID, is_enabled=False)
-        assert not (await node.card(UUID)).is_mig_enabled
+        assert not (await node.device(UUID)).is_mig_enabled
 
 
 async def test_mode_that_takes_a_reset_is_not_in_effect(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, a_card(0, mig_needs_reset=True)) as node:
+    async with nvml_node(tmp_path, a_device(0, mig_needs_reset=True)) as node:
         assert not await node.driver.set_mig(UUID, is_enabled=True)
-        found = await node.card(UUID)
+        found = await node.device(UUID)
         assert (found.is_mig_enabled, found.is_mig_pending) == (False, True)
         node.nvml.reset(UUID)
         assert await node.driver.set_mig(UUID, is_enabled=True)
 
 
-async def test_mode_of_a_card_in_use_is_refused(tmp_path: Path) -> None:
+async def test_mode_of_a_device_in_use_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, WHOLE) as node:
         node.nvml.run_process(UUID, 7)
         with pytest.raises(PartitioningError, match=f"enabling MIG on {UUID} .*In use"):
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
-async def test_card_without_mig_says_so(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, a_card(0, is_mig_capable=False)) as node:
+async def test_device_without_mig_says_so(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, a_device(0, is_mig_capable=False)) as node:
         with pytest.raises(PartitioningError, match="Not Supported"):
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
-async def test_nobody_has_the_card_open_while_its_mode_changes(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, WHOLE, a_card(1)) as node:
+async def test_nobody_has_the_device_open_while_its_mode_changes(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, WHOLE, a_device(1)) as node:
         await node.driver.look()
         await node.listen()
         # A card that comes shows that NVML was initialised anew, which it is when nobody has it open.
-        node.nvml.plug(a_card(2))
+        node.nvml.plug(a_device(2))
         await node.driver.set_mig(UUID, is_enabled=True)
-        assert len((await node.driver.look()).cards) == 3
+        assert len((await node.driver.look()).devices) == 3
         await node.listen()
-        node.nvml.emit_xid(a_card(2).uuid, 79)
-        assert (await node.event()).uuid == a_card(2).uuid
+        node.nvml.emit_xid(a_device(2).uuid, 79)
+        assert (await node.event()).uuid == a_device(2).uuid
 
 
-async def test_instances_fill_a_card_and_no_more(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+async def test_instances_fill_a_device_and_no_more(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, DEVICE) as node:
         for _ in range(7):
             await node.driver.create_instance(UUID, "1g.10gb")
         found = await instances(node)
@@ -83,20 +83,20 @@ async def test_instances_fill_a_card_and_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["1g.10gb+me", "2g.20gb", "3g.40gb", "7g.80gb"])
 async def test_compute_instance_has_all_of_its_instance(tmp_path: Path, profile: str) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         await node.driver.create_instance(UUID, profile)
         (made,) = await instances(node)
         assert (made.profile, made.compute_instance) == (profile, 0)
 
 
 async def test_unknown_profile_is_refused(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         with pytest.raises(PartitioningError, match="no such profile"):
             await node.driver.create_instance(UUID, "5g.50gb")
 
 
-async def test_card_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+async def test_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.lose(UUID)
         for uuid in (UUID, "GPU-other"):
             with pytest.raises(PartitioningError, match=f"card {uuid} is lost, or not there"):
@@ -104,7 +104,7 @@ async def test_card_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 async def test_instance_without_its_compute_instance_is_undone(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.fail("nvmlGpuInstanceCreateComputeInstance", NO_ROOM)
         with pytest.raises(PartitioningError, match="compute instance"):
             await node.driver.create_instance(UUID, "1g.10gb")
@@ -114,7 +114,7 @@ async def test_instance_without_its_compute_instance_is_undone(tmp_path: Path) -
 async def test_agent_killed_between_the_two_steps_leaves_what_can_be_completed(
     tmp_path: Path,
 ) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.kill_at("nvmlGpuInstanceCreateComputeInstance")
         assert (
             await run_agent(node, f"driver.create_instance({UUID!r}, '2g.20gb')") == -signal.SIGKILL
@@ -128,7 +128,7 @@ async def test_agent_killed_between_the_two_steps_leaves_what_can_be_completed(
 
 
 async def test_instances_of_an_agent_before_are_there(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         assert await run_agent(node, f"driver.create_instance({UUID!r}, '3g.40gb')") == 0
         assert [one.profile for one in await instances(node)] == ["3g.40gb"]
 
@@ -136,7 +136,7 @@ async def test_instances_of_an_agent_before_are_there(tmp_path: Path) -> None:
 async def run_agent(node: NvmlNode, call: str) -> int:
     program = f"""
 import asyncio, pathlib
-from agent.nvml import NvmlDriver
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 async def main():
     driver = NvmlDriver(SystemClock(), library=pathlib.Path({str(node.nvml.library)!r}))
@@ -150,7 +150,7 @@ asyncio.run(main())
 
 
 async def test_instance_in_use_stays_whole(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         await node.driver.create_instance(UUID, "3g.40gb")
         before = await instances(node)
         node.nvml.run_process(UUID, 7, gpu_instance=1)
@@ -160,7 +160,7 @@ async def test_instance_in_use_stays_whole(tmp_path: Path) -> None:
 
 
 async def test_instance_that_nvml_knows_in_use_stays_whole(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         await node.driver.create_instance(UUID, "3g.40gb")
         before = await instances(node)
         node.nvml.run_process(UUID, 7, gpu_instance=1)
@@ -173,7 +173,7 @@ async def test_instance_that_nvml_knows_in_use_stays_whole(tmp_path: Path) -> No
 
 
 async def test_destroying_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         await node.driver.create_instance(UUID, "3g.40gb")
         node.nvml.fail("nvmlGpuInstanceDestroy", IN_USE)
         with pytest.raises(PartitioningError):
@@ -185,14 +185,14 @@ async def test_destroying_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 async def test_several_compute_instances_are_destroyed_together(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "1 MIG-a", "ci.1.1": "2 MIG-b"})
         await node.driver.destroy_instance(UUID, 1)
         assert await instances(node) == ()
 
 
-async def test_cutting_begins_anew_after_the_driver_was_loaded_again(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+async def test_cutting_begins_again_after_the_driver_was_loaded_again(tmp_path: Path) -> None:
+    async with nvml_node(tmp_path, DEVICE) as node:
         await node.listen()
         await node.driver.create_instance(UUID, "3g.40gb")
         node.nvml.restart_driver()
@@ -201,7 +201,7 @@ async def test_cutting_begins_anew_after_the_driver_was_loaded_again(tmp_path: P
 
 
 async def test_step_that_nobody_knows_the_end_of_is_not_repeated(tmp_path: Path) -> None:
-    async with nvml_node(tmp_path, CARD) as node:
+    async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.fail("nvmlDeviceCreateGpuInstance", UNKNOWN)
         with pytest.raises(PartitioningError, match="Unknown"):
             await node.driver.create_instance(UUID, "1g.10gb")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver.port import DriverCard
+from agent.driver.port import DriverDevice
 from agent.nvml.driver import NvmlDriver
 from agent.nvml.library import find_libraries
 from server.clock import SystemClock
@@ -30,7 +30,7 @@ async def driver(library: Path) -> AsyncIterator[NvmlDriver]:
     await driver.close()
 
 
-async def test_cards_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
+async def test_devices_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
     program = shutil.which("nvidia-smi")
     if program is None:
         pytest.skip("there is no nvidia-smi to compare with")
@@ -46,27 +46,27 @@ async def test_cards_are_those_of_nvidia_smi(driver: NvmlDriver) -> None:
     look = await driver.look()
     assert expected == sorted(
         (
-            card.uuid,
-            f"0000{card.address}".upper(),
-            card.product,
-            str(card.memory_mib),
-            card.compute_capability,
+            device.uuid,
+            f"0000{device.address}".upper(),
+            device.product,
+            str(device.memory_mib),
+            device.compute_capability,
             look.driver_version,
         )
-        for card in look.cards
+        for device in look.devices
     )
 
 
 async def test_two_looks_are_alike(driver: NvmlDriver) -> None:
-    def lasting(card: DriverCard) -> DriverCard:
-        return dataclasses.replace(card, temperature_celsius=None, processes=0)
+    def lasting(device: DriverDevice) -> DriverDevice:
+        return dataclasses.replace(device, temperature_celsius=None, processes=0)
 
     first, second = await driver.look(), await driver.look()
-    assert list(map(lasting, first.cards)) == list(map(lasting, second.cards))
-    assert all(card.minor >= 0 and not card.is_lost for card in first.cards)
-    assert all(card.profiles or not card.is_mig_capable for card in first.cards)
+    assert list(map(lasting, first.devices)) == list(map(lasting, second.devices))
+    assert all(device.minor >= 0 and not device.is_lost for device in first.devices)
+    assert all(device.profiles or not device.is_mig_capable for device in first.devices)
 
 
-async def test_quiet_cards_tell_nothing(driver: NvmlDriver) -> None:
+async def test_quiet_devices_tell_nothing(driver: NvmlDriver) -> None:
     assert await driver.wait_for_events(2.0) == ()
-    assert (await driver.look()).cards
+    assert (await driver.look()).devices

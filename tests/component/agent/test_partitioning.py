@@ -9,21 +9,21 @@ from agent.health.verdicts import xid
 from agent.mig.partitioner import MAX_STEPS
 from agent.problems.registry import NO_PROBLEM
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_mig_card, a_pool
-from tests.support.driver_double import Change, Crash, GpuInstance, a_card, crash, refused
+from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_mig_device, a_pool
+from tests.support.driver_double import Change, Crash, GpuInstance, a_device, crash, refused
 from tests.support.metric_samples import samples, series
 
 pytestmark = pytest.mark.looptime
 
 CUT = ("n1-1", "GPUPartitioned")
-HELD_UP = ("n1-1", "GPUPartitioningHeldUp")
+BLOCKED = ("n1-1", "GPUPartitioningHeldUp")
 
 
-async def test_a_card_of_a_mig_pool_is_cut_and_it_is_told_once():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_of_a_mig_pool_is_cut_and_it_is_told_once():
+    node = CuttingNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(3600.0)
-    assert node.card.layout == SEVEN
+    assert node.device.layout == SEVEN
     assert node.steps.count("create_gpu_instance") == 7
     assert node.reasons() == [CUT]
     assert "GPU-1 is instances of 1g.10gb (7 of them)" in node.told[0][2]
@@ -31,7 +31,7 @@ async def test_a_card_of_a_mig_pool_is_cut_and_it_is_told_once():
 
 
 async def test_only_a_finished_layout_is_said_to_be_there():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     seen: list[frozenset[str]] = []
     node.double.before_change = lambda _: seen.append(node.partitioner.cutting)
     await node.partitioner.work()
@@ -40,22 +40,22 @@ async def test_only_a_finished_layout_is_said_to_be_there():
     assert node.partitioner.cutting == frozenset()
 
 
-async def test_a_card_is_whole_again_when_its_pool_is():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_is_whole_again_when_its_pool_is():
+    node = CuttingNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(1.0)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
         node.pools_by_name["a"] = a_pool("a")
         node.partitioner.poke()
         await asyncio.sleep(1.0)
-    assert not node.card.is_mig_enabled
-    assert node.card.instances == []
+    assert not node.device.is_mig_enabled
+    assert node.device.instances == []
     assert node.reasons() == [CUT, CUT]
     assert "GPU-1 is whole" in node.told[1][2]
 
 
-async def test_cards_of_nobody_and_cards_without_mig_cost_nothing():
-    node = CuttingNode(a_mig_card(1), a_card("GPU-2"))
+async def test_devices_of_nobody_and_devices_without_mig_cost_nothing():
+    node = CuttingNode(a_mig_device(1), a_device("GPU-2"))
     node.add_device(1, uuid="GPU-1", owner=None)
     node.pools_by_name["b"] = a_pool("b")
     node.add_device(2, uuid="GPU-2", owner="b")
@@ -68,7 +68,7 @@ async def test_cards_of_nobody_and_cards_without_mig_cost_nothing():
 
 
 async def test_what_is_done_is_looked_at_now_and_then_only_whoever_pokes():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
         before = node.double.looks
@@ -79,30 +79,30 @@ async def test_what_is_done_is_looked_at_now_and_then_only_whoever_pokes():
 
 
 async def test_what_somebody_destroyed_comes_back():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
-        del node.card.instances[2]
+        del node.device.instances[2]
         await asyncio.sleep(31.0)
-    assert node.card.layout == SEVEN
+    assert node.device.layout == SEVEN
     assert node.reasons() == [CUT, CUT]
 
 
-async def test_other_cards_go_on_while_one_is_held_up():
-    node = CuttingNode(a_mig_card(1), a_mig_card(2))
+async def test_other_devices_go_on_while_one_is_held_up():
+    node = CuttingNode(a_mig_device(1), a_mig_device(2))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(60.0)
-    assert node.card.instances == []
-    assert node.double.card("GPU-2").layout == SEVEN
-    assert node.reasons() == [("n1-2", "GPUPartitioned"), HELD_UP]
+    assert node.device.instances == []
+    assert node.double.device("GPU-2").layout == SEVEN
+    assert node.reasons() == [("n1-2", "GPUPartitioned"), BLOCKED]
 
 
 # --- users -------------------------------------------------------------------------------------------
 
 
-async def test_a_card_is_cut_soon_after_its_last_pod_went_and_nobody_is_bothered():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_is_cut_soon_after_its_last_pod_went_and_nobody_is_bothered():
+    node = CuttingNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(7.0)
@@ -110,40 +110,40 @@ async def test_a_card_is_cut_soon_after_its_last_pod_went_and_nobody_is_bothered
         node.used = set()
         node.partitioner.poke()
         await asyncio.sleep(0.5)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
     assert node.reasons() == [CUT]
 
 
 async def test_a_process_that_ends_is_noticed_without_being_told():
-    node = CuttingNode(a_mig_card(1, processes=1))
+    node = CuttingNode(a_mig_device(1, processes=1))
     async with node.running():
         await asyncio.sleep(10.0)
         assert node.double.changes == []
-        node.card.processes = 0
+        node.device.processes = 0
         await asyncio.sleep(6.0)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
 
 
 async def test_users_that_stay_are_told_of_once():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(3600.0)
-        assert node.reasons() == [HELD_UP]
+        assert node.reasons() == [BLOCKED]
         assert "GPU-1" in node.told[0][2]
         verdict = node.problems.verdict()
-        assert verdict.reason is AgentDegraded.PARTITIONING_HELD_UP
+        assert verdict.reason is AgentDegraded.PARTITIONING_BLOCKED
         assert verdict.text == node.partitioner.problem
         assert verdict.text.startswith("n1-1: pods of this node have GPU-1")
         node.used = set()
         await asyncio.sleep(10.0)
         assert node.problems.verdict() == NO_PROBLEM
         assert node.partitioner.problem == ""
-    assert node.reasons() == [HELD_UP, CUT]
+    assert node.reasons() == [BLOCKED, CUT]
 
 
-async def test_what_holds_up_a_card_is_logged_once():
-    node = CuttingNode(a_mig_card(1))
+async def test_what_holds_up_a_device_is_logged_once():
+    node = CuttingNode(a_mig_device(1))
     node.used = {"GPU-1"}
     with capture_logs() as logs:
         async with node.running():
@@ -153,8 +153,8 @@ async def test_what_holds_up_a_card_is_logged_once():
     assert line["cause"] == "in use"
 
 
-async def test_a_card_that_leaves_its_pool_is_nobodys_problem():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_that_leaves_its_pool_is_nobodys_problem():
+    node = CuttingNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(60.0)
@@ -165,21 +165,21 @@ async def test_a_card_that_leaves_its_pool_is_nobodys_problem():
         assert node.problems.verdict() == NO_PROBLEM
 
 
-async def test_nothing_is_done_before_it_is_known_who_uses_the_cards():
-    node = CuttingNode(a_mig_card(1))
+async def test_nothing_is_done_before_it_is_known_who_uses_the_devices():
+    node = CuttingNode(a_mig_device(1))
     node.used = None
     async with node.running():
         await asyncio.sleep(60.0)
         assert node.double.changes == []
-        assert node.reasons() == [HELD_UP]
+        assert node.reasons() == [BLOCKED]
 
 
 async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
 
     def come(change: Change) -> None:
         if len(node.double.changes) == 5:
-            node.used = {node.card.instances[0].uuid}
+            node.used = {node.device.instances[0].uuid}
 
     node.double.before_change = come
     async with node.running():
@@ -187,18 +187,18 @@ async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
         done = len(node.double.changes)
         # The step that was under way is made whole, and no other is begun.
         assert done == 7
-        assert node.reasons() == [HELD_UP]
+        assert node.reasons() == [BLOCKED]
         # What is there is published: it stays like that for a while.
         assert node.changes_seen == [["1g.10gb"] * 3]
         assert node.partitioner.cutting == frozenset()
         node.used = set()
         await asyncio.sleep(10.0)
-        assert node.card.layout == SEVEN
-    assert node.reasons() == [HELD_UP, CUT]
+        assert node.device.layout == SEVEN
+    assert node.reasons() == [BLOCKED, CUT]
 
 
-async def test_a_card_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
+    node = CuttingNode(a_mig_device(1))
 
     def leave(change: Change) -> None:
         if len(node.double.changes) == 5:
@@ -213,7 +213,7 @@ async def test_a_card_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
 
 
 async def test_a_pool_that_changes_in_the_middle_is_followed_at_once():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
 
     def change_pool(change: Change) -> None:
         if len(node.double.changes) == 5:
@@ -221,60 +221,60 @@ async def test_a_pool_that_changes_in_the_middle_is_followed_at_once():
 
     node.double.before_change = change_pool
     await node.partitioner.work()
-    assert node.card.layout == ["3g.40gb"] * 2
+    assert node.device.layout == ["3g.40gb"] * 2
     assert node.steps.count("create_gpu_instance") == 3 + 2
     assert node.reasons() == [CUT]
 
 
 async def test_a_pod_that_starts_between_the_check_and_the_destroy_keeps_its_instance():
     """Nobody sees it but the driver: NVML refuses what is in use."""
-    node = CuttingNode(a_mig_card(1), profile="3g.40gb")
+    node = CuttingNode(a_mig_device(1), profile="3g.40gb")
     await node.partitioner.work()
     node.pools_by_name["a"] = a_pool("a", "1g.10gb")
-    theirs = node.card.instances[0].uuid
+    theirs = node.device.instances[0].uuid
 
     def start(change: Change) -> None:
         if change.step == "destroy_gpu_instance":
-            node.card.instances[0].processes = 1
+            node.device.instances[0].processes = 1
 
     node.double.before_change = start
     async with node.running():
         await asyncio.sleep(120.0)
-        assert node.card.instances[0].uuid == theirs
-        assert node.card.layout == ["3g.40gb", "3g.40gb"]
-        assert HELD_UP in node.reasons()
+        assert node.device.instances[0].uuid == theirs
+        assert node.device.layout == ["3g.40gb", "3g.40gb"]
+        assert BLOCKED in node.reasons()
         node.double.before_change = lambda _: None
-        node.card.instances[0].processes = 0
+        node.device.instances[0].processes = 0
         await asyncio.sleep(120.0)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
 
 
 # --- what cannot be ----------------------------------------------------------------------------------
 
 
-async def test_a_card_that_knows_no_mig_is_said_to_be_in_the_wrong_pool():
-    node = CuttingNode(a_card("GPU-1"))
+async def test_a_device_that_knows_no_mig_is_said_to_be_in_the_wrong_pool():
+    node = CuttingNode(a_device("GPU-1"))
     async with node.running():
         await asyncio.sleep(3600.0)
-    assert node.reasons() == [HELD_UP]
+    assert node.reasons() == [BLOCKED]
     assert "knows no MIG" in node.told[0][2]
-    assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_HELD_UP
+    assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_BLOCKED
 
 
 async def test_a_mode_that_takes_a_reset_waits_for_it():
-    node = CuttingNode(a_mig_card(1, needs_reset=True))
+    node = CuttingNode(a_mig_device(1, needs_reset=True))
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.steps == ["enable_mig"]
-        assert node.reasons() == [HELD_UP]
+        assert node.reasons() == [BLOCKED]
         assert "nvidia-smi --gpu-reset -i GPU-1" in node.told[0][2]
-        node.card.reset()
+        node.device.reset()
         await asyncio.sleep(31.0)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
 
 
-async def test_a_lost_card_is_a_matter_of_its_health_alone():
-    node = CuttingNode(a_mig_card(1, is_lost=True), a_mig_card(2, is_listed=False))
+async def test_a_lost_device_is_a_matter_of_its_health_alone():
+    node = CuttingNode(a_mig_device(1, is_lost=True), a_mig_device(2, is_listed=False))
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.told == []
@@ -282,20 +282,20 @@ async def test_a_lost_card_is_a_matter_of_its_health_alone():
         assert node.double.looks < 130
         node.double.come_back()
         await asyncio.sleep(31.0)
-        assert node.card.layout == SEVEN
+        assert node.device.layout == SEVEN
 
 
-async def test_an_unhealthy_card_is_not_cut():
-    node = CuttingNode(a_mig_card(1))
+async def test_an_unhealthy_device_is_not_cut():
+    node = CuttingNode(a_mig_device(1))
     node.verdicts["GPU-1"] = xid(79)
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.double.changes == []
-    assert node.reasons() == [HELD_UP]
+    assert node.reasons() == [BLOCKED]
 
 
-async def test_a_card_that_two_devices_claim_is_left_alone():
-    node = CuttingNode(a_mig_card(1))
+async def test_a_device_that_two_devices_claim_is_left_alone():
+    node = CuttingNode(a_mig_device(1))
     node.pools_by_name["b"] = a_pool("b", "3g.40gb")
     node.add_device(2, uuid="GPU-1", owner="b")
     async with node.running():
@@ -304,7 +304,7 @@ async def test_a_card_that_two_devices_claim_is_left_alone():
 
 
 async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     refusals = series("gpu_agent_partitioning_steps_total", step="Create", outcome="refused")
     before = samples().get(refusals, 0.0)
     for number in range(2, 2000):
@@ -313,16 +313,16 @@ async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
         await asyncio.sleep(3600.0)
         tries = samples()[refusals] - before
         assert 60 <= tries <= 400
-        assert node.reasons() == [HELD_UP]
+        assert node.reasons() == [BLOCKED]
         assert "the driver refuses Create: Insufficient Permissions" in node.told[0][2]
         node.double._failures.clear()
         await asyncio.sleep(61.0)
-        assert node.card.layout == SEVEN
-    assert node.reasons() == [HELD_UP, CUT]
+        assert node.device.layout == SEVEN
+    assert node.reasons() == [BLOCKED, CUT]
 
 
 async def test_a_refusal_is_not_waited_for_when_the_pool_wants_something_else():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     for number in range(2, 2000):
         node.double.fail_at(number, refused())
     async with node.running():
@@ -331,11 +331,11 @@ async def test_a_refusal_is_not_waited_for_when_the_pool_wants_something_else():
         node.pools_by_name["a"] = a_pool("a", "3g.40gb")
         node.partitioner.poke()
         await asyncio.sleep(0.5)
-        assert node.card.layout == ["3g.40gb", "3g.40gb"]
+        assert node.device.layout == ["3g.40gb", "3g.40gb"]
 
 
 async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     asked: list[float] = []
 
     async def deaf(uuid: str, *, is_enabled: bool) -> bool:
@@ -346,41 +346,41 @@ async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
     async with node.running():
         await asyncio.sleep(3600.0)
     assert 60 <= len(asked) <= 400
-    assert node.reasons() == [HELD_UP]
+    assert node.reasons() == [BLOCKED]
     assert "nothing changed" in node.told[0][2]
 
 
-async def test_somebody_who_cuts_the_card_back_is_not_raced_without_end():
-    node = CuttingNode(a_mig_card(1), profile="7g.80gb")
+async def test_somebody_who_cuts_the_device_back_is_not_raced_without_end():
+    node = CuttingNode(a_mig_device(1), profile="7g.80gb")
 
     def undo(change: Change) -> None:
         # Somebody else has MIG off again as soon as it is on: mig-manager, with a configuration of its own.
         if change.step == "create_gpu_instance":
-            node.card.is_mig_enabled = False
+            node.device.is_mig_enabled = False
             raise refused("MIG is not enabled")
 
     node.double.before_change = undo
     async with node.running():
         await asyncio.sleep(600.0)
     assert len(node.double.changes) < 120
-    assert node.reasons() == [HELD_UP]
+    assert node.reasons() == [BLOCKED]
 
 
 async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_while():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     await node.partitioner.work()
     node.pools_by_name["a"] = a_pool("a")
     numbers = iter(range(50, 5000))
 
     def make_another(change: Change) -> None:
         if change.step == "destroy_gpu_instance":
-            node.card.instances.append(GpuInstance(next(numbers), "1g.20gb", "MIG-theirs"))
+            node.device.instances.append(GpuInstance(next(numbers), "1g.20gb", "MIG-theirs"))
 
     node.double.before_change = make_another
     done = len(node.double.changes)
     await node.partitioner.work()
     assert len(node.double.changes) - done == MAX_STEPS
-    assert node.reasons() == [CUT, HELD_UP]
+    assert node.reasons() == [CUT, BLOCKED]
     assert "who else cuts it?" in node.told[1][2]
 
 
@@ -388,7 +388,7 @@ async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_w
 
 
 async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
-    node = CuttingNode(a_mig_card(1))
+    node = CuttingNode(a_mig_device(1))
     failures = series("gpu_task_failures_total", task="card.partitioning")
     before = samples()[failures]
 
@@ -406,7 +406,7 @@ async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
             node.double.before_change = lambda _: None
             node.double.come_back()
             await asyncio.sleep(31.0)
-            assert node.card.layout == SEVEN
+            assert node.device.layout == SEVEN
     assert samples()[failures] > before
     assert any(line["event"] == "cards not cut" for line in logs)
     assert node.reasons() == [CUT]
@@ -415,7 +415,7 @@ async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
 @pytest.mark.parametrize("number", range(1, 24))
 async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(number: int):
     """From whole cards to seven instances, by way of two others: 23 changes."""
-    node = CuttingNode(a_mig_card(1), profile="3g.40gb")
+    node = CuttingNode(a_mig_device(1), profile="3g.40gb")
     node.double.fail_at(number, crash())
     crashes = 0
     for profile in ("3g.40gb", "1g.10gb"):
@@ -428,6 +428,6 @@ async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(num
                 node.restart()
             else:
                 break
-    assert node.card.layout == SEVEN
+    assert node.device.layout == SEVEN
     assert len(node.double.changes) == 1 + 4 + 2 + 14
     assert crashes == (1 if number <= 21 else 0)

@@ -13,10 +13,10 @@ import pytest
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_pool
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
-from tests.support.nvml.library import a_card
+from tests.support.nvml.library import a_device
 from tests.support.polling import until
 
-UUID = a_card(0).uuid
+UUID = a_device(0).uuid
 ROOT = Path(__file__).parents[3]
 IN_USE = 19
 """NVML_ERROR_IN_USE."""
@@ -26,21 +26,21 @@ IN_USE = 19
 async def cut_through_nvml(
     directory: Path, *, profile: str = "1g.10gb", look_s: float = 5.0, **changes: Any
 ) -> AsyncIterator[tuple[NvmlNode, CuttingNode]]:
-    async with nvml_node(directory, a_card(0, **changes), look_s=look_s) as nvml:
+    async with nvml_node(directory, a_device(0, **changes), look_s=look_s) as nvml:
         node = CuttingNode(driver=nvml.driver, profile=profile)
         node.add_device(1, uuid=UUID)
         yield nvml, node
 
 
-async def test_a_card_is_cut_cut_otherwise_and_whole_again(tmp_path: Path):
+async def test_a_device_is_cut_cut_otherwise_and_whole_again(tmp_path: Path):
     async with cut_through_nvml(tmp_path) as (nvml, node):
         for profile, expected in (("1g.10gb", SEVEN), ("3g.40gb", ["3g.40gb"] * 2), ("", [])):
             node.pools_by_name["a"] = a_pool("a", profile)
             await node.partitioner.work()
             assert nvml.nvml.instances(UUID) == expected
-            card = await nvml.card(UUID)
-            assert card.is_mig_enabled == bool(profile)
-            assert all(one.uuid for one in card.instances)
+            device = await nvml.device(UUID)
+            assert device.is_mig_enabled == bool(profile)
+            assert all(one.uuid for one in device.instances)
     assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"] * 3
 
 
@@ -51,9 +51,9 @@ async def test_what_is_right_is_not_touched(tmp_path: Path):
             **{"gi.1": "2 0", "ci.1.0": "3 MIG-other", "gi.7": "0 4", "ci.7.0": "1 MIG-right"},
         )
         await node.partitioner.work()
-        card = await nvml.card(UUID)
-    assert [one.profile for one in card.instances] == SEVEN
-    assert ("MIG-right", 7) in {(one.uuid, one.gpu_instance) for one in card.instances}
+        device = await nvml.device(UUID)
+    assert [one.profile for one in device.instances] == SEVEN
+    assert ("MIG-right", 7) in {(one.uuid, one.gpu_instance) for one in device.instances}
 
 
 async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: Path):
@@ -61,16 +61,16 @@ async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: P
     async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(UUID, **{"gi.7": "0 4"})
         await node.partitioner.work()
-        card = await nvml.card(UUID)
-    assert [one.profile for one in card.instances] == SEVEN
-    assert 7 in {one.gpu_instance for one in card.instances}
-    assert all(one.uuid for one in card.instances)
+        device = await nvml.device(UUID)
+    assert [one.profile for one in device.instances] == SEVEN
+    assert 7 in {one.gpu_instance for one in device.instances}
+    assert all(one.uuid for one in device.instances)
 
 
 CUT_IN_A_PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from agent.nvml import NvmlDriver
+from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from tests.component.agent.cutting_node import CuttingNode
 
@@ -107,12 +107,12 @@ async def test_an_agent_that_is_killed_in_a_call_goes_on_with_the_next_one(
         assert await process.wait() == -signal.SIGKILL
         assert nvml.nvml.instances(UUID) != SEVEN
         await node.partitioner.work()
-        card = await nvml.card(UUID)
-    assert [one.profile for one in card.instances] == SEVEN
-    assert all(one.uuid for one in card.instances)
+        device = await nvml.device(UUID)
+    assert [one.profile for one in device.instances] == SEVEN
+    assert all(one.uuid for one in device.instances)
 
 
-async def test_a_process_on_an_instance_holds_the_card_up(tmp_path: Path):
+async def test_a_process_on_an_instance_holds_the_device_up(tmp_path: Path):
     async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
         nvml.nvml.run_process(UUID, 100, gpu_instance=1)
@@ -130,9 +130,9 @@ async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
         nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
         nvml.nvml.fail("nvmlComputeInstanceDestroy", IN_USE, times=-1)
         await node.partitioner.work()
-        assert (await nvml.card(UUID)).instances[0].uuid == "MIG-other"
+        assert (await nvml.device(UUID)).instances[0].uuid == "MIG-other"
         assert node.reasons() == [("n1-1", "GPUPartitioningHeldUp")]
-        assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_HELD_UP
+        assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_BLOCKED
         nvml.nvml.heal()
         async with node.running():
             await until(lambda: nvml.nvml.instances(UUID) == SEVEN)
@@ -141,7 +141,7 @@ async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
 async def test_a_mode_that_takes_a_reset_is_waited_for(tmp_path: Path):
     async with cut_through_nvml(tmp_path, mig_needs_reset=True) as (nvml, node):
         await node.partitioner.work()
-        assert (await nvml.card(UUID)).is_mig_pending is True
+        assert (await nvml.device(UUID)).is_mig_pending is True
         assert "after a reset" in node.told[0][2]
         nvml.nvml.reset(UUID)
         node.restart()
@@ -149,7 +149,7 @@ async def test_a_mode_that_takes_a_reset_is_waited_for(tmp_path: Path):
         assert nvml.nvml.instances(UUID) == SEVEN
 
 
-async def test_a_card_without_mig_says_so(tmp_path: Path):
+async def test_a_device_without_mig_says_so(tmp_path: Path):
     async with cut_through_nvml(tmp_path, is_mig_capable=False) as (_, node):
         await node.partitioner.work()
     assert "knows no MIG" in node.told[0][2]

@@ -13,7 +13,7 @@ from kube.resources import GPU_NODE_INVENTORIES
 from tests.component.agent.node import RESOURCE, MountedConfig
 from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
-from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_device
 from tests.support.polling import LIMIT_S, until, until_async
 from tests.support.running_server import Cluster, a_cluster, free_port
 
@@ -33,7 +33,7 @@ async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_
     libraries = folder / "root" / "usr" / "lib64"
     libraries.mkdir(parents=True)
     try:
-        FakeNvml(libraries, a_card(0))
+        FakeNvml(libraries, a_device(0))
     except NoCompilerError as missing:
         pytest.skip(str(missing))
     mounted = MountedConfig(folder / "pool")
@@ -82,7 +82,7 @@ async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_
                 return "pool whole" not in (await condition(cluster))[1]
 
             await until_async(is_told)
-            mounted.put_cards("GPU-1")
+            mounted.put_devices("GPU-1")
             await until(lambda: node.plugins.capacity(RESOURCE) == 1)
             await until_async(is_over)
             assert list(told.iterdir()) == []

@@ -12,7 +12,7 @@ from api.kubelet import podresources
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
-from tests.component.agent.node import Agent, slices_of, whole_cards
+from tests.component.agent.node import Agent, slices_of, whole_devices
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
@@ -28,7 +28,7 @@ def counted(outcome: str) -> float:
 async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
     promises = {f"p{n}": (f"GPU-{9 - n}",) for n in range(10)}
     pods = [a_bound_pod(name, promised={"main": units}) for name, units in promises.items()]
-    async with agent.running(whole_cards(16)):
+    async with agent.running(whole_devices(16)):
         got = await asyncio.gather(*(agent.admit(pod) for pod in reversed(pods)))
     assert [one["main"] for one in got] == [set(one) for one in reversed(promises.values())]
     assert agent.events == []
@@ -72,7 +72,7 @@ async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
 async def test_every_container_gets_its_own(
     agent: Agent, shape: Mapping[str, Any], promised: dict[str, tuple[str, ...]]
 ):
-    async with agent.running(whole_cards(6)):
+    async with agent.running(whole_devices(6)):
         got = await agent.admit(a_bound_pod("p", promised=promised, **shape))
     assert got == {name: set(units) for name, units in promised.items()}
 
@@ -80,7 +80,7 @@ async def test_every_container_gets_its_own(
 async def test_containers_that_need_fewer_have_some_of_their_init_containers(agent: Agent):
     promised = {"i": ("GPU-5", "GPU-2", "GPU-1"), "a": ("GPU-5", "GPU-2")}
     pod = a_bound_pod("p", init={"i": 3}, main={"a": 2}, promised=promised)
-    async with agent.running(whole_cards(6)):
+    async with agent.running(whole_devices(6)):
         got = await agent.admit(pod)
         assert got["i"] == set(promised["i"])
         assert got["a"] < got["i"]
@@ -94,12 +94,12 @@ async def test_containers_that_need_fewer_have_some_of_their_init_containers(age
 async def test_slices_are_given_as_promised(agent: Agent):
     promised = {"main": ("GPU-s1::1", "GPU-s0::3")}
     pod = a_bound_pod("p", main={"main": 2}, promised=promised, resource=SLICES)
-    async with agent.running(whole_cards(2), slices_of(2, 4, SLICES)):
+    async with agent.running(whole_devices(2), slices_of(2, 4, SLICES)):
         assert await agent.admit(pod) == {"main": set(promised["main"])}
 
 
 async def test_a_watch_that_is_late_is_waited_for(agent: Agent):
-    async with agent.running(whole_cards(8)):
+    async with agent.running(whole_devices(8)):
         pod = a_bound_pod("p", promised={"main": ("GPU-6",)})
         assert await agent.admit(pod, lag_s=0.1) == {"main": {"GPU-6"}}
 
@@ -108,7 +108,7 @@ async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Ag
     promised = tuple(f"GPU-{n}" for n in range(7))
     waiting = a_bound_pod("waiting", main={"main": 7}, promised={"main": promised})
     before = counted("unrecognised")
-    async with agent.running(whole_cards(8)):
+    async with agent.running(whole_devices(8)):
         agent.show(waiting)
         got = await agent.kubelet.admit(a_bound_pod("unseen"))
         assert got["main"].units == {RESOURCE: {"GPU-7"}}
@@ -119,7 +119,7 @@ async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Ag
 
 async def test_a_pod_that_was_bound_around_us_gets_what_nobody_was_promised(agent: Agent):
     before = counted("unpromised")
-    async with agent.running(whole_cards(3)):
+    async with agent.running(whole_devices(3)):
         agent.show(a_bound_pod("waiting", main={"main": 2}, promised={"main": ("GPU-0", "GPU-1")}))
         assert await agent.admit(a_bound_pod("around")) == {"main": {"GPU-2"}}
     assert counted("unpromised") == before + 1
@@ -129,7 +129,7 @@ async def test_a_pod_of_the_same_name_gets_its_own_promise(agent: Agent):
     """A StatefulSet's pod is deleted and made again; the watch is late with both."""
     first = a_bound_pod("web-0", uid="first", promised={"main": ("GPU-1",)})
     second = a_bound_pod("web-0", uid="second", promised={"main": ("GPU-2",)})
-    async with agent.running(whole_cards(4)):
+    async with agent.running(whole_devices(4)):
         assert await agent.admit(first) == {"main": {"GPU-1"}}
         agent.kubelet.end("first")
         asyncio.get_running_loop().call_later(0.1, agent.forget, first)
@@ -143,7 +143,7 @@ async def test_it_may_have_the_very_device_that_its_predecessor_had(agent: Agent
     second = a_bound_pod(
         "web-0", uid="second", init={"i": 1}, promised={"i": ("GPU-1",), "main": ("GPU-1",)}
     )
-    async with agent.running(whole_cards(4)):
+    async with agent.running(whole_devices(4)):
         await agent.admit(first)
         agent.end(first)
         assert await agent.admit(second) == {"i": {"GPU-1"}, "main": {"GPU-1"}}
@@ -158,7 +158,7 @@ async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
         )
         for unit, other in (("GPU-0", "GPU-1"), ("GPU-2", "GPU-3"))
     ]
-    async with agent.running(whole_cards(4)):
+    async with agent.running(whole_devices(4)):
         for pod in pods:
             got = await agent.admit(pod)
             assert got["i"] == {pod.metadata.uid, f"GPU-{int(pod.metadata.uid[-1]) + 1}"}
@@ -171,7 +171,7 @@ async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
 
 async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
     before = counted("substituted")
-    async with agent.running(whole_cards(4)):
+    async with agent.running(whole_devices(4)):
         await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
         got = await agent.admit(
             a_bound_pod("late", main={"main": 2}, promised={"main": ("GPU-1", "GPU-3")})
@@ -185,7 +185,7 @@ async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
 
 
 async def test_what_others_were_promised_is_the_last_to_be_taken(agent: Agent):
-    async with agent.running(whole_cards(3)):
+    async with agent.running(whole_devices(3)):
         agent.show(a_bound_pod("waiting", promised={"main": ("GPU-0",)}))
         await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-2",)}))
         got = await agent.admit(a_bound_pod("late", promised={"main": ("GPU-2",)}))
@@ -200,7 +200,7 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
     """Somebody else lists, a pod has just ended, and kubelet forgets what it is giving out."""
     ended = a_bound_pod("ended", promised={"main": ("GPU-0",)})
     first = a_bound_pod("first", promised={"main": ("GPU-1",)})
-    async with agent.running(whole_cards(3)):
+    async with agent.running(whole_devices(3)):
         await agent.admit(ended)
         allocate = node.plugins.allocate
 
@@ -226,7 +226,7 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
 async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(whole_cards(2)):
+    async with agent.running(whole_devices(2)):
         await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
         await agent.admit(a_bound_pod("other", promised={"main": ("GPU-0",)}))
         with pytest.raises(Exception, match="GPU-1 is held by default/holder"):
@@ -236,7 +236,7 @@ async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
 async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(whole_cards(4)):
+    async with agent.running(whole_devices(4)):
         node.pod_resources.is_silent = True
         for name, unit in (("p", "GPU-3"), ("q", "GPU-1")):
             pod = a_bound_pod(name, promised={"main": (unit,)})
@@ -252,7 +252,7 @@ async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
 async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
     agent: Agent, node: KubeletOfNode
 ):
-    async with agent.running(whole_cards(8)):
+    async with agent.running(whole_devices(8)):
         await agent.admit(a_bound_pod("before", promised={"main": ("GPU-7",)}))
         pods = [a_bound_pod(f"p{n}", promised={"main": (f"GPU-{n}",)}) for n in range(4)]
         for pod in pods:
@@ -268,11 +268,11 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
 
 
 async def test_a_restarted_agent_knows_what_is_held(node: KubeletOfNode, agent: Agent, folder):
-    async with agent.running(whole_cards(3)):
+    async with agent.running(whole_devices(3)):
         holder = a_bound_pod("holder", promised={"main": ("GPU-1",)})
         await agent.admit(holder)
     other = Agent(node, folder)
-    async with other.running(whole_cards(3)):
+    async with other.running(whole_devices(3)):
         other.show(holder)
         await until(lambda: node.plugins.capacity(RESOURCE) == 3)
         with contextlib.suppress(KeyError):

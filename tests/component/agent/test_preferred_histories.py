@@ -13,13 +13,13 @@ import uvloop
 
 from agent.plugin.advertised import AdvertisedUnits
 from api.foreign.core import Pod
-from tests.component.agent.node import Agent, slices_of, whole_cards
+from tests.component.agent.node import Agent, slices_of, whole_devices
 from tests.support.bound_pods import a_bound_pod
 from tests.support.kubelet.admission import AdmittedContainer, KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 SLICES = "gpu.deckhouse.io/slices"
-OFFERS = (whole_cards(8), slices_of(2, 4, SLICES))
+OFFERS = (whole_devices(8), slices_of(2, 4, SLICES))
 SHAPES: tuple[dict[str, Any], ...] = (
     {"main": {"a": 1}},
     {"main": {"a": 1}},
@@ -109,7 +109,7 @@ class History:
             replace(
                 offer,
                 units=tuple(
-                    replace(unit, is_healthy=unit.card not in self.unhealthy)
+                    replace(unit, is_healthy=unit.device not in self.unhealthy)
                     for unit in offer.units
                 ),
             )

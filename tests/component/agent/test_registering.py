@@ -41,7 +41,7 @@ def clock() -> HandClock:
 @pytest.fixture
 async def served(kubelet: PluginsOfKubelet, clock: HandClock) -> AsyncIterator[ServedPlugin]:
     plugin = DevicePluginService(RESOURCE, clock)
-    plugin.offer((Unit(id="GPU-1", card="GPU-1"),))
+    plugin.offer((Unit(id="GPU-1", device="GPU-1"),))
     opened = ServedPlugin(plugin, kubelet.directory, clock, problems=ProblemRegistry())
     yield opened
     await opened.close()

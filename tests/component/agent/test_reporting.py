@@ -215,7 +215,7 @@ async def test_a_write_that_fails_is_tried_again_counted_and_told(
         ("failed", "allocations"): 3,
         ("written", "allocations"): 1,
     }
-    assert counted.growth("gpu_task_failures_total") == {("agent.allocations.entries",): 3}
+    assert counted.growth("gpu_task_failures_total") == {("agent.allocations",): 3}
 
 
 async def test_a_write_of_which_nobody_knows_what_became_is_looked_at(node: ReportingNode) -> None:

@@ -15,7 +15,7 @@ from cli.main import OK
 from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.loop_clock import LoopClock
-from tests.support.nvml.library import FakeNvml, NoCompilerError, a_card
+from tests.support.nvml.library import FakeNvml, NoCompilerError, a_device
 from tests.support.polling import LIMIT_S, until
 from tests.support.running_server import a_cluster
 
@@ -32,7 +32,7 @@ async def test_it_ends_when_it_is_told_to(
     libraries = folder / "root" / "usr" / "lib64"
     libraries.mkdir(parents=True)
     try:
-        driver = FakeNvml(libraries, a_card(0))
+        driver = FakeNvml(libraries, a_device(0))
     except NoCompilerError as missing:
         pytest.skip(str(missing))
     async with (

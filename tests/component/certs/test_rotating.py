@@ -92,7 +92,7 @@ async def test_schedulers_secret_has_what_it_needs_and_no_key_of_ours():
 
 
 @pytest.mark.parametrize("is_registered", [True, False])
-async def test_schedulers_secret_is_made_anew_where_it_differs(is_registered: bool):
+async def test_schedulers_secret_is_made_again_where_it_differs(is_registered: bool):
     """Also while the webhook configurations are not there yet."""
     store = MemoryStore()
     rotation = with_client_secret(store)
@@ -152,7 +152,7 @@ async def test_name_that_is_newly_wanted_makes_a_new_leaf():
     assert replica.is_in_step
 
 
-async def test_deleted_secret_is_made_anew():
+async def test_deleted_secret_is_made_again():
     store = MemoryStore()
     replica = Replica(store)
     await replica.rotation.check()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.fault.oracle import LATENESS_S, Oracle
-from tests.fault.sights import Card, Node, Pod, Pool, Sight
+from tests.fault.sights import Device, Node, Pod, Pool, Sight
 
 
 class Story:
@@ -18,7 +18,7 @@ class Story:
         self.show(Pool(name="a", shown=_figures(total=2, available=2)))
         self.show(Node(name="n", offers={"a": 2}))
         for number in (0, 1):
-            self.show(a_card(number))
+            self.show(a_device(number))
 
     def show(self, thing, *, is_gone: bool = False, after: float = 1.0) -> None:
         self.at += after
@@ -33,9 +33,9 @@ def _figures(**figures: int) -> dict[str, int]:
     return dict.fromkeys(("total", "reserved", "used", "available", "unhealthy"), 0) | figures
 
 
-def a_card(number: int, **changes) -> Card:
+def a_device(number: int, **changes) -> Device:
     given = {"node": "n", "uuid": f"GPU-{number}", "pool": "a", "shown": (1, 0, 0)} | changes
-    return Card(name=f"n-{number}", **{"assigned": given["pool"], **given})
+    return Device(name=f"n-{number}", **{"assigned": given["pool"], **given})
 
 
 def a_pod(name: str, devices=None, **changes) -> Pod:
@@ -50,7 +50,7 @@ WRONGLY_BOUND = "a pod is bound with what it asked for"
 ELSEWHERE = "a unit is of a card of the pod's node and pool"
 WAITS = "every pod that fits is bound in the end"
 WRONG_POOL = "a pool's status shows what is"
-WRONG_CARD = "a card's status shows what is"
+WRONG_DEVICE = "a card's status shows what is"
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def story() -> Story:
     return Story()
 
 
-def test_nothing_is_wrong_with_two_pods_on_two_cards(story):
+def test_nothing_is_wrong_with_two_pods_on_two_devices(story):
     story.show(a_pod("p", {"c": ["GPU-0"]}))
     story.show(a_pod("q", {"c": ["GPU-1"]}))
     for number in (0, 1):
-        story.show(a_card(number, shown=(1, 0, 1)))
+        story.show(a_device(number, shown=(1, 0, 1)))
     story.show(Pool(name="a", shown=_figures(total=2, used=2)))
     assert (story.violations, story.expectations()) == ([], [])
 
@@ -144,10 +144,10 @@ def test_unit_of_another_pool_is_found(story):
 
 
 def test_unit_that_left_a_moment_ago_may_be_given_and_later_not(story):
-    story.show(a_card(0, uuid="GPU-9"))
+    story.show(a_device(0, uuid="GPU-9"))
     story.show(a_pod("p", {"c": ["GPU-0"]}))
     assert story.violations == []
-    story.show(a_card(1, uuid="GPU-8"))
+    story.show(a_device(1, uuid="GPU-8"))
     story.show(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
     assert story.violations == [ELSEWHERE]
 
@@ -173,20 +173,20 @@ def test_pod_that_does_not_fit_may_wait(story, obstacle):
     assert WAITS not in story.expectations()
 
 
-def test_card_that_is_meant_for_another_pool_is_no_place_for_a_pod(story):
+def test_device_that_is_meant_for_another_pool_is_no_place_for_a_pod(story):
     story.show(a_pod("p"))
     assert WAITS in story.expectations()
     for number in (0, 1):
-        story.show(a_card(number, assigned="b"))
+        story.show(a_device(number, assigned="b"))
     assert WAITS not in story.expectations()
 
 
-def test_pod_that_fits_no_usable_card_may_wait(story):
+def test_pod_that_fits_no_usable_device_may_wait(story):
     story.show(a_pod("p"))
-    story.show(a_card(0, is_faulty=True))
-    story.show(a_card(1, is_faulty=True))
+    story.show(a_device(0, is_faulty=True))
+    story.show(a_device(1, is_faulty=True))
     assert WAITS not in story.expectations()
-    story.show(a_card(1))
+    story.show(a_device(1))
     assert WAITS in story.expectations()
     story.show(Node(name="n", is_open=False, offers={"a": 2}))
     assert WAITS not in story.expectations()
@@ -199,22 +199,22 @@ def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(story, figure):
     assert story.expectations() == [WRONG_POOL]
 
 
-def test_free_units_of_unusable_cards_are_counted_as_unhealthy(story):
-    story.show(a_card(0, is_faulty=True))
+def test_free_units_of_unusable_devices_are_counted_as_unhealthy(story):
+    story.show(a_device(0, is_faulty=True))
     story.show(Pool(name="a", shown=_figures(total=2, available=1, unhealthy=1)))
     assert story.expectations() == []
 
 
 @pytest.mark.parametrize("shown", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
-def test_units_of_a_card_that_are_not_what_is_counted_are_found(story, shown):
-    story.show(a_card(0, shown=shown))
-    assert story.expectations() == [WRONG_CARD]
+def test_units_of_a_device_that_are_not_what_is_counted_are_found(story, shown):
+    story.show(a_device(0, shown=shown))
+    assert story.expectations() == [WRONG_DEVICE]
 
 
-def test_card_cut_anew_under_a_pod_counts_as_taken_whole():
+def test_device_cut_again_under_a_pod_counts_as_taken_whole():
     story = Story()
     story.show(a_pod("p", {"c": ["GPU-0"]}))
     story.show(Pool(name="a", slices=4, shown=_figures(total=8, used=4, available=4)))
-    story.show(a_card(0, shown=(4, 0, 4)))
-    story.show(a_card(1, shown=(4, 0, 0)))
+    story.show(a_device(0, shown=(4, 0, 4)))
+    story.show(a_device(1, shown=(4, 0, 0)))
     assert story.expectations() == []

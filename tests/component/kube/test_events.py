@@ -199,7 +199,7 @@ async def test_after_the_window_the_same_event_is_a_new_one(
     assert [seen.method for seen in api.seen] == ["POST", "POST"]
 
 
-async def test_an_event_that_expired_on_the_server_is_written_anew(
+async def test_an_event_that_expired_on_the_server_is_written_again(
     api: CannedApi, recorders: Recorders
 ) -> None:
     api.will_answer(Json({}), Json(status(404, "NotFound"), 404), Json({}))

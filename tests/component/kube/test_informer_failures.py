@@ -54,7 +54,7 @@ def asked(api: CannedApi) -> list[str]:
         pytest.param(Json(status(410, "Gone"), 410), id="the status 410"),
     ],
 )
-async def test_a_version_that_is_too_old_twice_is_listed_anew_twice(
+async def test_a_version_that_is_too_old_twice_is_listed_again_twice(
     api: CannedApi, client: KubeClient, clock: LoopClock, gone: Answer
 ) -> None:
     before = metric("gpu_informer_relists_total", cause="gone")

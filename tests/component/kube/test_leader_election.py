@@ -390,7 +390,7 @@ async def test_a_term_whose_beginning_was_not_answered_is_one_of_its_own() -> No
     )
 
 
-async def test_lease_that_is_taken_anew_between_two_looks_begins_another_term(
+async def test_lease_that_is_taken_again_between_two_looks_begins_another_term(
     leases: FakeLeases,
 ) -> None:
     """Somebody released it in our name: nobody saw us without it, and yet the term is another one."""

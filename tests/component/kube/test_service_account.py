@@ -147,7 +147,7 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_look_at(
 
 def test_what_asks_the_api_server_from_a_pod_loads_no_kubernetes_library():
     program = (
-        "import sys, kube.service_account, kube.client, kube.watching, kube.events;"
+        "import sys, kube.config.service_account, kube.client, kube.informer, kube.events;"
         "found = [name for name in sys.modules if name.startswith('kubernetes_asyncio')];"
         "print('loaded:', *found[:3])"
     )

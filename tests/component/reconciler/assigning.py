@@ -55,7 +55,7 @@ class Assigning:
             devices=self.devices,
             inventories=self.inventories,
             pools=self.cluster.catalog.pools,
-            books=self.cluster.books,
+            allocation_state=self.cluster.allocation_state,
             verdicts=lambda name: self.verdicts.get(name, SOUND),
         )
         now = self.cluster.time.now
@@ -141,11 +141,11 @@ class Assigning:
         body = {"metadata": {"labels": {f"gpu.deckhouse.io/{k}": v for k, v in labels.items()}}}
         await self.client.merge_patch(GPU_DEVICES, body, name=name)
 
-    async def card(self, name: str, *, annotated: str | None = None, **status: Any) -> None:
+    async def device(self, name: str, *, annotated: str | None = None, **status: Any) -> None:
         """Add a complete card that is in no pool."""
         number = int(name.rpartition("-")[2])
         pci = {"vendor": "10de", "device": "20b2", "address": f"0000:{number:02x}:00.0"}
-        await self.cluster.add_card(name, pool=None, **{"pci": pci, **status})
+        await self.cluster.add_device(name, pool=None, **{"pci": pci, **status})
         if annotated is not None:
             await self.annotate(name, annotated)
 

@@ -61,16 +61,16 @@ class Cluster:
 
     api: InMemoryApiServer
     client: KubeClient
-    books: AllocationState = field(default_factory=AllocationState)
+    allocation_state: AllocationState = field(default_factory=AllocationState)
     catalog: Catalog = field(default_factory=Catalog)
     time: Time = field(default_factory=Time)
 
     def __post_init__(self) -> None:
-        index = self.books.index
+        index = self.allocation_state.index
         self.pools = PoolSink(index, self.catalog)
         self.devices = DeviceSink(index)
         self.nodes = NodeSink(index)
-        self.pods = PodSink(self.books, self.time.now)
+        self.pods = PodSink(self.allocation_state, self.time.now)
         self.store = DeviceStore()
         self.workloads: dict[str, list[str]] = {}
         self.told: list[Event] = []
@@ -78,22 +78,22 @@ class Cluster:
         announcer = Announcer(self, "Reconcile")
         self.pool_status = PoolStatus(
             self.client,
-            self.books,
+            self.allocation_state,
             self.catalog,
             now=self.time.now,
             verdict=self.verdict,
             announcer=announcer,
         )
-        leftovers = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
-        desk = LifecycleDependencies(
-            books=self.books,
+        remains = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
+        context = LifecycleDependencies(
+            allocation_state=self.allocation_state,
             catalog=self.catalog,
             verdict=self.verdict,
-            leftovers=leftovers.of,
+            remains=remains.of,
             announcer=announcer,
             now=self.time.now,
         )
-        self.pool_life = PoolLifecycle(self.client, desk)
+        self.pool_life = PoolLifecycle(self.client, context)
         self.node_marks = PoolNodeLabels(self.client, index, self.catalog, verdict=self.verdict)
         self.device_status = DeviceStatus(self.client, index, self.devices)
 
@@ -116,8 +116,8 @@ class Cluster:
         self.pools.replace_all(pools.items)
         devices = await self.client.list_as(GPU_DEVICES, GPUDevice, observe_device)
         self.devices.replace_all(devices.items)
-        cards = await self.client.list_(GPU_DEVICES, GPUDevice)
-        for _ in self.store.replacing(cards.items):
+        gpus = await self.client.list_(GPU_DEVICES, GPUDevice)
+        for _ in self.store.replacing(gpus.items):
             pass
         self.rules = PoolValidityCache(self.catalog, self.store)
         nodes = await self.client.list_as(NODES, Node, node_facts)
@@ -173,7 +173,7 @@ class Cluster:
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         await self.client.merge_patch(NODES, {"status": ready}, name=name, subresource="status")
 
-    async def add_card(
+    async def add_device(
         self, name: str = "n1-0", *, pool: str | None = "whole", **more: Any
     ) -> None:
         meta: Json = {"name": name}
@@ -219,8 +219,8 @@ async def a_cluster() -> AsyncIterator[Cluster]:
         cluster = Cluster(api, client)
         await cluster.add_pool()
         await cluster.add_node()
-        await cluster.add_card("n1-0")
-        await cluster.add_card("n1-1")
+        await cluster.add_device("n1-0")
+        await cluster.add_device("n1-1")
         await cluster.observe()
         api.requests.clear()
         yield cluster

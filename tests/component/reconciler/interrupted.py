@@ -62,7 +62,7 @@ class Office:
     """Two cards on one node, and pods that want one each."""
 
     cluster: Cluster
-    desk: ExtenderContext
+    context: ExtenderContext
     writes: Writes
 
     async def pod(self, name: str) -> Pod:
@@ -72,15 +72,15 @@ class Office:
         """What kube-scheduler asks for."""
         uid = PodUid((await self.pod(name)).metadata.uid)
         request = BindRequest(PodRef("default", name, uid), NodeName("n1"))
-        return await bind_pod(request, self.desk)
+        return await bind_pod(request, self.context)
 
     async def request(self, name: str) -> BindRequest:
         uid = PodUid((await self.pod(name)).metadata.uid)
         return BindRequest(PodRef("default", name, uid), NodeName("n1"))
 
     async def settle_all(self) -> None:
-        for reservation in self.desk.books.unsettled():
-            await recover_binding(reservation, self.desk)
+        for reservation in self.context.allocation_state.unsettled():
+            await recover_binding(reservation, self.context)
 
     async def calms_down(self) -> None:
         """The watch catches up, and what is in doubt is read: now, and when no write can land."""
@@ -92,23 +92,23 @@ class Office:
 
     def no_commitment_is_forgotten(self) -> None:
         """With no call under way, every commitment is one that settling will look at."""
-        phases = {one.phase for one in self.desk.books.ledger.all()}
+        phases = {one.phase for one in self.context.allocation_state.ledger.all()}
         assert ReservationPhase.COMMITTED not in phases
 
     async def is_true(self) -> None:
         """The books say what the API server says, and no unit is given twice."""
-        books = self.desk.books
+        allocation_state = self.context.allocation_state
         given: list[str] = []
         for pod in (await self.cluster.client.list_(PODS, Pod)).items:
-            held = books.index.observed_units(PodUid(pod.metadata.uid))
+            held = allocation_state.index.observed_units(PodUid(pod.metadata.uid))
             devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
             units = tuple(itertools.chain(*devices.values())) if pod.spec.node_name else ()
             assert held == units
             given += units
         assert len(given) == len(set(given))
-        assert len(books.ledger) == 0
-        (pool,) = books.index.pools()
-        capacity = books.index.state(pool.name).capacity()
+        assert len(allocation_state.ledger) == 0
+        (pool,) = allocation_state.index.pools()
+        capacity = allocation_state.index.state(pool.name).capacity()
         assert (capacity.used, capacity.reserved) == (len(given), 0)
         assert capacity.available == 2 - len(given)
 
@@ -132,8 +132,8 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
     ):
         numbers = itertools.count()
         writes = Writes(client, group)
-        desk = ExtenderContext(
-            books=cluster.books,
+        context = ExtenderContext(
+            allocation_state=cluster.allocation_state,
             binder=KubeBinder(writes, BIND_TIMEOUT_S),  # type: ignore[arg-type]  # its two methods
             new_id=lambda: ReservationId(f"r{next(numbers)}"),
             now=cluster.time.now,
@@ -142,4 +142,4 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
         for name in pods:
             await cluster.add_pod(name)
         await cluster.observe()
-        yield Office(cluster, desk, writes)
+        yield Office(cluster, context, writes)

@@ -45,7 +45,7 @@ from tests.support.scheduling import Time
 
 Json = dict[str, Any]
 N1 = NodeName("n1")
-CARDS = ("n1-0", "n1-1")
+DEVICES = ("n1-0", "n1-1")
 
 
 @dataclass
@@ -70,11 +70,11 @@ class Process:
     def __init__(self, client: KubeClient, time: Time) -> None:
         self.client = client
         self.time = time
-        self.books = AllocationState()
-        self.books.index.replace_pool(a_pool())
-        self.devices = DeviceSink(self.books.index)
-        self.nodes = NodeSink(self.books.index)
-        self.pods = PodSink(self.books, time.now)
+        self.allocation_state = AllocationState()
+        self.allocation_state.index.replace_pool(a_pool())
+        self.devices = DeviceSink(self.allocation_state.index)
+        self.nodes = NodeSink(self.allocation_state.index)
+        self.pods = PodSink(self.allocation_state, time.now)
         self.inventories: Store[GPUNodeInventory] = Store()
         self.operands = OperandPodSink()
         self.recorder = Recorder()
@@ -86,7 +86,7 @@ class Process:
             inventories=self.inventories,
             devices=self.devices.store,
             operands=self.operands,
-            index=self.books.index,
+            index=self.allocation_state.index,
             heartbeats=(lambda _node: None, lambda _node: self.heartbeat_age_s),
         )
         self.bootstrap = NodeBootstrap(client, sources, terms=BootstrapTerms(), now=time.now)
@@ -99,7 +99,7 @@ class Process:
             client,
             self.devices.store,
             speaking,
-            events=FaultEvents(self.recorder, self.books),
+            events=FaultEvents(self.recorder, self.allocation_state),
             terms=HealthDebounceTerms(),
             now=time.now,
         )
@@ -166,11 +166,11 @@ class World:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
         await self.client.create(NODES, body)
 
-    async def add_card(self, name: str) -> None:
+    async def add_device(self, name: str) -> None:
         body = {"apiVersion": API_VERSION, "kind": "GPUDevice", "metadata": {"name": name}}
         await self.client.create(GPU_DEVICES, body)
         address = f"0000:0{name[-1]}:00.0"
-        await self.report_card(
+        await self.report_device(
             name,
             nodeName="n1",
             uuid=f"GPU-{name}",
@@ -178,7 +178,7 @@ class World:
             poolRef={"name": "whole"},
         )
 
-    async def report_card(self, name: str, **status: Any) -> None:
+    async def report_device(self, name: str, **status: Any) -> None:
         await self.client.merge_patch(
             GPU_DEVICES, {"status": status}, name=name, subresource="status"
         )
@@ -191,7 +191,7 @@ class World:
             "metadata": {"name": "n1"},
         }
         await self.client.apply(GPU_NODE_INVENTORIES, body, field_manager="inventory")
-        body["status"] = {"managed": True, "devices": list(CARDS), **status}
+        body["status"] = {"managed": True, "devices": list(DEVICES), **status}
         await self.client.apply(
             GPU_NODE_INVENTORIES, body, field_manager="inventory", subresource="status"
         )
@@ -240,8 +240,8 @@ async def a_world() -> AsyncIterator[World]:
         await client.create(NAMESPACES, namespace)
         world = World(api, client)
         await world.add_node()
-        for name in CARDS:
-            await world.add_card(name)
+        for name in DEVICES:
+            await world.add_device(name)
         await world.report_inventory()
         await world.process.observe()
         world.writes()

@@ -154,12 +154,12 @@ class Stocktaking:
             GPU_DEVICES, {"status": status}, name=name, subresource="status"
         )
 
-    async def cards(self) -> dict[str, GPUDevice]:
+    async def gpus(self) -> dict[str, GPUDevice]:
         """All devices by name."""
         found = await self.client.list_(GPU_DEVICES, GPUDevice)
         return {one.name: one for one in found.items}
 
-    async def card(self, name: str) -> GPUDevice:
+    async def gpu(self, name: str) -> GPUDevice:
         return await self.client.get(GPU_DEVICES, GPUDevice, name)
 
     async def inventory(self, node: str = "n1") -> GPUNodeInventory:
@@ -179,9 +179,9 @@ async def a_stocktaking() -> AsyncIterator[Stocktaking]:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await client.create(NAMESPACES, namespace)
         api.requests.clear()
-        stock = Stocktaking(api, client)
-        yield stock
-        stock.controller.forget_all()
+        caches = Stocktaking(api, client)
+        yield caches
+        caches.controller.forget_all()
 
 
 def condition(holder: GPUDevice | GPUNodeInventory, type_: str) -> tuple[str, str, str]:

@@ -20,7 +20,7 @@ async def a_node(cluster: Cluster) -> Assigning:
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.add_pool("other")
     found = Assigning(cluster)
-    await found.card("n1-0")
+    await found.device("n1-0")
     await found.inventory()
     await found.observe()
     return found
@@ -76,7 +76,7 @@ async def test_release_on_an_old_sight_takes_nothing_off(cluster):
 async def test_device_that_comes_into_use_while_others_are_written_is_not_released(cluster):
     """A pod is bound around us between decision and write."""
     one = await a_node(cluster)
-    await one.card("n1-1")
+    await one.device("n1-1")
     for name in ("n1-0", "n1-1"):
         await cluster.report(name, poolRef={"name": "whole"})
     await one.step()
@@ -85,7 +85,7 @@ async def test_device_that_comes_into_use_while_others_are_written_is_not_releas
     async def and_then_a_pod_is_bound() -> None:
         await asyncio.sleep(0)
         units = (UnitId("GPU-n1-1"),)
-        cluster.books.index.set_observed(PodUid("p"), units)
+        cluster.allocation_state.index.set_observed(PodUid("p"), units)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(one.reconcile())

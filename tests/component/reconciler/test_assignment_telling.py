@@ -20,7 +20,7 @@ async def assigning(cluster: Cluster) -> Assigning:
     for name in ("n1-0", "n1-1"):
         await cluster.client.delete(GPU_DEVICES, name)
     found = Assigning(cluster)
-    await found.card("n1-0")
+    await found.device("n1-0")
     await found.observe()
     return found
 
@@ -172,7 +172,7 @@ async def test_pool_is_not_judged_before_every_node_was_looked_at(assigning):
 async def test_conflict_on_many_nodes_is_one_write_of_the_pool(assigning):
     await approve(assigning, "whole")
     for number in range(2, 22):
-        await assigning.card(f"n{number}-0")
+        await assigning.device(f"n{number}-0")
     await assigning.settle()
     await approve(assigning, "late")
 
@@ -247,7 +247,7 @@ async def test_device_whose_node_is_not_ready_is_nobodys_fault(assigning):
 
 async def test_many_garbage_annotations_are_one_write_and_one_event_each(assigning):
     for number in range(1, 30):
-        await assigning.card(f"n1-{number}")
+        await assigning.device(f"n1-{number}")
     await assigning.settle()
     for number in range(30):
         await assigning.annotate(f"n1-{number}", f"No such POOL {number}!")
@@ -263,9 +263,9 @@ async def test_many_garbage_annotations_are_one_write_and_one_event_each(assigni
 async def test_annotations_of_a_whole_cluster_at_once_are_one_write_each(assigning, is_long):
     """Half of them make sense; ten thousand in the long form."""
     nodes = 1_250 if is_long else 5
-    names = [f"m{node}-{card}" for node in range(nodes) for card in range(1, 9)]
+    names = [f"m{node}-{device}" for node in range(nodes) for device in range(1, 9)]
     for name in names:
-        await assigning.card(name, nodeName=name.partition("-")[0])
+        await assigning.device(name, nodeName=name.partition("-")[0])
     await assigning.settle()
     assigning.heard.take()
     for number, name in enumerate(names):

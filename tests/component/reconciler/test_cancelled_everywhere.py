@@ -53,10 +53,10 @@ async def test_a_bind_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
         async with an_office("p", "q") as office:
             request = await office.request("p")
             if is_connected:
-                await office.desk.binder.look(request.pod)
+                await office.context.binder.look(request.pod)
             if lands_late:
                 office.writes.late_s = LATE_S
-            is_through = await runs_through(bind_pod(request, office.desk), cancel_at=number)
+            is_through = await runs_through(bind_pod(request, office.context), cancel_at=number)
             await goes_on(office)
             return is_through
 
@@ -78,7 +78,7 @@ async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
             request = await office.request("p")
             if lands_late:
                 office.writes.late_s = LATE_S
-            is_through = await runs_through(bind_pod(request, office.desk), cancel_at=number)
+            is_through = await runs_through(bind_pod(request, office.context), cancel_at=number)
             await goes_on(office)
             return is_through
 
@@ -93,9 +93,9 @@ async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
             assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
-            (doubtful,) = office.desk.books.unsettled()
+            (doubtful,) = office.context.allocation_state.unsettled()
             is_through = await runs_through(
-                recover_binding(doubtful, office.desk), cancel_at=number
+                recover_binding(doubtful, office.context), cancel_at=number
             )
             await goes_on(office)
             return is_through
@@ -108,7 +108,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
 
     async def attempt(number: int) -> bool:
         async with an_office("p", "q") as office:
-            cluster, books = office.cluster, office.desk.books
+            cluster, allocation_state = office.cluster, office.context.allocation_state
             await office.bind("q")
 
             def informer() -> Informer[Any]:
@@ -127,7 +127,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
                 await cluster.add_pod("r")
 
             def has_all() -> bool:
-                return {pod.name: pod.phase.value for pod in books.pods()} == {
+                return {pod.name: pod.phase.value for pod in allocation_state.pods()} == {
                     "p": "bound",
                     "r": "pending",
                 }

@@ -19,18 +19,18 @@ async def assigning(cluster: Cluster) -> Assigning:
         await cluster.client.delete(GPU_DEVICES, name)
     await cluster.add_pool("other")
     found = Assigning(cluster)
-    await found.card("n1-0")
+    await found.device("n1-0")
     await found.observe()
     return found
 
 
 def use(assigning: Assigning, name: str = "n1-0", pod: str = "p") -> None:
     """Let a bound pod have the card, as the index sees it."""
-    assigning.cluster.books.index.set_observed(PodUid(pod), (UnitId(f"GPU-{name}"),))
+    assigning.cluster.allocation_state.index.set_observed(PodUid(pod), (UnitId(f"GPU-{name}"),))
 
 
 def end(assigning: Assigning, pod: str = "p") -> None:
-    assigning.cluster.books.index.set_observed(PodUid(pod), ())
+    assigning.cluster.allocation_state.index.set_observed(PodUid(pod), ())
 
 
 async def test_annotated_device_comes_into_its_pool_with_one_write(assigning):
@@ -135,7 +135,7 @@ async def test_device_in_use_drains_until_it_is_free(assigning, way):
 async def test_index_gives_out_nothing_of_a_leaving_device_before_anything_is_written(assigning):
     await assigning.annotate("n1-0", "whole")
     await assigning.settle()
-    index = assigning.cluster.books.index
+    index = assigning.cluster.allocation_state.index
     assert index.state(PoolName("whole")).capacity().available == 1
     await assigning.annotate("n1-0", None)
     await assigning.observe()
@@ -160,7 +160,9 @@ async def test_device_that_is_wanted_again_is_given_out_again(assigning):
 
     assert await assigning.condition(type_="Draining") == {}
     end(assigning)
-    assert assigning.cluster.books.index.state(PoolName("whole")).capacity().available == 1
+    assert (
+        assigning.cluster.allocation_state.index.state(PoolName("whole")).capacity().available == 1
+    )
 
 
 async def test_pool_written_by_hand_is_taken_off_like_any_other(assigning):
@@ -204,14 +206,14 @@ async def test_maximum_counts_what_is_in_the_pool(assigning):
     await assigning.change_pool("whole", allocation={"maxDevicesPerNode": 2})
     await assigning.annotate("n1-0", "whole")
     for number in (1, 2):
-        await assigning.card(f"n1-{number}", annotated="whole")
+        await assigning.device(f"n1-{number}", annotated="whole")
 
     await assigning.settle()
     await assigning.observe()
 
     assert await assigning.owners() == {"n1-0": "whole", "n1-1": "whole", "n1-2": None}
     assert await assigning.assigned("n1-2") == ("False", "MaxDevicesPerNode")
-    capacity = assigning.cluster.books.index.state(PoolName("whole")).capacity()
+    capacity = assigning.cluster.allocation_state.index.state(PoolName("whole")).capacity()
     assert (capacity.total, capacity.available) == (2, 2)
 
 

@@ -14,13 +14,13 @@ from reconciler.device.health import FIELD_MANAGER
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
-from tests.support.books import a_bound_pod, take_hold
+from tests.support.books import a_bound_pod, reserve
 from tests.support.builders import a_demand
-from tests.support.dcgm import card_lines
+from tests.support.dcgm import device_lines
 from tests.support.loop_clock import LoopClock
 
-CLEAN = card_lines("GPU-n1-0") + card_lines("GPU-n1-1")
-FATAL = card_lines("GPU-n1-0", xid=79) + card_lines("GPU-n1-1")
+CLEAN = device_lines("GPU-n1-0") + device_lines("GPU-n1-1")
+FATAL = device_lines("GPU-n1-0", xid=79) + device_lines("GPU-n1-1")
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def faulted(reason: str) -> float | None:
     return REGISTRY.get_sample_value("gpu_device_faulted_total", {"reason": reason})
 
 
-async def test_a_card_of_which_nobody_speaks_is_left_alone(world: World):
+async def test_a_device_of_which_nobody_speaks_is_left_alone(world: World):
     assert await world.process.examine(times=3) is None
     assert world.writes() == []
     assert await world.healthy() is None
 
 
-async def test_a_card_that_is_watched_is_said_to_be_healthy_once(world: World):
+async def test_a_device_that_is_watched_is_said_to_be_healthy_once(world: World):
     await show(world, CLEAN, times=5)
     assert world.writes() == [
         ("PATCH", "gpudevices/n1-0/status"),
@@ -59,12 +59,12 @@ async def test_a_card_that_is_watched_is_said_to_be_healthy_once(world: World):
     assert world.process.recorder.taken() == []
 
 
-async def test_a_fault_takes_the_card_out_at_once_and_names_the_pods_that_it_is_left_to(
+async def test_a_fault_takes_the_device_out_at_once_and_names_the_pods_that_it_is_left_to(
     world: World,
 ):
     await show(world, CLEAN)
     world.process.pods.upsert(a_bound_pod("running", "GPU-n1-0"))
-    take_hold(world.process.books, a_demand(1))
+    reserve(world.process.allocation_state, a_demand(1))
     world.process.time.seconds += 15
     world.process.page = PageSeen(world.time.seconds, parse_page(FATAL))
     await world.process.health.reconcile(N1)
@@ -84,10 +84,10 @@ async def test_a_fault_takes_the_card_out_at_once_and_names_the_pods_that_it_is_
     assert "GPU n1-0 of this pod is faulty: Xid 79" in second.note
 
 
-async def test_a_faulted_card_gets_no_new_pod_and_its_neighbour_does(world: World):
+async def test_a_faulted_device_gets_no_new_pod_and_its_neighbour_does(world: World):
     await show(world, FATAL)
     await world.process.observe()
-    index = world.process.books.index
+    index = world.process.allocation_state.index
     first, second = (index.device(name) for name in ("n1-0", "n1-1"))  # type: ignore[arg-type]
     assert first is not None
     assert first.free == 0
@@ -95,7 +95,7 @@ async def test_a_faulted_card_gets_no_new_pod_and_its_neighbour_does(world: Worl
     assert second.free == 1
 
 
-async def test_a_card_comes_back_after_three_clean_pages(world: World):
+async def test_a_device_comes_back_after_three_clean_pages(world: World):
     await show(world, FATAL)
     world.process.recorder.taken()
     await show(world, CLEAN, times=2)
@@ -106,10 +106,10 @@ async def test_a_card_comes_back_after_three_clean_pages(world: World):
     assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
 
 
-async def test_a_fault_is_told_once_and_another_fault_anew(world: World):
+async def test_a_fault_is_told_once_and_another_fault_again(world: World):
     await show(world, FATAL, times=4)
     assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
-    other = card_lines("GPU-n1-0", xid=48) + card_lines("GPU-n1-1")
+    other = device_lines("GPU-n1-0", xid=48) + device_lines("GPU-n1-1")
     await show(world, other, times=2)
     assert world.process.recorder.taken() == [("GPUDeviceFaulted", "GPUDevice", "n1-0")]
 
@@ -122,16 +122,16 @@ async def test_the_time_of_the_condition_moves_with_its_status_only(world: World
     assert before is not None
     assert healthy is not None
     assert before["lastTransitionTime"] > healthy["lastTransitionTime"]
-    await show(world, card_lines("GPU-n1-0", xid=48), times=2)
+    await show(world, device_lines("GPU-n1-0", xid=48), times=2)
     after = await world.healthy()
     assert after is not None
     assert after["message"] != before["message"]
     assert after["lastTransitionTime"] == before["lastTransitionTime"]
 
 
-async def test_a_lost_card_is_faulted_and_the_others_are_not(world: World):
+async def test_a_lost_device_is_faulted_and_the_others_are_not(world: World):
     await show(world, CLEAN)
-    await show(world, card_lines("GPU-n1-1"))
+    await show(world, device_lines("GPU-n1-1"))
     assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
     assert (await world.healthy("n1-1") or {})["status"] == "True"
 
@@ -162,10 +162,10 @@ async def test_a_restart_forgets_no_fault_and_tells_it_no_second_time(world: Wor
     assert world.process.recorder.taken() == [("GPUDeviceRecovered", "GPUDevice", "n1-0")]
 
 
-async def test_a_card_that_was_lost_while_nobody_looked_is_found_missing(world: World):
+async def test_a_device_that_was_lost_while_nobody_looked_is_found_missing(world: World):
     await show(world, CLEAN)
     await world.restart()
-    await show(world, card_lines("GPU-n1-1"))
+    await show(world, device_lines("GPU-n1-1"))
     assert (await world.healthy("n1-0") or {})["reason"] == "Lost"
 
 
@@ -177,21 +177,21 @@ async def test_a_condition_that_somebody_writes_by_hand_stands_while_nobody_spea
         "message": "it smells",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    await world.report_card("n1-0", conditions=[condition])
+    await world.report_device("n1-0", conditions=[condition])
     await world.process.examine(times=3)
     assert (await world.healthy() or {})["reason"] == "Suspicious"
     assert faulted("ReportedUnhealthy") == 1
-    await world.report_card("n1-0", conditions=[])
+    await world.report_device("n1-0", conditions=[])
     await world.process.examine()
     assert faulted("ReportedUnhealthy") == 0
 
 
-async def test_another_card_in_the_same_place_begins_anew(world: World):
+async def test_another_device_in_the_same_place_begins_again(world: World):
     await show(world, FATAL)
     await world.client.delete(GPU_DEVICES, "n1-0")
-    await world.add_card("n1-0")
-    await world.report_card("n1-0", uuid="GPU-new")
-    await show(world, card_lines("GPU-new") + card_lines("GPU-n1-1"))
+    await world.add_device("n1-0")
+    await world.report_device("n1-0", uuid="GPU-new")
+    await show(world, device_lines("GPU-new") + device_lines("GPU-n1-1"))
     assert (await world.healthy() or {})["status"] == "True"
 
 

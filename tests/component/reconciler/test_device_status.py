@@ -12,7 +12,7 @@ from kube.resources import GPU_DEVICES, GPU_POOLS
 from reconciler.device.state import FIELD_MANAGER
 from reconciler.sinks.devices import ObservedDevice, Reported
 from tests.component.reconciler.cluster import Cluster
-from tests.support.books import a_bound_pod, a_held_pod, commit_to, take_hold
+from tests.support.books import a_bound_pod, a_reserved_pod, commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
 
 STATUS_PATH = "/gpudevices/n1-0/status$"
@@ -39,7 +39,7 @@ async def settled(cluster: Cluster, name: str = "n1-0") -> tuple[str, int, int, 
     return shown(await cluster.device(name))
 
 
-async def test_a_card_goes_from_unassigned_over_assigned_and_reserved_to_allocated_and_back(
+async def test_a_device_goes_from_unassigned_over_assigned_and_reserved_to_allocated_and_back(
     cluster: Cluster,
 ):
     """Defect 1: a fresh device gets as far as serving a pod, with nothing configured."""
@@ -49,10 +49,10 @@ async def test_a_card_goes_from_unassigned_over_assigned_and_reserved_to_allocat
     await cluster.report(poolRef={"name": "whole"})
     await cluster.observe()
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
-    take_hold(cluster.books, a_demand(1))
+    reserve(cluster.allocation_state, a_demand(1))
     assert await settled(cluster) == ("Assigned", 1, 0, 0)  # its pod may never appear
-    cluster.books.withdraw(next(iter(cluster.books.ledger.all())).id)
-    held = a_held_pod(cluster.books)
+    cluster.allocation_state.withdraw(next(iter(cluster.allocation_state.ledger.all())).id)
+    held = a_reserved_pod(cluster.allocation_state)
     await cluster.reconcile_device()
     assert shown(await cluster.device()) == ("Reserved", 1, 1, 0)
     cluster.pods.discard(held)
@@ -65,7 +65,7 @@ async def test_a_card_goes_from_unassigned_over_assigned_and_reserved_to_allocat
 
 
 async def test_a_fault_shows_whatever_is_held_and_goes_again(cluster: Cluster):
-    commit_to(cluster.books, a_pod_facts("p", 2))
+    commit_to(cluster.allocation_state, a_pod_facts("p", 2))
     await cluster.report(conditions=FAULT)
     await cluster.observe()
     assert await settled(cluster) == ("Faulted", 1, 1, 0)
@@ -74,25 +74,25 @@ async def test_a_fault_shows_whatever_is_held_and_goes_again(cluster: Cluster):
     assert await settled(cluster) == ("Reserved", 1, 1, 0)
 
 
-async def test_an_ignored_card_leaves_its_pool(cluster: Cluster):
+async def test_an_ignored_device_leaves_its_pool(cluster: Cluster):
     patch = {"metadata": {"labels": {IGNORE_LABEL: "true"}}}
     await cluster.client.merge_patch(GPU_DEVICES, patch, name="n1-0")
     await cluster.observe()
     assert await settled(cluster) == ("Draining", 1, 0, 0)
 
 
-async def test_a_card_of_a_pool_that_is_gone_has_no_units(cluster: Cluster):
+async def test_a_device_of_a_pool_that_is_gone_has_no_units(cluster: Cluster):
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
     assert await settled(cluster) == ("Assigned", 0, 0, 0)
 
 
-async def test_time_slices_of_one_card_are_summed_up(cluster: Cluster):
+async def test_time_slices_of_one_device_are_summed_up(cluster: Cluster):
     await cluster.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 4})
-    await cluster.add_card("n1-2", pool="slices")
+    await cluster.add_device("n1-2", pool="slices")
     await cluster.observe()
-    commit_to(cluster.books, a_pod_facts("p", pool="slices"))
+    commit_to(cluster.allocation_state, a_pod_facts("p", pool="slices"))
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-2::2", "GPU-n1-2::3", pool="slices"))
     await cluster.reconcile_device("n1-2")
     assert shown(await cluster.device("n1-2")) == ("Reserved", 4, 1, 2)
@@ -115,7 +115,7 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
     assert len(cluster.writes()) == 1
 
 
-async def test_a_process_that_starts_anew_writes_nothing(cluster: Cluster):
+async def test_a_process_that_starts_again_writes_nothing(cluster: Cluster):
     await cluster.reconcile_device()
     restarted = Cluster(cluster.api, cluster.client)
     await restarted.observe()
@@ -138,10 +138,10 @@ async def test_what_the_inventory_reports_is_left_alone(cluster: Cluster):
 
 async def test_a_state_that_somebody_spoiled_is_put_right(cluster: Cluster):
     await settled(cluster)
-    cluster.books.index.take_changes()
+    cluster.allocation_state.index.take_changes()
     await cluster.report(state="Faulted", units={"capacity": 9})
     await cluster.observe()
-    assert "n1-0" in cluster.books.index.take_changes().devices
+    assert "n1-0" in cluster.allocation_state.index.take_changes().devices
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
 
 
@@ -150,14 +150,14 @@ async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is
 ):
     """The watch shows our writes one by one; in between nothing may be taken for settled."""
     await settled(cluster)
-    cluster.books.index.take_changes()
-    entry = cluster.books.index.device(DeviceName("n1-0"))
+    cluster.allocation_state.index.take_changes()
+    entry = cluster.allocation_state.index.device(DeviceName("n1-0"))
     assert entry is not None
     late = Reported(DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
     cluster.devices.upsert(ObservedDevice(entry.facts, late, shown_device(cluster)))
-    assert cluster.books.index.take_changes().devices == {"n1-0"}
+    assert cluster.allocation_state.index.take_changes().devices == {"n1-0"}
     await cluster.observe()
-    assert cluster.books.index.take_changes().devices == {"n1-0"}
+    assert cluster.allocation_state.index.take_changes().devices == {"n1-0"}
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
 
 
@@ -166,7 +166,7 @@ async def test_what_the_watch_shows_during_a_write_is_not_taken_for_what_was_wri
     cluster: Cluster,
 ):
     name = DeviceName("n1-0")
-    entry = cluster.books.index.device(name)
+    entry = cluster.allocation_state.index.device(name)
     assert entry is not None
     news = Reported(DeviceState.FAULTED, DeviceUnits(capacity=9))
     cluster.api.faults.delay("PATCH", STATUS_PATH, 2)
@@ -178,7 +178,7 @@ async def test_what_the_watch_shows_during_a_write_is_not_taken_for_what_was_wri
     assert cluster.devices.reported[name] == news
 
 
-async def test_a_device_that_was_deleted_meanwhile_is_no_failure_and_not_made_anew(
+async def test_a_device_that_was_deleted_meanwhile_is_no_failure_and_not_made_again(
     cluster: Cluster,
 ):
     await cluster.client.delete(GPU_DEVICES, "n1-0")

@@ -7,9 +7,9 @@ import pytest
 
 from reconciler.dcgm.client import ExporterClient
 from reconciler.runtime.errors import ExporterUnavailableError
-from tests.support.dcgm import Exporter, a_page, an_exporter, card_lines
+from tests.support.dcgm import Exporter, a_page, an_exporter, device_lines
 
-PAGE = a_page(card_lines("GPU-a"), card_lines("GPU-b"))
+PAGE = a_page(device_lines("GPU-a"), device_lines("GPU-b"))
 
 
 @pytest.fixture

@@ -38,10 +38,10 @@ BREAKS: dict[str, Break] = {
 async def a_bind_with_a_lost_answer(office: Office, request: BindRequest) -> None:
     """POST without an answer, POST again, 409, GET; another pod meanwhile; then settling."""
     office.cluster.api.faults.reset_after("POST", POD)
-    first = await bind_pod(request, office.desk)
+    first = await bind_pod(request, office.context)
     assert (await office.bind("q")).outcome is Outcome.BOUND
     if first.outcome is not Outcome.BOUND:
-        await bind_pod(request, office.desk)
+        await bind_pod(request, office.context)
     office.no_commitment_is_forgotten()
     await office.settle_all()
 

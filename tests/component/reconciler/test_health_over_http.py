@@ -9,9 +9,9 @@ from inventory.health.device import HealthDebounceTerms
 from reconciler.dcgm.client import ExporterClient
 from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from tests.component.reconciler.readiness import N1, World, a_world
-from tests.support.dcgm import Exporter, an_exporter, card_lines
+from tests.support.dcgm import Exporter, an_exporter, device_lines
 
-CLEAN = card_lines("GPU-n1-0") + card_lines("GPU-n1-1")
+CLEAN = device_lines("GPU-n1-0") + device_lines("GPU-n1-1")
 
 
 class Watched:
@@ -59,17 +59,17 @@ async def watched() -> AsyncIterator[Watched]:
         yield opened
 
 
-async def test_a_card_fails_and_comes_back_as_its_exporter_says(watched: Watched):
+async def test_a_device_fails_and_comes_back_as_its_exporter_says(watched: Watched):
     await watched.go_on()
     assert await watched.reason() == "Healthy"
-    watched.exporter.page = card_lines("GPU-n1-0", volatile=1) + card_lines("GPU-n1-1")
+    watched.exporter.page = device_lines("GPU-n1-0", volatile=1) + device_lines("GPU-n1-1")
     await watched.go_on()
     assert await watched.reason() == "ECCError"
     await watched.go_on(rounds=HealthDebounceTerms().clean_samples)
     assert await watched.reason() == "Healthy"
 
 
-async def test_an_exporter_that_breaks_harms_no_card_and_takes_the_node_out_of_pooling(
+async def test_an_exporter_that_breaks_harms_no_device_and_takes_the_node_out_of_pooling(
     watched: Watched,
 ):
     await watched.go_on(rounds=3)

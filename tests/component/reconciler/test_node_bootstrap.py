@@ -240,7 +240,7 @@ async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
         assert queued(controller) == [N1]
         await world.process.observe()
         assert not controller._due_by_key
-        await world.report_card("n1-0", uuid="")
+        await world.report_device("n1-0", uuid="")
         await world.process.observe()
         assert queued(controller) == []
         assert set(controller._due_by_key) == {N1}

@@ -13,57 +13,57 @@ OURS = "/gpu(devices|nodeinventories)"
 
 
 @pytest.fixture
-async def stock() -> AsyncIterator[Stocktaking]:
+async def caches() -> AsyncIterator[Stocktaking]:
     async with a_stocktaking() as opened:
         await opened.add_node()
         yield opened
 
 
-async def die_at(stock: Stocktaking, write: int, *, is_carried_out: bool) -> None:
+async def die_at(caches: Stocktaking, write: int, *, is_carried_out: bool) -> None:
     """Reconcile until the connection breaks at the write of this number; then lose all that was known."""
-    faults = stock.api.faults
-    await stock.observe()
+    faults = caches.api.faults
+    await caches.observe()
     (faults.reset_after if is_carried_out else faults.reset_before)("", OURS, nth=write)
     with pytest.raises(KubeError):
-        await stock.controller.reconcile(NodeName("n1"))
+        await caches.controller.reconcile(NodeName("n1"))
     faults.clear()
-    stock.restart()
+    caches.restart()
 
 
 @pytest.mark.parametrize("is_carried_out", [False, True])
 @pytest.mark.parametrize("write", range(1, 7))
 async def test_a_node_that_was_half_taken_in_is_taken_in(
-    stock: Stocktaking, write: int, *, is_carried_out: bool
+    caches: Stocktaking, write: int, *, is_carried_out: bool
 ):
-    await stock.publish(gpu_feature("n1", 2))
-    await die_at(stock, write, is_carried_out=is_carried_out)
-    await stock.settle()
-    cards = await stock.cards()
-    assert {one.status.uuid for one in cards.values()} == {uuid_of("n1", 0), uuid_of("n1", 1)}
-    assert all(condition(one, "Stale")[0] == "False" for one in cards.values())
-    assert (await stock.inventory()).status.devices == sorted(cards)
+    await caches.publish(gpu_feature("n1", 2))
+    await die_at(caches, write, is_carried_out=is_carried_out)
+    await caches.settle()
+    devices = await caches.gpus()
+    assert {one.status.uuid for one in devices.values()} == {uuid_of("n1", 0), uuid_of("n1", 1)}
+    assert all(condition(one, "Stale")[0] == "False" for one in devices.values())
+    assert (await caches.inventory()).status.devices == sorted(devices)
 
 
 @pytest.mark.parametrize("is_carried_out", [False, True])
 @pytest.mark.parametrize("write", range(1, 6))
-async def test_cards_half_exchanged_are_exchanged(
-    stock: Stocktaking, write: int, *, is_carried_out: bool
+async def test_devices_half_exchanged_are_exchanged(
+    caches: Stocktaking, write: int, *, is_carried_out: bool
 ):
     """One card is pulled and another swapped, one stays: two deletions, a creation and two statuses."""
-    await stock.publish(gpu_feature("n1", 3))
-    await stock.settle()
-    stays = (await stock.cards())["n1-0000-19-00.0"]
+    await caches.publish(gpu_feature("n1", 3))
+    await caches.settle()
+    stays = (await caches.gpus())["n1-0000-19-00.0"]
     feature = gpu_feature("n1", 3)
     elements = feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
     elements[0] = {"attributes": gpu_instance("n1", 0, uuid="GPU-new")}
     del elements[1]
-    await stock.publish(feature)
-    await die_at(stock, write, is_carried_out=is_carried_out)
-    await stock.settle()
-    cards = await stock.cards()
-    assert {name: one.status.uuid for name, one in cards.items()} == {
+    await caches.publish(feature)
+    await die_at(caches, write, is_carried_out=is_carried_out)
+    await caches.settle()
+    devices = await caches.gpus()
+    assert {name: one.status.uuid for name, one in devices.items()} == {
         "n1-0000-17-00.0": "GPU-new",
         "n1-0000-19-00.0": uuid_of("n1", 2),
     }
-    assert cards["n1-0000-19-00.0"].metadata == stays.metadata
-    assert (await stock.inventory()).status.devices == sorted(cards)
+    assert devices["n1-0000-19-00.0"].metadata == stays.metadata
+    assert (await caches.inventory()).status.devices == sorted(devices)

@@ -27,15 +27,15 @@ async def settled(cluster: Cluster) -> set[str]:
     return await cluster.labels_of("n1")
 
 
-async def test_a_node_is_labelled_with_every_pool_that_has_a_card_there(cluster: Cluster):
+async def test_a_node_is_labelled_with_every_pool_that_has_a_device_there(cluster: Cluster):
     await cluster.add_pool("slices")
-    await cluster.add_card("n1-2", pool="slices")
+    await cluster.add_device("n1-2", pool="slices")
     await cluster.add_pool("elsewhere")
     await cluster.observe()
     assert await settled(cluster) == {"whole", "slices"}
 
 
-async def test_a_node_that_lost_its_last_card_of_a_pool_loses_the_label(cluster: Cluster):
+async def test_a_node_that_lost_its_last_device_of_a_pool_loses_the_label(cluster: Cluster):
     assert await settled(cluster) == {"whole"}
     await cluster.client.delete(GPU_DEVICES, "n1-0")
     await cluster.observe()
@@ -47,10 +47,10 @@ async def test_a_node_that_lost_its_last_card_of_a_pool_loses_the_label(cluster:
 
 async def test_the_label_goes_with_its_pool(cluster: Cluster):
     assert await settled(cluster) == {"whole"}
-    cluster.books.index.take_changes()
+    cluster.allocation_state.index.take_changes()
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
-    assert N1 in cluster.books.index.take_changes().nodes
+    assert N1 in cluster.allocation_state.index.take_changes().nodes
     assert await settled(cluster) == set()
 
 
@@ -92,15 +92,15 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
 
 async def test_a_label_that_somebody_took_away_comes_back(cluster: Cluster):
     await settled(cluster)
-    cluster.books.index.take_changes()
+    cluster.allocation_state.index.take_changes()
     patch = {"metadata": {"labels": {f"{POOL_NODE_LABEL_PREFIX}whole": None}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
-    assert N1 in cluster.books.index.take_changes().nodes
+    assert N1 in cluster.allocation_state.index.take_changes().nodes
     assert await settled(cluster) == {"whole"}
 
 
-async def test_a_node_that_was_deleted_meanwhile_is_no_failure_and_not_made_anew(
+async def test_a_node_that_was_deleted_meanwhile_is_no_failure_and_not_made_again(
     cluster: Cluster,
 ):
     await cluster.client.delete(NODES, "n1")
@@ -109,8 +109,8 @@ async def test_a_node_that_was_deleted_meanwhile_is_no_failure_and_not_made_anew
         await cluster.labels_of("n1")
 
 
-async def test_cards_on_a_node_that_is_not_known_write_nothing(cluster: Cluster):
-    await cluster.add_card("n9-0")
+async def test_devices_on_a_node_that_is_not_known_write_nothing(cluster: Cluster):
+    await cluster.add_device("n9-0")
     await cluster.observe()
     cluster.writes()
     await cluster.node_marks.reconcile(NodeName("n9"))
@@ -172,7 +172,7 @@ async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: C
     await taint_pool(cluster, OURS, {"key": "example.com/b", "effect": "NoExecute"})
     await settled(cluster)
     pool = cluster.catalog.pools[PoolName("whole")]
-    node = cluster.books.index.node(N1)
+    node = cluster.allocation_state.index.node(N1)
     assert node is not None
     tolerations = podpatch.missing_tolerations(PodSpec(), pool.taints)
     assert len(node.taints) == len(tolerations) == 2
@@ -228,10 +228,10 @@ async def test_a_taint_of_ours_that_was_changed_or_taken_away_comes_back(cluster
     assert await taints(cluster) == [OURS]
 
 
-async def test_taints_go_with_the_last_card_and_those_of_another_pool_stay(cluster: Cluster):
+async def test_taints_go_with_the_last_device_and_those_of_another_pool_stay(cluster: Cluster):
     """defect 8."""
     await cluster.add_pool("slices")
-    await cluster.add_card("n1-2", pool="slices")
+    await cluster.add_device("n1-2", pool="slices")
     shared = {"key": "example.com/shared", "effect": "NoSchedule"}
     await taint_pool(cluster, OURS, shared)
     await taint_pool(cluster, shared, pool="slices")

@@ -27,7 +27,13 @@ from reconciler.pod.nomination import (
 )
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
-from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books
+from tests.support.books import (
+    a_bound_pod,
+    a_reserved_pod,
+    commit_to,
+    some_allocation_state,
+    some_devices,
+)
 from tests.support.builders import a_pod_facts, at
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Time
@@ -38,49 +44,53 @@ pytestmark = pytest.mark.looptime
 # --- which, decided without a write ------------------------------------------------------------
 
 
-def deciding(books: AllocationState, *, head: int, time: Time | None = None) -> NominationWriter:
+def deciding(
+    allocation_state: AllocationState, *, head: int, time: Time | None = None
+) -> NominationWriter:
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return NominationWriter(client, books, (time or Time()).now, head=head)
+    return NominationWriter(client, allocation_state, (time or Time()).now, head=head)
 
 
 def names(nominating: NominationWriter) -> list[str]:
     return [one.pod.name for one in nominating.due()]
 
 
-def held(books: AllocationState, count: int) -> list[PodFacts]:
-    return [a_held_pod(books, f"p{number:03d}") for number in range(count)]
+def held(allocation_state: AllocationState, count: int) -> list[PodFacts]:
+    return [a_reserved_pod(allocation_state, f"p{number:03d}") for number in range(count)]
 
 
 def test_nobody_is_nominated_while_the_queue_is_short():
-    books = some_books(devices=cards(HEAD))
-    held(books, HEAD)
-    assert names(deciding(books, head=HEAD)) == []
+    allocation_state = some_allocation_state(devices=some_devices(HEAD))
+    held(allocation_state, HEAD)
+    assert names(deciding(allocation_state, head=HEAD)) == []
 
 
 def test_all_but_the_head_of_a_long_queue_are_nominated_to_the_node_of_their_hold():
-    books = some_books(devices=[*cards(2, "n1"), *cards(2, "n2")])
-    held(books, 4)
-    due = deciding(books, head=1).due()
+    allocation_state = some_allocation_state(
+        devices=[*some_devices(2, "n1"), *some_devices(2, "n2")]
+    )
+    held(allocation_state, 4)
+    due = deciding(allocation_state, head=1).due()
     want = [("p003", "n2"), ("p002", "n2"), ("p001", "n1")]
     assert [(one.pod.name, one.node) for one in due] == want
 
 
 def test_the_head_of_the_queue_are_the_pods_of_the_highest_priority():
-    books = some_books(devices=cards(3))
-    a_held_pod(books, "old")
-    a_held_pod(books, "young")
-    a_held_pod(books, "urgent", priority=1000)
-    assert names(deciding(books, head=1)) == ["young", "old"]
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    a_reserved_pod(allocation_state, "old")
+    a_reserved_pod(allocation_state, "young")
+    a_reserved_pod(allocation_state, "urgent", priority=1000)
+    assert names(deciding(allocation_state, head=1)) == ["young", "old"]
 
 
 def test_as_many_as_left_the_queue_of_late_are_its_head_too():
     """Where pods are created as fast as they are scheduled, no nomination would come in time."""
-    time, books = Time(), some_books(devices=cards(10))
-    nominating = deciding(books, head=1, time=time)
-    first, second, *_ = held(books, 5)
+    time, allocation_state = Time(), some_allocation_state(devices=some_devices(10))
+    nominating = deciding(allocation_state, head=1, time=time)
+    first, second, *_ = held(allocation_state, 5)
     assert names(nominating) == ["p004", "p003", "p002", "p001"]
-    commit_to(books, first)
-    commit_to(books, second)
+    commit_to(allocation_state, first)
+    commit_to(allocation_state, second)
     assert names(nominating) == ["p004"]
     time.seconds += AHEAD_S / 2
     assert names(nominating) == ["p004"]
@@ -89,37 +99,37 @@ def test_as_many_as_left_the_queue_of_late_are_its_head_too():
 
 
 def test_a_pod_without_a_hold_is_left_to_the_scores():
-    books = some_books(devices=cards(1))
-    held(books, 1)
-    books.observe_pod(a_pod_facts("waiting"), at(0))
-    assert names(deciding(books, head=0)) == ["p000"]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    held(allocation_state, 1)
+    allocation_state.observe_pod(a_pod_facts("waiting"), at(0))
+    assert names(deciding(allocation_state, head=0)) == ["p000"]
 
 
 def test_a_pod_whose_hold_has_expired_is_left_to_the_scores():
-    books = some_books(devices=cards(2))
-    held(books, 2)
-    books.expire(at(10_000))
-    assert names(deciding(books, head=0)) == []
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    held(allocation_state, 2)
+    allocation_state.expire(at(10_000))
+    assert names(deciding(allocation_state, head=0)) == []
 
 
 def test_a_pod_whose_binding_has_begun_is_not_nominated():
-    books = some_books(devices=cards(2))
-    _, last = held(books, 2)
-    commit_to(books, last)
-    assert names(deciding(books, head=0)) == ["p000"]
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    _, last = held(allocation_state, 2)
+    commit_to(allocation_state, last)
+    assert names(deciding(allocation_state, head=0)) == ["p000"]
 
 
 def test_a_pod_that_is_nominated_already_keeps_its_nomination():
-    books = some_books(devices=cards(2))
-    first, _ = held(books, 2)
-    books.observe_pod(replace(first, nominated_node=NodeName("n2")), at(0))
-    assert names(deciding(books, head=0)) == ["p001"]
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    first, _ = held(allocation_state, 2)
+    allocation_state.observe_pod(replace(first, nominated_node=NodeName("n2")), at(0))
+    assert names(deciding(allocation_state, head=0)) == ["p001"]
 
 
 def test_a_long_queue_is_looked_at_again_after_a_batch():
-    books = some_books(devices=cards(BATCH + 10))
-    held(books, BATCH + 10)
-    assert len(deciding(books, head=0).due()) == BATCH
+    allocation_state = some_allocation_state(devices=some_devices(BATCH + 10))
+    held(allocation_state, BATCH + 10)
+    assert len(deciding(allocation_state, head=0).due()) == BATCH
 
 
 # --- what is written ---------------------------------------------------------------------------
@@ -127,7 +137,9 @@ def test_a_long_queue_is_looked_at_again_after_a_batch():
 
 def of_cluster(cluster: Cluster, *, head: int) -> NominationWriter:
     clock = LoopClock()
-    return NominationWriter(cluster.client, cluster.books, lambda: at(clock.monotonic()), head=head)
+    return NominationWriter(
+        cluster.client, cluster.allocation_state, lambda: at(clock.monotonic()), head=head
+    )
 
 
 @asynccontextmanager
@@ -143,7 +155,7 @@ async def add_held(cluster: Cluster, *added: str) -> None:
     for name in added:
         await cluster.add_pod(name)
         pod = await cluster.client.get(PODS, Pod, name, namespace="default")
-        a_held_pod(cluster.books, name, uid=PodUid(pod.metadata.uid))
+        a_reserved_pod(cluster.allocation_state, name, uid=PodUid(pod.metadata.uid))
     cluster.api.requests.clear()
 
 
@@ -228,10 +240,10 @@ async def test_an_api_server_that_refuses_is_asked_less_and_less_often_and_it_is
 
 
 async def test_a_round_of_writes_ends_with_the_first_that_fails(cluster: Cluster):
-    books = some_books(devices=cards(4 * WRITERS))
-    held(books, 4 * WRITERS)
+    allocation_state = some_allocation_state(devices=some_devices(4 * WRITERS))
+    held(allocation_state, 4 * WRITERS)
     cluster.api.faults.fail("PATCH", "/status$", 500, times=1_000)
-    task = NominationWriter(cluster.client, books, Time().now, head=0)
+    task = NominationWriter(cluster.client, allocation_state, Time().now, head=0)
     assert not await task.nominate(task.due())
     assert len(cluster.writes()) <= WRITERS
 

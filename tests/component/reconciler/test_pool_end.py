@@ -18,7 +18,7 @@ from tests.component.reconciler.pool_lives import (
     run_pod,
     settle,
 )
-from tests.support.books import take_hold
+from tests.support.books import reserve
 from tests.support.builders import a_demand
 from tests.support.interrupting import at_every_suspension, runs_through
 
@@ -28,7 +28,7 @@ async def delete(cluster: Cluster) -> None:
     await cluster.observe()
 
 
-async def release_cards(cluster: Cluster) -> None:
+async def release_devices(cluster: Cluster) -> None:
     """What the assignment does once no pod uses them."""
     for name in ("n1-0", "n1-1"):
         await cluster.client.merge_patch(
@@ -55,7 +55,7 @@ async def test_a_pool_stays_until_devices_marks_and_workloads_are_gone(cluster: 
     assert await look(cluster) is not None
     assert await finalizers(cluster) == [POOL_FINALIZER]
 
-    await release_cards(cluster)
+    await release_devices(cluster)
     assert await look(cluster) is not None
     unmark = {"metadata": {"labels": {pool_node_label(WHOLE): None}}}
     await cluster.client.merge_patch(NODES, unmark, name="n1")
@@ -68,13 +68,13 @@ async def test_a_pool_stays_until_devices_marks_and_workloads_are_gone(cluster: 
     assert cluster.writes()[-1] == POOL
 
 
-async def test_a_card_that_is_kept_out_and_still_names_the_pool_holds_it_up(cluster: Cluster):
+async def test_a_device_that_is_kept_out_and_still_names_the_pool_holds_it_up(cluster: Cluster):
     await settle(cluster)
     for name in ("n1-0", "n1-1"):
         await cluster.report(name, managed=False)
     await delete(cluster)
     assert await look(cluster) is not None
-    await release_cards(cluster)
+    await release_devices(cluster)
     await look(cluster)
     assert await is_gone(cluster)
 
@@ -92,18 +92,18 @@ async def test_pods_that_still_run_are_named_once_and_hold_it_up(cluster: Cluste
     (ready,) = [one for one in status["conditions"] if one["type"] == "Ready"]
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "Terminating", text)
     await end_pod(cluster, "a")
-    await release_cards(cluster)
+    await release_devices(cluster)
     await look(cluster)
     assert await is_gone(cluster)
 
 
 async def test_nothing_is_given_out_of_a_pool_that_ends(cluster: Cluster):
     await settle(cluster)
-    hold = take_hold(cluster.books, a_demand(1))
+    hold = reserve(cluster.allocation_state, a_demand(1))
     await delete(cluster)
-    assert cluster.books.index.state(WHOLE).capacity().available == 0
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
     await look(cluster)
-    assert cluster.books.ledger.get(hold.id) is None
+    assert cluster.allocation_state.ledger.get(hold.id) is None
 
 
 async def test_a_finalizer_of_somebody_else_stays(cluster: Cluster):
@@ -111,7 +111,7 @@ async def test_a_finalizer_of_somebody_else_stays(cluster: Cluster):
     await cluster.client.merge_patch(GPU_POOLS, theirs, name="whole")
     await cluster.observe()
     await settle(cluster)
-    await release_cards(cluster)
+    await release_devices(cluster)
     await delete(cluster)
     await look(cluster)
     assert await finalizers(cluster) == ["example.com/theirs"]
@@ -141,7 +141,7 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
             async def live() -> None:
                 await look(cluster, times=runs)
                 await end_pod(cluster, "a")
-                await release_cards(cluster)
+                await release_devices(cluster)
                 await look(cluster)
 
             is_through = await runs_through(live(), cancel_at=number)
@@ -149,7 +149,7 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
             pods = await _pods(restarted)
             for name in pods:
                 await end_pod(restarted, name)
-            await release_cards(restarted)
+            await release_devices(restarted)
             await look(restarted)
             assert await is_gone(restarted)
             return is_through
@@ -159,4 +159,4 @@ async def test_an_end_cut_at_any_await_is_finished_by_the_next_process(runs: int
 
 async def _pods(cluster: Cluster) -> list[str]:
     await cluster.observe()
-    return [pod.name for pod in cluster.books.pods()]
+    return [pod.name for pod in cluster.allocation_state.pods()]

@@ -21,7 +21,7 @@ from tests.component.reconciler.pool_lives import (
     running,
     settle,
 )
-from tests.support.books import commit_to, take_hold
+from tests.support.books import commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
 from tests.support.interrupting import at_every_suspension, runs_through
 
@@ -74,11 +74,11 @@ async def test_a_second_look_writes_nothing(cluster: Cluster, is_observed: bool)
 async def test_an_empty_pool_changes_its_allocation_at_once(cluster: Cluster):
     await settle(cluster)
     await change(cluster, **SLICES)
-    assert cluster.books.index.state(WHOLE).capacity().total == 2  # still whole cards
+    assert cluster.allocation_state.index.state(WHOLE).capacity().total == 2  # still whole cards
     await look(cluster)
     assert await allocation(cluster) == SLICED
     assert (await maintenance(cluster))["status"] == "False"
-    assert cluster.books.index.state(WHOLE).capacity().available == 8
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 8
     assert cluster.events() == [
         ("GPUPoolReconfigured", "changed from Exclusive to TimeSlice (4 slices a card)")
     ]
@@ -88,7 +88,7 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     await settle(cluster)
     await run_pod(cluster, "a", "GPU-n1-0")
     await change(cluster, **SLICES)
-    assert cluster.books.index.state(WHOLE).capacity().available == 0
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 0
     assert await look(cluster) is not None
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "WaitingForPods")
@@ -113,15 +113,15 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
 
 async def test_holds_of_waiting_pods_are_given_up_and_commitments_are_waited_for(cluster: Cluster):
     await settle(cluster)
-    hold = take_hold(cluster.books, a_demand(1))
-    committed = commit_to(cluster.books, a_pod_facts("p"))
+    hold = reserve(cluster.allocation_state, a_demand(1))
+    committed = commit_to(cluster.allocation_state, a_pod_facts("p"))
     await change(cluster, **SLICES)
     await look(cluster)
-    assert cluster.books.ledger.get(hold.id) is None
-    assert cluster.books.ledger.get(committed.id) is not None
+    assert cluster.allocation_state.ledger.get(hold.id) is None
+    assert cluster.allocation_state.ledger.get(committed.id) is not None
     assert "1 unit of bindings on their way" in (await maintenance(cluster))["message"]
     assert await allocation(cluster) == RECORDED
-    cluster.books.release(a_pod_facts("p").uid)
+    cluster.allocation_state.release(a_pod_facts("p").uid)
     await look(cluster)
     assert await allocation(cluster) == SLICED
 
@@ -135,7 +135,7 @@ async def test_going_back_in_the_middle_ends_the_maintenance(cluster: Cluster):
     assert await look(cluster) is None
     assert (await maintenance(cluster))["status"] == "False"
     assert await allocation(cluster) == RECORDED
-    assert cluster.books.index.state(WHOLE).capacity().available == 1
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 1
     reasons = [reason for reason, _ in cluster.events()]
     assert reasons == ["Maintenance", "Maintenance"]
 
@@ -149,7 +149,7 @@ async def test_another_change_in_the_middle_is_the_one_that_is_made(cluster: Clu
     await end_pod(cluster, "a")
     await look(cluster)
     assert await allocation(cluster) == {**SLICED, "slicesPerDevice": 2}
-    assert cluster.books.index.state(WHOLE).capacity().total == 4
+    assert cluster.allocation_state.index.state(WHOLE).capacity().total == 4
 
 
 async def test_a_deadline_that_is_over_is_said_and_kills_nobody(cluster: Cluster):
@@ -196,7 +196,7 @@ async def test_a_switch_is_not_made_over_a_spec_that_changed_meanwhile(cluster: 
     assert await allocation(cluster) == RECORDED
 
 
-async def test_cards_that_are_cut_are_counted_until_all_are(cluster: Cluster):
+async def test_devices_that_are_cut_are_counted_until_all_are(cluster: Cluster):
     await settle(cluster)
     mig = {"mode": "MIG", "migProfile": "1g.10gb"}
     await change(cluster, allocation=mig)
@@ -209,7 +209,7 @@ async def test_cards_that_are_cut_are_counted_until_all_are(cluster: Cluster):
         await cluster.observe()
         await look(cluster)
         assert ((await maintenance(cluster))["status"] == "False") is is_done
-    assert cluster.books.index.state(WHOLE).capacity().available == 2
+    assert cluster.allocation_state.index.state(WHOLE).capacity().available == 2
 
 
 async def test_units_are_counted_in_the_new_way_before_the_change_is_said_to_be_over(

@@ -28,7 +28,7 @@ def ready(status: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-async def test_a_pool_with_cards_is_ready_and_shows_its_figures(cluster: Cluster):
+async def test_a_pool_with_devices_is_ready_and_shows_its_figures(cluster: Cluster):
     """Defect 1: with nothing configured, a fresh pool reaches Ready."""
     await cluster.reconcile_pool()
     status = await cluster.status_of()
@@ -49,7 +49,7 @@ async def test_a_pool_with_cards_is_ready_and_shows_its_figures(cluster: Cluster
 
 
 async def test_units_that_are_held_and_units_that_are_used_are_told_apart(cluster: Cluster):
-    commit_to(cluster.books, a_pod_facts("c"))
+    commit_to(cluster.allocation_state, a_pod_facts("c"))
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-1"))
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"] == {
@@ -84,15 +84,15 @@ async def test_what_was_written_and_not_seen_yet_is_taken_back_all_the_same(clus
     await cluster.reconcile_pool()
     await cluster.observe()
     pod = a_pod_facts("c")
-    commit_to(cluster.books, pod)
+    commit_to(cluster.allocation_state, pod)
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"]["reserved"] == 1
-    cluster.books.release(pod.uid)
+    cluster.allocation_state.release(pod.uid)
     await cluster.reconcile_pool()
     assert (await cluster.status_of())["capacity"]["reserved"] == 0
 
 
-async def test_a_process_that_starts_anew_writes_nothing(cluster: Cluster):
+async def test_a_process_that_starts_again_writes_nothing(cluster: Cluster):
     await cluster.reconcile_pool()
     restarted = Cluster(cluster.api, cluster.client)
     await restarted.observe()
@@ -110,14 +110,14 @@ async def test_the_transition_time_moves_when_ready_does_and_not_before(cluster:
 
     cluster.time.seconds = 60
     pod = a_pod_facts("c")
-    commit_to(cluster.books, pod)
+    commit_to(cluster.allocation_state, pod)
     await cluster.reconcile_pool()
     await cluster.observe()
     assert ready(await cluster.status_of())["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
     cluster.time.seconds = 120
     await cluster.client.merge_patch(NODES, {"spec": {"unschedulable": True}}, name="n1")
-    cluster.books.release(pod.uid)
+    cluster.allocation_state.release(pod.uid)
     await cluster.observe()
     await cluster.reconcile_pool()
     condition = ready(await cluster.status_of())
@@ -125,7 +125,7 @@ async def test_the_transition_time_moves_when_ready_does_and_not_before(cluster:
     assert condition["lastTransitionTime"] == "2026-01-01T00:02:00Z"
 
 
-async def test_a_pool_without_cards_waits_for_them(cluster: Cluster):
+async def test_a_pool_without_devices_waits_for_them(cluster: Cluster):
     await cluster.add_pool("empty")
     await cluster.observe()
     await cluster.reconcile_pool("empty")
@@ -134,7 +134,7 @@ async def test_a_pool_without_cards_waits_for_them(cluster: Cluster):
     assert status["capacity"]["total"] == 0
 
 
-async def test_a_pool_whose_cards_are_all_faulted_is_degraded(cluster: Cluster):
+async def test_a_pool_whose_devices_are_all_faulted_is_degraded(cluster: Cluster):
     fault = [{"type": "Healthy", "status": "False", "reason": "Xid79", "message": ""}]
     for number in range(2):
         await cluster.report(f"n1-{number}", conditions=fault)
@@ -161,7 +161,7 @@ async def test_a_new_generation_is_acknowledged_though_no_figure_changed(cluster
     patch = {"spec": {"access": {"namespaces": ["ml"]}}}
     await cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
     await cluster.observe()
-    assert "whole" in cluster.books.index.take_changes().pools
+    assert "whole" in cluster.allocation_state.index.take_changes().pools
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert (status["observedGeneration"], ready(status)["observedGeneration"]) == (2, 2)
@@ -170,11 +170,11 @@ async def test_a_new_generation_is_acknowledged_though_no_figure_changed(cluster
 async def test_a_status_that_somebody_spoiled_is_put_right(cluster: Cluster):
     await cluster.reconcile_pool()
     await cluster.observe()
-    cluster.books.index.take_changes()
+    cluster.allocation_state.index.take_changes()
     spoiled = {"status": {"phase": "Nonsense", "capacity": {"total": 99}}}
     await cluster.client.merge_patch(GPU_POOLS, spoiled, name="whole", subresource="status")
     await cluster.observe()
-    assert "whole" in cluster.books.index.take_changes().pools
+    assert "whole" in cluster.allocation_state.index.take_changes().pools
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert (status["phase"], status["capacity"]["total"]) == ("Ready", 2)
@@ -200,7 +200,7 @@ async def test_a_condition_of_somebody_else_stays_and_causes_no_writes(cluster: 
     cluster.writes()
     await cluster.reconcile_pool()
     assert cluster.writes() == []
-    commit_to(cluster.books, a_pod_facts("c"))
+    commit_to(cluster.allocation_state, a_pod_facts("c"))
     await cluster.reconcile_pool()
     types = {one["type"] for one in (await cluster.status_of())["conditions"]}
     assert types == {"Audited", "Ready", "Supported", "Misconfigured", "CapacityLow"}

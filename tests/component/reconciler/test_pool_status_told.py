@@ -54,12 +54,12 @@ async def test_a_misconfiguration_is_told_once(cluster: Cluster):
 
 
 async def test_a_restart_tells_nothing_again(cluster: Cluster):
-    commit_to(cluster.books, a_pod_facts("c", 2))
+    commit_to(cluster.allocation_state, a_pod_facts("c", 2))
     await cluster.reconcile_pool()
     assert [reason for reason, _ in cluster.events()] == ["GPUPoolCapacityLow"]
     restarted = Cluster(cluster.api, cluster.client)
     await restarted.observe()
-    commit_to(restarted.books, a_pod_facts("c", 2))
+    commit_to(restarted.allocation_state, a_pod_facts("c", 2))
     await restarted.reconcile_pool()
     assert restarted.events() == []
 
@@ -67,11 +67,11 @@ async def test_a_restart_tells_nothing_again(cluster: Cluster):
 async def test_few_units_are_told_each_time_they_become_few(cluster: Cluster):
     for _ in range(2):
         pod = a_pod_facts("c", 2)
-        commit_to(cluster.books, pod)
+        commit_to(cluster.allocation_state, pod)
         await cluster.reconcile_pool()
         await cluster.reconcile_pool()
         assert [reason for reason, _ in cluster.events()] == ["GPUPoolCapacityLow"]
-        cluster.books.release(pod.uid)
+        cluster.allocation_state.release(pod.uid)
         await cluster.reconcile_pool()
         assert cluster.events() == []
 
@@ -89,7 +89,7 @@ async def test_conditions_devices_and_slots_are_shown_and_go_with_the_pool(clust
 
 async def test_a_node_that_leaves_the_pool_loses_its_slots(cluster: Cluster):
     await cluster.add_node("n2")
-    await cluster.add_card("n2-0")
+    await cluster.add_device("n2-0")
     await cluster.observe()
     await cluster.reconcile_pool()
     assert (slots("n1"), slots("n2")) == (2, 1)
@@ -119,7 +119,7 @@ async def test_conditions_of_other_writers_are_shown_too(cluster: Cluster):
     assert shown("Maintenance") == 1
 
 
-async def test_cards_without_a_uuid_and_mig_cards_without_instances_export_nothing(
+async def test_devices_without_a_uuid_and_mig_devices_without_instances_export_nothing(
     cluster: Cluster,
 ):
     """defect 5 and 6: capacity is what is exported, card by card."""
@@ -135,7 +135,9 @@ async def test_cards_without_a_uuid_and_mig_cards_without_instances_export_nothi
     assert (await cluster.status_of())["capacity"]["total"] == 3
 
 
-async def test_a_card_that_leaves_the_pool_counts_as_unhealthy_until_it_has_left(cluster: Cluster):
+async def test_a_device_that_leaves_the_pool_counts_as_unhealthy_until_it_has_left(
+    cluster: Cluster,
+):
     draining = {
         "type": "Draining",
         "status": "True",

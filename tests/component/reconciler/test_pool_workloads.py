@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from api.names import POOL_LABEL, NodeName, PoolName
-from api.nodefiles.poolconfig import ConfiguredCard
+from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
@@ -30,11 +30,11 @@ async def workloads() -> AsyncIterator[Workloads]:
         yield found
 
 
-async def test_a_pool_with_cards_gets_their_list_and_a_plugin(workloads: Workloads):
+async def test_a_pool_with_devices_gets_their_list_and_a_plugin(workloads: Workloads):
     assert await workloads.settle() == BOTH
     config = await workloads.config()
     assert config.nodes == {
-        "n1": [ConfiguredCard(uuid="GPU-n1-0"), ConfiguredCard(uuid="GPU-n1-1")]
+        "n1": [ConfiguredDevice(uuid="GPU-n1-0"), ConfiguredDevice(uuid="GPU-n1-1")]
     }
     plugin = await workloads.plugin()
     assert plugin["metadata"]["labels"][POOL_LABEL] == "whole"
@@ -75,18 +75,18 @@ async def test_a_write_that_failed_is_tried_again(workloads: Workloads):
     assert await workloads.settle() == BOTH
 
 
-async def test_a_new_card_changes_the_list_and_never_the_template(workloads: Workloads):
+async def test_a_new_device_changes_the_list_and_never_the_template(workloads: Workloads):
     await workloads.settle()
     before = await workloads.plugin()
     workloads.told.clear()
-    await workloads.cluster.add_card("n1-2")
+    await workloads.cluster.add_device("n1-2")
     assert await workloads.settle() == BOTH[:1]
     assert workloads.told == [WHOLE]
     after = await workloads.plugin()
     assert after["metadata"]["generation"] == before["metadata"]["generation"] == 1
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    cards = (await workloads.config()).nodes["n1"]
-    assert [card.uuid for card in cards] == ["GPU-n1-0", "GPU-n1-1", "GPU-n1-2"]
+    devices = (await workloads.config()).nodes["n1"]
+    assert [device.uuid for device in devices] == ["GPU-n1-0", "GPU-n1-1", "GPU-n1-2"]
 
 
 async def test_units_that_come_and_go_tell_nobody(workloads: Workloads):
@@ -99,12 +99,15 @@ async def test_units_that_come_and_go_tell_nobody(workloads: Workloads):
     assert workloads.told == []
 
 
-async def test_a_card_that_is_faulted_or_leaves_is_withheld(workloads: Workloads):
+async def test_a_device_that_is_faulted_or_leaves_is_withheld(workloads: Workloads):
     healthy = {"reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     conditions = [{"type": "Healthy", "status": "False", **healthy}]
     await workloads.cluster.report("n1-0", conditions=conditions)
     await workloads.settle()
-    assert [card.is_withheld for card in (await workloads.config()).nodes["n1"]] == [True, False]
+    assert [device.is_withheld for device in (await workloads.config()).nodes["n1"]] == [
+        True,
+        False,
+    ]
 
 
 async def test_a_foreign_taint_on_a_node_changes_nothing(workloads: Workloads):
@@ -219,10 +222,10 @@ async def test_a_pool_that_cannot_be_served_has_no_workloads(
     assert await workloads.names() == set()
 
 
-async def test_a_pool_that_lost_its_last_card_has_no_workloads(workloads: Workloads):
+async def test_a_pool_that_lost_its_last_device_has_no_workloads(workloads: Workloads):
     await workloads.settle()
-    for card in ("n1-0", "n1-1"):
-        await workloads.cluster.client.delete(GPU_DEVICES, card)
+    for device in ("n1-0", "n1-1"):
+        await workloads.cluster.client.delete(GPU_DEVICES, device)
     await workloads.settle()
     assert await workloads.names() == set()
     assert await workloads.settle() == []
@@ -243,7 +246,7 @@ async def test_nothing_of_a_deleted_pool_stays(workloads: Workloads, is_gone: bo
     assert await restarted.names() == set()
 
 
-async def test_a_restarted_process_knows_the_cards_before_it_judges(workloads: Workloads):
+async def test_a_restarted_process_knows_the_devices_before_it_judges(workloads: Workloads):
     await workloads.settle()
     restarted = Workloads(workloads.cluster)
     restarted.config_maps = workloads.config_maps
@@ -251,18 +254,18 @@ async def test_a_restarted_process_knows_the_cards_before_it_judges(workloads: W
     assert {method for method, _ in workloads.cluster.writes()} == {"PATCH"}
 
 
-async def test_each_pool_has_its_own_cards(workloads: Workloads):
+async def test_each_pool_has_its_own_devices(workloads: Workloads):
     """defect 10: a card of another pool, or of none, is in no other pool's list."""
     await workloads.cluster.add_pool(
         "slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 2}
     )
-    await workloads.cluster.add_card("n1-2", pool="slices")
-    await workloads.cluster.add_card("n1-3", pool=None)
+    await workloads.cluster.add_device("n1-2", pool="slices")
+    await workloads.cluster.add_device("n1-3", pool=None)
     await workloads.settle()
     await workloads.settle(PoolName("slices"))
     whole, slices = await workloads.config(), await workloads.config(PoolName("slices"))
-    assert [card.uuid for card in whole.nodes["n1"]] == ["GPU-n1-0", "GPU-n1-1"]
-    assert [slices.units_of(card) for card in slices.nodes["n1"]] == [
+    assert [device.uuid for device in whole.nodes["n1"]] == ["GPU-n1-0", "GPU-n1-1"]
+    assert [slices.units_of(device) for device in slices.nodes["n1"]] == [
         ("GPU-n1-2::0", "GPU-n1-2::1")
     ]
 
@@ -275,13 +278,13 @@ async def test_the_list_is_of_the_units_that_are_accounted_for(workloads: Worklo
         instances = [
             {"profile": "1g.10gb", "uuid": f"MIG-{number}-{one}"} for one in range(count)
         ] + [{"profile": "2g.20gb", "uuid": f"MIG-{number}-other"}]
-        await workloads.cluster.add_card(
+        await workloads.cluster.add_device(
             f"n1-{number + 2}", pool="parts", mig={"capable": True, "instances": instances}
         )
     await workloads.settle(PoolName("parts"))
     config = await workloads.config(PoolName("parts"))
-    exported = {unit for card in config.nodes["n1"] for unit in config.units_of(card)}
-    index = workloads.cluster.books.index
+    exported = {unit for device in config.nodes["n1"] for unit in config.units_of(device)}
+    index = workloads.cluster.allocation_state.index
     entries = index.devices_on(PoolName("parts"), NodeName("n1"))
     assert exported == {unit for entry in entries for unit in entry.layout.ids}
     assert len(exported) == index.state(PoolName("parts")).capacity().total == 4
@@ -301,8 +304,8 @@ async def test_another_allocation_changes_the_list_once_it_is_in_effect(workload
     now["status"]["allocation"] = {"mode": "MIG", "migProfile": "1g.10gb", "slicesPerDevice": 1}
     await client.merge_patch(GPU_POOLS, now, name="whole", subresource="status")
     assert set(await workloads.settle()) >= set(BOTH[:1])
-    cards = (await workloads.config()).nodes["n1"]
-    assert [card.instances for card in cards] == [["MIG-1"], []]
+    devices = (await workloads.config()).nodes["n1"]
+    assert [device.instances for device in devices] == [["MIG-1"], []]
     assert (await workloads.plugin())["metadata"]["generation"] == 1
 
 
@@ -334,7 +337,7 @@ async def test_nvidias_plugin_says_which_pool_it_does_not_serve(workloads: Workl
     )
     allocation = {"mode": "MIG", "migProfile": "1g.10gb"}
     await workloads.cluster.add_pool("parts", allocation=allocation)
-    await workloads.cluster.add_card("n1-2", pool="parts")
+    await workloads.cluster.add_device("n1-2", pool="parts")
     for _ in range(2):
         await nvidia.settle(PoolName("parts"))
     ((name, reason, text),) = nvidia.recorded.take()

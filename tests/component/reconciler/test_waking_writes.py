@@ -30,10 +30,12 @@ EVERY_TOUCH_S = FIRST_PAUSE_S * 2**MAX_TOUCHES
 
 
 @asynccontextmanager
-async def waking(cluster: Cluster) -> AsyncIterator[None]:
+async def requeue(cluster: Cluster) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
-        work = SchedulerRequeue(cluster.client, cluster.books, lambda: at(loop.time())).run()
+        work = SchedulerRequeue(
+            cluster.client, cluster.allocation_state, lambda: at(loop.time())
+        ).run()
         task = group.create_task(work)
         yield
         task.cancel()
@@ -56,13 +58,13 @@ def touches(cluster: Cluster) -> list[str]:
 
 
 def failures() -> float:
-    labels = {"task": "pod.waking"}
+    labels = {"task": "pod.requeue"}
     return REGISTRY.get_sample_value("gpu_task_failures_total", labels) or 0
 
 
 async def test_a_waiting_pod_that_fits_is_touched_with_the_time(cluster: Cluster):
     await wait_for_units(cluster, "p")
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(FITS_FOR_S - PERIOD_S)
         assert await woken(cluster, "p") == [False]
         await asyncio.sleep(SOON_S)
@@ -75,7 +77,7 @@ async def test_a_waiting_pod_that_fits_is_touched_with_the_time(cluster: Cluster
 async def test_one_free_unit_wakes_one_pod(cluster: Cluster):
     await wait_for_units(cluster, "p", "q")
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-0"))
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(SOON_S)
     assert sorted(await woken(cluster, "p", "q")) == [False, True]
 
@@ -84,14 +86,14 @@ async def test_nothing_is_written_while_nothing_fits(cluster: Cluster):
     """Defect 11."""
     await wait_for_units(cluster, "p")
     cluster.pods.upsert(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"))
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(600)
     assert touches(cluster) == []
 
 
 async def test_a_pod_that_never_comes_is_left_in_peace_at_last(cluster: Cluster):
     await wait_for_units(cluster, "p")
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(EVERY_TOUCH_S)
         assert len(touches(cluster)) == MAX_TOUCHES
         await asyncio.sleep(10 * EVERY_TOUCH_S)
@@ -102,7 +104,7 @@ async def test_a_pod_that_was_deleted_meanwhile_is_no_failure(cluster: Cluster):
     await wait_for_units(cluster, "p", "q")
     await cluster.client.delete(PODS, "p", namespace="default")
     before = failures()
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(SOON_S)
     assert (await woken(cluster, "q"), failures()) == ([True], before)
 
@@ -112,7 +114,7 @@ async def test_another_pod_with_the_same_name_is_not_touched(cluster: Cluster):
     await cluster.client.delete(PODS, "p", namespace="default")
     await cluster.add_pod("p")
     before = failures()
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(SOON_S)
     assert (await woken(cluster, "p"), failures()) == ([False], before)
 
@@ -125,7 +127,7 @@ async def test_a_touch_that_did_not_reach_the_pod_is_said_and_does_not_count(
     cluster.api.faults.fail("PATCH", "/pods/p$", code, times=3 * MAX_TOUCHES)
     before = failures()
     with capture_logs() as logs:
-        async with waking(cluster):
+        async with requeue(cluster):
             await asyncio.sleep(4 * MAX_TOUCHES * FIRST_PAUSE_S)
     assert failures() - before == 3 * MAX_TOUCHES
     assert await woken(cluster, "p") == [True]
@@ -138,15 +140,15 @@ async def test_a_touch_that_did_not_reach_the_pod_is_said_and_does_not_count(
 async def test_the_other_pods_are_touched_though_one_cannot_be(cluster: Cluster):
     await wait_for_units(cluster, "p", "q")
     cluster.api.faults.fail("PATCH", "/pods/p$", 500, times=100)
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(SOON_S)
     assert await woken(cluster, "p", "q") == [False, True]
 
 
-async def test_the_wait_starts_anew_when_the_units_were_taken_in_between(cluster: Cluster):
+async def test_the_wait_starts_again_when_the_units_were_taken_in_between(cluster: Cluster):
     await wait_for_units(cluster, "p")
     other = a_bound_pod("b", "GPU-n1-0", "GPU-n1-1")
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(FITS_FOR_S)
         cluster.pods.upsert(other)
         await asyncio.sleep(10 * FITS_FOR_S)
@@ -158,6 +160,6 @@ async def test_the_wait_starts_anew_when_the_units_were_taken_in_between(cluster
 
 
 async def test_nobody_waits_nobody_is_touched(cluster: Cluster):
-    async with waking(cluster):
+    async with requeue(cluster):
         await asyncio.sleep(60)
     assert cluster.writes() == []

@@ -46,17 +46,17 @@ class World:
 
     def __init__(self) -> None:
         self.office = Office(_numbers=itertools.count(1000))
-        self.scene = Scene(books=self.office.books)
+        self.scene = Scene(allocation_state=self.office.allocation_state)
         self.scene.pool(n1=2, n2=1)
         self.scene.pending()
         self.office.add_pool("whole")
-        self.admission = self.office.desk()
+        self.admission = self.office.context()
 
     def fingerprint(self) -> object:
-        books = self.office.books
+        allocation_state = self.office.allocation_state
         return (
-            list(books.ledger.all()),
-            list(books.pods()),
+            list(allocation_state.ledger.all()),
+            list(allocation_state.pods()),
             [self.scene.free(node) for node in ("n1", "n2")],
             list(self.office.catalog.pools.values()),
             len(self.scene.binder.bindings),
@@ -69,9 +69,9 @@ class World:
             check_review(answer.status, answer.body)
             return answer.outcome
         if sent.path == BIND_PATH:
-            reply: Any = run(bind(sent.body, self.scene.desk))
+            reply: Any = run(bind(sent.body, self.scene.context))
         else:
-            reply = VERBS[sent.path](sent.body, self.scene.desk)
+            reply = VERBS[sent.path](sent.body, self.scene.context)
         check_extender(sent.path, reply.body)
         return str(reply.outcome.value)
 
@@ -178,7 +178,7 @@ def test_hundred_thousand_levels_are_refused(path: str, deep: bytes) -> None:
 def test_million_node_names_are_answered_one_by_one() -> None:
     names = [f"node-{number}" for number in range(1_000_000)]
     body = extender_args(a_wire_pod(whole=1), "n1", *names)
-    answer = json.loads(filter_nodes(body, World().scene.desk).body)
+    answer = json.loads(filter_nodes(body, World().scene.context).body)
     assert answer["NodeNames"] == ["n1"]
     refused = len(answer["FailedNodes"]) + len(answer["FailedAndUnresolvableNodes"])
     assert refused == len(names)

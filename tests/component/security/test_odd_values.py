@@ -19,14 +19,14 @@ from admission.pods.request import POD_KIND
 from admission.review import decode_review
 from agent.errors import BadPoolConfigError
 from agent.inventory.node_files import NodeFiles, NodePaths
-from agent.plugin.cards_file import NodeFile
+from agent.plugin.devices_file import NodeFile
 from agent.plugin.pool_config import read_config
 from agent.problems.file_reader import _read
 from agent.problems.registry import ProblemRegistry
 from api.annotations import decode_devices, decode_reservation
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
-from api.nodefiles.cards import CARDS_FILE
+from api.nodefiles.devices import DEVICES_FILE
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY
 from api.quantity import parse_count, parse_duration_s
 from inventory.discovery import parsing as values
@@ -50,7 +50,7 @@ VALUES = {
     "null": "null",
     "a number": "7",
     "a text": '"GPU-1"',
-    "fields of other types": '{"id":{},"version":[],"node":7,"cards":{},"metadata":[],"items":3}',
+    "fields of other types": '{"id":{},"version":[],"node":7,"devices":{},"metadata":[],"items":3}',
     "a list of other types": '[{"peer":1,"uuid":[]},[],null]',
     "half of a surrogate pair": '{"id":"\\ud800","version":"\\ud800"}',
     "cut off": '{"id":"r1',
@@ -101,10 +101,10 @@ def pool_config(folder: Path) -> object:
 def node_file(folder: Path) -> object:
     file = NodeFile(folder)
     assert file.look()
-    return file.cards
+    return file.devices
 
 
-def remembered_cards(folder: Path) -> object:
+def remembered_devices(folder: Path) -> object:
     return NodeFiles(NodePaths(run_directory=folder), ProblemRegistry()).remembered()
 
 
@@ -156,8 +156,8 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "pool's configuration": lambda text, at: a_file(text, pool_config, CONFIG_KEY, at),
     "packed configuration": lambda text, at: a_file(text, packed_config, "plain", at),
     "garbled configuration": lambda text, at: a_file(text, garbled_config, "plain", at),
-    "node's cards": lambda text, at: a_file(text, node_file, CARDS_FILE, at),
-    "cards before a restart": lambda text, at: a_file(text, remembered_cards, CARDS_FILE, at),
+    "node's cards": lambda text, at: a_file(text, node_file, DEVICES_FILE, at),
+    "cards before a restart": lambda text, at: a_file(text, remembered_devices, DEVICES_FILE, at),
     "plugin's problem": lambda text, at: a_file(text, lambda one: _read(one / "p"), "p", at),
 }
 REFUSALS = (Undecodable, BadPoolConfigError, ValueError)

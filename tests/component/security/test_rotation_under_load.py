@@ -87,7 +87,7 @@ class Served:
         finally:
             self.asked -= 1
 
-    async def call_anew(self, *, as_scheduler: bool) -> None:
+    async def call_again(self, *, as_scheduler: bool) -> None:
         """Ask over a connection of its own, trusting what is to be trusted now."""
         if as_scheduler:
             context = client_context(self.bundle.trust_pem, self.bundle.client)
@@ -159,7 +159,7 @@ async def under_load(served: Served) -> AsyncIterator[None]:
                         served.call(session, VALIDATE_DEVICES_PATH, "lasting")
                         for session in sessions
                     ),
-                    *(served.call_anew(as_scheduler=number % 4 == 0) for _ in range(FRESH)),
+                    *(served.call_again(as_scheduler=number % 4 == 0) for _ in range(FRESH)),
                 ]
                 for call in calls:
                     group.create_task(served.counted(call))

@@ -40,7 +40,7 @@ from server.leadership.takeover import Takeover
 from server.reservation_ids import ReservationIds
 from server.shutdown import drain
 from simulator.apiserver.resources.registry import PODS as STORED_PODS
-from tests.support.books import cards, some_books
+from tests.support.books import some_allocation_state, some_devices
 from tests.support.in_process_api import InProcessApi, Wire
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
@@ -50,8 +50,8 @@ CALM_S: Final = 400.0
 """Longer than a doubt (60 s), a Lease and a backoff (30 s) take one after the other, with a margin."""
 REPLICAS: Final = 3
 NODES: Final = ("n1", "n2")
-CARDS: Final = 3
-PODS_AT_ONCE: Final = (2 * CARDS - 2, 2 * CARDS + 2)
+DEVICES: Final = 3
+PODS_AT_ONCE: Final = (2 * DEVICES - 2, 2 * DEVICES + 2)
 """From room for all to two that wait."""
 HTTP_TIMEOUT_S: Final = 5.0
 """kube-scheduler's."""
@@ -105,8 +105,10 @@ class Replica:
         self.wire = Wire(api, rng, requests)
         client = KubeClient(configuration_for("http://in-process"), clock)
         client._transport = self.wire  # type: ignore[assignment]  # its two methods
-        self.books = some_books(devices=[one for node in NODES for one in cards(CARDS, node)])
-        bound = BoundPods(client, PodSink(self.books, self._now))
+        self.allocation_state = some_allocation_state(
+            devices=[one for node in NODES for one in some_devices(DEVICES, node)]
+        )
+        bound = BoundPods(client, PodSink(self.allocation_state, self._now))
         self.informer = Informer(
             client,
             PODS,
@@ -126,8 +128,8 @@ class Replica:
             settle_s=0.5,
             rng=rng,
         )
-        self.desk = ExtenderContext(
-            books=self.books,
+        self.context = ExtenderContext(
+            allocation_state=self.allocation_state,
             binder=KubeBinder(client, 4.0, on_forbidden=self.leading.doubt),
             new_id=ReservationIds(),
             now=self._now,
@@ -169,7 +171,7 @@ class Replica:
 
     async def _act(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(BindingRecovery(self.desk).run())
+            group.create_task(BindingRecovery(self.context).run())
             group.create_task(self._until_overtaken())
             await self._lost.wait()
             raise _LeaseLostError
@@ -216,8 +218,8 @@ class World:
         for pod in self.stored():
             if not pod.spec.node_name or pod.is_terminal:
                 continue
-            devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
-            for unit in (unit for units in devices.values() for unit in units):
+            placed = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
+            for unit in (unit for units in placed.values() for unit in units):
                 other = owners.setdefault(unit, pod.metadata.name)
                 if other != pod.metadata.name:
                     self.violated(f"{unit} to {other} and to {pod.metadata.name}")
@@ -296,15 +298,15 @@ class World:
         facts = pod_facts(pod)
         assert facts is not None
         uid = PodUid(pod.metadata.uid)
-        replica.desk.recent.remember(uid, facts.demand)
+        replica.context.recent.remember(uid, facts.demand)
         ref = PodRef("default", pod.metadata.name, uid)
         node = NodeName(self.rng.choice(NODES))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HTTP_TIMEOUT_S):
-                bound = await bind_pod(BindRequest(ref, node), replica.desk)
+                bound = await bind_pod(BindRequest(ref, node), replica.context)
                 if bound.reservation is not None:
-                    devices = bound.reservation.devices
-                    self.say(f"{replica.name}: {ref.name} to {node}, {devices}: {bound.outcome}")
+                    placed = bound.reservation.devices
+                    self.say(f"{replica.name}: {ref.name} to {node}, {placed}: {bound.outcome}")
 
     # --- trouble -----------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ PRODUCT: Final = frozenset(
 )
 LIVES_OF_A_NODE: Final = 10
 LIVES_OF_A_POOL: Final = 50
-CARDS: Final = 4
+DEVICES: Final = 4
 BOUNDS: Final = {
     "RecentPods._demand_by_uid": RECENT_PODS,
     "ReservationLedger._deadlines": 4096 + 4 * 10,
@@ -63,21 +63,25 @@ class Replica:
 
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
-        self.books, self.catalog = AllocationState(), Catalog()
-        self.stock = Caches(self.books, self.catalog)
-        self.pools = PoolSink(self.books.index, self.catalog)
-        self.nodes = NodeSink(self.books.index)
+        self.allocation_state, self.catalog = AllocationState(), Catalog()
+        self.caches = Caches(self.allocation_state, self.catalog)
+        self.pools = PoolSink(self.allocation_state.index, self.catalog)
+        self.nodes = NodeSink(self.allocation_state.index)
         client: KubeClient = None  # type: ignore[assignment]  # nothing is read
-        self.pods = BoundPods(client, PodSink(self.books, self.now))
+        self.pods = BoundPods(client, PodSink(self.allocation_state, self.now))
         self.conflicts = Conflicts()
         self.seconds = 0.0
         self.binder = FakeBinder()
         new_id = ReservationIds()
         self.scheduling = ExtenderContext(
-            books=self.books, binder=self.binder, new_id=new_id, now=self.now, is_ready=lambda: True
+            allocation_state=self.allocation_state,
+            binder=self.binder,
+            new_id=new_id,
+            now=self.now,
+            is_ready=lambda: True,
         )
         self.admission = AdmissionContext(
-            books=self.books,
+            allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name="gpu-scheduler",
             new_id=new_id,
@@ -91,9 +95,9 @@ class Replica:
 
     def pass_time(self, seconds: float) -> None:
         self.seconds += seconds
-        self.books.expire(self.now())
+        self.allocation_state.expire(self.now())
         if self.leads:
-            self.books.index.take_changes()
+            self.allocation_state.index.take_changes()
 
 
 class Lives:
@@ -116,16 +120,16 @@ class Lives:
     def add_node(self, node: str, pool: str) -> None:
         for replica in self.replicas:
             replica.nodes.upsert(a_node(node, labels={"zone": node}))
-            for card in range(CARDS):
-                device = msgspec.convert(a_device(node, card, pool), GPUDevice)
-                replica.stock.device_feed.upsert(observe_device(device))
+            for gpu in range(DEVICES):
+                device = msgspec.convert(a_device(node, gpu, pool), GPUDevice)
+                replica.caches.device_sink.upsert(observe_device(device))
         self.leader.conflicts.replace(NodeName(node), {})
 
     def remove_node(self, node: str, pool: str) -> None:
         for replica in self.replicas:
-            for card in range(CARDS):
-                device = msgspec.convert(a_device(node, card, pool), GPUDevice)
-                replica.stock.device_feed.discard(observe_device(device))
+            for gpu in range(DEVICES):
+                device = msgspec.convert(a_device(node, gpu, pool), GPUDevice)
+                replica.caches.device_sink.discard(observe_device(device))
             replica.nodes.discard(a_node(node))
         self.leader.conflicts.discard(NodeName(node))
 
@@ -160,7 +164,7 @@ class Lives:
         kind, name = number % 8, f"p{number}"
         for replica in self.replicas:
             replica.pass_time(self.rng.uniform(0, 1))
-        body = a_pod_object(self.rng.randint(1, CARDS), name=name)
+        body = a_pod_object(self.rng.randint(1, DEVICES), name=name)
         reply = Reply(mutate_pod(a_review(body), self.leader.admission))
         if kind == 0 or not reply.allowed:
             return  # refused after us, and never stored
@@ -183,16 +187,16 @@ class Lives:
             replica.pods.upsert(facts)
 
     def _schedule(self, stored: Json) -> Json:
-        meta, desk, binder = stored["metadata"], self.leader.scheduling, self.leader.binder
-        names = [one.name for one in self.leader.books.index.nodes()]
+        meta, context, binder = stored["metadata"], self.leader.scheduling, self.leader.binder
+        names = [one.name for one in self.leader.allocation_state.index.nodes()]
         args = msgspec.json.encode({"Pod": stored, "NodeNames": names})
-        fitting = msgspec.json.decode(filter_nodes(args, desk).body)["NodeNames"]
+        fitting = msgspec.json.decode(filter_nodes(args, context).body)["NodeNames"]
         if not fitting:
             return stored
-        prioritize(args, desk)
+        prioritize(args, context)
         node = self.rng.choice(fitting)
         asked = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"]}
-        asyncio.run(bind(msgspec.json.encode({**asked, "Node": node}), desk))
+        asyncio.run(bind(msgspec.json.encode({**asked, "Node": node}), context))
         if not binder.bindings:
             return stored
         annotations = {**meta.get("annotations", {}), **binder.bindings.pop().annotations}

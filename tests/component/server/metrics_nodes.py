@@ -27,9 +27,9 @@ from simulator.node import nfd
 from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition
 from tests.component.server.metrics_story import Story
-from tests.support.dcgm import Exporter, an_exporter, card_lines
+from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.metric_samples import shown
-from tests.support.node_features import address_of, agent_card, agent_feature, uuid_of
+from tests.support.node_features import address_of, agent_device, agent_feature, uuid_of
 from tests.support.operands import an_operand_pod
 from tests.support.polling import until, until_async
 
@@ -46,13 +46,13 @@ Figures = Mapping[tuple[str, ...], float]
 
 
 @asynccontextmanager
-async def a_node_tells_of_its_cards(story: Story) -> AsyncIterator[Exporter]:
+async def a_node_tells_of_its_devices(story: Story) -> AsyncIterator[Exporter]:
     """One card goes into a pool, the other fails; the exporter breaks, and the agent goes."""
     client = story.cluster.client
     await register_node(client, N2, {}, labels={"nvidia.com/gpu.memory": "lots"})
     namespace = {"metadata": {"name": SOFTWARE_NAMESPACE}}
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
-    async with an_exporter(card_lines(uuid_of(N2, 0))) as exporter:
+    async with an_exporter(device_lines(uuid_of(N2, 0))) as exporter:
         ports = [{"name": "metrics", "containerPort": exporter.port}]
         app = "nvidia-dcgm-exporter"
         pod = an_operand_pod(app, name=app, node=N2, ip=exporter.host, ports=ports)
@@ -83,8 +83,8 @@ async def a_node_tells_of_its_cards(story: Story) -> AsyncIterator[Exporter]:
 
 async def agent_tells(story: Story, *, health: str) -> None:
     """The agent of the node writes what it sees; the health is that of the second card."""
-    cards = [agent_card(N2, 0), agent_card(N2, 1, health=health)]
-    feature = agent_feature(N2, cards, heartbeat=SystemClock().utc_now())
+    devices = [agent_device(N2, 0), agent_device(N2, 1, health=health)]
+    feature = agent_feature(N2, devices, heartbeat=SystemClock().utc_now())
     await story.cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")
 
 

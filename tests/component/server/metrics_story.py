@@ -20,7 +20,7 @@ from tests.support.reviews import a_device_object, a_pod_object, a_pool_object, 
 from tests.support.running_server import Cluster, RunningServer
 from tests.support.scheduling import a_wire_pod, preemption_args
 
-CARDS = 8
+DEVICES = 8
 WATCHED = (
     "gpupools",
     "gpudevices",
@@ -58,16 +58,16 @@ class Story:
         await self.cluster.client.create(GPU_POOLS, a_pool_object(name, **spec))
         self.admission["allowed", "validate-gpupools"] += 1
 
-    async def add_card(self, number: int, pool: str | None) -> None:
+    async def add_device(self, number: int, pool: str | None) -> None:
         name, uuid = f"n1-{number}", f"GPU-{number}"
         status: dict[str, Any] = {"uuid": uuid, "inventoryID": name, "nodeName": "n1"}
         if pool is not None:
             status["poolRef"] = {"name": pool}
             self.admission["allowed", "validate-gpudevices"] += 1
-        card = a_device_object(pool, name=name, status=status)
-        await self.cluster.client.create(GPU_DEVICES, card)
+        device = a_device_object(pool, name=name, status=status)
+        await self.cluster.client.create(GPU_DEVICES, device)
         await self.cluster.client.merge_patch(
-            GPU_DEVICES, {"status": card["status"]}, name=name, subresource="status"
+            GPU_DEVICES, {"status": device["status"]}, name=name, subresource="status"
         )
 
     async def admit(self, name: str, pool: str = "whole", gpus: int = 1) -> str:
@@ -125,15 +125,15 @@ async def the_world_begins(story: Story) -> None:
     for name, ttl_s in SERVING.items():
         await story.add_pool(name, f"{ttl_s}s")
     await story.add_pool("gone", "60s")
-    await register_node(story.cluster.client, "n1", {"gpu.deckhouse.io/whole": CARDS})
+    await register_node(story.cluster.client, "n1", {"gpu.deckhouse.io/whole": DEVICES})
     await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): 0, ("slow",): 0, ("gone",): 0})  # fmt: skip
-    for number in range(CARDS):
-        await story.add_card(number, "whole")
-    await story.add_card(CARDS, "slow")
-    await story.add_card(CARDS + 1, None)
-    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): CARDS, ("slow",): 1, ("gone",): 0})  # fmt: skip
+    for number in range(DEVICES):
+        await story.add_device(number, "whole")
+    await story.add_device(DEVICES, "slow")
+    await story.add_device(DEVICES + 1, None)
+    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1, ("gone",): 0})  # fmt: skip
     await story.cluster.client.delete(GPU_POOLS, "gone")
-    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): CARDS, ("slow",): 1})
+    await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1})
 
 
 async def pods_are_admitted_bound_and_deleted(story: Story) -> None:
@@ -143,7 +143,7 @@ async def pods_are_admitted_bound_and_deleted(story: Story) -> None:
         await story.bind(name, uid)
     story.ended["bound",] += 2
     await story.bind("first", first, outcome="already_bound")
-    body = preemption_args(a_wire_pod("urgent", whole=CARDS), n1=[first, second])
+    body = preemption_args(a_wire_pod("urgent", whole=DEVICES), n1=[first, second])
     await story.ask("preempt", constants.PREEMPT_PATH, body, outcome="fits")
     await comes_to(lambda: story.counted.growth("gpu_reservations_ended_total"), dict(story.ended))
     await story.admit("leaves")
@@ -158,7 +158,7 @@ async def pods_are_admitted_bound_and_deleted(story: Story) -> None:
 
 async def requests_are_refused_and_malformed(story: Story) -> None:
     await story.is_refused("PoolNotFound", pool="nowhere")
-    await story.is_refused("ExceedsCapacity", gpus=CARDS + 1)
+    await story.is_refused("ExceedsCapacity", gpus=DEVICES + 1)
     await story.ask("filter", constants.FILTER_PATH, b"{", outcome="malformed")
     await story.ask("bind", constants.BIND_PATH, b"[]", outcome="malformed")
     await story.server.call("POST", constants.MUTATE_PODS_PATH, b"no json")
@@ -202,7 +202,7 @@ async def the_api_server_stumbles(story: Story) -> None:
     relisted = {("gone", "namespaces"): 1}
     await comes_to(lambda: story.counted.growth("gpu_informer_relists_total"), relisted)
     faults.fail("PATCH", "/gpupools/slow/status$", 500)
-    await story.add_card(CARDS + 2, "slow")
+    await story.add_device(DEVICES + 2, "slow")
     faults.fail("PATCH", "/mutatingwebhookconfigurations/", 500, nth=2)  # the first is ours
     name, kind = constants.MUTATING_CONFIGURATION, MUTATING_WEBHOOK_CONFIGURATIONS
     spoilt = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "bm9uZQ=="}]
@@ -217,7 +217,7 @@ async def the_api_server_stumbles(story: Story) -> None:
     writer.close()
 
 
-async def a_pool_is_cut_anew(story: Story) -> None:
+async def a_pool_is_cut_again(story: Story) -> None:
     """Its pods are evicted."""
     finer = {"mode": "TimeSlice", "slicesPerDevice": 4}
     spec = {"allocation": finer, "maintenance": {"policy": "Evict"}}

@@ -41,7 +41,7 @@ REPORT_S: Final = 30.0
 """Between heartbeats of a node's agent."""
 
 
-def a_card(name: str, number: int, product: str) -> FakeDevice:
+def a_device(name: str, number: int, product: str) -> FakeDevice:
     return FakeDevice(
         uuid=f"GPU-{name}",
         address=f"0000:{number + 23:02x}:00.0",
@@ -52,9 +52,9 @@ def a_card(name: str, number: int, product: str) -> FakeDevice:
     )
 
 
-WHOLE_CARDS: Final = tuple(a_card(f"w{number}", number, "NVIDIA H200") for number in range(3))
-SLICED_CARD: Final = a_card("sliced", 3, "NVIDIA L40S")
-CARDS: Final = (*WHOLE_CARDS, SLICED_CARD)
+WHOLE_DEVICES: Final = tuple(a_device(f"w{number}", number, "NVIDIA H200") for number in range(3))
+SLICED_DEVICE: Final = a_device("sliced", 3, "NVIDIA L40S")
+DEVICES: Final = (*WHOLE_DEVICES, SLICED_DEVICE)
 POOLS: Final[dict[str, Json]] = {
     "whole": {
         "allocation": {"mode": "Exclusive"},
@@ -81,9 +81,9 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
             pause_s = min(MAX_PAUSE_S, pause_s * 2)
 
 
-def device_of(card: FakeDevice) -> DeviceName:
+def device_of(gpu: FakeDevice) -> DeviceName:
     """Return the name of the device that comes from a card of n1."""
-    return device_name(NodeName("n1"), card.address)
+    return device_name(NodeName("n1"), gpu.address)
 
 
 @dataclasses.dataclass
@@ -115,12 +115,12 @@ class Story:
 
     async def add_node(self) -> None:
         """Three whole cards, and one of 64 slices that no kubelet offers: its pods never fit."""
-        await register_node(self._client, "n1", {"gpu.deckhouse.io/whole": len(WHOLE_CARDS)})
-        await self.report("n1", CARDS)
+        await register_node(self._client, "n1", {"gpu.deckhouse.io/whole": len(WHOLE_DEVICES)})
+        await self.report("n1", DEVICES)
 
-    async def report(self, node: str, cards: Sequence[FakeDevice]) -> None:
+    async def report(self, node: str, gpus: Sequence[FakeDevice]) -> None:
         """Let the agent of a node tell of these cards, and go on doing so."""
-        agent = FakeNodeAgent(self._client, self.clock, node=node, cards=cards)
+        agent = FakeNodeAgent(self._client, self.clock, node=node, devices=gpus)
         await agent.report()
         self._agents[node] = agent
 
@@ -156,19 +156,19 @@ class Story:
         pool = await self._client.get(GPU_POOLS, Json, name)
         return bool(at(pool, "status", "allocation", "mode") == mode)
 
-    async def annotate_the_sliced_card(self) -> bool:
+    async def annotate_the_sliced_device(self) -> bool:
         body = {"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: "slow"}}}
-        await self._client.merge_patch(GPU_DEVICES, body, name=device_of(SLICED_CARD))
+        await self._client.merge_patch(GPU_DEVICES, body, name=device_of(SLICED_DEVICE))
         return True
 
-    async def has_all_cards(self) -> bool:
+    async def has_all_devices(self) -> bool:
         """Say whether both pools have their cards, and can give them out."""
         pools = await objects(self._client, GPU_POOLS)
         totals = {name: at(one, "status", "capacity", "available") for name, one in pools.items()}
-        return totals == {"whole": len(WHOLE_CARDS), "slow": 64}
+        return totals == {"whole": len(WHOLE_DEVICES), "slow": 64}
 
-    async def is_in_state(self, card: FakeDevice, state: str) -> bool:
-        device = await self._client.get(GPU_DEVICES, Json, device_of(card))
+    async def is_in_state(self, gpu: FakeDevice, state: str) -> bool:
+        device = await self._client.get(GPU_DEVICES, Json, device_of(gpu))
         return bool(at(device, "status", "state") == state)
 
     async def is_said(self, resource: Resource, name: str, condition: str) -> bool:

@@ -16,7 +16,7 @@ from pool.reservations.reservation import Reservation
 from server.events import ReservationEvents
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER, EventReason
-from tests.support.books import a_bound_pod, take_hold
+from tests.support.books import a_bound_pod, reserve
 from tests.support.builders import a_demand, at
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import Counted
@@ -86,10 +86,10 @@ async def announcer(client: KubeClient, office: Office) -> Announcer:
 
 
 def a_reservation(office: Office, uid: str | None = "uid-p") -> Reservation:
-    reservation = take_hold(office.books, a_demand(1))
+    reservation = reserve(office.allocation_state, a_demand(1))
     if uid is not None:
-        office.books.tie(reservation.id, PodUid(uid), name="p", now=at(0))
-    held = office.books.ledger.get(reservation.id)
+        office.allocation_state.tie(reservation.id, PodUid(uid), name="p", now=at(0))
+    held = office.allocation_state.ledger.get(reservation.id)
     assert held is not None
     return held
 

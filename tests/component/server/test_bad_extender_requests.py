@@ -179,7 +179,7 @@ async def test_failing_decision_is_answered_in_the_protocol_and_counted(
         raise ZeroDivisionError("inside")
 
     scheduler.scene.pending()
-    index = scheduler.office.books.index
+    index = scheduler.office.allocation_state.index
     index.pool_of = fail  # type: ignore[method-assign, assignment]  # a defect
     verb = path.rsplit("/", maxsplit=1)[-1]
     labels = {"verb": verb, "outcome": "failed"}

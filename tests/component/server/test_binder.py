@@ -258,6 +258,6 @@ async def test_write_and_read_after_a_conflict_have_one_deadline(
     scene.pending("p")
     began = asyncio.get_running_loop().time()
     request = BindRequest(PodRef("default", "p", PodUid("uid-p")), NodeName("n2"))
-    bound = await bind_pod(request, scene.desk)
+    bound = await bind_pod(request, scene.context)
     assert bound.outcome is outcome
     assert asyncio.get_running_loop().time() - began == pytest.approx(took_s, abs=0.01)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from demo.chapters.accounting import accounts
-from demo.chapters.cards import by_annotation, nodes_tell
+from demo.chapters.devices import by_annotation, nodes_tell
 from demo.cluster import SERVER_USER
 from demo.main import run_demo
 from demo.story import LINE, Story

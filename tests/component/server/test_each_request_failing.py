@@ -99,7 +99,7 @@ CHANGES = (
 """What only changes of cards, nodes and pools cause: the first one takes a card's pool off."""
 
 
-def card(allocated: int, capacity: int = 1) -> dict[str, int]:
+def device(allocated: int, capacity: int = 1) -> dict[str, int]:
     return {"capacity": capacity, "reserved": 0, "allocated": allocated}
 
 
@@ -120,7 +120,7 @@ EMPTY: dict[str, Any] = {
     "finalized": {"whole", "slow"},
     "devices": 4,
     "said of pools": {"whole": SERVING, "slow": SERVING},
-    "units": {**dict.fromkeys(WHOLE, card(0)), SLICED: card(0, 64)},
+    "units": {**dict.fromkeys(WHOLE, device(0)), SLICED: device(0, 64)},
     "owners": OWNERS,
     "said of cards": {uuid: {"Assigned", "Healthy"} for uuid in OWNERS},
     "labels": {"pool.gpu.deckhouse.io/whole", "pool.gpu.deckhouse.io/slow"},
@@ -142,7 +142,7 @@ FULL = {
     # A pod is on unknown slices: the node takes no others.
     "pools": {"whole": figures(3, used=3), "slow": figures(64, used=1, unhealthy=63)},
     "said of pools": {pool: {*SERVING, "CapacityLow"} for pool in LISTED},
-    "units": {**dict.fromkeys(WHOLE, card(1)), SLICED: card(0, 64)},
+    "units": {**dict.fromkeys(WHOLE, device(1)), SLICED: device(0, 64)},
 }
 
 

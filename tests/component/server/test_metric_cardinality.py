@@ -31,10 +31,10 @@ def a_name(source: random.Random) -> str:
 async def test_ten_thousand_names_in_requests_add_no_series(scheduler: ServedApp) -> None:
     """Admission and the extender, with pools, namespaces, users and nodes that nobody has heard of."""
     source = random.Random(1)
-    desk = scheduler.office.desk()
+    context = scheduler.office.context()
     webhooks = [
-        Webhook("mutate-pods", mutate_pod, desk=desk, clock=LoopClock()),
-        Webhook("validate-pods", validate_pod, desk=desk, clock=LoopClock()),
+        Webhook("mutate-pods", mutate_pod, context=context, clock=LoopClock()),
+        Webhook("validate-pods", validate_pod, context=context, clock=LoopClock()),
     ]
     before: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
     for number in range(REQUESTS):

@@ -37,11 +37,11 @@ from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
-from tests.support.books import a_held_pod, cards, some_books
+from tests.support.books import a_reserved_pod, some_allocation_state, some_devices
 from tests.support.builders import a_pod_facts, at
 from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import LoopClock, ServerClock
-from tests.support.node_features import agent_card, agent_feature
+from tests.support.node_features import agent_device, agent_feature
 from tests.support.polling import until
 from tests.support.reviews import a_pod_object
 from tests.support.rights import Right, allows, asked_by, asked_in, our_rights
@@ -141,7 +141,7 @@ async def a_node_comes_and_goes(cluster: Cluster, clock: ServerClock) -> None:
     """One of its two cards is pulled before; what it leaves behind goes after a grace."""
     await register_node(cluster.client, "n2", {})
     for count in (2, 1):
-        told = [agent_card("n2", number) for number in range(count)]
+        told = [agent_device("n2", number) for number in range(count)]
         feature = agent_feature("n2", told, heartbeat=clock.utc_now())
         await cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")
         if count == 2:
@@ -189,24 +189,24 @@ async def take_over_from_another(client: KubeClient) -> None:
 
 async def wake(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_pod_facts("waiting", uid=PodUid(uid)), at(0))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_pod_facts("waiting", uid=PodUid(uid)), at(0))
     times = iter(range(0, 1000, 100))
 
     def now() -> Instant:
         return at(next(times))
 
-    waking = SchedulerRequeue(client, books, now)
-    assert waking.due() == []
-    (pod,) = waking.due()
-    await waking._touch(pod)
+    requeue = SchedulerRequeue(client, allocation_state, now)
+    assert requeue.due() == []
+    (pod,) = requeue.due()
+    await requeue._touch(pod)
 
 
 async def nominate(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
-    books = some_books(devices=cards(1))
-    a_held_pod(books, "waiting", uid=PodUid(uid))
-    nominating = NominationWriter(client, books, lambda: at(0), head=0)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state, "waiting", uid=PodUid(uid))
+    nominating = NominationWriter(client, allocation_state, lambda: at(0), head=0)
     assert await nominating.nominate(nominating.due())
 
 

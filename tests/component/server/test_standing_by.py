@@ -28,13 +28,13 @@ def unassigned() -> float | None:
     return REGISTRY.get_sample_value("gpu_device_unassigned_total")
 
 
-async def add_cards(cluster: Cluster) -> None:
+async def add_devices(cluster: Cluster) -> None:
     """One card in the pool, and one in none; nobody answers the webhook of an annotated card yet."""
     await register_node(cluster.client, "n1", {})
-    for card in range(2):
-        device = a_device("n1", card, "whole")
+    for gpu in range(2):
+        device = a_device("n1", gpu, "whole")
         del device["metadata"]["annotations"]
-        if card:
+        if gpu:
             del device["status"]["poolRef"]
             device["metadata"]["labels"] = {IGNORE_LABEL: "true"}
         await cluster.client.create(GPU_DEVICES, device)
@@ -47,7 +47,7 @@ async def add_cards(cluster: Cluster) -> None:
 
 
 async def test_pools_are_shown_by_the_replica_that_leads_and_by_no_other(cluster: Cluster):
-    await add_cards(cluster)
+    await add_devices(cluster)
     total = ("gpupool_capacity_total", "whole")
     async with a_server(cluster, clock=ServerClock()) as server:
         await server.until_ready()

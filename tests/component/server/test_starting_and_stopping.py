@@ -144,7 +144,7 @@ async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
         cluster, clock=ServerClock(), drain_s=0.2, extender={"bind_timeout_s": 0.3}
     ) as server:
         await server.until_ready()
-        await add_card(cluster)
+        await add_device(cluster)
         await cluster.client.create(PODS, a_pool_pod("p"))
         uid = (await cluster.stored_pod("p")).metadata.uid
         cluster.api.faults.delay("POST", "/binding$", 60.0)
@@ -160,7 +160,7 @@ async def test_lease_is_left_to_run_out_while_a_binding_may_be_on_its_way(
     assert await cluster.lease_holder() == holder != ""
 
 
-async def add_card(cluster: Cluster) -> None:
+async def add_device(cluster: Cluster) -> None:
     await cluster.client.create(GPU_POOLS, a_pool())
 
     async def is_known() -> bool:
@@ -177,11 +177,11 @@ async def add_card(cluster: Cluster) -> None:
         subresource="status",
     )
 
-    async def has_card() -> bool:
+    async def has_device() -> bool:
         pool = await cluster.client.get(GPU_POOLS, GPUPool, "whole")
         return pool.status is not None and pool.status.capacity.total == 1
 
-    await until_async(has_card)
+    await until_async(has_device)
 
 
 def a_pool_pod(name: str) -> dict[str, object]:

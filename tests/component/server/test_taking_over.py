@@ -118,7 +118,7 @@ async def test_who_finds_its_own_record_again_goes_on_at_once() -> None:
     assert replica.leading.decides()
 
 
-async def test_a_new_term_is_taken_over_anew() -> None:
+async def test_a_new_term_is_taken_over_again() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1)
@@ -194,7 +194,7 @@ async def test_nobody_decides_before_the_term_is_written() -> None:
     assert replica.caught_up == [pytest.approx(written + 0.4)]
 
 
-async def test_term_that_somebody_deleted_is_taken_over_anew_after_a_refused_binding() -> None:
+async def test_term_that_somebody_deleted_is_taken_over_again_after_a_refused_binding() -> None:
     replica = Replica()
     async with replica.taking_over():
         replica.election.win(1, follows_release=True)

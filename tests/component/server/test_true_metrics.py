@@ -17,16 +17,16 @@ from server.clock import SystemClock
 from telemetry import metrics
 from tests.component.server.metrics_nodes import (
     IMPATIENT,
-    a_node_tells_of_its_cards,
+    a_node_tells_of_its_devices,
     nodes_and_pools_are_shown,
 )
 from tests.component.server.metrics_story import (
-    CARDS,
+    DEVICES,
     SERVING,
     WATCHED,
     Story,
     a_binding_is_lost,
-    a_pool_is_cut_anew,
+    a_pool_is_cut_again,
     comes_to,
     pods_are_admitted_bound_and_deleted,
     requests_are_refused_and_malformed,
@@ -54,14 +54,14 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
         await a_binding_is_lost(story)
         await strangers_bind(story)
         await the_api_server_stumbles(story)
-        async with a_node_tells_of_its_cards(story) as exporter:
+        async with a_node_tells_of_its_devices(story) as exporter:
             await exporters_reads_are_shown(story, exporter)
             await what_was_counted_is_shown(story)
             await what_is_in_the_cluster_is_shown(story)
             await nodes_and_pools_are_shown(story)
             assert shown("gpu_index_generation")[()] > before
             await every_request_of_ours_is_shown(story)
-            await a_pool_is_cut_anew(story)
+            await a_pool_is_cut_again(story)
     assert {name for name in OF_LEADERS if shown(name)} == set()
     assert shown("gpu_leading") == {(): 0}
     assert DECLARED - ASKED == ELSEWHERE
@@ -136,7 +136,7 @@ async def what_was_counted_is_shown(story: Story) -> None:
         "pods": len(await story.pods()) + 1,
         "operand pods": 1,
         "gpupools": 3,
-        "gpudevices": CARDS + 5,
+        "gpudevices": DEVICES + 5,
         "gpunodeinventories": 1,
         "nodes": 2,
         "nodefeatures": 1,
@@ -205,11 +205,11 @@ def reconciles(story: Story) -> dict[tuple[str, ...], float]:
 async def what_is_in_the_cluster_is_shown(story: Story) -> None:
     """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one card in doubt."""
     figures = {
-        "total": {("whole",): CARDS, ("slow",): 3},
+        "total": {("whole",): DEVICES, ("slow",): 3},
         "used": {("whole",): 3, ("slow",): 0},
         "reserved": {("whole",): 1, ("slow",): 1},
         "available": {("whole",): 0, ("slow",): 2},
-        "unhealthy": {("whole",): CARDS - 4, ("slow",): 0},
+        "unhealthy": {("whole",): DEVICES - 4, ("slow",): 0},
     }
     for name, want in figures.items():
         await comes_to(functools.partial(shown, f"gpupool_capacity_{name}"), want)

@@ -87,7 +87,7 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         await story.add_pool("whole", "60s")
         await register_node(cluster.client, "n1", {WHOLE: 2})
         for number in range(2):
-            await story.add_card(number, "whole")
+            await story.add_device(number, "whole")
         await fails(cluster, "n1-1")
         await comes_to(capacity, {"total": 2, "used": 0, "available": 1, "unhealthy": 1})
         first = await story.admit("first")

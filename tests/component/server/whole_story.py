@@ -30,11 +30,11 @@ from simulator.node.kubelet import FakeKubelet, register_node
 from simulator.scheduler.extender import ExtenderClient
 from simulator.scheduler.scheduler import FakeScheduler
 from tests.component.server.story import (
-    CARDS,
+    DEVICES,
     POOLS,
-    WHOLE_CARDS,
+    WHOLE_DEVICES,
     Story,
-    a_card,
+    a_device,
     device_of,
     eventually,
 )
@@ -92,26 +92,26 @@ async def what_there_is_changes(story: Story) -> None:
     await story.add_pool("rival", **rival)
     await eventually(lambda: story.is_said(GPU_POOLS, "rival", "Conflict"))
     await story.remove(GPU_POOLS, "rival")
-    broken = dataclasses.replace(WHOLE_CARDS[1], fault="Xid 79")
-    await story.report("n1", [WHOLE_CARDS[0], broken, *CARDS[2:]])
+    broken = dataclasses.replace(WHOLE_DEVICES[1], fault="Xid 79")
+    await story.report("n1", [WHOLE_DEVICES[0], broken, *DEVICES[2:]])
     await eventually(lambda: story.is_in_state(broken, "Faulted"))
-    await story.report("n1", CARDS)
+    await story.report("n1", DEVICES)
     await eventually(lambda: story.is_in_state(broken, "Assigned"))
     for resource, name in ((GPU_DEVICES, device_of(broken)), (GPU_NODE_INVENTORIES, "n1")):
         await story.give_to_node(resource, name)
         await eventually(functools.partial(story.is_nobodys, resource, name))
-    await story.report("n1", CARDS[1:])
-    await eventually(lambda: story.is_gone(GPU_DEVICES, device_of(WHOLE_CARDS[0])))
-    await story.report("n1", CARDS)
+    await story.report("n1", DEVICES[1:])
+    await eventually(lambda: story.is_gone(GPU_DEVICES, device_of(WHOLE_DEVICES[0])))
+    await story.report("n1", DEVICES)
     await register_node(story.cluster.client, "n2", {})
-    await story.report("n2", [a_card("far", 0, "NVIDIA L4")])
+    await story.report("n2", [a_device("far", 0, "NVIDIA L4")])
     await eventually(lambda: story.is_said(GPU_NODE_INVENTORIES, "n2", "ReadyForPooling"))
     await story.remove_node("n2")
     await eventually(lambda: story.is_gone(GPU_NODE_INVENTORIES, "n2"))
     await story.remove(GPU_POOLS, "slow")
     await eventually(lambda: story.is_gone(GPU_POOLS, "slow"))
     await story.add_pool("slow")
-    await eventually(story.has_all_cards)
+    await eventually(story.has_all_devices)
     await story.add_pod("guest", "whole")
     await eventually(lambda: story.is_bound("guest"))
     await story.cut("whole", mode="TimeSlice", slicesPerDevice=2)
@@ -152,8 +152,8 @@ async def a_story(folder: Path, *faults: InjectedError) -> AsyncIterator[Story]:
             await story.until_ready()
             for name in POOLS:
                 await story.add_pool(name)
-            await eventually(story.annotate_the_sliced_card)
-            await eventually(story.has_all_cards)
+            await eventually(story.annotate_the_sliced_device)
+            await eventually(story.has_all_devices)
             bundle = await cluster.bundle()
             url = f"{server.url}{constants.EXTENDER_PREFIX}"
             async with ExtenderClient(

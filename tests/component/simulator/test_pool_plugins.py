@@ -40,10 +40,10 @@ async def client(server: InMemoryApiServer) -> AsyncIterator[KubeClient]:
             running.cancel()
 
 
-def a_list(*, slices: int = 1, **cards: list[dict[str, Any]]) -> dict[str, Any]:
+def a_list(*, slices: int = 1, **devices: list[dict[str, Any]]) -> dict[str, Any]:
     """The ConfigMap of a pool with these cards by node."""
     config = {"version": "v1", "pool": "small", "resource": RESOURCE, "slices": slices}
-    content = msgspec.json.encode(config | {"nodes": cards})
+    content = msgspec.json.encode(config | {"nodes": devices})
     labels = {"gpu.deckhouse.io/pool": "small"}
     return {
         "apiVersion": "v1",
@@ -73,7 +73,7 @@ async def offers(client: KubeClient, node: str, capacity: str, allocatable: str)
     assert await offered(client, node) == (capacity, allocatable)
 
 
-async def test_a_node_offers_the_units_of_its_cards(client: KubeClient):
+async def test_a_node_offers_the_units_of_its_devices(client: KubeClient):
     await write(client, a_list(slices=4, n1=[{"uuid": "GPU-1"}, {"uuid": "GPU-2"}]))
     await offers(client, "n1", "8", "8")
     assert await offered(client, "n2") == (None, None)
@@ -81,7 +81,7 @@ async def test_a_node_offers_the_units_of_its_cards(client: KubeClient):
     assert shown.allocatable("cpu") == 64, "the rest of its status stays"
 
 
-async def test_a_withheld_card_is_capacity_that_nobody_gets(client: KubeClient):
+async def test_a_withheld_device_is_capacity_that_nobody_gets(client: KubeClient):
     await write(client, a_list(n1=[{"uuid": "GPU-1"}, {"uuid": "GPU-2", "isWithheld": True}]))
     await offers(client, "n1", "2", "1")
 

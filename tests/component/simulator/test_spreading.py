@@ -23,7 +23,7 @@ def an_office(zones: dict[str, str | None]) -> Office:
     office = Office()
     office.add_pool(scheduling={"strategy": "Spread", "topologyKey": "zone"})
     for name, zone in zones.items():
-        office.add_node(name, cards=8, labels=_labels(zone))
+        office.add_node(name, devices=8, labels=_labels(zone))
     return office
 
 

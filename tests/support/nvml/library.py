@@ -150,7 +150,7 @@ H100_PROFILES: Final = (
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class NvmlCard:
+class NvmlDevice:
     """A card, in NVML's own spelling; None is what its driver does not support."""
 
     uuid: str
@@ -209,21 +209,23 @@ class NvmlCard:
         return lines
 
 
-def a_card(number: int = 0, **changes: object) -> NvmlCard:
+def a_device(number: int = 0, **changes: object) -> NvmlDevice:
     """Return card `number` of a node: `GPU-000…<number>` at 0000:1<number>:00.0, minor `number`."""
     defaults = {
         "uuid": f"GPU-00000000-0000-0000-0000-{number:012d}",
         "address": f"00000000:{0x10 + number:02X}:00.0",
         "minor": number,
     }
-    return NvmlCard(**(defaults | changes))  # type: ignore[arg-type]  # the names are NvmlCard's
+    return NvmlDevice(**(defaults | changes))  # type: ignore[arg-type]  # the names are NvmlCard's
 
 
 @final
 class FakeNvml:
     """The node's driver, as a test orders it; every method is one change of the file, seen at the next call."""
 
-    def __init__(self, directory: Path, *cards: NvmlCard, defines: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: Path, *devices: NvmlDevice, defines: tuple[str, ...] = ()
+    ) -> None:
         """Put a library of its own and its state into the directory, which may be mounted elsewhere."""
         directory.mkdir(parents=True, exist_ok=True)
         self.library = directory / LIBRARY_NAME
@@ -236,8 +238,8 @@ class FakeNvml:
             {"generation": "1", "driver": "570.86.15", "cuda": "12080", "init": "0"}
             | {
                 key: value
-                for number, card in enumerate(cards)
-                for key, value in card.lines(number).items()
+                for number, device in enumerate(devices)
+                for key, value in device.lines(number).items()
             }
         )
 
@@ -275,11 +277,11 @@ class FakeNvml:
                 else:
                     lines[key] = str(value)
 
-    def plug(self, card: NvmlCard) -> None:
+    def plug(self, device: NvmlDevice) -> None:
         """Add a card, which NVML finds when it is initialised again."""
         with self.edit() as lines:
             taken = {int(key.split(".")[1]) for key in lines if key.startswith("card.")}
-            lines.update(card.lines(max(taken, default=-1) + 1))
+            lines.update(device.lines(max(taken, default=-1) + 1))
 
     def unplug(self, uuid: str) -> None:
         """Take a card away altogether."""

@@ -147,7 +147,7 @@ def test_an_excluded_device_is_told_what_excludes_it():
 
 def test_a_device_on_a_node_that_the_pool_does_not_select_is_refused():
     office = an_office(nodeSelector={"matchLabels": {"zone": "a"}})
-    office.add_node("n1", cards=0, labels={"zone": "b"})
+    office.add_node("n1", devices=0, labels={"zone": "b"})
 
     assert "nodeSelector does not select node n1" in refused(a_device_object(), office)
 

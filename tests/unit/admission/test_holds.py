@@ -27,10 +27,10 @@ def with_terms(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": list(terms)}}}}
 
 
-def an_office(cards: int = 2, **spec: Any) -> Office:
+def an_office(devices: int = 2, **spec: Any) -> Office:
     office = Office()
     office.add_pool(**spec)
-    office.add_node(cards=cards)
+    office.add_node(devices=devices)
     return office
 
 
@@ -49,12 +49,15 @@ def shown(office: Office, pod: dict[str, Any], **review: Any) -> None:
     pod = {"status": {}, **stored(mutate(office, pod, **review))}
     facts = pod_facts(msgspec.convert(pod, Pod))
     assert facts is not None
-    office.books.observe_pod(facts, office.now)
+    office.allocation_state.observe_pod(facts, office.now)
 
 
 def available(office: Office) -> int:
     """What the next pod may hold."""
-    return sum(node.free for node in office.books.index.state(PoolName("whole")).nodes().values())
+    return sum(
+        node.free
+        for node in office.allocation_state.index.state(PoolName("whole")).nodes().values()
+    )
 
 
 def annotated(pod: dict[str, Any], text: str) -> dict[str, Any]:
@@ -65,12 +68,12 @@ def gated(**changes: Any) -> dict[str, Any]:
     return a_pod_object(spec={"schedulingGates": [{"name": "queue"}]}, **changes)
 
 
-def test_the_annotation_is_the_hold_that_the_books_keep():
+def test_the_annotation_is_the_hold_that_the_allocation_state_keep():
     office = an_office()
 
     note = note_of(mutate(office, a_pod_object(2)))
 
-    reservation = office.books.ledger.get(ReservationId(note.id))
+    reservation = office.allocation_state.ledger.get(ReservationId(note.id))
     assert reservation is not None
     assert (note.pool, note.node, note.devices) == ("whole", "n1", reservation.devices)
     assert note.devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
@@ -154,7 +157,7 @@ def test_warnings_stay_short_for_the_longest_names():
     office = Office()
     name = "p" * 46
     office.add_pool(name)
-    office.add_node(pool=name, cards=64)
+    office.add_node(pool=name, devices=64)
 
     reply = office.ask(
         mutate_pod, a_pod_object(64, pool=name, spec={"nodeSelector": {"zone": "nowhere"}})
@@ -180,11 +183,11 @@ def test_a_pool_that_rejects_says_the_figures():
 
 
 def waits(office: Office, units: int = 1, name: str = "waiting", **facts: Any) -> None:
-    office.books.observe_pod(a_pod_facts(name, units, **facts), office.now)
+    office.allocation_state.observe_pod(a_pod_facts(name, units, **facts), office.now)
 
 
 def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
-    office = an_office(cards=1)
+    office = an_office(devices=1)
     waits(office, priority=10)
 
     reply = office.ask(mutate_pod, a_pod_object(spec={"priority": 10}))
@@ -196,7 +199,7 @@ def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
 
 
 def test_a_pod_of_a_higher_priority_holds_what_others_wait_for():
-    office = an_office(cards=1)
+    office = an_office(devices=1)
     waits(office, priority=10)
 
     pod = mutate(office, a_pod_object(spec={"priority": 11}))
@@ -207,7 +210,7 @@ def test_a_pod_of_a_higher_priority_holds_what_others_wait_for():
 @pytest.mark.parametrize("when_exhausted", ["Pend", "Reject"])
 def test_units_held_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_exhausted: str):
     """Whoever reaches the webhook, or is refused by a quota after it, can hold units and no more."""
-    office = an_office(cards=1, reservation={"whenExhausted": when_exhausted})
+    office = an_office(devices=1, reservation={"whenExhausted": when_exhausted})
     mutate(office, a_pod_object(name="forged"))
 
     reply = office.ask(mutate_pod, a_pod_object(), namespace="team-b")
@@ -218,27 +221,27 @@ def test_units_held_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_ex
 
 
 def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one():
-    office = an_office(cards=1)
+    office = an_office(devices=1)
     pod = stored(mutate(office, a_pod_object()))
     waits(office, name="other")
-    pool = office.books.index.pool_of("gpu.deckhouse.io/whole")
-    other = office.books.pod(PodUid("uid-other"))
+    pool = office.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+    other = office.allocation_state.pod(PodUid("uid-other"))
     assert pool is not None
     assert other is not None
-    plan = office.books.plan_bind(NodeName("n1"), pool, other.demand, uid=other.uid)
+    plan = office.allocation_state.plan_bind(NodeName("n1"), pool, other.demand, uid=other.uid)
     assert isinstance(plan, Placed)
     applicant = PlacementRequest(
         id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"
     )
-    office.books.commit(applicant, plan, uid=other.uid, now=office.now)
+    office.allocation_state.commit(applicant, plan, uid=other.uid, now=office.now)
 
     assert office.ask(validate_pod, pod).allowed
-    assert [str(one.id) for one in office.books.ledger.all()] == ["b"]
+    assert [str(one.id) for one in office.allocation_state.ledger.all()] == ["b"]
 
 
 def test_figures_name_the_unhealthy():
     office = an_office(reservation={"whenExhausted": "Reject"})
-    office.add_node("n2", cards=1, is_ready=False)
+    office.add_node("n2", devices=1, is_ready=False)
 
     reply = office.ask(mutate_pod, a_pod_object(2, spec={"nodeSelector": {"zone": "nowhere"}}))
 
@@ -281,7 +284,7 @@ class TestComingAgain:
         reply = office.ask(mutate_pod, once, uid="another-call")
 
         assert reply.patch == []
-        assert len(office.books.ledger) == 1
+        assert len(office.allocation_state.ledger) == 1
 
     def test_a_pod_that_lost_its_label_gets_only_that_again(self):
         office = an_office()
@@ -292,7 +295,7 @@ class TestComingAgain:
 
         assert [one["path"] for one in reply.patch] == ["/metadata/labels"]
 
-    def test_a_changed_demand_is_planned_anew_and_the_old_hold_is_free_again(self):
+    def test_a_changed_demand_is_planned_again_and_the_old_hold_is_free_again(self):
         office = an_office()
         once = mutate(office, a_pod_object(1))
         once["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
@@ -301,9 +304,9 @@ class TestComingAgain:
 
         assert note_of(again).id != note_of(once).id
         assert note_of(again).devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
-        assert [one.id for one in office.books.ledger.all()] == [note_of(again).id]
+        assert [one.id for one in office.allocation_state.ledger.all()] == [note_of(again).id]
 
-    def test_a_changed_pool_is_planned_anew(self):
+    def test_a_changed_pool_is_planned_again(self):
         office = an_office()
         office.add_pool("other")
         once = mutate(office, a_pod_object())
@@ -339,10 +342,10 @@ class TestComingAgain:
 
         assert note_of(mutate(office, annotated(once, forged.encode()))) == note
 
-    def test_a_hold_that_ended_in_between_is_taken_anew(self):
+    def test_a_hold_that_ended_in_between_is_taken_again(self):
         office = an_office()
         once = mutate(office, a_pod_object())
-        office.books.expire(at(60))
+        office.allocation_state.expire(at(60))
 
         assert note_of(mutate(office, once)).id == "r1"
 
@@ -360,7 +363,7 @@ class TestComingAgain:
         pod = mutate(office, annotated(a_pod_object(), text))
 
         assert note_of(pod).id == "r0"
-        assert office.books.ledger.get(ReservationId("r0")) is not None
+        assert office.allocation_state.ledger.get(ReservationId("r0")) is not None
 
     def test_the_hold_of_another_namespace_stays_there(self):
         office = an_office()
@@ -371,7 +374,7 @@ class TestComingAgain:
         )
 
         assert note_of(ours).id != note_of(theirs).id
-        assert len(office.books.ledger) == 2
+        assert len(office.allocation_state.ledger) == 2
 
     def test_a_hold_that_belongs_to_a_stored_pod_cannot_be_copied(self):
         office = an_office()
@@ -393,7 +396,7 @@ class TestDryRun:
         pod = mutate(office, a_pod_object(2), dryRun=True)
 
         assert note_of(pod) == ReservationNote(id="dry-run", pool="whole")
-        assert len(office.books.ledger) == 0
+        assert len(office.allocation_state.ledger) == 0
         assert available(office) == 2
 
     def test_the_warning_is_the_real_one(self):
@@ -423,7 +426,7 @@ class TestDryRun:
 
         office.ask(mutate_pod, once, dryRun=True)
 
-        assert office.books.ledger.get(ReservationId("r0")) is not None
+        assert office.allocation_state.ledger.get(ReservationId("r0")) is not None
 
     def test_its_note_admits_no_real_pod(self):
         office = an_office()
@@ -438,7 +441,7 @@ class TestDryRun:
 
 
 def test_many_pods_never_hold_one_unit_twice():
-    office = an_office(cards=8)
+    office = an_office(devices=8)
 
     replies: list[Reply] = [
         office.ask(mutate_pod, a_pod_object(3, name=f"p{number}"), namespace=f"team-{number}")

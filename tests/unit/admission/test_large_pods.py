@@ -33,11 +33,11 @@ MANY = MAX_VALUES * 4
 SLICED = {"mode": "TimeSlice", "slicesPerDevice": 64}
 
 
-def an_office(nodes: int = 1, cards: int = 2, **spec: Any) -> Office:
+def an_office(nodes: int = 1, devices: int = 2, **spec: Any) -> Office:
     office = Office()
     office.add_pool(**spec)
     for number in range(nodes):
-        office.add_node(f"n{number}", cards=cards, labels={"a": "5"})
+        office.add_node(f"n{number}", devices=devices, labels={"a": "5"})
     return office
 
 
@@ -45,7 +45,7 @@ def sliced() -> Office:
     """A node of 16 cards of 64 slices, the largest there is."""
     office = an_office(0, allocation=SLICED)
     office.allocate("whole", **SLICED)
-    office.add_node("n1", cards=16)
+    office.add_node("n1", devices=16)
     return office
 
 
@@ -53,7 +53,7 @@ def too_large(office: Office, pod: dict[str, Any]) -> Reply:
     reply = office.ask(mutate_pod, pod)
     assert reply.answer.reason is RefusalReason.TOO_LARGE
     assert reply.code == 422
-    assert len(office.books.ledger) == 0
+    assert len(office.allocation_state.ledger) == 0
     return reply
 
 
@@ -129,11 +129,11 @@ def test_key_that_comes_twice_hides_nothing():
     review = a_review(a_pod_object(spec={"tolerations": []}))
     first = msgspec.json.encode([{"key": "a"}] * MANY)
     office = an_office()
-    desk = office.desk()
+    context = office.context()
 
-    hidden = mutate_pod(review.replace(b'"spec":{', b'"spec":{"tolerations":%b,' % first), desk)
+    hidden = mutate_pod(review.replace(b'"spec":{', b'"spec":{"tolerations":%b,' % first), context)
     shown = mutate_pod(
-        review.replace(b'"tolerations":[]', b'"tolerations":[],"tolerations":%b' % first), desk
+        review.replace(b'"tolerations":[]', b'"tolerations":[],"tolerations":%b' % first), context
     )
 
     assert Reply(hidden).allowed
@@ -227,7 +227,7 @@ class TestTooMuchToCompare:
     def test_pod_is_admitted_without_units_and_told(self):
         impossible = term(an_expression("Exists", key="nowhere"))
         pod = a_pod_object(spec=with_terms(*[impossible] * MAX_EXPRESSIONS))
-        office = an_office(self.NODES, cards=1)
+        office = an_office(self.NODES, devices=1)
 
         reply = office.ask(mutate_pod, pod)
 
@@ -239,19 +239,19 @@ class TestTooMuchToCompare:
         ]
 
     def test_pod_that_finds_a_node_in_time_gets_its_units(self):
-        office = an_office(self.NODES, cards=1)
+        office = an_office(self.NODES, devices=1)
 
         reply = office.ask(mutate_pod, self.POD)
 
         assert reply.warnings == []
-        assert len(office.books.ledger) == 1
-        (hold,) = office.books.ledger.all()
+        assert len(office.allocation_state.ledger) == 1
+        (hold,) = office.allocation_state.ledger.all()
         assert hold.node == "n0"
 
     def test_pool_that_takes_no_pod_which_would_wait_says_what_is_too_long(self):
         impossible = term(an_expression("Exists", key="nowhere"))
         pod = a_pod_object(spec=with_terms(*[impossible] * MAX_EXPRESSIONS))
-        office = an_office(self.NODES, cards=1, reservation={"whenExhausted": "Reject"})
+        office = an_office(self.NODES, devices=1, reservation={"whenExhausted": "Reject"})
 
         reply = too_large(office, pod)
 
@@ -260,7 +260,7 @@ class TestTooMuchToCompare:
     def test_larger_pod_than_any_node_is_still_told_the_largest(self):
         pod = a_pod_object(2, spec={"affinity": self.POD["spec"]["affinity"]})
 
-        reply = an_office(self.NODES, cards=1).ask(mutate_pod, pod)
+        reply = an_office(self.NODES, devices=1).ask(mutate_pod, pod)
 
         assert reply.answer.reason is RefusalReason.EXCEEDS_CAPACITY
 
@@ -318,8 +318,8 @@ class TestRoomForAnnotations:
         office.allocate("p" * 46, **SLICED)
         uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
         node = "n" * 253
-        office.add_node(node, cards=0)
-        office.books.index.replace_device(a_device(node, 0, "p" * 46, uuid=uuid))
+        office.add_node(node, devices=0)
+        office.allocation_state.index.replace_device(a_device(node, 0, "p" * 46, uuid=uuid))
         pod = a_pod_object(
             64,
             "p" * 46,
@@ -328,7 +328,7 @@ class TestRoomForAnnotations:
 
         after = office.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
 
-        hold = office.books.ledger.get(ReservationId("r0"))
+        hold = office.allocation_state.ledger.get(ReservationId("r0"))
         assert hold is not None
         written = {
             **after,
@@ -340,5 +340,5 @@ class TestRoomForAnnotations:
         taken = sum(len(key) + len(value) for key, value in written.items()) + seal_and_id
         assert MAX_ANNOTATIONS_BYTES - 500 < taken <= MAX_ANNOTATIONS_BYTES
         assert len(hold.units) == 64
-        assert office.books.index.pool(PoolName("p" * 46)) is not None
+        assert office.allocation_state.index.pool(PoolName("p" * 46)) is not None
         assert UnitId(f"{uuid}::63") in hold.units

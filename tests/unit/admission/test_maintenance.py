@@ -16,7 +16,7 @@ SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
 def an_office(**allocation: Any) -> Office:
     office = Office()
     office.add_pool(allocation=allocation)
-    office.add_node(cards=2)
+    office.add_node(devices=2)
     return office
 
 
@@ -24,7 +24,7 @@ def an_office(**allocation: Any) -> Office:
 def test_a_pod_is_refused_with_the_change_and_what_is_still_in_use(is_dry_run):
     office = an_office(**SLICED)
     office.allocate("whole", mode="Exclusive")
-    office.books.observe_pod(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"), at(0))
+    office.allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0", "GPU-n1-1"), at(0))
 
     reply = office.ask(mutate_pod, a_pod_object(), dryRun=is_dry_run)
 
@@ -35,7 +35,7 @@ def test_a_pod_is_refused_with_the_change_and_what_is_still_in_use(is_dry_run):
         " Exclusive to TimeSlice (4 slices a card) once no unit is in use (2 units are now); try again"
         " when the pool's condition Maintenance is False, or use another pool"
     )
-    assert len(office.books.ledger) == 0
+    assert len(office.allocation_state.ledger) == 0
 
 
 def test_a_pool_whose_allocation_is_in_effect_admits():
@@ -50,7 +50,7 @@ def test_a_pod_that_was_mutated_before_is_created_and_waits():
     pod = office.ask(mutate_pod, asked).applied_to(asked)
     office.allocate("whole", **SLICED)
     pool = office.catalog.pools[next(iter(office.catalog.pools))]
-    office.books.release_holds(pool.name)
+    office.allocation_state.release_reservations(pool.name)
 
     assert office.ask(validate_pod, stored(pod)).allowed
-    assert not any(one.holds_units for one in office.books.ledger.all())
+    assert not any(one.holds_units for one in office.allocation_state.ledger.all())

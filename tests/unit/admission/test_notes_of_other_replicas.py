@@ -20,7 +20,7 @@ RESERVATION = "gpu.deckhouse.io/reservation"
 def an_office(**options: Any) -> Office:
     office = Office(**options)
     office.add_pool("whole")
-    office.add_node("n1", cards=2)
+    office.add_node("n1", devices=2)
     return office
 
 
@@ -46,7 +46,7 @@ def note_of(pod: dict[str, Any]) -> ReservationNote:
 
 
 def held_by(office: Office) -> int:
-    return office.books.ledger.unconfirmed_units(PoolName("whole"), "team-a")
+    return office.allocation_state.ledger.unconfirmed_units(PoolName("whole"), "team-a")
 
 
 def is_unknown(reply: Reply) -> bool:
@@ -63,7 +63,7 @@ def test_hold_of_another_replica_is_taken_up_with_its_units_and_its_time(first, 
     assert second.ask(validate_pod, pod).allowed
 
     note = note_of(pod)
-    hold = second.books.ledger.get(ReservationId(note.id))
+    hold = second.allocation_state.ledger.get(ReservationId(note.id))
     assert hold is not None
     assert (hold.node, hold.devices, hold.phase) == (note.node, note.devices, ReservationPhase.TIED)
     assert hold.uid == PodUid(pod["metadata"]["uid"])
@@ -88,7 +88,7 @@ def test_pod_whose_note_is_over_by_another_clock_is_admitted_without_a_hold(firs
 
     assert second.ask(validate_pod, pod).allowed
 
-    assert len(second.books.ledger) == 0
+    assert len(second.allocation_state.ledger) == 0
 
 
 def test_note_of_an_older_pod_is_replaced_at_mutation(first, second):
@@ -161,10 +161,10 @@ def test_replica_that_does_not_lead_validates_what_the_leader_holds(first, secon
 def test_replica_that_does_not_lead_refuses_where_the_pool_does_and_nothing_is_free():
     office = Office(may_hold=False)
     office.add_pool("whole", reservation={"whenExhausted": "Reject"})
-    office.add_node("n1", cards=1)
+    office.add_node("n1", devices=1)
     pod = a_pod_object(1)
     assert office.ask(mutate_pod, pod).allowed
-    office.books.index.discard_node("n1")  # type: ignore[arg-type]  # a node's name
+    office.allocation_state.index.discard_node("n1")  # type: ignore[arg-type]  # a node's name
 
     reply = office.ask(mutate_pod, pod)
 

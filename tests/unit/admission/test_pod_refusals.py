@@ -16,7 +16,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def an_office(**spec: Any) -> Office:
     office = Office()
     office.add_pool(**spec)
-    office.add_node(cards=2)
+    office.add_node(devices=2)
     return office
 
 
@@ -25,7 +25,7 @@ def refused(office: Office, pod: dict[str, Any], reason: RefusalReason, **review
     assert not reply.allowed
     assert reply.answer.reason is reason
     assert reply.message.startswith(f"{reason.value}: ")
-    assert len(office.books.ledger) == 0
+    assert len(office.allocation_state.ledger) == 0
     return reply
 
 
@@ -170,19 +170,19 @@ def test_a_pool_without_nodes_refuses_no_size():
 
 
 @pytest.mark.parametrize(("cut", "units"), [(0, 2), (3, 5), (6, 14)])
-def test_pod_waits_while_the_cards_of_its_pool_are_being_cut(cut, units):
+def test_pod_waits_while_the_devices_of_its_pool_are_being_cut(cut, units):
     """One instance after the other is there; what a node has in between is not what it will have."""
     office = a_mig_office(cut)  # and another card, with one instance so far
-    office.books.index.replace_device(a_mig_device(1, 1))
+    office.allocation_state.index.replace_device(a_mig_device(1, 1))
 
     reply = office.ask(mutate_pod, a_pod_object(units))
 
     assert reply.allowed
 
 
-def test_pod_waits_while_a_driver_has_not_told_its_cards():
+def test_pod_waits_while_a_driver_has_not_told_its_devices():
     office = an_office()
-    office.books.index.replace_device(a_device("n1", 0, uuid=""))
+    office.allocation_state.index.replace_device(a_device("n1", 0, uuid=""))
 
     reply = office.ask(mutate_pod, a_pod_object(2))
 
@@ -190,7 +190,7 @@ def test_pod_waits_while_a_driver_has_not_told_its_cards():
     assert reply.warnings == ["the pod waits: GPU pool whole has 1 of 1 free, 2 wanted"]
 
 
-def test_more_instances_than_cards_can_be_cut_into_are_refused():
+def test_more_instances_than_devices_can_be_cut_into_are_refused():
     reply = refused(a_mig_office(1), a_pod_object(8), RefusalReason.EXCEEDS_CAPACITY)
 
     assert "the largest node of pool whole can have 7" in reply.message
@@ -215,8 +215,8 @@ def a_mig_office(cut: int, profile: str = "1g.10gb") -> Office:
     office = Office()
     office.add_pool(allocation={"mode": "MIG", "migProfile": profile})
     office.allocate("whole", mode="MIG", migProfile=profile)
-    office.books.index.replace_node(a_node("n1"))
-    office.books.index.replace_device(a_mig_device(0, cut, profile))
+    office.allocation_state.index.replace_node(a_node("n1"))
+    office.allocation_state.index.replace_device(a_mig_device(0, cut, profile))
     return office
 
 

@@ -41,18 +41,18 @@ def test_the_hold_is_tied_to_the_final_name_and_uid(office):
 
     assert office.ask(validate_pod, stored(mutated, uid="u1", name="train-x7")).allowed
 
-    reservation = office.books.ledger.of_pod(PodUid("u1"))
+    reservation = office.allocation_state.ledger.of_pod(PodUid("u1"))
     assert reservation is not None
     assert (reservation.name, reservation.phase) == ("train-x7", ReservationPhase.TIED)
 
 
 def test_a_second_look_at_the_same_pod_changes_nothing(office, pod):
     office.ask(validate_pod, pod)
-    before = list(office.books.ledger.all())
+    before = list(office.allocation_state.ledger.all())
     office.now = at(1)
 
     assert office.ask(validate_pod, pod, uid="another-call").allowed
-    assert list(office.books.ledger.all()) == before
+    assert list(office.allocation_state.ledger.all()) == before
 
 
 def test_a_pod_that_waits_is_tied_too(office):
@@ -103,10 +103,10 @@ def test_more_units_than_were_held_are_refused(office, pod):
 
 def test_a_pod_whose_reservation_ended_in_between_comes_in_without_one(office, pod):
     office.now = at(120)
-    office.books.expire(office.now)
+    office.allocation_state.expire(office.now)
 
     assert office.ask(validate_pod, pod).allowed
-    assert len(office.books.ledger) == 0
+    assert len(office.allocation_state.ledger) == 0
 
 
 def test_a_reservation_that_nobody_gave_is_refused(office, pod):
@@ -189,7 +189,7 @@ def test_nothing_is_tied_before_the_caches_are_synced(office, pod):
 
     refused(office, pod, RefusalReason.NOT_READY)
 
-    assert office.books.ledger.of_pod(PodUid("uid-1")) is None
+    assert office.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
 
 
 class TestDryRun:
@@ -201,7 +201,7 @@ class TestDryRun:
     def test_nothing_is_tied(self, office, pod):
         assert office.ask(validate_pod, pod, dryRun=True).allowed
 
-        assert office.books.ledger.of_pod(PodUid("uid-1")) is None
+        assert office.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
 
     def test_a_pod_that_was_not_mutated_is_refused(self, office):
         refused(office, stored(a_pod_object()), RefusalReason.NOT_ADMITTED, dryRun=True)

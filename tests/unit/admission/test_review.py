@@ -89,7 +89,7 @@ REVIEW = a_review(a_pod_object())
     ],
 )
 def test_a_broken_envelope_is_refused_with_the_exact_fault(body: bytes, expected: str):
-    answer = mutate_pod(body, Office().desk())
+    answer = mutate_pod(body, Office().context())
 
     status = msgspec.json.decode(answer.body)
     assert answer.status == 400
@@ -102,7 +102,7 @@ def test_a_broken_envelope_is_refused_with_the_exact_fault(body: bytes, expected
 @pytest.mark.parametrize("webhook", WEBHOOKS)
 @given(body=st.binary(max_size=200))
 def test_no_bytes_make_a_webhook_raise(webhook, body):
-    assert webhook(body, Office().desk()).status == 400
+    assert webhook(body, Office().context()).status == 400
 
 
 @pytest.mark.parametrize("webhook", WEBHOOKS)
@@ -115,7 +115,7 @@ def test_no_object_makes_a_webhook_raise(webhook, obj, old, operation):
         body = a_review(
             obj, old=old, operation=operation, kind={**group, "kind": kind}, name="", namespace=""
         )
-        assert webhook(body, office.desk()).status in {200, 400}
+        assert webhook(body, office.context()).status in {200, 400}
 
 
 def test_an_object_that_cannot_be_read_is_denied_at_its_field():

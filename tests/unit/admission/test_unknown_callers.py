@@ -34,7 +34,7 @@ def office() -> Office:
     office.add_pool("waiting")
     office.add_pool("small")
     office.add_node("the-node-1", pool="guarded")
-    office.add_node("the-node-2", cards=1, pool="small")
+    office.add_node("the-node-2", devices=1, pool="small")
     return office
 
 

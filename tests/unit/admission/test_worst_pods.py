@@ -32,9 +32,9 @@ def office() -> Office:
 @pytest.fixture(autouse=True)
 def _nothing_stays_held(office: Office) -> Any:
     yield
-    for one in list(office.books.ledger.all()):
+    for one in list(office.allocation_state.ledger.all()):
         assert one.phase is ReservationPhase.HELD
-        office.books.withdraw(one.id)
+        office.allocation_state.withdraw(one.id)
 
 
 def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, int]:
@@ -54,11 +54,11 @@ def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, in
 
 def judge(office: Office, webhook: Webhook, body: bytes) -> AdmissionResult:
     """Decide once to count calls, and once more to count bytes."""
-    desk = office.desk()
-    answer, calls = calls_of(lambda: webhook(body, desk))
+    context = office.context()
+    answer, calls = calls_of(lambda: webhook(body, context))
     tracemalloc.start()
     try:
-        webhook(body, desk)
+        webhook(body, context)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -8,15 +8,15 @@ import pytest
 from agent.driver.device_files import DeviceFile, FoundFiles
 from agent.driver.port import DriverInstance, DriverLink, LinkType
 from agent.health.verdicts import HEALTHY, LOST, DeviceHealthState, xid
-from agent.inventory.cards import (
+from agent.inventory.node_devices import (
     NOT_SHOWN,
     DiscoveredNode,
     discovered_devices,
     known_after,
-    node_cards,
+    node_devices,
     published_of,
 )
-from api.nodefiles.cards import NodeCards
+from api.nodefiles.devices import NodeDevices
 from inventory.discovery.parsing import MigPartition
 from tests.support.builders import EPOCH
 from tests.support.seen_cards import FIRST, SECOND, look, pci, read_back, said
@@ -28,13 +28,13 @@ def healthy(_uuid: str) -> DeviceHealthState:
     return HEALTHY
 
 
-def test_bus_and_driver_make_one_card():
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said())), healthy)
-    assert cards is not None
-    told = read_back(published_of(cards, look(said())))
-    (card,) = told.agent.cards
-    assert (card.address, card.uuid, card.device) == (FIRST, "GPU-1", "2335")
-    assert (card.product, card.memory_mib, card.numa_node) == ("NVIDIA H200", 143771, 0)
+def test_bus_and_driver_make_one_device():
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said())), healthy)
+    assert devices is not None
+    told = read_back(published_of(devices, look(said())))
+    (device,) = told.agent.devices
+    assert (device.address, device.uuid, device.device) == (FIRST, "GPU-1", "2335")
+    assert (device.product, device.memory_mib, device.numa_node) == ("NVIDIA H200", 143771, 0)
     assert told.report.health == {"GPU-1": ("Healthy", "")}
     assert (told.report.versions.driver, told.report.versions.cuda) == ("570.86.15", "12.8")
     assert told.report.heartbeat == EPOCH
@@ -42,10 +42,10 @@ def test_bus_and_driver_make_one_card():
 
 def test_without_a_driver_the_pci_facts_alone_are_said():
     sight = DiscoveredNode(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
-    cards = discovered_devices(sight, lambda _: xid(79))
-    assert cards is not None
-    published = published_of(cards, None)
-    assert set(published.cards[0]) == {
+    devices = discovered_devices(sight, lambda _: xid(79))
+    assert devices is not None
+    published = published_of(devices, None)
+    assert set(published.devices[0]) == {
         "pci.address",
         "pci.vendor",
         "pci.device",
@@ -57,10 +57,10 @@ def test_without_a_driver_the_pci_facts_alone_are_said():
 
 
 def test_without_a_bus_the_drivers_facts_are_said():
-    cards = discovered_devices(DiscoveredNode(bus=None, look=look(said())), healthy)
-    assert cards is not None
-    (card,) = read_back(published_of(cards, look(said()))).agent.cards
-    assert (card.uuid, card.vendor, card.numa_node) == ("GPU-1", None, None)
+    devices = discovered_devices(DiscoveredNode(bus=None, look=look(said())), healthy)
+    assert devices is not None
+    (device,) = read_back(published_of(devices, look(said()))).agent.devices
+    assert (device.uuid, device.vendor, device.numa_node) == ("GPU-1", None, None)
 
 
 def test_nothing_is_said_where_nothing_can_be_asked():
@@ -70,55 +70,55 @@ def test_nothing_is_said_where_nothing_can_be_asked():
     )
 
 
-def test_an_empty_bus_is_a_list_of_no_cards():
+def test_an_empty_bus_is_a_list_of_no_devices():
     assert discovered_devices(DiscoveredNode(bus=(), look=None), healthy) == ()
     told = read_back(published_of((), None))
-    assert told.agent.cards == ()
+    assert told.agent.devices == ()
     assert told.agent.is_complete
 
 
 @pytest.mark.parametrize("bus", [(pci(), pci(SECOND)), None], ids=["on the bus", "no bus"])
-def test_a_card_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
+def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
     known = {FIRST: "GPU-1", SECOND: "GPU-2"}
     seen = look(said())
-    cards = discovered_devices(DiscoveredNode(bus=bus, look=seen, known=known), healthy)
-    assert cards is not None
-    told = read_back(published_of(cards, seen))
+    devices = discovered_devices(DiscoveredNode(bus=bus, look=seen, known=known), healthy)
+    assert devices is not None
+    told = read_back(published_of(devices, seen))
     assert told.report.health == {"GPU-1": ("Healthy", ""), "GPU-2": ("Lost", NOT_SHOWN.reason)}
-    assert told.agent.cards[1].product is None
+    assert told.agent.devices[1].product is None
 
 
-def test_the_books_own_word_of_a_card_that_is_not_shown_goes_first():
+def test_the_allocation_state_own_word_of_a_device_that_is_not_shown_goes_first():
     sight = DiscoveredNode(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
-    cards = discovered_devices(sight, lambda _: LOST)
-    assert cards is not None
-    assert cards[0].health == LOST
+    devices = discovered_devices(sight, lambda _: LOST)
+    assert devices is not None
+    assert devices[0].health == LOST
 
 
-def test_a_card_of_another_driver_is_not_lost():
+def test_a_device_of_another_driver_is_not_lost():
     bus = (pci(), pci(SECOND, driver="vfio-pci"))
-    cards = discovered_devices(
+    devices = discovered_devices(
         DiscoveredNode(bus=bus, look=look(said()), known={SECOND: "GPU-2"}), healthy
     )
-    assert cards is not None
-    assert (cards[1].uuid, cards[1].health) == ("", None)
+    assert devices is not None
+    assert (devices[1].uuid, devices[1].health) == ("", None)
 
 
-def test_a_card_that_was_never_shown_is_lost_where_the_driver_is_bound_and_shows_others():
+def test_a_device_that_was_never_shown_is_lost_where_the_driver_is_bound_and_shows_others():
     bus = (pci(), pci(SECOND), pci("0000:19:00.0", driver=None))
-    cards = discovered_devices(DiscoveredNode(bus=bus, look=look(said())), healthy)
-    assert cards is not None
-    assert [card.health for card in cards] == [HEALTHY, NOT_SHOWN, None]
+    devices = discovered_devices(DiscoveredNode(bus=bus, look=look(said())), healthy)
+    assert devices is not None
+    assert [device.health for device in devices] == [HEALTHY, NOT_SHOWN, None]
     alone = discovered_devices(DiscoveredNode(bus=(pci(),), look=look()), healthy)
     assert alone is not None
     assert alone[0].health is None
 
 
-def test_of_a_lost_card_the_driver_says_who_it_is_and_no_more():
+def test_of_a_lost_device_the_driver_says_who_it_is_and_no_more():
     lost = said(product="", memory_mib=None, is_lost=True)
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(lost)), lambda _: LOST)
-    assert cards is not None
-    (attributes,) = published_of(cards, look(lost)).cards
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(lost)), lambda _: LOST)
+    assert devices is not None
+    (attributes,) = published_of(devices, look(lost)).devices
     assert "mig.capable" not in attributes
     assert "links" not in attributes
     assert (attributes["uuid"], attributes["health"]) == ("GPU-1", "Lost")
@@ -128,9 +128,9 @@ def test_a_value_that_the_reader_would_not_take_costs_itself_only():
     odd = said(
         product="a\nb", compute_capability="nine", links=(DriverLink("somewhere", LinkType.PIX),)
     )
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(odd)), healthy)
-    assert cards is not None
-    published = published_of(cards, look(odd))
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(odd)), healthy)
+    assert devices is not None
+    published = published_of(devices, look(odd))
     assert published.unsayable == (
         f"{FIRST} product",
         f"{FIRST} compute.capability",
@@ -138,7 +138,7 @@ def test_a_value_that_the_reader_would_not_take_costs_itself_only():
     )
     told = read_back(published)
     assert not told.report.bad
-    assert told.agent.cards[0].uuid == "GPU-1"
+    assert told.agent.devices[0].uuid == "GPU-1"
 
 
 def test_an_instance_without_its_compute_instance_is_not_told():
@@ -150,21 +150,24 @@ def test_an_instance_without_its_compute_instance_is_not_told():
             DriverInstance(gpu_instance=2, profile="1g.18gb"),
         ),
     )
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), healthy)
-    assert cards is not None
-    (card,) = read_back(published_of(cards, look(cut))).agent.cards
-    assert (card.mig_mode, card.mig_instances) == ("Enabled", (MigPartition("1g.18gb", "MIG-1"),))
-    (in_file,) = node_cards(cards, NO_FILES, ()).cards
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), healthy)
+    assert devices is not None
+    (device,) = read_back(published_of(devices, look(cut))).agent.devices
+    assert (device.mig_mode, device.mig_instances) == (
+        "Enabled",
+        (MigPartition("1g.18gb", "MIG-1"),),
+    )
+    (in_file,) = node_devices(devices, NO_FILES, ()).devices
     assert [one.uuid for one in in_file.instances or ()] == ["MIG-1"]
 
 
 def test_power_limits_are_said():
-    card = said(power_limit_watts=500, max_power_limit_watts=700)
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(card)), healthy)
-    assert cards is not None
-    published = published_of(cards, look(card))
-    assert published.cards[0]["power.limit.watts"] == "500"
-    assert published.cards[0]["power.max.watts"] == "700"
+    device = said(power_limit_watts=500, max_power_limit_watts=700)
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(device)), healthy)
+    assert devices is not None
+    published = published_of(devices, look(device))
+    assert published.devices[0]["power.limit.watts"] == "500"
+    assert published.devices[0]["power.max.watts"] == "700"
     assert not read_back(published).report.bad
 
 
@@ -179,7 +182,7 @@ def test_who_is_known_follows_the_driver_and_ends_with_the_bus():
     assert moved == {FIRST: "GPU-2"}
 
 
-def test_the_file_of_cards_has_device_files_and_health():
+def test_the_file_of_devices_has_device_files_and_health():
     own = DeviceFile(path="/dev/nvidia0", host_path="/dev/nvidia0", type="c", major=195, minor=0)
     capability = replace(own, path="/dev/nvidia-caps/nvidia-cap3", host_path="/x/nvidia-cap3")
     cut = said(
@@ -187,23 +190,23 @@ def test_the_file_of_cards_has_device_files_and_health():
         is_mig_enabled=True,
         instances=(DriverInstance(gpu_instance=1, profile="1g.18gb", uuid="MIG-1"),),
     )
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), lambda _: xid(79))
-    assert cards is not None
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), lambda _: xid(79))
+    assert devices is not None
     files = FoundFiles(
         by_uuid={"GPU-1": (own,), "MIG-1": (own, capability)}, shared=(own,), missing=()
     )
-    file = node_cards(cards, files, ())
-    assert msgspec.json.decode(msgspec.json.encode(file), type=NodeCards) == file
-    (card,) = file.cards
-    assert (card.is_healthy, card.reason) == (False, "Xid79")
-    assert card.nodes == ["/dev/nvidia0"]
-    assert card.instances is not None
-    assert card.instances[0].nodes == ["/x/nvidia-cap3"]
+    file = node_devices(devices, files, ())
+    assert msgspec.json.decode(msgspec.json.encode(file), type=NodeDevices) == file
+    (device,) = file.devices
+    assert (device.is_healthy, device.reason) == (False, "Xid79")
+    assert device.nodes == ["/dev/nvidia0"]
+    assert device.instances is not None
+    assert device.instances[0].nodes == ["/x/nvidia-cap3"]
     assert file.shared.nodes == ["/dev/nvidia0"]
 
 
 @pytest.mark.parametrize("uuid", ["", "GPU/1", "GPU-" + "1" * 60, "GPU-1-"])
 def test_who_cannot_be_named_to_kubelet_is_not_in_the_file(uuid):
-    cards = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said(uuid=uuid))), healthy)
-    assert cards is not None
-    assert node_cards(cards, NO_FILES, ()).cards == []
+    devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said(uuid=uuid))), healthy)
+    assert devices is not None
+    assert node_devices(devices, NO_FILES, ()).devices == []

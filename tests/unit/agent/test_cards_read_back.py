@@ -6,16 +6,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.driver.pci import PciCard
-from agent.driver.port import DriverCard, DriverInstance, DriverLink, LinkType, Profile
+from agent.driver.pci import PciDevice
+from agent.driver.port import DriverDevice, DriverInstance, DriverLink, LinkType, Profile
 from agent.health.verdicts import HEALTHY, LOST, xid
-from agent.inventory.cards import (
+from agent.inventory.node_devices import (
     DiscoveredNode,
     discovered_devices,
     published_of,
 )
 from inventory.discovery.parsing import MigPartition, PeerLink
-from inventory.discovery.sources import CardFacts
+from inventory.discovery.sources import DeviceFacts
 from tests.support.seen_cards import look, read_back
 
 addresses = st.builds(
@@ -32,8 +32,8 @@ links = st.lists(
     max_size=4,
     unique_by=lambda one: (one.peer, one.type),
 ).map(tuple)
-driver_cards = st.builds(
-    DriverCard,
+driver_devices = st.builds(
+    DriverDevice,
     address=addresses,
     uuid=uuids,
     minor=st.integers(0, 63),
@@ -58,8 +58,8 @@ driver_cards = st.builds(
     ).map(tuple),
     is_lost=st.booleans(),
 )
-pci_cards = st.builds(
-    PciCard,
+pci_devices = st.builds(
+    PciDevice,
     address=addresses,
     vendor=st.just("10de"),
     device=st.sampled_from(["2335", "20b2"]),
@@ -69,14 +69,14 @@ pci_cards = st.builds(
 )
 
 
-def unique(cards: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.lists(cards, max_size=4, unique_by=lambda one: one.address).map(tuple)
+def unique(devices: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.lists(devices, max_size=4, unique_by=lambda one: one.address).map(tuple)
 
 
 @st.composite
 def sights(draw):
-    bus = draw(st.none() | unique(pci_cards))
-    seen = draw(unique(driver_cards))
+    bus = draw(st.none() | unique(pci_devices))
+    seen = draw(unique(driver_devices))
     if bus and draw(st.booleans()):
         # Most cards are on both.
         seen = tuple(
@@ -91,37 +91,37 @@ def sights(draw):
 @settings(max_examples=300, deadline=None)
 @given(sights(), st.sampled_from([HEALTHY, LOST, xid(79)]))
 def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
-    cards = discovered_devices(sight, lambda _: verdict)
-    if cards is None:
+    devices = discovered_devices(sight, lambda _: verdict)
+    if devices is None:
         return
-    published = published_of(cards, sight.look)
+    published = published_of(devices, sight.look)
     assert published.unsayable == ()
     told = read_back(published)
     assert not told.report.bad
     assert told.agent.is_complete
-    assert [one.address for one in told.agent.cards] == [one.address for one in cards]
-    for card, facts in zip(cards, told.agent.cards, strict=True):
-        assert facts == expected_facts(card)
-        if card.uuid and card.health is not None:
-            health = card.health
-            assert told.report.health[card.uuid] == (health.state.value, health.reason)
-        if card.health is None or not card.uuid:
-            assert card.uuid not in told.report.health
-    assert published_of(cards, sight.look) == published
+    assert [one.address for one in told.agent.devices] == [one.address for one in devices]
+    for device, facts in zip(devices, told.agent.devices, strict=True):
+        assert facts == expected_facts(device)
+        if device.uuid and device.health is not None:
+            health = device.health
+            assert told.report.health[device.uuid] == (health.state.value, health.reason)
+        if device.health is None or not device.uuid:
+            assert device.uuid not in told.report.health
+    assert published_of(devices, sight.look) == published
 
 
-def expected_facts(card) -> CardFacts:
+def expected_facts(device) -> DeviceFacts:
     """The facts by the words of `api.foreign.nodefeature`, without the agent's code."""
-    facts = CardFacts(address=card.address, uuid=card.uuid or None)
-    if card.pci is not None:
+    facts = DeviceFacts(address=device.address, uuid=device.uuid or None)
+    if device.pci is not None:
         facts = replace(
             facts,
-            vendor=card.pci.vendor,
-            device=card.pci.device,
-            class_=card.pci.class_,
-            numa_node=card.pci.numa_node,
+            vendor=device.pci.vendor,
+            device=device.pci.device,
+            class_=device.pci.class_,
+            numa_node=device.pci.numa_node,
         )
-    one = card.said
+    one = device.said
     if one is None or one.is_lost:
         return facts
     facts = replace(

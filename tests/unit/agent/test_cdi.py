@@ -8,9 +8,9 @@ import pytest
 
 from agent.driver.device_files import DeviceFile, FoundFiles, find_files
 from agent.driver.libraries import DriverFiles
-from agent.driver.port import DriverCard, DriverInstance
+from agent.driver.port import DriverDevice, DriverInstance
 from agent.inventory.cdi import build_specification, file_name
-from api.nodefiles.cards import NodeCard, NodeCards, NodeInstance, NodeMount
+from api.nodefiles.devices import NodeDevice, NodeDevices, NodeInstance, NodeMount
 
 KIND = "gpu.deckhouse.io/gpu"
 GOLDEN = Path(__file__).parent / "golden" / "gpu.deckhouse.io-gpu.json"
@@ -23,11 +23,11 @@ def device(name: str, minor: int, host: str = "/dev") -> DeviceFile:
     )
 
 
-def cards(*uuids: str) -> NodeCards:
-    return NodeCards(version="v1", cards=[NodeCard(uuid=one, address="") for one in uuids])
+def devices(*uuids: str) -> NodeDevices:
+    return NodeDevices(version="v1", devices=[NodeDevice(uuid=one, address="") for one in uuids])
 
 
-def specification(kind: str, told: NodeCards, **files) -> dict[str, Any] | None:
+def specification(kind: str, told: NodeDevices, **files) -> dict[str, Any] | None:
     found = FoundFiles(**{"by_uuid": {}, "shared": (), "missing": (), **files})
     made = build_specification(kind, told, files=found, driver=DriverFiles())
     return None if made is None else msgspec.json.decode(made)
@@ -36,11 +36,11 @@ def specification(kind: str, told: NodeCards, **files) -> dict[str, Any] | None:
 def test_the_specification_of_a_node_is_the_golden_file():
     first, cut = device("nvidia0", 0), device("nvidia1", 1, "/run/test/dev")
     capabilities = (device("nvidia-caps/nvidia-cap21", 21), device("nvidia-caps/nvidia-cap22", 22))
-    told = NodeCards(
+    told = NodeDevices(
         version="v1",
-        cards=[
-            NodeCard(uuid="GPU-6f1c", address="0000:17:00.0", is_healthy=False, reason="Xid79"),
-            NodeCard(
+        devices=[
+            NodeDevice(uuid="GPU-6f1c", address="0000:17:00.0", is_healthy=False, reason="Xid79"),
+            NodeDevice(
                 uuid="GPU-a0b1",
                 address="0000:18:00.0",
                 instances=[NodeInstance(uuid="MIG-9d2e", profile="1g.18gb")],
@@ -69,20 +69,20 @@ def test_the_specification_of_a_node_is_the_golden_file():
 @pytest.mark.parametrize("uuid", ["GPU-a/b", "-GPU", "GPU-", "GPU 1", "GPU-é"])
 def test_a_name_that_cdi_refuses_is_left_out(uuid):
     nodes = (device("nvidia0", 0),)
-    made = specification(KIND, cards(uuid, "GPU-1"), by_uuid={uuid: nodes, "GPU-1": nodes})
+    made = specification(KIND, devices(uuid, "GPU-1"), by_uuid={uuid: nodes, "GPU-1": nodes})
     assert made is not None
     assert [one["name"] for one in made["devices"]] == ["GPU-1"]
 
 
 def test_a_device_without_its_files_is_left_out_and_none_is_written_twice():
     nodes = (device("nvidia0", 0),)
-    made = specification(KIND, cards("GPU-1", "GPU-2", "GPU-1"), by_uuid={"GPU-1": nodes})
+    made = specification(KIND, devices("GPU-1", "GPU-2", "GPU-1"), by_uuid={"GPU-1": nodes})
     assert made is not None
     assert [one["name"] for one in made["devices"]] == ["GPU-1"]
 
 
 def test_without_any_device_there_is_no_specification():
-    assert specification(KIND, cards("GPU-1"), shared=(device("nvidiactl", 255),)) is None
+    assert specification(KIND, devices("GPU-1"), shared=(device("nvidiactl", 255),)) is None
 
 
 @pytest.mark.parametrize("kind", ["gpu", "a/b/c", "/gpu", "gpu/", "../gpu", "9.io/gpu", "a b/c"])
@@ -112,16 +112,16 @@ def tell_capability(node: Path, where: str, minor: int) -> None:
     path.write_text(f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
 
 
-def cut_card(**changes) -> DriverCard:
+def cut_device(**changes) -> DriverDevice:
     instance = DriverInstance(gpu_instance=5, profile="1g.10gb", uuid="MIG-1", compute_instance=0)
     fields = {"address": "0000:17:00.0", "uuid": "GPU-1", "minor": 0, "product": "NVIDIA H100"}
-    return DriverCard(**{**fields, "instances": (instance,), **changes})
+    return DriverDevice(**{**fields, "instances": (instance,), **changes})
 
 
-def test_an_instance_has_its_cards_file_and_its_capabilities(node: Path):
+def test_an_instance_has_its_devices_file_and_its_capabilities(node: Path):
     tell_capability(node, "gpu0/mig/gi5", 3)
     tell_capability(node, "gpu0/mig/gi5/ci0", 4)
-    found = find_files([cut_card()], dev=node / "dev", proc=node / "proc")
+    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
     assert [file.path for file in found.by_uuid["MIG-1"]] == [
         "/dev/nvidia0",
         "/dev/nvidia-caps/nvidia-cap3",
@@ -139,18 +139,18 @@ def test_an_instance_that_lacks_a_capability_is_missing(node: Path, minor):
     tell_capability(node, "gpu0/mig/gi5", 3)
     if minor is not None:
         tell_capability(node, "gpu0/mig/gi5/ci0", minor)
-    found = find_files([cut_card()], dev=node / "dev", proc=node / "proc")
+    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
     assert set(found.by_uuid) == {"GPU-1"}
     assert found.missing == (f"capabilities of MIG instance MIG-1 under {node / 'dev'}",)
 
 
-def test_where_the_kernel_tells_of_no_capabilities_the_cards_file_is_enough(node: Path):
-    found = find_files([cut_card()], dev=node / "dev", proc=node / "proc")
+def test_where_the_kernel_tells_of_no_capabilities_the_devices_file_is_enough(node: Path):
+    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
     assert [file.path for file in found.by_uuid["MIG-1"]] == ["/dev/nvidia0"]
 
 
-def test_a_card_without_a_device_file_is_missing(node: Path):
+def test_a_device_without_a_device_file_is_missing(node: Path):
     (node / "dev" / "nvidia7").write_text("no device")
-    found = find_files([cut_card(minor=7)], dev=node / "dev", proc=node / "proc")
+    found = find_files([cut_device(minor=7)], dev=node / "dev", proc=node / "proc")
     assert found.by_uuid == {}
     assert found.missing == (f"{node / 'dev'}/nvidia7 of card GPU-1",)

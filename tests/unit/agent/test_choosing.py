@@ -16,10 +16,10 @@ from agent.plugin.device_selection import (
 )
 from api.kubelet.deviceplugin import PreferenceRequest
 
-WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", card=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
+WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", device=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
 SLICES = {
-    f"GPU-{card}::{n}": Unit(id=f"GPU-{card}::{n}", card=f"GPU-{card}")
-    for card in range(3)
+    f"GPU-{device}::{n}": Unit(id=f"GPU-{device}::{n}", device=f"GPU-{device}")
+    for device in range(3)
     for n in range(3)
 }
 
@@ -63,7 +63,7 @@ def test_what_an_init_container_has_is_part_of_it():
             {
                 "units": {
                     **WHOLE,
-                    "GPU-2": Unit(id="GPU-2", card="GPU-2", is_healthy=False, numa_node=1),
+                    "GPU-2": Unit(id="GPU-2", device="GPU-2", is_healthy=False, numa_node=1),
                 }
             },
             "GPU-2 is unhealthy",
@@ -147,7 +147,7 @@ def test_slices_keep_their_shape(promised, held, expected):
     assert set(found.units) == expected
 
 
-def test_without_a_promise_slices_are_of_different_cards():
+def test_without_a_promise_slices_are_of_different_devices():
     found = choice(3, None, units=SLICES, held=("GPU-1::0",))
     assert isinstance(found, UnassignedUnits)
     assert {unit.partition("::")[0] for unit in found.units} == {"GPU-0", "GPU-1", "GPU-2"}

@@ -7,24 +7,24 @@ import pytest
 
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import Unit, as_seen
-from agent.plugin.cards_file import KnownCards, NodeFile
 from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of, with_files
+from agent.plugin.devices_file import KnownDevices, NodeFile
 from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
-from api.nodefiles.cards import (
-    CARDS_FILE,
-    NodeCard,
-    NodeCards,
+from api.nodefiles.devices import (
+    DEVICES_FILE,
+    NodeDevice,
+    NodeDevices,
     NodeInstance,
     NodeMount,
     SharedParts,
 )
 from api.nodefiles.poolconfig import HandOut
 
-CONTENT = NodeCards(
+CONTENT = NodeDevices(
     version="v1",
-    cards=[
-        NodeCard(uuid="GPU-1", address="a", nodes=["/dev/nvidia0"]),
-        NodeCard(
+    devices=[
+        NodeDevice(uuid="GPU-1", address="a", nodes=["/dev/nvidia0"]),
+        NodeDevice(
             uuid="GPU-2",
             address="b",
             nodes=["/dev/nvidia1"],
@@ -33,22 +33,22 @@ CONTENT = NodeCards(
                 NodeInstance(uuid="MIG-2", profile="1g.10gb", nodes=["/dev/nvidia-caps/cap2"]),
             ],
         ),
-        NodeCard(uuid="GPU-3", address="c", is_healthy=False, reason="Xid79"),
+        NodeDevice(uuid="GPU-3", address="c", is_healthy=False, reason="Xid79"),
     ],
     shared=SharedParts(
         nodes=["/dev/nvidiactl"], mounts=[NodeMount(host_path="/lib/a", container_path="/nv/a")]
     ),
 )
-CARDS = KnownCards(CONTENT)
-SLICED = (Unit(id="GPU-1::1", card="GPU-1"), Unit(id="GPU-1::0", card="GPU-1"))
-INSTANCES = (Unit(id="MIG-2", card="GPU-2"), Unit(id="MIG-1", card="GPU-2"))
+DEVICES = KnownDevices(CONTENT)
+SLICED = (Unit(id="GPU-1::1", device="GPU-1"), Unit(id="GPU-1::0", device="GPU-1"))
+INSTANCES = (Unit(id="MIG-2", device="GPU-2"), Unit(id="MIG-1", device="GPU-2"))
 
 
 def terms(hand_out: HandOut) -> ResponseTerms:
     return ResponseTerms(pool="small", hand_out=hand_out)
 
 
-def test_slices_of_a_card_are_one_cdi_device_and_the_container_sees_what_it_got():
+def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_got():
     assert grant_of(SLICED, terms(HandOut.CDI), None) == ContainerGrant(
         environment={
             "GPU_POOL": "small",
@@ -71,7 +71,7 @@ def test_nvidias_runtime_is_told_by_the_environment():
 
 
 def test_any_runtime_is_told_by_files_each_once():
-    grant = grant_of(INSTANCES, terms(HandOut.DEVICES), CARDS)
+    grant = grant_of(INSTANCES, terms(HandOut.DEVICES), DEVICES)
     assert isinstance(grant, ContainerGrant)
     assert grant.devices == tuple(
         DeviceSpec(path, path)
@@ -87,53 +87,53 @@ def test_any_runtime_is_told_by_files_each_once():
 
 
 @pytest.mark.parametrize(
-    ("units", "cards", "complaint"),
+    ("units", "devices", "complaint"),
     [
         pytest.param(SLICED, None, "there is no cards.json on this node", id="no file"),
         pytest.param(
-            (Unit(id="GPU-9", card="GPU-9"),), CARDS, "no device files of GPU-9", id="no card"
+            (Unit(id="GPU-9", device="GPU-9"),), DEVICES, "no device files of GPU-9", id="no card"
         ),
         pytest.param(
-            (Unit(id="GPU-3", card="GPU-3"),), CARDS, "no device files of GPU-3", id="no nodes"
+            (Unit(id="GPU-3", device="GPU-3"),), DEVICES, "no device files of GPU-3", id="no nodes"
         ),
     ],
 )
-def test_without_files_nothing_is_handed_out_and_nothing_offered(units, cards, complaint):
-    grant = grant_of(units, terms(HandOut.DEVICES), cards)
+def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices, complaint):
+    grant = grant_of(units, terms(HandOut.DEVICES), devices)
     assert isinstance(grant, UnknownUnits)
     assert complaint in grant.text
-    assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), cards))
-    assert with_files(units, terms(HandOut.CDI), cards) == units
+    assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), devices))
+    assert with_files(units, terms(HandOut.CDI), devices) == units
 
 
 @pytest.mark.parametrize(
     ("unit", "is_healthy"),
     [
-        pytest.param(Unit(id="GPU-1", card="GPU-1"), True, id="well"),
-        pytest.param(Unit(id="GPU-3", card="GPU-3"), False, id="unhealthy"),
-        pytest.param(Unit(id="GPU-3::1", card="GPU-3"), False, id="a slice of an unhealthy one"),
-        pytest.param(Unit(id="GPU-9", card="GPU-9"), True, id="not in the file"),
-        pytest.param(Unit(id="MIG-1", card="GPU-2"), True, id="an instance"),
-        pytest.param(Unit(id="MIG-9", card="GPU-2"), False, id="an instance that is gone"),
+        pytest.param(Unit(id="GPU-1", device="GPU-1"), True, id="well"),
+        pytest.param(Unit(id="GPU-3", device="GPU-3"), False, id="unhealthy"),
+        pytest.param(Unit(id="GPU-3::1", device="GPU-3"), False, id="a slice of an unhealthy one"),
+        pytest.param(Unit(id="GPU-9", device="GPU-9"), True, id="not in the file"),
+        pytest.param(Unit(id="MIG-1", device="GPU-2"), True, id="an instance"),
+        pytest.param(Unit(id="MIG-9", device="GPU-2"), False, id="an instance that is gone"),
         pytest.param(
-            Unit(id="MIG-9", card="GPU-1"), True, id="an instance of a card that lists none"
+            Unit(id="MIG-9", device="GPU-1"), True, id="an instance of a card that lists none"
         ),
-        pytest.param(Unit(id="GPU-1", card="GPU-1", is_healthy=False), False, id="withheld"),
+        pytest.param(Unit(id="GPU-1", device="GPU-1", is_healthy=False), False, id="withheld"),
     ],
 )
-def test_units_are_as_healthy_as_their_card(unit: Unit, is_healthy: bool):
-    (seen,) = as_seen((unit,), CARDS)
+def test_units_are_as_healthy_as_their_device(unit: Unit, is_healthy: bool):
+    (seen,) = as_seen((unit,), DEVICES)
     assert seen.is_healthy is is_healthy
 
 
 def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_path: Path):
     assert not NodeFile(tmp_path).look()
-    assert NodeFile(tmp_path).cards is None
+    assert NodeFile(tmp_path).devices is None
     file = NodeFile(tmp_path)
-    path = tmp_path / CARDS_FILE
+    path = tmp_path / DEVICES_FILE
     path.write_bytes(msgspec.json.encode(CONTENT))
     assert file.look()
-    known = file.cards
+    known = file.devices
     assert known is not None
     assert known.shared == CONTENT.shared
     assert not file.look()
@@ -151,10 +151,10 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
         ):
             file.look()
         assert not file.look()
-        assert file.cards is known
+        assert file.devices is known
     path.unlink()
     assert not file.look()
-    assert file.cards is known
+    assert file.devices is known
     path.mkdir()
     with pytest.raises(BadPoolConfigError, match="cannot be read"):
         file.look()

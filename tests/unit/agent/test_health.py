@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.driver.port import DriverCard, DriverEvent, DriverLook, EventKind
+from agent.driver.port import DriverDevice, DriverEvent, DriverLook, EventKind
 from agent.health.tracker import EventVerdict, HealthChange, HealthTracker, HealthTrackingTerms
 from agent.health.verdicts import HEALTHY, LOST, HealthState
 from inventory.health.device import (
@@ -19,12 +19,12 @@ from inventory.health.device import (
 QUIET_S = 300.0
 
 
-def a_look(*cards: DriverCard, version: str = "570.124.06") -> DriverLook:
-    return DriverLook(driver_version=version, cuda_version="12.8", cards=cards)
+def a_look(*devices: DriverDevice, version: str = "570.124.06") -> DriverLook:
+    return DriverLook(driver_version=version, cuda_version="12.8", devices=devices)
 
 
-def a_card(number: int = 1, **changes: Any) -> DriverCard:
-    return DriverCard(
+def a_device(number: int = 1, **changes: Any) -> DriverDevice:
+    return DriverDevice(
         **{
             "address": f"0000:{number:02x}:00.0",
             "uuid": f"GPU-{number}",
@@ -38,9 +38,9 @@ def a_card(number: int = 1, **changes: Any) -> DriverCard:
     )
 
 
-def lost_card(number: int = 1, **changes: Any) -> DriverCard:
+def lost_device(number: int = 1, **changes: Any) -> DriverDevice:
     known: dict[str, Any] = {"address": f"0000:{number:02x}:00.0", "uuid": f"GPU-{number}"}
-    return DriverCard(**{**known, "minor": number, "product": "", "is_lost": True, **changes})
+    return DriverDevice(**{**known, "minor": number, "product": "", "is_lost": True, **changes})
 
 
 def xid(code: int, uuid: str = "GPU-1") -> DriverEvent:
@@ -51,44 +51,44 @@ DOUBLE_BIT = DriverEvent(uuid="GPU-1", kind=EventKind.DOUBLE_BIT_ECC)
 
 
 @pytest.fixture
-def book() -> HealthTracker:
+def tracker() -> HealthTracker:
     """That has seen two healthy cards."""
-    book = HealthTracker()
-    assert book.observe(a_look(a_card(1), a_card(2)), 0.0) == ()
-    return book
+    tracker = HealthTracker()
+    assert tracker.observe(a_look(a_device(1), a_device(2)), 0.0) == ()
+    return tracker
 
 
-def reason(book: HealthTracker, uuid: str = "GPU-1") -> str:
-    return book.health(uuid).reason
+def reason(tracker: HealthTracker, uuid: str = "GPU-1") -> str:
+    return tracker.health(uuid).reason
 
 
-def test_a_card_that_was_never_seen_is_healthy():
+def test_a_device_that_was_never_seen_is_healthy():
     assert HealthTracker().health("GPU-9") == HEALTHY
 
 
 # --- what makes it unhealthy -----------------------------------------------------------------------
 
 
-def test_an_xid_counts_against_its_card_alone(book: HealthTracker):
-    changes = book.tell(xid(79), 1.0)
+def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
+    changes = tracker.tell(xid(79), 1.0)
     assert [(one.uuid, one.address, one.before, one.after.reason) for one in changes] == [
         ("GPU-1", "0000:01:00.0", HEALTHY, "Xid79")
     ]
-    assert book.health("GPU-1").state is HealthState.UNHEALTHY
-    assert book.health("GPU-2") == HEALTHY
+    assert tracker.health("GPU-1").state is HealthState.UNHEALTHY
+    assert tracker.health("GPU-2") == HEALTHY
 
 
 @pytest.mark.parametrize("code", sorted(IGNORED_XIDS))
-def test_an_xid_of_an_application_counts_against_nobody(book: HealthTracker, code: int):
-    assert book.verdict_of(xid(code)) is EventVerdict.IGNORED
-    assert book.tell(xid(code), 1.0) == ()
-    assert book.health("GPU-1") == HEALTHY
+def test_an_xid_of_an_application_counts_against_nobody(tracker: HealthTracker, code: int):
+    assert tracker.verdict_of(xid(code)) is EventVerdict.IGNORED
+    assert tracker.tell(xid(code), 1.0) == ()
+    assert tracker.health("GPU-1") == HEALTHY
 
 
 def test_which_xids_are_ignored_is_a_setting():
-    book = HealthTracker(HealthTrackingTerms(ignored_xids=frozenset({79})))
-    assert book.verdict_of(xid(79)) is EventVerdict.IGNORED
-    assert book.verdict_of(xid(13)) is EventVerdict.FAULT
+    tracker = HealthTracker(HealthTrackingTerms(ignored_xids=frozenset({79})))
+    assert tracker.verdict_of(xid(79)) is EventVerdict.IGNORED
+    assert tracker.verdict_of(xid(13)) is EventVerdict.FAULT
 
 
 def test_ignored_codes_are_those_of_xids_only():
@@ -96,21 +96,21 @@ def test_ignored_codes_are_those_of_xids_only():
     assert HealthTracker().verdict_of(event) is EventVerdict.FAULT
 
 
-def test_an_event_of_no_card_is_every_cards(book: HealthTracker):
-    assert {one.uuid for one in book.tell(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
+def test_an_event_of_no_device_is_every_devices(tracker: HealthTracker):
+    assert {one.uuid for one in tracker.tell(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
 
 
-def test_a_card_may_be_told_of_before_it_is_seen():
-    book = HealthTracker()
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(a_card()), 2.0)
-    assert reason(book) == "Xid79"
+def test_a_device_may_be_told_of_before_it_is_seen():
+    tracker = HealthTracker()
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(a_device()), 2.0)
+    assert reason(tracker) == "Xid79"
 
 
-def test_a_card_that_is_told_of_and_never_seen_is_forgotten(book: HealthTracker):
-    book.tell(xid(79, "GPU-9"), 1.0)
-    book.observe(a_look(a_card(1), a_card(2)), 2.0)
-    assert "GPU-9" not in book.verdicts()
+def test_a_device_that_is_told_of_and_never_seen_is_forgotten(tracker: HealthTracker):
+    tracker.tell(xid(79, "GPU-9"), 1.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 2.0)
+    assert "GPU-9" not in tracker.verdicts()
 
 
 @pytest.mark.parametrize(
@@ -127,41 +127,41 @@ def test_a_card_that_is_told_of_and_never_seen_is_forgotten(book: HealthTracker)
         pytest.param({"uncorrectable_errors": None}, "", id="no ECC"),
     ],
 )
-def test_a_look_shows_faults(book: HealthTracker, shown: dict[str, Any], expected: str):
-    book.observe(a_look(a_card(1, **shown), a_card(2)), 1.0)
-    assert reason(book) == expected
-    assert book.health("GPU-2") == HEALTHY
+def test_a_look_shows_faults(tracker: HealthTracker, shown: dict[str, Any], expected: str):
+    tracker.observe(a_look(a_device(1, **shown), a_device(2)), 1.0)
+    assert reason(tracker) == expected
+    assert tracker.health("GPU-2") == HEALTHY
 
 
 def test_errors_from_before_the_first_look_are_old():
-    book = HealthTracker()
-    book.observe(a_look(a_card(uncorrectable_errors=7)), 0.0)
-    book.observe(a_look(a_card(uncorrectable_errors=7)), 1.0)
-    assert book.health("GPU-1") == HEALTHY
+    tracker = HealthTracker()
+    tracker.observe(a_look(a_device(uncorrectable_errors=7)), 0.0)
+    tracker.observe(a_look(a_device(uncorrectable_errors=7)), 1.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(book: HealthTracker):
-    book.observe(a_look(a_card(uncorrectable_errors=None), a_card(2)), 1.0)
-    book.observe(a_look(a_card(uncorrectable_errors=1), a_card(2)), 2.0)
-    assert reason(book) == "EccUncorrectable"
+def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(tracker: HealthTracker):
+    tracker.observe(a_look(a_device(uncorrectable_errors=None), a_device(2)), 1.0)
+    tracker.observe(a_look(a_device(uncorrectable_errors=1), a_device(2)), 2.0)
+    assert reason(tracker) == "EccUncorrectable"
 
 
-def test_a_double_bit_error_is_told(book: HealthTracker):
-    book.tell(DOUBLE_BIT, 1.0)
-    assert reason(book) == "EccDoubleBit"
+def test_a_double_bit_error_is_told(tracker: HealthTracker):
+    tracker.tell(DOUBLE_BIT, 1.0)
+    assert reason(tracker) == "EccDoubleBit"
 
 
-def test_a_card_that_the_driver_does_not_reach_is_lost(book: HealthTracker):
-    changes = book.observe(a_look(lost_card(1), a_card(2)), 1.0)
+def test_a_device_that_the_driver_does_not_reach_is_lost(tracker: HealthTracker):
+    changes = tracker.observe(a_look(lost_device(1), a_device(2)), 1.0)
     assert [(one.uuid, one.after) for one in changes] == [("GPU-1", LOST)]
 
 
-def test_a_lost_card_whose_uuid_is_not_said_is_known_by_its_address(book: HealthTracker):
-    book.observe(a_look(lost_card(1, uuid=""), a_card(2)), 1.0)
-    assert book.health("GPU-1") == LOST
-    assert set(book.verdicts()) == {"GPU-1", "GPU-2"}
-    book.observe(a_look(lost_card(1, uuid=""), a_card(2), lost_card(3, uuid="")), 2.0)
-    assert set(book.verdicts()) == {"GPU-1", "GPU-2"}
+def test_a_lost_device_whose_uuid_is_not_said_is_known_by_its_address(tracker: HealthTracker):
+    tracker.observe(a_look(lost_device(1, uuid=""), a_device(2)), 1.0)
+    assert tracker.health("GPU-1") == LOST
+    assert set(tracker.verdicts()) == {"GPU-1", "GPU-2"}
+    tracker.observe(a_look(lost_device(1, uuid=""), a_device(2), lost_device(3, uuid="")), 2.0)
+    assert set(tracker.verdicts()) == {"GPU-1", "GPU-2"}
 
 
 @pytest.mark.parametrize(
@@ -174,64 +174,64 @@ def test_a_lost_card_whose_uuid_is_not_said_is_known_by_its_address(book: Health
         pytest.param(None, {"GPU-1": LOST, "GPU-2": HEALTHY}, id="nobody knows the bus"),
     ],
 )
-def test_a_card_that_the_driver_lists_no_more(
-    book: HealthTracker, on_bus: set[str] | None, expected: dict[str, Any]
+def test_a_device_that_the_driver_lists_no_more(
+    tracker: HealthTracker, on_bus: set[str] | None, expected: dict[str, Any]
 ):
-    book.observe(a_look(a_card(2)), 1.0, on_bus=on_bus)
-    assert book.verdicts() == expected
+    tracker.observe(a_look(a_device(2)), 1.0, on_bus=on_bus)
+    assert tracker.verdicts() == expected
 
 
-def test_a_card_whose_place_another_has_is_gone(book: HealthTracker):
-    book.observe(a_look(a_card(1, uuid="GPU-new"), a_card(2)), 1.0, on_bus={"0000:01:00.0"})
-    assert set(book.verdicts()) == {"GPU-new", "GPU-2"}
+def test_a_device_whose_place_another_has_is_gone(tracker: HealthTracker):
+    tracker.observe(a_look(a_device(1, uuid="GPU-new"), a_device(2)), 1.0, on_bus={"0000:01:00.0"})
+    assert set(tracker.verdicts()) == {"GPU-new", "GPU-2"}
 
 
-def test_lost_is_said_before_why_it_may_be(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(lost_card(1), a_card(2)), 2.0)
-    assert book.health("GPU-1") == LOST
+def test_lost_is_said_before_why_it_may_be(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
+    assert tracker.health("GPU-1") == LOST
 
 
-def test_of_several_faults_the_first_one_is_named_while_it_stands(book: HealthTracker):
-    book.tell(xid(48), 1.0)
-    assert book.tell(DOUBLE_BIT, 2.0) == ()
-    book.tell(DOUBLE_BIT, 200.0)
-    assert reason(book) == "Xid48"
-    book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S)
-    assert reason(book) == "EccDoubleBit"
+def test_of_several_faults_the_first_one_is_named_while_it_stands(tracker: HealthTracker):
+    tracker.tell(xid(48), 1.0)
+    assert tracker.tell(DOUBLE_BIT, 2.0) == ()
+    tracker.tell(DOUBLE_BIT, 200.0)
+    assert reason(tracker) == "Xid48"
+    tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
+    assert reason(tracker) == "EccDoubleBit"
 
 
-def test_a_card_that_tells_of_everything_is_remembered_for_a_bounded_part(book: HealthTracker):
+def test_a_device_that_tells_of_everything_is_remembered_for_a_bounded_part(tracker: HealthTracker):
     for code in range(200, 1200):
-        book.tell(xid(code), 1.0)
-    assert len(book._cards["GPU-1"].happened) == 16
-    assert reason(book) == "Xid200"
+        tracker.tell(xid(code), 1.0)
+    assert len(tracker._devices["GPU-1"].happened) == 16
+    assert reason(tracker) == "Xid200"
 
 
 # --- what makes it well again ----------------------------------------------------------------------
 
 
-def test_what_happened_is_over_after_a_quiet_time_and_a_look(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S - 0.1)
-    assert reason(book) == "Xid79"
+def test_what_happened_is_over_after_a_quiet_time_and_a_look(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
+    assert reason(tracker) == "Xid79"
     # Time alone does not heal: the card is looked at.
-    assert reason(book) == "Xid79"
-    changes = book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S)
+    assert reason(tracker) == "Xid79"
+    changes = tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert [(one.before.reason, one.after) for one in changes] == [("Xid79", HEALTHY)]
 
 
-def test_the_quiet_time_begins_with_the_last_event(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.tell(xid(79), 200.0)
-    book.observe(a_look(a_card(1), a_card(2)), 1.0 + QUIET_S)
-    assert reason(book) == "Xid79"
+def test_the_quiet_time_begins_with_the_last_event(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.tell(xid(79), 200.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
+    assert reason(tracker) == "Xid79"
 
 
-def test_a_card_that_is_lost_is_not_well_for_being_quiet(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(lost_card(1), a_card(2)), 1.0 + 2 * QUIET_S)
-    assert book.health("GPU-1") == LOST
+def test_a_device_that_is_lost_is_not_well_for_being_quiet(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(lost_device(1), a_device(2)), 1.0 + 2 * QUIET_S)
+    assert tracker.health("GPU-1") == LOST
 
 
 @pytest.mark.parametrize(
@@ -242,81 +242,83 @@ def test_a_card_that_is_lost_is_not_well_for_being_quiet(book: HealthTracker):
     ],
 )
 def test_what_lasts_goes_when_it_is_not_so_any_more(
-    book: HealthTracker, bad: dict[str, Any], good: dict[str, Any]
+    tracker: HealthTracker, bad: dict[str, Any], good: dict[str, Any]
 ):
-    book.observe(a_look(a_card(1, **bad), a_card(2)), 1.0)
-    assert reason(book) != ""
-    book.observe(a_look(a_card(1, **good), a_card(2)), 2.0)
-    assert book.health("GPU-1") == HEALTHY
+    tracker.observe(a_look(a_device(1, **bad), a_device(2)), 1.0)
+    assert reason(tracker) != ""
+    tracker.observe(a_look(a_device(1, **good), a_device(2)), 2.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_was_too_hot_cools_down_by_some_degrees_first(book: HealthTracker):
+def test_a_device_that_was_too_hot_cools_down_by_some_degrees_first(tracker: HealthTracker):
     for at, temperature in enumerate((92, 91, 87, None)):
-        book.observe(a_look(a_card(1, temperature_celsius=temperature), a_card(2)), float(at))
-        assert reason(book) == "ThermalShutdown", temperature
-    book.observe(a_look(a_card(1, temperature_celsius=86), a_card(2)), 9.0)
-    assert book.health("GPU-1") == HEALTHY
+        tracker.observe(
+            a_look(a_device(1, temperature_celsius=temperature), a_device(2)), float(at)
+        )
+        assert reason(tracker) == "ThermalShutdown", temperature
+    tracker.observe(a_look(a_device(1, temperature_celsius=86), a_device(2)), 9.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_is_found_again_was_reset(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(lost_card(1), a_card(2)), 2.0)
-    book.observe(a_look(a_card(1, uncorrectable_errors=3), a_card(2)), 3.0)
-    assert book.health("GPU-1") == HEALTHY
+def test_a_device_that_is_found_again_was_reset(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
+    tracker.observe(a_look(a_device(1, uncorrectable_errors=3), a_device(2)), 3.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_what_is_told_after_the_reset_counts(book: HealthTracker):
-    book.observe(a_look(lost_card(1), a_card(2)), 2.0)
-    book.tell(xid(95), 2.5)
-    book.observe(a_look(a_card(1), a_card(2)), 3.0)
-    assert reason(book) == "Xid95"
+def test_what_is_told_after_the_reset_counts(tracker: HealthTracker):
+    tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
+    tracker.tell(xid(95), 2.5)
+    tracker.observe(a_look(a_device(1), a_device(2)), 3.0)
+    assert reason(tracker) == "Xid95"
 
 
-def test_errors_that_went_back_are_those_of_a_card_that_was_reset():
-    book = HealthTracker()
-    book.observe(a_look(a_card(uncorrectable_errors=2)), 0.0)
-    book.observe(a_look(a_card(uncorrectable_errors=3)), 1.0)
-    book.tell(xid(95), 1.5)
-    book.observe(a_look(a_card(uncorrectable_errors=3)), 2.0)
-    assert reason(book) == "EccUncorrectable"
-    book.observe(a_look(a_card(uncorrectable_errors=0)), 3.0)
-    assert book.health("GPU-1") == HEALTHY
-    book.observe(a_look(a_card(uncorrectable_errors=1)), 4.0)
-    assert reason(book) == "EccUncorrectable"
+def test_errors_that_went_back_are_those_of_a_device_that_was_reset():
+    tracker = HealthTracker()
+    tracker.observe(a_look(a_device(uncorrectable_errors=2)), 0.0)
+    tracker.observe(a_look(a_device(uncorrectable_errors=3)), 1.0)
+    tracker.tell(xid(95), 1.5)
+    tracker.observe(a_look(a_device(uncorrectable_errors=3)), 2.0)
+    assert reason(tracker) == "EccUncorrectable"
+    tracker.observe(a_look(a_device(uncorrectable_errors=0)), 3.0)
+    assert tracker.health("GPU-1") == HEALTHY
+    tracker.observe(a_look(a_device(uncorrectable_errors=1)), 4.0)
+    assert reason(tracker) == "EccUncorrectable"
 
 
-def test_another_version_of_the_driver_begins_anew(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.observe(a_look(a_card(1), a_card(2)), 2.0)
-    assert reason(book) == "Xid79"
-    book.observe(a_look(a_card(1), a_card(2), version="575.1"), 3.0)
-    assert book.health("GPU-1") == HEALTHY
+def test_another_version_of_the_driver_begins_again(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 2.0)
+    assert reason(tracker) == "Xid79"
+    tracker.observe(a_look(a_device(1), a_device(2), version="575.1"), 3.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_driver_that_was_gone_begins_anew(book: HealthTracker):
-    book.tell(xid(79), 1.0)
-    book.restarted(2.0)
-    assert reason(book) == "Xid79"
-    book.tell(xid(95, "GPU-2"), 3.0)
-    book.observe(a_look(a_card(1), a_card(2)), 4.0)
-    assert book.health("GPU-1") == HEALTHY
-    assert reason(book, "GPU-2") == "Xid95"
+def test_a_driver_that_was_gone_begins_again(tracker: HealthTracker):
+    tracker.tell(xid(79), 1.0)
+    tracker.restarted(2.0)
+    assert reason(tracker) == "Xid79"
+    tracker.tell(xid(95, "GPU-2"), 3.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 4.0)
+    assert tracker.health("GPU-1") == HEALTHY
+    assert reason(tracker, "GPU-2") == "Xid95"
 
 
-def test_a_driver_begins_anew_once(book: HealthTracker):
-    book.restarted(2.0)
-    book.observe(a_look(a_card(1), a_card(2)), 3.0)
-    book.tell(xid(79), 3.0)
-    book.observe(a_look(a_card(1), a_card(2)), 4.0)
-    assert reason(book) == "Xid79"
+def test_a_driver_begins_again_once(tracker: HealthTracker):
+    tracker.restarted(2.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 3.0)
+    tracker.tell(xid(79), 3.0)
+    tracker.observe(a_look(a_device(1), a_device(2)), 4.0)
+    assert reason(tracker) == "Xid79"
 
 
-def test_a_count_that_begins_anew_is_compared_from_there_on(book: HealthTracker):
-    book.restarted(1.0)
-    book.observe(a_look(a_card(1, uncorrectable_errors=4), a_card(2)), 2.0)
-    assert book.health("GPU-1") == HEALTHY
-    book.observe(a_look(a_card(1, uncorrectable_errors=5), a_card(2)), 3.0)
-    assert reason(book) == "EccUncorrectable"
+def test_a_count_that_begins_again_is_compared_from_there_on(tracker: HealthTracker):
+    tracker.restarted(1.0)
+    tracker.observe(a_look(a_device(1, uncorrectable_errors=4), a_device(2)), 2.0)
+    assert tracker.health("GPU-1") == HEALTHY
+    tracker.observe(a_look(a_device(1, uncorrectable_errors=5), a_device(2)), 3.0)
+    assert reason(tracker) == "EccUncorrectable"
 
 
 # --- over a restart of the agent -------------------------------------------------------------------
@@ -337,17 +339,17 @@ def test_a_count_that_begins_anew_is_compared_from_there_on(book: HealthTracker)
     ],
 )
 def test_what_happened_is_taken_up_again(published: str, expected: str):
-    book = HealthTracker()
-    book.recall("GPU-1", published, address="0000:01:00.0", now=10.0)
-    book.observe(a_look(a_card()), 11.0)
-    assert reason(book) == expected
-    book.observe(a_look(a_card()), 10.0 + QUIET_S)
-    assert book.health("GPU-1") == HEALTHY
+    tracker = HealthTracker()
+    tracker.recall("GPU-1", published, address="0000:01:00.0", now=10.0)
+    tracker.observe(a_look(a_device()), 11.0)
+    assert reason(tracker) == expected
+    tracker.observe(a_look(a_device()), 10.0 + QUIET_S)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_card_that_is_known_is_not_taken_up(book: HealthTracker):
-    book.recall("GPU-1", "Xid79", address="0000:01:00.0", now=10.0)
-    assert book.health("GPU-1") == HEALTHY
+def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
+    tracker.recall("GPU-1", "Xid79", address="0000:01:00.0", now=10.0)
+    assert tracker.health("GPU-1") == HEALTHY
 
 
 # --- who reads it ------------------------------------------------------------------------------------
@@ -356,31 +358,33 @@ def test_a_card_that_is_known_is_not_taken_up(book: HealthTracker):
 @pytest.mark.parametrize(
     ("happens", "kind"),
     [
-        pytest.param(lambda book: book.tell(xid(79), 1.0), FaultKind.XID_ERROR, id="Xid"),
-        pytest.param(lambda book: book.tell(DOUBLE_BIT, 1.0), FaultKind.ECC_ERROR, id="double bit"),
+        pytest.param(lambda tracker: tracker.tell(xid(79), 1.0), FaultKind.XID_ERROR, id="Xid"),
         pytest.param(
-            lambda book: book.observe(a_look(a_card(uncorrectable_errors=1)), 1.0),
+            lambda tracker: tracker.tell(DOUBLE_BIT, 1.0), FaultKind.ECC_ERROR, id="double bit"
+        ),
+        pytest.param(
+            lambda tracker: tracker.observe(a_look(a_device(uncorrectable_errors=1)), 1.0),
             FaultKind.ECC_ERROR,
             id="uncorrectable",
         ),
         pytest.param(
-            lambda book: book.observe(a_look(a_card(is_row_remap_failed=True)), 1.0),
+            lambda tracker: tracker.observe(a_look(a_device(is_row_remap_failed=True)), 1.0),
             FaultKind.ECC_ERROR,
             id="row remap",
         ),
         pytest.param(
-            lambda book: book.observe(a_look(a_card(temperature_celsius=99)), 1.0),
+            lambda tracker: tracker.observe(a_look(a_device(temperature_celsius=99)), 1.0),
             FaultKind.THERMAL,
             id="heat",
         ),
         pytest.param(
-            lambda book: book.observe(a_look(lost_card()), 1.0), FaultKind.LOST, id="lost"
+            lambda tracker: tracker.observe(a_look(lost_device()), 1.0), FaultKind.LOST, id="lost"
         ),
     ],
 )
-def test_the_control_plane_knows_each_reason(book: HealthTracker, happens: Any, kind: FaultKind):
+def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: Any, kind: FaultKind):
     """`inventory.health.device` tells faults apart by how their reason begins."""
-    (change,) = [one for one in happens(book) if one.uuid == "GPU-1"]
+    (change,) = [one for one in happens(tracker) if one.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
     judged = examine(

@@ -91,7 +91,7 @@ def test_while_kubelet_does_not_list_pods_that_ended_hold_nothing():
     assert ended.ref == "default/ended"
 
 
-def test_a_card_is_one_thing_in_every_cut_and_pool_and_slices_are_not():
+def test_a_device_is_one_thing_in_every_cut_and_pool_and_slices_are_not():
     holdings = HeldUnits(NodePods())
     holdings.refresh(
         [

@@ -114,7 +114,7 @@ def test_a_pod_does_not_stand_in_its_own_way_and_one_of_its_name_does(here: Node
     assert here.holdings.holder("GPU-1", RESOURCE, here.pods.get(UID)) is None
 
 
-def test_slices_of_a_card_are_apart_and_the_whole_card_is_not(here: Node) -> None:
+def test_slices_of_a_device_are_apart_and_the_whole_device_is_not(here: Node) -> None:
     here.tell("GPU-1::2")
     assert [here.why(unit) for unit in ("GPU-1::2", "GPU-1::3", "GPU-1")] == [STILL, None, STILL]
 

@@ -6,18 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.driver.port import DriverCard, DriverInstance, Profile
+from agent.driver.port import DriverDevice, DriverInstance, Profile
 from agent.health.verdicts import HEALTHY, xid
 from agent.mig.planner import (
     WHOLE,
+    Blocked,
+    BlockReason,
     Complete,
     Create,
     Destroy,
     DisableMode,
     Done,
     EnableMode,
-    HeldUp,
-    HoldUp,
     LeaveAlone,
     Step,
     WantedLayout,
@@ -26,8 +26,7 @@ from agent.mig.planner import (
 )
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
-from tests.support.assigning import a_card as a_device
-from tests.support.assigning import a_gpupool
+from tests.support.assigning import a_device, a_gpupool
 
 CUT = WantedLayout("1g.10gb")
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
@@ -44,9 +43,9 @@ def an_instance(
     )
 
 
-def a_card(*instances: DriverInstance, **changes: Any) -> DriverCard:
+def a_gpu(*instances: DriverInstance, **changes: Any) -> DriverDevice:
     """Of which MIG can be asked; with instances it is on."""
-    return DriverCard(
+    return DriverDevice(
         **{
             "address": "0000:17:00.0",
             "uuid": "GPU-1",
@@ -61,12 +60,12 @@ def a_card(*instances: DriverInstance, **changes: Any) -> DriverCard:
     )
 
 
-def step_of(card: DriverCard, wanted: WantedLayout, **changes: Any) -> Step:
-    return next_step(card, wanted, **{"health": HEALTHY, "in_use": (), **changes})
+def step_of(device: DriverDevice, wanted: WantedLayout, **changes: Any) -> Step:
+    return next_step(device, wanted, **{"health": HEALTHY, "in_use": (), **changes})
 
 
-def held_up_by(step: Step) -> HoldUp:
-    assert isinstance(step, HeldUp), step
+def blocked_by(step: Step) -> BlockReason:
+    assert isinstance(step, Blocked), step
     assert step.text
     return step.reason
 
@@ -76,113 +75,125 @@ SEVEN = tuple(an_instance(number) for number in range(7))
 
 
 @pytest.mark.parametrize(
-    ("card", "wanted", "expected"),
+    ("device", "wanted", "expected"),
     [
-        pytest.param(a_card(), CUT, EnableMode(), id="off"),
-        pytest.param(a_card(**ON), CUT, Create("1g.10gb"), id="on and empty"),
-        pytest.param(a_card(*SEVEN[:6]), CUT, Create("1g.10gb"), id="one missing"),
-        pytest.param(a_card(*SEVEN), CUT, Done(), id="as wanted"),
+        pytest.param(a_gpu(), CUT, EnableMode(), id="off"),
+        pytest.param(a_gpu(**ON), CUT, Create("1g.10gb"), id="on and empty"),
+        pytest.param(a_gpu(*SEVEN[:6]), CUT, Create("1g.10gb"), id="one missing"),
+        pytest.param(a_gpu(*SEVEN), CUT, Done(), id="as wanted"),
         pytest.param(
-            a_card(an_instance(3), an_instance(4, "3g.40gb")),
+            a_gpu(an_instance(3), an_instance(4, "3g.40gb")),
             CUT,
             Destroy(4, "3g.40gb"),
             id="another profile",
         ),
         pytest.param(
-            a_card(an_instance(1, is_complete=False), an_instance(2, "3g.40gb", is_complete=False)),
+            a_gpu(an_instance(1, is_complete=False), an_instance(2, "3g.40gb", is_complete=False)),
             CUT,
             Destroy(2, "3g.40gb"),
             id="room first",
         ),
         pytest.param(
-            a_card(*SEVEN[:6], an_instance(6, is_complete=False)),
+            a_gpu(*SEVEN[:6], an_instance(6, is_complete=False)),
             CUT,
             Complete(6, "1g.10gb"),
             id="crashed between the two steps",
         ),
-        pytest.param(a_card(is_mig_capable=False, profiles=()), WHOLE, Done(), id="no MIG"),
-        pytest.param(a_card(), WHOLE, Done(), id="whole"),
-        pytest.param(a_card(**ON), WHOLE, DisableMode(), id="on, to be whole"),
-        pytest.param(a_card(*SEVEN[5:]), WHOLE, Destroy(5, "1g.10gb"), id="cut, to be whole"),
+        pytest.param(a_gpu(is_mig_capable=False, profiles=()), WHOLE, Done(), id="no MIG"),
+        pytest.param(a_gpu(), WHOLE, Done(), id="whole"),
+        pytest.param(a_gpu(**ON), WHOLE, DisableMode(), id="on, to be whole"),
+        pytest.param(a_gpu(*SEVEN[5:]), WHOLE, Destroy(5, "1g.10gb"), id="cut, to be whole"),
         pytest.param(
-            a_card(an_instance(1, is_complete=False)),
+            a_gpu(an_instance(1, is_complete=False)),
             WHOLE,
             Destroy(1, "1g.10gb"),
             id="unfinished, to be whole",
         ),
         pytest.param(
-            a_card(is_mig_pending=True), WHOLE, DisableMode(), id="taken back before the reset"
+            a_gpu(is_mig_pending=True), WHOLE, DisableMode(), id="taken back before the reset"
         ),
         pytest.param(
-            a_card(*SEVEN, is_mig_pending=False), CUT, EnableMode(), id="kept beyond the reset"
+            a_gpu(*SEVEN, is_mig_pending=False), CUT, EnableMode(), id="kept beyond the reset"
         ),
         pytest.param(
-            a_card(profiles=()), CUT, EnableMode(), id="profiles may be known once it is on"
+            a_gpu(profiles=()), CUT, EnableMode(), id="profiles may be known once it is on"
         ),
     ],
 )
-def test_the_next_step(card: DriverCard, wanted: WantedLayout, expected: Step):
-    assert step_of(card, wanted) == expected
+def test_the_next_step(device: DriverDevice, wanted: WantedLayout, expected: Step):
+    assert step_of(device, wanted) == expected
 
 
 @pytest.mark.parametrize(
-    ("card", "wanted", "expected"),
+    ("device", "wanted", "expected"),
     [
         pytest.param(
-            a_card(is_mig_capable=False, profiles=()), CUT, HoldUp.NOT_SUPPORTED, id="no MIG"
+            a_gpu(is_mig_capable=False, profiles=()), CUT, BlockReason.NOT_SUPPORTED, id="no MIG"
         ),
         pytest.param(
-            a_card(), WantedLayout("9g.9gb"), HoldUp.NO_SUCH_PROFILE, id="no such profile"
+            a_gpu(), WantedLayout("9g.9gb"), BlockReason.NO_SUCH_PROFILE, id="no such profile"
         ),
         pytest.param(
-            a_card(profiles=(), **ON), CUT, HoldUp.NO_SUCH_PROFILE, id="no profile, and it is on"
-        ),
-        pytest.param(
-            a_card(profiles=(Profile(name="1g.10gb", capacity=0),)),
+            a_gpu(profiles=(), **ON),
             CUT,
-            HoldUp.NO_SUCH_PROFILE,
+            BlockReason.NO_SUCH_PROFILE,
+            id="no profile, and it is on",
+        ),
+        pytest.param(
+            a_gpu(profiles=(Profile(name="1g.10gb", capacity=0),)),
+            CUT,
+            BlockReason.NO_SUCH_PROFILE,
             id="none fits",
         ),
-        pytest.param(a_card(is_mig_pending=True), CUT, HoldUp.RESET_NEEDED, id="on after a reset"),
         pytest.param(
-            a_card(is_mig_pending=False, **ON), WHOLE, HoldUp.RESET_NEEDED, id="off after a reset"
+            a_gpu(is_mig_pending=True), CUT, BlockReason.RESET_NEEDED, id="on after a reset"
         ),
-        pytest.param(a_card(is_lost=True, is_mig_capable=False), CUT, HoldUp.LOST, id="lost"),
-        pytest.param(a_card(is_lost=True, **ON), WHOLE, HoldUp.LOST, id="lost, to be whole"),
+        pytest.param(
+            a_gpu(is_mig_pending=False, **ON),
+            WHOLE,
+            BlockReason.RESET_NEEDED,
+            id="off after a reset",
+        ),
+        pytest.param(a_gpu(is_lost=True, is_mig_capable=False), CUT, BlockReason.LOST, id="lost"),
+        pytest.param(a_gpu(is_lost=True, **ON), WHOLE, BlockReason.LOST, id="lost, to be whole"),
     ],
 )
-def test_what_cannot_be_is_held_up(card: DriverCard, wanted: WantedLayout, expected: HoldUp):
-    assert held_up_by(step_of(card, wanted)) is expected
+def test_what_cannot_be_is_held_up(
+    device: DriverDevice, wanted: WantedLayout, expected: BlockReason
+):
+    assert blocked_by(step_of(device, wanted)) is expected
 
 
 NEEDS_A_STEP = [
-    pytest.param(a_card(), CUT, id="enable"),
-    pytest.param(a_card(**ON), WHOLE, id="disable"),
-    pytest.param(a_card(*SEVEN[:2]), CUT, id="create"),
-    pytest.param(a_card(an_instance(1), an_instance(2, is_complete=False)), CUT, id="complete"),
-    pytest.param(a_card(an_instance(1), an_instance(2, "3g.40gb")), CUT, id="destroy another"),
-    pytest.param(a_card(an_instance(1)), WHOLE, id="destroy all"),
+    pytest.param(a_gpu(), CUT, id="enable"),
+    pytest.param(a_gpu(**ON), WHOLE, id="disable"),
+    pytest.param(a_gpu(*SEVEN[:2]), CUT, id="create"),
+    pytest.param(a_gpu(an_instance(1), an_instance(2, is_complete=False)), CUT, id="complete"),
+    pytest.param(a_gpu(an_instance(1), an_instance(2, "3g.40gb")), CUT, id="destroy another"),
+    pytest.param(a_gpu(an_instance(1)), WHOLE, id="destroy all"),
 ]
 
 
-@pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
-def test_no_step_is_taken_while_somebody_uses_the_card(card: DriverCard, wanted: WantedLayout):
-    uses: list[tuple[dict[str, Any], HoldUp]] = [
-        ({"in_use": {"GPU-1"}}, HoldUp.IN_USE),
-        ({"in_use": {"GPU-1::3"}}, HoldUp.IN_USE),
-        ({"in_use": None}, HoldUp.USE_UNKNOWN),
-        ({"health": xid(79)}, HoldUp.UNHEALTHY),
+@pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
+def test_no_step_is_taken_while_somebody_uses_the_device(
+    device: DriverDevice, wanted: WantedLayout
+):
+    uses: list[tuple[dict[str, Any], BlockReason]] = [
+        ({"in_use": {"GPU-1"}}, BlockReason.IN_USE),
+        ({"in_use": {"GPU-1::3"}}, BlockReason.IN_USE),
+        ({"in_use": None}, BlockReason.USE_UNKNOWN),
+        ({"health": xid(79)}, BlockReason.UNHEALTHY),
     ]
-    uses += [({"in_use": {one.uuid}}, HoldUp.IN_USE) for one in card.instances if one.uuid]
+    uses += [({"in_use": {one.uuid}}, BlockReason.IN_USE) for one in device.instances if one.uuid]
     for given, expected in uses:
-        assert held_up_by(step_of(card, wanted, **given)) is expected, given
-    assert held_up_by(step_of(replace(card, processes=1), wanted)) is HoldUp.RUNNING
+        assert blocked_by(step_of(device, wanted, **given)) is expected, given
+    assert blocked_by(step_of(replace(device, processes=1), wanted)) is BlockReason.RUNNING
 
 
-@pytest.mark.parametrize(("card", "wanted"), NEEDS_A_STEP)
-def test_who_uses_another_card_is_not_in_the_way(card: DriverCard, wanted: WantedLayout):
-    step = step_of(card, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
-    assert not isinstance(step, HeldUp | Done)
+@pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
+def test_who_uses_another_device_is_not_in_the_way(device: DriverDevice, wanted: WantedLayout):
+    step = step_of(device, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
+    assert not isinstance(step, Blocked | Done)
 
 
 @pytest.mark.parametrize(
@@ -190,20 +201,20 @@ def test_who_uses_another_card_is_not_in_the_way(card: DriverCard, wanted: Wante
     [{"in_use": {"GPU-1", "MIG-3"}}, {"in_use": None}, {"health": xid(79)}],
     ids=["in use", "unknown use", "unhealthy"],
 )
-def test_a_card_that_is_as_wanted_needs_nobodys_leave(given: dict[str, Any]):
-    assert step_of(a_card(*SEVEN, processes=4), CUT, **given) == Done()
-    assert step_of(a_card(processes=4), WHOLE, **given) == Done()
+def test_a_device_that_is_as_wanted_needs_nobodys_leave(given: dict[str, Any]):
+    assert step_of(a_gpu(*SEVEN, processes=4), CUT, **given) == Done()
+    assert step_of(a_gpu(processes=4), WHOLE, **given) == Done()
 
 
 def test_what_is_said_names_who_and_what_to_do():
     def text(step: Step) -> str:
-        assert isinstance(step, HeldUp)
+        assert isinstance(step, Blocked)
         return step.text
 
-    assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_card(is_mig_pending=True), CUT))
-    assert "MIG-2, MIG-3" in text(step_of(a_card(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
-    assert "1g.10gb, 3g.40gb" in text(step_of(a_card(), WantedLayout("9g.9gb")))
-    assert "Xid79" in text(step_of(a_card(), CUT, health=xid(79)))
+    assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_gpu(is_mig_pending=True), CUT))
+    assert "MIG-2, MIG-3" in text(step_of(a_gpu(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
+    assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), WantedLayout("9g.9gb")))
+    assert "Xid79" in text(step_of(a_gpu(), CUT, health=xid(79)))
 
 
 # --- how a card is wanted --------------------------------------------------------------------------
@@ -234,7 +245,7 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
         ),
     ],
 )
-def test_a_card_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: WantedLayout):
+def test_a_device_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: WantedLayout):
     assert wanted_of(a_device(owner="a"), {"a": pool}) == expected
 
 
@@ -259,7 +270,7 @@ MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
         pytest.param(a_device(owner="a"), {"a": a_gpupool(**MIG_SPEC)}, id="nothing recorded"),
     ],
 )
-def test_a_card_of_nobody_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
+def test_a_device_of_nobody_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
     wanted = wanted_of(device, pools)
     assert isinstance(wanted, LeaveAlone)
     assert wanted.text

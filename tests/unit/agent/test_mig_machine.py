@@ -6,18 +6,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.driver.port import DriverCard
+from agent.driver.port import DriverDevice
 from agent.health.verdicts import HEALTHY
 from agent.mig.planner import (
     WHOLE,
+    Blocked,
+    BlockReason,
     Complete,
     Create,
     Destroy,
     DisableMode,
     Done,
     EnableMode,
-    HeldUp,
-    HoldUp,
     Step,
     WantedLayout,
     next_step,
@@ -25,11 +25,11 @@ from agent.mig.planner import (
 from tests.support.driver_double import (
     H100_PROFILES,
     MEMORY_SLICES,
-    Card,
     Crash,
-    DriverDouble,
+    Device,
+    FakeDriver,
     GpuInstance,
-    a_card,
+    a_device,
     at_once,
     crash,
 )
@@ -40,7 +40,7 @@ NAMES = sorted(CAPACITY)
 MOST_STEPS = 2 * MEMORY_SLICES + 3
 
 
-def take(driver: DriverDouble, step: Step) -> None:
+def take(driver: FakeDriver, step: Step) -> None:
     match step:
         case EnableMode():
             at_once(driver.set_mig(UUID, is_enabled=True))
@@ -57,13 +57,13 @@ def take(driver: DriverDouble, step: Step) -> None:
 
 
 def bring_on(
-    driver: DriverDouble, wanted: WantedLayout, in_use: Callable[[], set[str]]
-) -> Done | HeldUp:
+    driver: FakeDriver, wanted: WantedLayout, in_use: Callable[[], set[str]]
+) -> Done | Blocked:
     """What the shell does with one card: a fresh look before every step."""
     for _ in range(MOST_STEPS):
-        (card,) = at_once(driver.look()).cards
-        step = next_step(card, wanted, health=HEALTHY, in_use=in_use())
-        if isinstance(step, Done | HeldUp):
+        (device,) = at_once(driver.look()).devices
+        step = next_step(device, wanted, health=HEALTHY, in_use=in_use())
+        if isinstance(step, Done | Blocked):
             return step
         take(driver, step)
     raise AssertionError(f"no end after {MOST_STEPS} steps: {driver.changes[-MOST_STEPS:]}")
@@ -74,8 +74,8 @@ class Cutting(RuleBasedStateMachine):
 
     @initialize(needs_reset=st.booleans())
     def begin(self, needs_reset: bool) -> None:
-        self.driver = DriverDouble(a_card(UUID, profiles=H100_PROFILES, needs_reset=needs_reset))
-        self.card = self.driver.cards[0]
+        self.driver = FakeDriver(a_device(UUID, profiles=H100_PROFILES, needs_reset=needs_reset))
+        self.device = self.driver.devices[0]
         self.wanted = WHOLE
         self.in_use: set[str] = set()
 
@@ -86,56 +86,58 @@ class Cutting(RuleBasedStateMachine):
         self.wanted = WantedLayout(profile)
 
     @rule()
-    def the_card_is_reset(self) -> None:
-        self.card.reset()
-        self.card.processes = 0
+    def the_device_is_reset(self) -> None:
+        self.device.reset()
+        self.device.processes = 0
         self.in_use.clear()
 
     @rule(mode=st.booleans(), pending=st.sampled_from([None, True, False]))
     def somebody_sets_the_mode(self, mode: bool, pending: bool | None) -> None:
-        if self.card.instances or self.is_used:
+        if self.device.instances or self.is_used:
             return
-        self.card.is_mig_enabled = mode
-        self.card.is_mig_pending = None if pending == mode else pending
+        self.device.is_mig_enabled = mode
+        self.device.is_mig_pending = None if pending == mode else pending
 
-    @precondition(lambda self: self.card.is_mig_enabled)
+    @precondition(lambda self: self.device.is_mig_enabled)
     @rule(profile=st.sampled_from(NAMES), is_complete=st.booleans())
     def somebody_makes_an_instance(self, profile: str, is_complete: bool) -> None:
-        taken = sum(MEMORY_SLICES // CAPACITY[one.profile] for one in self.card.instances)
+        taken = sum(MEMORY_SLICES // CAPACITY[one.profile] for one in self.device.instances)
         if taken + MEMORY_SLICES // CAPACITY[profile] > MEMORY_SLICES:
             return
-        number = max([one.id for one in self.card.instances], default=20) + 1
+        if sum(one.profile == profile for one in self.device.instances) == CAPACITY[profile]:
+            return
+        number = max([one.id for one in self.device.instances], default=20) + 1
         uuid = f"MIG-by-hand-{number}" if is_complete else ""
-        self.card.instances.append(GpuInstance(number, profile, uuid))
+        self.device.instances.append(GpuInstance(number, profile, uuid))
 
     @rule(pick=st.integers(0, 9))
     def a_pod_comes(self, pick: int) -> None:
-        units = [UUID, *(one.uuid for one in self.card.instances if one.uuid)]
+        units = [UUID, *(one.uuid for one in self.device.instances if one.uuid)]
         self.in_use.add(units[pick % len(units)])
 
     @rule(pick=st.integers(0, 9))
     def a_process_starts(self, pick: int) -> None:
-        places: list[Card | GpuInstance] = [self.card, *self.card.instances]
+        places: list[Device | GpuInstance] = [self.device, *self.device.instances]
         places[pick % len(places)].processes += 1
 
     @rule()
     def all_users_go(self) -> None:
         self.in_use.clear()
-        self.card.processes = 0
-        for one in self.card.instances:
+        self.device.processes = 0
+        for one in self.device.instances:
             one.processes = 0
 
     # --- what is to be shown ---------------------------------------------------------------------
 
     @property
     def is_used(self) -> bool:
-        own = {UUID, *(one.uuid for one in self.card.instances)}
-        running = self.card.processes + sum(one.processes for one in self.card.instances)
+        own = {UUID, *(one.uuid for one in self.device.instances)}
+        running = self.device.processes + sum(one.processes for one in self.device.instances)
         return bool(own & self.in_use) or running > 0
 
     @property
-    def seen(self) -> DriverCard:
-        return self.card.shown()
+    def seen(self) -> DriverDevice:
+        return self.device.shown()
 
     @rule(crash_at=st.none() | st.integers(1, 12))
     def it_is_cut(self, crash_at: int | None) -> None:
@@ -156,20 +158,20 @@ class Cutting(RuleBasedStateMachine):
             assert self.seen == before, "a card that is in use was touched"
             assert len(self.driver.changes) == done
         if self.wanted.profile:
-            assert right <= {one.uuid for one in self.card.instances}, "a right instance is gone"
+            assert right <= {one.uuid for one in self.device.instances}, "a right instance is gone"
         if end is None:
             assert not was_used
         elif isinstance(end, Done):
             self.as_wanted()
         else:
-            assert was_used or end.reason is HoldUp.RESET_NEEDED, end
+            assert was_used or end.reason is BlockReason.RESET_NEEDED, end
 
     def as_wanted(self) -> None:
         name = self.wanted.profile
         assert self.seen.is_mig_enabled == bool(name)
         assert self.seen.is_mig_pending is None
-        assert self.card.layout == ([name] * CAPACITY[name] if name else [])
-        assert len(self.card.instances) == len(self.card.layout)
+        assert self.device.layout == ([name] * CAPACITY[name] if name else [])
+        assert len(self.device.instances) == len(self.device.layout)
         # And nothing more is done.
         done = len(self.driver.changes)
         assert bring_on(self.driver, self.wanted, lambda: self.in_use) == Done()
@@ -178,17 +180,17 @@ class Cutting(RuleBasedStateMachine):
     @invariant()
     def crashes_are_overcome(self) -> None:
         """From here, once nobody uses the card and resets are granted, it ends as wanted."""
-        if not hasattr(self, "card") or self.is_used:
+        if not hasattr(self, "device") or self.is_used:
             return
-        copy = DriverDouble(
-            a_card(
+        copy = FakeDriver(
+            a_device(
                 UUID,
                 profiles=H100_PROFILES,
-                needs_reset=self.card.needs_reset,
-                is_mig_enabled=self.card.is_mig_enabled,
-                is_mig_pending=self.card.is_mig_pending,
+                needs_reset=self.device.needs_reset,
+                is_mig_enabled=self.device.is_mig_enabled,
+                is_mig_pending=self.device.is_mig_pending,
                 instances=[
-                    GpuInstance(one.id, one.profile, one.uuid) for one in self.card.instances
+                    GpuInstance(one.id, one.profile, one.uuid) for one in self.device.instances
                 ],
             )
         )
@@ -196,12 +198,12 @@ class Cutting(RuleBasedStateMachine):
             end = bring_on(copy, self.wanted, set)
             if end == Done():
                 break
-            assert isinstance(end, HeldUp)
-            assert end.reason is HoldUp.RESET_NEEDED
-            copy.cards[0].reset()
+            assert isinstance(end, Blocked)
+            assert end.reason is BlockReason.RESET_NEEDED
+            copy.devices[0].reset()
         assert bring_on(copy, self.wanted, set) == Done()
         name = self.wanted.profile
-        assert copy.cards[0].layout == ([name] * CAPACITY[name] if name else [])
+        assert copy.devices[0].layout == ([name] * CAPACITY[name] if name else [])
 
 
 Cutting.TestCase.settings = settings(stateful_step_count=30)

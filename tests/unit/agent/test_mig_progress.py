@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.mig.planner import HeldUp, HoldUp, WantedLayout
+from agent.mig.planner import Blocked, BlockReason, WantedLayout
 from agent.mig.progress import EVERY_S, PATIENCE_S, REFUSED_CAP_S, WHILE_IN_USE_S, Progress, Wish
 
-REFUSED = HeldUp(HoldUp.REFUSED, "no")
-IN_USE = HeldUp(HoldUp.IN_USE, "pods")
-RUNNING = HeldUp(HoldUp.RUNNING, "processes")
+REFUSED = Blocked(BlockReason.REFUSED, "no")
+IN_USE = Blocked(BlockReason.IN_USE, "pods")
+RUNNING = Blocked(BlockReason.RUNNING, "processes")
 
 
 @pytest.fixture
@@ -15,14 +15,14 @@ def progress() -> Progress:
     return Progress(Wish("GPU-1", WantedLayout("1g.10gb")))
 
 
-def test_a_card_is_planned_at_once_and_then_now_and_then(progress: Progress):
+def test_a_device_is_planned_at_once_and_then_now_and_then(progress: Progress):
     assert not progress.waits(0.0)
     assert not progress.finish(0.0)
     assert progress.waits(EVERY_S - 1)
     assert not progress.waits(EVERY_S)
 
 
-def test_it_is_told_that_a_card_is_as_wanted_after_a_change_once(progress: Progress):
+def test_it_is_told_that_a_device_is_as_wanted_after_a_change_once(progress: Progress):
     progress.begin()
     progress.step()
     assert progress.finish(0.0)
@@ -32,14 +32,14 @@ def test_it_is_told_that_a_card_is_as_wanted_after_a_change_once(progress: Progr
 def test_a_step_that_was_begun_and_refused_is_no_change(progress: Progress):
     progress.begin()
     was_cutting = progress.is_cutting
-    progress.hold_up(REFUSED, 0.0)
+    progress.block(REFUSED, 0.0)
     assert (was_cutting, progress.is_cutting) == (True, False)
     assert not progress.finish(1.0)
 
 
-def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_anew(progress: Progress):
+def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_again(progress: Progress):
     def pause() -> float:
-        progress.hold_up(REFUSED, 100.0)
+        progress.block(REFUSED, 100.0)
         return progress.next_at - 100.0
 
     assert pause() <= 1.0
@@ -52,35 +52,35 @@ def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_anew(progress: Progr
 
 def test_whoever_changes_between_kinds_of_use_is_told_of_after_one_wait(progress: Progress):
     ends = [IN_USE, RUNNING]
-    told = [progress.hold_up(ends[at % 2], float(at)) for at in range(int(PATIENCE_S) + 1)]
+    told = [progress.block(ends[at % 2], float(at)) for at in range(int(PATIENCE_S) + 1)]
     assert told == [False] * int(PATIENCE_S) + [True]
 
 
 def test_the_wait_for_users_begins_with_them(progress: Progress):
-    assert progress.hold_up(REFUSED, 0.0)
-    assert not progress.hold_up(IN_USE, PATIENCE_S + 1)
-    assert progress.hold_up(IN_USE, 2 * PATIENCE_S + 1)
-    assert not progress.hold_up(IN_USE, 3 * PATIENCE_S)
+    assert progress.block(REFUSED, 0.0)
+    assert not progress.block(IN_USE, PATIENCE_S + 1)
+    assert progress.block(IN_USE, 2 * PATIENCE_S + 1)
+    assert not progress.block(IN_USE, 3 * PATIENCE_S)
 
 
 @pytest.mark.parametrize(
     ("reason", "next_at", "is_at_once"),
     [
-        (HoldUp.IN_USE, WHILE_IN_USE_S, True),
-        (HoldUp.USE_UNKNOWN, WHILE_IN_USE_S, True),
-        (HoldUp.RUNNING, WHILE_IN_USE_S, False),
-        (HoldUp.RESET_NEEDED, EVERY_S, False),
-        (HoldUp.LOST, EVERY_S, False),
+        (BlockReason.IN_USE, WHILE_IN_USE_S, True),
+        (BlockReason.USE_UNKNOWN, WHILE_IN_USE_S, True),
+        (BlockReason.RUNNING, WHILE_IN_USE_S, False),
+        (BlockReason.RESET_NEEDED, EVERY_S, False),
+        (BlockReason.LOST, EVERY_S, False),
     ],
 )
 def test_what_ends_by_itself_is_looked_at_more_often(
-    progress: Progress, reason: HoldUp, next_at: float, is_at_once: bool
+    progress: Progress, reason: BlockReason, next_at: float, is_at_once: bool
 ):
-    progress.hold_up(HeldUp(reason, "so"), 0.0)
+    progress.block(Blocked(reason, "so"), 0.0)
     assert progress.next_at == next_at
     assert progress.waits(0.1) != is_at_once
 
 
-def test_a_lost_card_is_told_of_by_its_health(progress: Progress):
-    assert not progress.hold_up(HeldUp(HoldUp.LOST, "gone"), 0.0)
+def test_a_lost_device_is_told_of_by_its_health(progress: Progress):
+    assert not progress.block(Blocked(BlockReason.LOST, "gone"), 0.0)
     assert not progress.is_told

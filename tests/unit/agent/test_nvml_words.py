@@ -29,7 +29,7 @@ def test_versions_and_watts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "slices", "memory_mib", "card_mib", "expected"),
+    ("number", "slices", "memory_mib", "device_mib", "expected"),
     [
         pytest.param(0, 1, 4864, 40960, "1g.5gb", id="A100 of 40 GB"),
         pytest.param(4, 7, 40192, 40960, "7g.40gb", id="all of it"),
@@ -42,15 +42,15 @@ def test_versions_and_watts() -> None:
     ],
 )
 def test_profile_has_the_name_of_nvidias_tools(
-    number: int, slices: int, memory_mib: int, card_mib: int, expected: str
+    number: int, slices: int, memory_mib: int, device_mib: int, expected: str
 ) -> None:
-    name = profile_name(number, slices=slices, memory_mib=memory_mib, card_bytes=card_mib << 20)
+    name = profile_name(number, slices=slices, memory_mib=memory_mib, device_bytes=device_mib << 20)
     assert name == expected
 
 
 def test_nvlink_wins_over_pcie_and_is_counted() -> None:
     links = links_between(
-        "a", to_cards={"a": {"b": 4}}, to_switches={}, levels={"b": 50, "c": 50, "d": 10}
+        "a", to_devices={"a": {"b": 4}}, to_switches={}, levels={"b": 50, "c": 50, "d": 10}
     )
     assert links == (
         DriverLink("b", LinkType.NVLINK, 4),
@@ -59,12 +59,12 @@ def test_nvlink_wins_over_pcie_and_is_counted() -> None:
     )
 
 
-def test_cards_at_switches_reach_each_other_by_the_fewer_links() -> None:
+def test_devices_at_switches_reach_each_other_by_the_fewer_links() -> None:
     links = links_between(
-        "a", to_cards={}, to_switches={"a": 18, "b": 17, "c": 0}, levels={"b": 50, "c": 30}
+        "a", to_devices={}, to_switches={"a": 18, "b": 17, "c": 0}, levels={"b": 50, "c": 30}
     )
     assert links == (DriverLink("b", LinkType.NVLINK, 17), DriverLink("c", LinkType.PHB))
 
 
 def test_what_the_driver_does_not_say_is_no_link() -> None:
-    assert links_between("a", to_cards={}, to_switches={}, levels={"b": -1, "c": 7}) == ()
+    assert links_between("a", to_devices={}, to_switches={}, levels={"b": -1, "c": 7}) == ()

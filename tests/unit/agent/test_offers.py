@@ -10,7 +10,7 @@ import pytest
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
 from agent.plugin.pool_config import ConfigFile, read_config
-from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 
 SMALL = PoolConfig(
     version="v1",
@@ -19,28 +19,28 @@ SMALL = PoolConfig(
     slices=2,
     nodes={
         "n1": [
-            ConfiguredCard(uuid="GPU-2", numa_node=1),
-            ConfiguredCard(uuid="GPU-1", is_withheld=True),
+            ConfiguredDevice(uuid="GPU-2", numa_node=1),
+            ConfiguredDevice(uuid="GPU-1", is_withheld=True),
         ],
-        "n2": [ConfiguredCard(uuid="GPU-3")],
+        "n2": [ConfiguredDevice(uuid="GPU-3")],
     },
 )
 
 
-def test_a_node_offers_its_cards_by_id():
+def test_a_node_offers_its_devices_by_id():
     assert offer_of(SMALL, "n1") == AdvertisedUnits(
         "small",
         "gpu.deckhouse.io/small",
         (
-            Unit(id="GPU-1::0", card="GPU-1", is_healthy=False),
-            Unit(id="GPU-1::1", card="GPU-1", is_healthy=False),
-            Unit(id="GPU-2::0", card="GPU-2", numa_node=1),
-            Unit(id="GPU-2::1", card="GPU-2", numa_node=1),
+            Unit(id="GPU-1::0", device="GPU-1", is_healthy=False),
+            Unit(id="GPU-1::1", device="GPU-1", is_healthy=False),
+            Unit(id="GPU-2::0", device="GPU-2", numa_node=1),
+            Unit(id="GPU-2::1", device="GPU-2", numa_node=1),
         ),
     )
 
 
-def test_a_node_without_a_card_offers_the_resource_without_units():
+def test_a_node_without_a_device_offers_the_resource_without_units():
     assert offer_of(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.driver.pci import PciCard, read_cards
+from agent.driver.pci import PciDevice, read_devices
 
 H100 = {"vendor": "0x10de", "class": "0x030200", "device": "0x2330", "numa_node": "1"}
 
@@ -23,13 +23,13 @@ def put_function(
 
 
 def addresses(sysfs: Path) -> list[str]:
-    return [card.address for card in read_cards(sysfs)]
+    return [device.address for device in read_devices(sysfs)]
 
 
-def test_card_is_told_in_full(tmp_path: Path) -> None:
+def test_device_is_told_in_full(tmp_path: Path) -> None:
     put_function(tmp_path, "0000:3b:00.0")
-    assert read_cards(tmp_path) == (
-        PciCard(
+    assert read_devices(tmp_path) == (
+        PciDevice(
             address="0000:3b:00.0",
             vendor="10de",
             device="2330",
@@ -40,17 +40,17 @@ def test_card_is_told_in_full(tmp_path: Path) -> None:
     )
 
 
-def test_cards_come_by_address(tmp_path: Path) -> None:
+def test_devices_come_by_address(tmp_path: Path) -> None:
     for address in ("0000:86:00.0", "0001:01:00.0", "0000:3b:00.0"):
         put_function(tmp_path, address)
     assert addresses(tmp_path) == ["0000:3b:00.0", "0000:86:00.0", "0001:01:00.0"]
 
 
-def test_card_without_a_driver_or_a_numa_node_is_there(tmp_path: Path) -> None:
+def test_device_without_a_driver_or_a_numa_node_is_there(tmp_path: Path) -> None:
     put_function(tmp_path, "0000:3b:00.0", driver=None, numa_node="-1")
     function = put_function(tmp_path, "0000:86:00.0", driver="vfio-pci")
     (function / "numa_node").unlink()
-    assert [(card.numa_node, card.driver) for card in read_cards(tmp_path)] == [
+    assert [(device.numa_node, device.driver) for device in read_devices(tmp_path)] == [
         (-1, None),
         (-1, "vfio-pci"),
     ]
@@ -66,15 +66,15 @@ def test_card_without_a_driver_or_a_numa_node_is_there(tmp_path: Path) -> None:
         pytest.param({"class_": ""}, id="an empty file"),
     ],
 )
-def test_what_is_no_card_is_left_out(tmp_path: Path, values: dict[str, str]) -> None:
+def test_what_is_no_device_is_left_out(tmp_path: Path, values: dict[str, str]) -> None:
     put_function(tmp_path, "0000:3b:00.0")
     put_function(tmp_path, "0000:3b:00.1", **values)
     assert addresses(tmp_path) == ["0000:3b:00.0"]
 
 
-def test_display_controller_is_a_card(tmp_path: Path) -> None:
+def test_display_controller_is_a_device(tmp_path: Path) -> None:
     put_function(tmp_path, "0000:3b:00.0", class_="0x030000")
-    assert [card.class_ for card in read_cards(tmp_path)] == ["0300"]
+    assert [device.class_ for device in read_devices(tmp_path)] == ["0300"]
 
 
 def test_virtual_function_is_left_out(tmp_path: Path) -> None:
@@ -92,15 +92,15 @@ def test_function_that_vanishes_meanwhile_is_skipped(tmp_path: Path, vanished: s
     assert addresses(tmp_path) == ["0000:3b:00.0"]
 
 
-def test_machine_without_a_bus_has_no_cards(tmp_path: Path) -> None:
-    assert read_cards(tmp_path) == ()
+def test_machine_without_a_bus_has_no_devices(tmp_path: Path) -> None:
+    assert read_devices(tmp_path) == ()
 
 
 def test_descriptors_are_closed(tmp_path: Path) -> None:
     put_function(tmp_path, "0000:3b:00.0", numa_node="nonsense")
     lowest = os.dup(0)
     os.close(lowest)
-    read_cards(tmp_path)
+    read_devices(tmp_path)
     again = os.dup(0)
     os.close(again)
     assert again == lowest

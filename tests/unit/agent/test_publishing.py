@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent.inventory.cards import Published
+from agent.inventory.node_devices import Published
 from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, NODE_NAME_LABEL
@@ -20,8 +20,10 @@ from tests.support.loop_clock import LoopClock
 pytestmark = pytest.mark.looptime
 
 NAME = "gpu-control-plane-agent-n1"
-ONE = Published(cards=({"pci.address": "0000:17:00.0", "uuid": "GPU-1"},), node={})
-TWO = Published(cards=(*ONE.cards, {"pci.address": "0000:18:00.0"}), node={"cuda.version": "12.8"})
+ONE = Published(devices=({"pci.address": "0000:17:00.0", "uuid": "GPU-1"},), node={})
+TWO = Published(
+    devices=(*ONE.devices, {"pci.address": "0000:18:00.0"}), node={"cuda.version": "12.8"}
+)
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ async def test_a_quiet_hour_is_one_write_and_a_heartbeat_a_minute(api, problems)
         for _ in range(3600):
             await asyncio.sleep(1)
             # Every look says the same anew.
-            publisher.publish(Published(cards=({**ONE.cards[0]},), node={}))
+            publisher.publish(Published(devices=({**ONE.devices[0]},), node={}))
     assert api.count("apply", FEATURES) == 1
     assert api.count("json_patch", FEATURES) in {59, 60}
     assert len(api.writes) == api.count("apply", FEATURES) + api.count("json_patch", FEATURES)
@@ -105,7 +107,7 @@ async def test_a_change_is_one_write_and_puts_the_heartbeat_off(api, problems):
         publisher.publish(TWO)
         await asyncio.sleep(1)
         elements = api.feature(NAME)["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]
-        assert [one["attributes"] for one in elements["elements"]] == list(TWO.cards)
+        assert [one["attributes"] for one in elements["elements"]] == list(TWO.devices)
         await asyncio.sleep(50)
     assert api.writes == [("apply", FEATURES), ("apply", FEATURES)]
 
@@ -158,7 +160,7 @@ def _delete(api: AgentApi) -> None:
     api.add_node("n1", "uid-another")
 
 
-def _change_cards(api: AgentApi) -> None:
+def _change_devices(api: AgentApi) -> None:
     feature = api.feature(NAME)
     feature["spec"]["features"]["instances"] = {}
     feature["metadata"]["generation"] += 1
@@ -179,7 +181,7 @@ def _take_annotations(api: AgentApi) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [_delete, _change_cards, _change_label, _replace, _take_annotations]
+    "harm", [_delete, _change_devices, _change_label, _replace, _take_annotations]
 )
 async def test_what_somebody_did_to_it_is_undone_with_the_next_heartbeat(api, problems, harm):
     async with Running(api, problems) as publisher:
@@ -270,4 +272,4 @@ async def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_trusted(
         publisher.publish(ONE)
         await asyncio.sleep(31)
         elements = api.feature(NAME)["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]
-        assert [one["attributes"] for one in elements["elements"]] == list(ONE.cards)
+        assert [one["attributes"] for one in elements["elements"]] == list(ONE.devices)

@@ -54,7 +54,7 @@ def test_a_new_pool_that_is_not_sound_has_none():
 
 @pytest.mark.parametrize("allocation", [WHOLE, SLICED, MIG])
 def test_a_pool_as_its_spec_wants_it_needs_nothing(allocation):
-    busy = Usage(pods=(an_occupant(),), cards=2)
+    busy = Usage(pods=(an_occupant(),), devices=2)
     assert planned(a_pool(allocation, allocation), busy).step is MaintenanceStep.NOTHING
 
 
@@ -121,8 +121,8 @@ def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
         pytest.param(0, None, MaintenanceStep.NOTHING, id="no maintenance was under way"),
     ],
 )
-def test_cards_are_waited_for_while_nodes_cut_them(cut, since, step):
-    plan = planned(a_pool(MIG, MIG), Usage(cards=2, cut_cards=cut), since=since)
+def test_devices_are_waited_for_while_nodes_cut_them(cut, since, step):
+    plan = planned(a_pool(MIG, MIG), Usage(devices=2, cut_devices=cut), since=since)
     assert plan.step is step
     if step is MaintenanceStep.REBUILD:
         assert plan.text == "1 of 2 cards have instances of 1g.10gb"

@@ -12,33 +12,33 @@ from telemetry.conditions import DeviceAssigned
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,
-    a_board,
-    a_card,
+    a_device,
     a_gpupool,
     decided,
     decided_one,
+    some_candidates,
     users,
 )
 
 
 def test_annotated_device_is_claimed_by_its_pool():
-    found = decided_one(a_card(annotated="a"), a_board(a_gpupool("a"), a_gpupool("b")))
+    found = decided_one(a_device(annotated="a"), some_candidates(a_gpupool("a"), a_gpupool("b")))
 
     assert (found.action, found.owner, found.reason) == (Action.CLAIM, "a", Reason.ASSIGNED)
     assert found.message == "in pool a, as its annotation gpu.deckhouse.io/assignment says"
 
 
 def test_device_that_nobody_asks_for_stays_free():
-    found = decided_one(a_card(), a_board(a_gpupool("a")))
+    found = decided_one(a_device(), some_candidates(a_gpupool("a")))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.NO_POOL_WANTS_IT)
     assert "annotate it with gpu.deckhouse.io/assignment=<pool>" in found.message
 
 
 def test_pool_that_needs_no_annotation_takes_every_device_that_it_selects():
-    board = a_board(a_gpupool("a", by_itself=True))
+    candidates = some_candidates(a_gpupool("a", by_itself=True))
 
-    assert decided_one(a_card(), board).action is Action.CLAIM
+    assert decided_one(a_device(), candidates).action is Action.CLAIM
 
 
 @pytest.mark.parametrize(
@@ -60,35 +60,35 @@ def test_approval_looks_at_labels_of_the_device_and_at_what_is_observed(labels, 
         assignment={"autoApproveSelector": {"matchLabels": labels}},
     )
 
-    assert decided_one(a_card(labels={"rack": "7"}), a_board(pool)).action is wanted
+    assert decided_one(a_device(labels={"rack": "7"}), some_candidates(pool)).action is wanted
 
 
 def test_oldest_pool_that_approves_has_a_free_device():
-    board = a_board(
+    candidates = some_candidates(
         a_gpupool("a", by_itself=True, created=2),
         a_gpupool("z", by_itself=True, created=1),
         a_gpupool("b", by_itself=True, created=1, deviceSelector={"include": {"products": ["T4"]}}),
     )
 
-    assert decided_one(a_card(), board).owner == "z"
+    assert decided_one(a_device(), candidates).owner == "z"
 
 
 def test_of_pools_made_at_once_the_first_by_name_has_a_free_device():
-    board = a_board(a_gpupool("b", by_itself=True), a_gpupool("a", by_itself=True))
+    candidates = some_candidates(a_gpupool("b", by_itself=True), a_gpupool("a", by_itself=True))
 
-    assert decided_one(a_card(), board).owner == "a"
+    assert decided_one(a_device(), candidates).owner == "a"
 
 
 def test_annotation_wins_over_approval_by_an_older_pool():
-    board = a_board(a_gpupool("old", by_itself=True), a_gpupool("new", created=5))
+    candidates = some_candidates(a_gpupool("old", by_itself=True), a_gpupool("new", created=5))
 
-    found = decided_one(a_card(annotated="new"), board)
+    found = decided_one(a_device(annotated="new"), candidates)
 
     assert (found.owner, found.contenders) == ("new", ())
 
 
 def test_annotation_that_names_no_pool_is_not_overruled_by_a_pool_that_would_take_the_device():
-    found = decided_one(a_card(annotated="gone"), a_board(a_gpupool("a", by_itself=True)))
+    found = decided_one(a_device(annotated="gone"), some_candidates(a_gpupool("a", by_itself=True)))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.POOL_NOT_FOUND)
     assert "create it, or correct the annotation" in found.message
@@ -96,9 +96,11 @@ def test_annotation_that_names_no_pool_is_not_overruled_by_a_pool_that_would_tak
 
 def test_owner_that_approves_keeps_the_device_from_an_older_pool():
     """defect 7: a device that pool A owns is never taken by B; both are told."""
-    board = a_board(a_gpupool("old", by_itself=True), a_gpupool("new", by_itself=True, created=5))
+    candidates = some_candidates(
+        a_gpupool("old", by_itself=True), a_gpupool("new", by_itself=True, created=5)
+    )
 
-    found = decided_one(a_card(owner="new"), board)
+    found = decided_one(a_device(owner="new"), candidates)
 
     assert (found.action, found.owner, found.contenders) == (Action.KEEP, "new", ("old",))
     assert "old would take it, too: let only one pool select it" in found.message
@@ -106,9 +108,9 @@ def test_owner_that_approves_keeps_the_device_from_an_older_pool():
 
 def test_device_of_one_pool_annotated_with_another_is_drained_first():
     """defect 7: the other pool has to wait until the owner has let go."""
-    board = a_board(a_gpupool("a"), a_gpupool("b"))
+    candidates = some_candidates(a_gpupool("a"), a_gpupool("b"))
 
-    found = decided_one(a_card(annotated="b", owner="a"), board, users=users("n1-0"))
+    found = decided_one(a_device(annotated="b", owner="a"), candidates, users=users("n1-0"))
 
     assert (found.action, found.owner, found.meant_for) == (Action.DRAIN, "a", "b")
     assert (found.reason, found.contenders) == (Reason.OWNED_BY_OTHER_POOL, ("b",))
@@ -118,7 +120,7 @@ def test_device_of_one_pool_annotated_with_another_is_drained_first():
 
 
 @pytest.mark.parametrize(
-    ("card", "reason"),
+    ("device", "reason"),
     [
         pytest.param({"annotated": "a", "is_ignored": True}, Reason.IGNORED, id="ignored"),
         pytest.param({"annotated": "a", "managed": False}, Reason.NOT_MANAGED, id="unmanaged"),
@@ -129,13 +131,17 @@ def test_device_of_one_pool_annotated_with_another_is_drained_first():
         ),
     ],
 )
-def test_device_that_its_pool_does_not_want_any_more_leaves_when_nobody_uses_it(card, reason):
+def test_device_that_its_pool_does_not_want_any_more_leaves_when_nobody_uses_it(device, reason):
     """defect 7: no longer selected, ignored, or without its annotation: it goes, and not while it is used."""
-    board = a_board(a_gpupool("a", deviceSelector={"include": {"products": ["A100 SXM4 80GB"]}}))
+    candidates = some_candidates(
+        a_gpupool("a", deviceSelector={"include": {"products": ["A100 SXM4 80GB"]}})
+    )
 
-    first = decided_one(a_card(owner="a", **card), board)
-    used = decided_one(a_card(owner="a", draining=True, **card), board, users=users("n1-0"))
-    free = decided_one(a_card(owner="a", draining=True, **card), board)
+    first = decided_one(a_device(owner="a", **device), candidates)
+    used = decided_one(
+        a_device(owner="a", draining=True, **device), candidates, users=users("n1-0")
+    )
+    free = decided_one(a_device(owner="a", draining=True, **device), candidates)
 
     assert (first.action, first.owner, first.reason) == (Action.DRAIN, "a", reason)
     assert (used.action, used.owner) == (Action.DRAIN, "a")
@@ -143,36 +149,46 @@ def test_device_that_its_pool_does_not_want_any_more_leaves_when_nobody_uses_it(
 
 
 def test_device_is_released_only_while_its_object_says_that_it_drains():
-    found = decided_one(a_card(owner="a"), a_board())
+    found = decided_one(a_device(owner="a"), some_candidates())
 
     assert (found.action, found.reason) == (Action.DRAIN, Reason.POOL_NOT_FOUND)
 
 
 def test_device_of_a_pool_that_is_being_deleted_leaves():
-    found = decided_one(a_card(owner="a", annotated="a"), a_board(a_gpupool(is_terminating=True)))
+    found = decided_one(
+        a_device(owner="a", annotated="a"), some_candidates(a_gpupool(is_terminating=True))
+    )
 
     assert (found.action, found.reason) == (Action.DRAIN, Reason.POOL_TERMINATING)
 
 
 def test_device_that_is_wanted_again_stops_draining():
-    found = decided_one(a_card(owner="a", annotated="a", draining=True), a_board(a_gpupool()))
+    found = decided_one(
+        a_device(owner="a", annotated="a", draining=True), some_candidates(a_gpupool())
+    )
 
     assert found.action is Action.KEEP
 
 
 def test_device_leaves_a_node_that_the_pool_does_not_select_any_more():
-    board = a_board(a_gpupool(nodeSelector={"matchLabels": {"zone": "a"}}))
-    card = a_card(owner="a", annotated="a")
+    candidates = some_candidates(a_gpupool(nodeSelector={"matchLabels": {"zone": "a"}}))
+    device = a_device(owner="a", annotated="a")
 
-    assert decided_one(card, board, labels={"zone": "b"}).reason is Reason.NODE_SELECTOR_MISMATCH
-    assert decided_one(card, board, labels={"zone": "a"}).action is Action.KEEP
+    assert (
+        decided_one(device, candidates, labels={"zone": "b"}).reason
+        is Reason.NODE_SELECTOR_MISMATCH
+    )
+    assert decided_one(device, candidates, labels={"zone": "a"}).action is Action.KEEP
 
 
 def test_device_keeps_its_pool_while_its_node_is_not_known():
-    board = a_board(a_gpupool(nodeSelector={"matchLabels": {"zone": "a"}}))
+    candidates = some_candidates(a_gpupool(nodeSelector={"matchLabels": {"zone": "a"}}))
 
-    assert decided_one(a_card(owner="a", annotated="a"), board, labels=None).action is Action.KEEP
-    found = decided_one(a_card(annotated="a"), board, labels=None)
+    assert (
+        decided_one(a_device(owner="a", annotated="a"), candidates, labels=None).action
+        is Action.KEEP
+    )
+    found = decided_one(a_device(annotated="a"), candidates, labels=None)
     assert "node n1 is not known" in found.message
 
 
@@ -182,15 +198,15 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
 )
 def test_pool_that_is_not_sound_takes_nothing_and_keeps_what_it_has(verdict, reason):
     """defect 18: an unsupported pool touches no device."""
-    board = a_board(a_gpupool(by_itself=True), verdicts={"a": verdict})
+    candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": verdict})
 
-    assert decided_one(a_card(annotated="a"), board).reason is reason
-    assert decided_one(a_card(), board).reason is Reason.NO_POOL_WANTS_IT
-    assert decided_one(a_card(annotated="a", owner="a"), board).action is Action.KEEP
+    assert decided_one(a_device(annotated="a"), candidates).reason is reason
+    assert decided_one(a_device(), candidates).reason is Reason.NO_POOL_WANTS_IT
+    assert decided_one(a_device(annotated="a", owner="a"), candidates).action is Action.KEEP
 
 
 @pytest.mark.parametrize(
-    ("card", "view", "reason"),
+    ("device", "view", "reason"),
     [
         pytest.param({"uuid": ""}, {}, Reason.INVENTORY_INCOMPLETE, id="no uuid"),
         pytest.param({"faulted": True}, {}, Reason.FAULTED, id="faulted"),
@@ -204,25 +220,27 @@ def test_pool_that_is_not_sound_takes_nothing_and_keeps_what_it_has(verdict, rea
         ),
     ],
 )
-def test_only_what_is_in_no_pool_yet_has_to_wait(card, view, reason):
-    board = a_board(a_gpupool())
+def test_only_what_is_in_no_pool_yet_has_to_wait(device, view, reason):
+    candidates = some_candidates(a_gpupool())
 
-    free = decided_one(a_card(annotated="a", **card), board, **view)
-    owned = decided_one(a_card(annotated="a", owner="a", **card), board, **view)
+    free = decided_one(a_device(annotated="a", **device), candidates, **view)
+    owned = decided_one(a_device(annotated="a", owner="a", **device), candidates, **view)
 
     assert (free.action, free.meant_for, free.reason) == (Action.NOTHING, "a", reason)
     assert owned.action is Action.KEEP
 
 
 def test_device_that_pods_of_its_pool_use_comes_back_into_the_pool():
-    found = decided_one(a_card(annotated="a"), a_board(a_gpupool()), users=users("n1-0"))
+    found = decided_one(a_device(annotated="a"), some_candidates(a_gpupool()), users=users("n1-0"))
 
     assert found.action is Action.CLAIM
 
 
 def test_first_reason_in_the_documented_order_is_shown():
     found = decided_one(
-        a_card(annotated="gone", faulted=True, uuid=""), a_board(), unready="DriverMissing"
+        a_device(annotated="gone", faulted=True, uuid=""),
+        some_candidates(),
+        unready="DriverMissing",
     )
 
     assert found.reason is Reason.INVENTORY_INCOMPLETE
@@ -231,43 +249,45 @@ def test_first_reason_in_the_documented_order_is_shown():
 # --- maxDevicesPerNode ---------------------------------------------------------------------------
 
 
-def owners(cards: list[GPUDevice], board: PoolCandidates, **view: Any) -> dict[str, str | None]:
-    return {name: one.owner for name, one in decided(cards, board, **view).items()}
+def owners(
+    devices: list[GPUDevice], candidates: PoolCandidates, **view: Any
+) -> dict[str, str | None]:
+    return {name: one.owner for name, one in decided(devices, candidates, **view).items()}
 
 
 def test_pool_takes_as_many_devices_as_it_may_have_by_pci_address():
     """defect 6: the devices with poolRef are those that count and those that are exported."""
-    board = a_board(a_gpupool(cap=2))
-    cards = [a_card(number, annotated="a") for number in (3, 1, 2)]
+    candidates = some_candidates(a_gpupool(cap=2))
+    devices = [a_device(number, annotated="a") for number in (3, 1, 2)]
 
-    assert owners(cards, board) == {"n1-1": "a", "n1-2": "a", "n1-3": None}
-    refused = decided(cards, board)["n1-3"]
+    assert owners(devices, candidates) == {"n1-1": "a", "n1-2": "a", "n1-3": None}
+    refused = decided(devices, candidates)["n1-3"]
     assert refused.reason is Reason.MAX_DEVICES_PER_NODE
     assert "pool a takes 2 devices of a node at most" in refused.message
 
 
 def test_pci_addresses_go_before_names():
     addresses = {0: "0000:90:00.0", 1: "0000:10:00.0"}
-    cards = [
-        a_card(number, annotated="a", pci={"vendor": "10de", "address": address})
+    devices = [
+        a_device(number, annotated="a", pci={"vendor": "10de", "address": address})
         for number, address in addresses.items()
     ]
 
-    assert owners(cards, a_board(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
+    assert owners(devices, some_candidates(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
 
 
 def test_devices_that_the_pool_has_stay_before_others_with_a_lower_address():
     """defect 6"""
-    cards = [a_card(0, annotated="a"), a_card(1, annotated="a", owner="a")]
+    devices = [a_device(0, annotated="a"), a_device(1, annotated="a", owner="a")]
 
-    assert owners(cards, a_board(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
+    assert owners(devices, some_candidates(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
 
 
 def test_lowering_the_maximum_drains_the_last_ones():
     """defect 6"""
-    cards = [a_card(number, annotated="a", owner="a") for number in range(3)]
+    devices = [a_device(number, annotated="a", owner="a") for number in range(3)]
 
-    found = decided(cards, a_board(a_gpupool(cap=1)))
+    found = decided(devices, some_candidates(a_gpupool(cap=1)))
 
     assert [one.action for one in found.values()] == [Action.KEEP, Action.DRAIN, Action.DRAIN]
     assert found["n1-1"].reason is Reason.MAX_DEVICES_PER_NODE
@@ -275,29 +295,29 @@ def test_lowering_the_maximum_drains_the_last_ones():
 
 def test_device_on_its_way_out_counts_until_it_is_gone():
     """defect 6"""
-    leaving = a_card(0, owner="a", draining=True)
-    cards = [leaving, a_card(1, annotated="a")]
-    board = a_board(a_gpupool(cap=1))
+    leaving = a_device(0, owner="a", draining=True)
+    devices = [leaving, a_device(1, annotated="a")]
+    candidates = some_candidates(a_gpupool(cap=1))
 
-    assert decided(cards, board, users=users("n1-0"))["n1-1"].action is Action.NOTHING
-    assert decided([cards[1]], board)["n1-1"].action is Action.CLAIM
+    assert decided(devices, candidates, users=users("n1-0"))["n1-1"].action is Action.NOTHING
+    assert decided([devices[1]], candidates)["n1-1"].action is Action.CLAIM
 
 
 def test_device_on_its_way_out_drives_no_other_out():
-    cards = [a_card(0, owner="a"), a_card(1, annotated="a", owner="a")]
+    devices = [a_device(0, owner="a"), a_device(1, annotated="a", owner="a")]
 
-    found = decided(cards, a_board(a_gpupool(cap=1)), users=users("n1-0"))
+    found = decided(devices, some_candidates(a_gpupool(cap=1)), users=users("n1-0"))
 
     assert (found["n1-0"].action, found["n1-1"].action) == (Action.DRAIN, Action.KEEP)
 
 
 def test_device_for_which_the_oldest_pool_has_no_room_goes_to_the_next_without_conflict():
-    board = a_board(
+    candidates = some_candidates(
         a_gpupool("a", by_itself=True, cap=1), a_gpupool("b", by_itself=True, created=1, cap=1)
     )
-    cards = [a_card(number) for number in range(3)]
+    devices = [a_device(number) for number in range(3)]
 
-    found = decided(cards, board)
+    found = decided(devices, candidates)
 
     assert [one.owner for one in found.values()] == ["a", "b", None]
     assert [one.contenders for one in found.values()] == [(), (), ()]
@@ -305,9 +325,9 @@ def test_device_for_which_the_oldest_pool_has_no_room_goes_to_the_next_without_c
 
 
 def test_device_that_has_to_wait_takes_no_room():
-    cards = [a_card(0, annotated="a", faulted=True), a_card(1, annotated="a")]
+    devices = [a_device(0, annotated="a", faulted=True), a_device(1, annotated="a")]
 
-    assert owners(cards, a_board(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
+    assert owners(devices, some_candidates(a_gpupool(cap=1))) == {"n1-0": None, "n1-1": "a"}
 
 
 # --- much at once --------------------------------------------------------------------------------
@@ -329,18 +349,20 @@ def test_device_that_has_to_wait_takes_no_room():
 @pytest.mark.parametrize("is_fitting_first", [True, False])
 def test_what_was_found_of_one_device_is_not_said_of_another(criteria, other, is_fitting_first):
     """Boards remember what selectors say of a model: each category tells two models apart."""
-    board = a_board(a_gpupool(by_itself=True, deviceSelector={"include": criteria}))
+    candidates = some_candidates(a_gpupool(by_itself=True, deviceSelector={"include": criteria}))
     fits = {"mig": {"capable": True, "profiles": ["1g.10gb"]}, "computeCapability": "8.0"}
     pair = [(fits, Action.CLAIM), ({**fits, **other}, Action.NOTHING)]
 
     for status, action in pair if is_fitting_first else pair[::-1]:
-        assert decided_one(a_card(**status), board).action is action
+        assert decided_one(a_device(**status), candidates).action is action
 
 
 def test_thousands_of_made_up_products_are_decided_on_as_any_other():
-    board = a_board(a_gpupool(by_itself=True, deviceSelector={"include": {"products": ["X 2999"]}}))
+    candidates = some_candidates(
+        a_gpupool(by_itself=True, deviceSelector={"include": {"products": ["X 2999"]}})
+    )
 
-    found = [decided_one(a_card(product=f"X {n}"), board).action for n in range(3000)]
+    found = [decided_one(a_device(product=f"X {n}"), candidates).action for n in range(3000)]
 
     assert found.index(Action.CLAIM) == 2999
 
@@ -357,7 +379,7 @@ def test_every_reason_has_its_word_in_the_same_order():
 
 @pytest.mark.parametrize("text", ["", " ", "A B", "x" * 300, "pool", "ünï", "a\nb"])
 def test_annotation_that_cannot_name_a_pool_says_so(text):
-    found = decided_one(a_card(annotated=text), a_board(a_gpupool()))
+    found = decided_one(a_device(annotated=text), some_candidates(a_gpupool()))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.POOL_NOT_FOUND)
     assert "that is no name of a pool" in found.message
@@ -366,9 +388,9 @@ def test_annotation_that_cannot_name_a_pool_says_so(text):
 def test_hex_ids_match_whatever_their_case():
     """defect 16: 10DE and 10de select the same devices, at admission and here."""
     selector = {"include": {"pciVendors": ["10DE"], "pciDevices": ["20B2"]}}
-    board = a_board(a_gpupool(deviceSelector=selector))
+    candidates = some_candidates(a_gpupool(deviceSelector=selector))
 
-    assert decided_one(a_card(annotated="a"), board).action is Action.CLAIM
+    assert decided_one(a_device(annotated="a"), candidates).action is Action.CLAIM
 
 
 @pytest.mark.parametrize(
@@ -383,10 +405,10 @@ def test_hex_ids_match_whatever_their_case():
 def test_exclude_leaves_out_what_meets_all_of_its_categories(exclude, wanted):
     """As documented in the field: ANDed over categories, ORed within, and it wins over include."""
     selector = {"include": {"products": ["A100-SXM4-80GB"]}, "exclude": exclude}
-    board = a_board(a_gpupool(deviceSelector=selector))
+    candidates = some_candidates(a_gpupool(deviceSelector=selector))
 
-    assert decided_one(a_card(annotated="a"), board).reason is wanted
+    assert decided_one(a_device(annotated="a"), candidates).reason is wanted
 
 
 def test_a_node_without_devices_has_nothing_to_decide():
-    assert decided([], a_board(a_gpupool())) == {}
+    assert decided([], some_candidates(a_gpupool())) == {}

@@ -18,16 +18,16 @@ from inventory.pools.validity import SOUND, PoolValidity
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,
-    a_card,
+    a_device,
     a_gpupool,
     carried_out,
     decided,
 )
 
 POOLS = ("a", "b", "c")
-CARDS = range(4)
+DEVICES = range(4)
 MODELS = ("A100", "H100")
-A_FEW = 3 * len(CARDS) + 3
+A_FEW = 3 * len(DEVICES) + 3
 """Rounds in which everything must have come to rest: drain, release, claim of every card, one by one."""
 
 pools = st.fixed_dictionaries(
@@ -48,27 +48,27 @@ class Assigning(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.facts: dict[int, dict[str, Any]] = {}
-        self.cards: dict[str, GPUDevice] = {}
+        self.devices: dict[str, GPUDevice] = {}
         self.pools: dict[str, GPUPool] = {name: a_gpupool(name) for name in POOLS}
         self.verdicts: dict[str, PoolValidity] = {}
         self.users: dict[str, set[str]] = {}
         # card -> resources of pods that have a unit of it
         self.node: dict[str, Any] = {"labels": {"zone": "a"}, "unready": ""}
-        for number in CARDS:
+        for number in DEVICES:
             self.set_facts(number, {"annotated": None})
 
     def set_facts(self, number: int, facts: dict[str, Any]) -> None:
         self.facts[number] = {**self.facts.get(number, {}), **facts}
-        before = self.cards.get(f"n1-{number}")
+        before = self.devices.get(f"n1-{number}")
         owner = before.status.pool_ref.name if before and before.status.pool_ref else None
         is_draining = before is not None and before.is_draining
-        card = a_card(number, owner=owner, draining=is_draining, **self.facts[number])
-        self.cards[card.name] = card
+        device = a_device(number, owner=owner, draining=is_draining, **self.facts[number])
+        self.devices[device.name] = device
 
     # --- what others do ----------------------------------------------------------------------------
 
     @rule(
-        number=st.sampled_from(CARDS),
+        number=st.sampled_from(DEVICES),
         facts=st.one_of(
             st.fixed_dictionaries({"annotated": st.sampled_from((None, *POOLS, "gone"))}),
             st.fixed_dictionaries({"is_ignored": st.booleans()}),
@@ -78,7 +78,7 @@ class Assigning(RuleBasedStateMachine):
             st.fixed_dictionaries({"uuid": st.sampled_from(("GPU", ""))}),
         ),
     )
-    def a_card_changes(self, number: int, facts: dict[str, Any]) -> None:
+    def a_device_changes(self, number: int, facts: dict[str, Any]) -> None:
         self.set_facts(number, facts)
 
     @rule(name=st.sampled_from(POOLS), spec=pools)
@@ -98,17 +98,17 @@ class Assigning(RuleBasedStateMachine):
         labels = None if zone is None else {"zone": zone}
         self.node = {"labels": labels, "unready": unready}
 
-    @rule(number=st.sampled_from(CARDS))
+    @rule(number=st.sampled_from(DEVICES))
     def a_pod_starts(self, number: int) -> None:
         """The index gives a unit of it away: not of what was decided to leave, written or not."""
-        card = self.cards[f"n1-{number}"]
-        ref = card.status.pool_ref
-        action = self.decide()[card.name].action
-        if ref is not None and not card.is_draining and action is Action.KEEP:
-            self.users.setdefault(card.name, set()).add(RESOURCE_PREFIX + ref.name)
+        device = self.devices[f"n1-{number}"]
+        ref = device.status.pool_ref
+        action = self.decide()[device.name].action
+        if ref is not None and not device.is_draining and action is Action.KEEP:
+            self.users.setdefault(device.name, set()).add(RESOURCE_PREFIX + ref.name)
 
-    @rule(number=st.sampled_from(CARDS))
-    def the_pods_of_a_card_end(self, number: int) -> None:
+    @rule(number=st.sampled_from(DEVICES))
+    def the_pods_of_a_device_end(self, number: int) -> None:
         self.users.pop(f"n1-{number}", None)
 
     # --- what we do --------------------------------------------------------------------------------
@@ -125,23 +125,23 @@ class Assigning(RuleBasedStateMachine):
     @rule()
     def it_comes_to_rest(self) -> None:
         for _ in range(A_FEW):
-            before = dict(self.cards)
+            before = dict(self.devices)
             for one in self.decide().values():
                 self.carry_out(one)
-            if self.cards == before:
+            if self.devices == before:
                 return
         raise AssertionError("it never comes to rest")
 
     @invariant()
     def order_decides_nothing(self) -> None:
-        cards, pool_list = list(self.cards.values()), list(self.pools.values())
-        random.Random(1).shuffle(cards)
-        assert self.decide() == self.decide(cards[::-1], pool_list[::-1])
+        devices, pool_list = list(self.devices.values()), list(self.pools.values())
+        random.Random(1).shuffle(devices)
+        assert self.decide() == self.decide(devices[::-1], pool_list[::-1])
 
     @invariant()
     def nobody_has_more_than_it_may_get(self) -> None:
         """Claims never lead above the maximum; only a lowered one is exceeded, and then nothing is claimed."""
-        owners = [card.status.pool_ref for card in self.cards.values()]
+        owners = [device.status.pool_ref for device in self.devices.values()]
         decisions = list(self.decide().values())
         for name, pool in self.pools.items():
             cap = pool.spec.allocation.max_devices_per_node
@@ -150,35 +150,35 @@ class Assigning(RuleBasedStateMachine):
             assert cap is None or not claims or have + claims <= cap
 
     def decide(
-        self, cards: list[GPUDevice] | None = None, pool_list: list[GPUPool] | None = None
+        self, devices: list[GPUDevice] | None = None, pool_list: list[GPUPool] | None = None
     ) -> dict[str, Decision]:
-        board = PoolCandidates(
+        candidates = PoolCandidates(
             list(self.pools.values()) if pool_list is None else pool_list,
             lambda name: self.verdicts.get(name, SOUND),
         )
-        given = list(self.cards.values()) if cards is None else cards
+        given = list(self.devices.values()) if devices is None else devices
         users = {name: frozenset(resources) for name, resources in self.users.items()}
-        return decided(given, board, users=users, **self.node)
+        return decided(given, candidates, users=users, **self.node)
 
     def carry_out(self, one: Decision) -> None:
-        card = self.cards[one.device]
-        before = card.status.pool_ref
-        is_used = bool(self.users.get(card.name))
+        device = self.devices[one.device]
+        before = device.status.pool_ref
+        is_used = bool(self.users.get(device.name))
         match one.action:
             case Action.CLAIM:
                 assert before is None
                 resource = f"{RESOURCE_PREFIX}{one.owner}"
-                assert self.users.get(card.name, set()) <= {resource}
+                assert self.users.get(device.name, set()) <= {resource}
             case Action.KEEP | Action.DRAIN:
                 assert before is not None
                 assert before.name == one.owner
             case Action.RELEASE:
                 assert before is not None
-                assert card.is_draining
+                assert device.is_draining
                 assert not is_used
             case Action.NOTHING:
                 assert before is None
-        self.cards[card.name] = carried_out(card, one)
+        self.devices[device.name] = carried_out(device, one)
 
 
 Assigning.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)

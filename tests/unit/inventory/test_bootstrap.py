@@ -286,7 +286,7 @@ def test_pods_are_harmed_only_where_software_is_not_ready():
     assert harmed.look_again_s == TERMS.steadiness.period_s
 
 
-def test_a_node_that_was_opted_out_begins_anew():
+def test_a_node_that_was_opted_out_begins_again():
     ready_node = settled(a_sight())
     sight = a_sight(is_managed=False, heartbeat_age_s=10)
     out = judge(ready_node.bootstrap, sight, TERMS, now=100)

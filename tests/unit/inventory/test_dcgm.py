@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.health.dcgm import MAX_CARDS, CardReading, parse_page
-from tests.support.dcgm import a_page, card_lines
+from inventory.health.dcgm import MAX_DEVICES, DeviceReading, parse_page
+from tests.support.dcgm import a_page, device_lines
 
 UUID = "GPU-5a1e2d3c-0000-1111-2222-333344445555"
 
@@ -32,8 +32,8 @@ def test_a_page_as_the_exporter_writes_it_is_read():
     page = parse_page(REAL)
     assert page.is_dcgm
     assert page.bad_lines == 0
-    assert page.cards == {
-        UUID: CardReading(
+    assert page.devices == {
+        UUID: DeviceReading(
             xids=frozenset({79}),
             volatile_errors=2,
             aggregate_errors=12,
@@ -42,32 +42,32 @@ def test_a_page_as_the_exporter_writes_it_is_read():
     }
 
 
-def test_a_card_is_listed_by_any_of_its_series():
+def test_a_device_is_listed_by_any_of_its_series():
     page = parse_page(f'DCGM_FI_DEV_GPU_TEMP{{gpu="0",UUID="{UUID}"}} 34\n')
-    assert page.cards == {UUID: CardReading()}
+    assert page.devices == {UUID: DeviceReading()}
 
 
 def test_no_error_is_not_the_error_0():
-    assert parse_page(a_page(card_lines(UUID, xid=0))).cards[UUID].xids == frozenset()
+    assert parse_page(a_page(device_lines(UUID, xid=0))).devices[UUID].xids == frozenset()
 
 
-def test_of_the_parts_of_a_card_the_largest_figure_counts():
+def test_of_the_parts_of_a_device_the_largest_figure_counts():
     lines = [
         f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{UUID="{UUID}",GPU_I_ID="{part}"}} {count}'
         for part, count in ((1, 3), (2, 7), (3, 0))
     ]
-    assert parse_page("\n".join(lines)).cards[UUID].volatile_errors == 7
+    assert parse_page("\n".join(lines)).devices[UUID].volatile_errors == 7
 
 
 def test_lower_case_and_any_place_of_the_label_do():
     line = f'DCGM_FI_DEV_XID_ERRORS{{modelName="a, UUID=\\"GPU-x\\"", uuid="{UUID}"}} 48'
-    assert set(parse_page(line).cards) == {UUID}
+    assert set(parse_page(line).devices) == {UUID}
 
 
 @pytest.mark.parametrize("value", ["9223372036854775794", "9.223372036854775794e+18"])
 def test_a_blank_of_dcgm_is_no_figure(value: str):
     page = parse_page(f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{UUID="{UUID}"}} {value}')
-    assert page.cards == {UUID: CardReading()}
+    assert page.devices == {UUID: DeviceReading()}
     assert page.bad_lines == 0
 
 
@@ -85,14 +85,14 @@ def test_a_blank_of_dcgm_is_no_figure(value: str):
     ],
 )
 def test_a_line_that_makes_no_sense_is_counted_and_skipped(line: str):
-    page = parse_page(f"{line}\n{card_lines(UUID, xid=0)}")
+    page = parse_page(f"{line}\n{device_lines(UUID, xid=0)}")
     assert page.bad_lines == 1
-    assert page.cards[UUID].xids == frozenset()
+    assert page.devices[UUID].xids == frozenset()
 
 
 def test_other_series_are_none_of_ours():
     page = parse_page('DCGM_FI_DEV_XID_ERRORS_COUNT{gpu="0"} 1\nprocess_cpu_seconds_total 1\n')
-    assert (page.cards, page.bad_lines, page.is_dcgm) == ({}, 0, True)
+    assert (page.devices, page.bad_lines, page.is_dcgm) == ({}, 0, True)
 
 
 @pytest.mark.parametrize("text", ["", "<html>404</html>", "# HELP DCGM_FI_DEV_GPU_TEMP x"])
@@ -100,9 +100,9 @@ def test_a_page_of_somebody_else_is_known_as_that(text: str):
     assert not parse_page(text).is_dcgm
 
 
-def test_more_cards_than_a_node_can_have_are_not_taken_in():
-    page = parse_page("\n".join(card_lines(f"GPU-{i}") for i in range(MAX_CARDS + 5)))
-    assert len(page.cards) == MAX_CARDS
+def test_more_devices_than_a_node_can_have_are_not_taken_in():
+    page = parse_page("\n".join(device_lines(f"GPU-{i}") for i in range(MAX_DEVICES + 5)))
+    assert len(page.devices) == MAX_DEVICES
     assert page.bad_lines >= 5
 
 

@@ -49,7 +49,7 @@ def by_hand(name: str = "mine", **status: Any) -> GPUDevice:
     )
 
 
-def test_a_new_card_is_made_and_a_known_one_kept():
+def test_a_new_device_is_made_and_a_known_one_kept():
     plan = planned(a_device(0), features=[gpu_feature("n1", 2)])
     assert [one.status.uuid for one in plan.create] == [uuid_of("n1", 1)]
     assert [wanted.name for _, wanted in plan.keep] == [device_name(N1, address_of(0))]
@@ -63,7 +63,7 @@ def test_without_a_source_everything_is_kept_and_nothing_made():
     assert wanted.staleness.is_stale
 
 
-def test_another_card_in_the_same_place_takes_the_name_over():
+def test_another_device_in_the_same_place_takes_the_name_over():
     device = a_device(0, uuid="GPU-old", product="NVIDIA-A30", memory_mib=24576)
     plan = planned(device, features=[gpu_feature("n1", 1)])
     assert plan.delete == ((device, MissingDevice.SWAPPED),)
@@ -72,7 +72,7 @@ def test_another_card_in_the_same_place_takes_the_name_over():
     assert wanted.status.product == "NVIDIA-H200"
 
 
-def test_a_uuid_that_was_not_known_yet_is_no_other_card():
+def test_a_uuid_that_was_not_known_yet_is_no_other_device():
     plan = planned(a_device(0, uuid=""), features=[gpu_feature("n1", 1)])
     ((_, wanted),) = plan.keep
     assert wanted.status.uuid == uuid_of("n1", 0)
@@ -88,7 +88,7 @@ def test_a_uuid_that_was_not_known_yet_is_no_other_card():
     ],
     ids=["name", "address", "uuid", "inventoryID"],
 )
-def test_a_card_that_somebody_made_a_device_for_is_left_alone(device: GPUDevice):
+def test_a_device_that_somebody_made_a_device_for_is_left_alone(device: GPUDevice):
     plan = planned(device, features=[gpu_feature("n1", 1)])
     assert plan == DevicePlan()
 

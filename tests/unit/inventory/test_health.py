@@ -15,12 +15,12 @@ from inventory.health.device import (
     PageSeen,
     examine,
 )
-from tests.support.dcgm import card_lines
+from tests.support.dcgm import device_lines
 
 UUID = "GPU-a"
-OTHER = card_lines("GPU-b")
+OTHER = device_lines("GPU-b")
 TERMS = HealthDebounceTerms()
-CLEAN = card_lines(UUID)
+CLEAN = device_lines(UUID)
 
 
 def shown(
@@ -54,21 +54,21 @@ def kind(health: DeviceHealth) -> FaultKind | None:
     ("pages", "fault"),
     [
         pytest.param([CLEAN], None, id="clean"),
-        pytest.param([card_lines(UUID, xid=79)], FaultKind.XID_ERROR, id="a fatal Xid, at once"),
-        pytest.param([CLEAN, card_lines(UUID, xid=48)], FaultKind.XID_ERROR, id="a new Xid"),
+        pytest.param([device_lines(UUID, xid=79)], FaultKind.XID_ERROR, id="a fatal Xid, at once"),
+        pytest.param([CLEAN, device_lines(UUID, xid=48)], FaultKind.XID_ERROR, id="a new Xid"),
         pytest.param(
-            [CLEAN, card_lines(UUID, volatile=1)], FaultKind.ECC_ERROR, id="a new volatile error"
+            [CLEAN, device_lines(UUID, volatile=1)], FaultKind.ECC_ERROR, id="a new volatile error"
         ),
         pytest.param(
-            [card_lines(UUID, aggregate=4), card_lines(UUID, aggregate=5)],
+            [device_lines(UUID, aggregate=4), device_lines(UUID, aggregate=5)],
             FaultKind.ECC_ERROR,
             id="a new error of many",
         ),
         pytest.param(
-            [card_lines(UUID, volatile=9, aggregate=9)], None, id="errors from before we looked"
+            [device_lines(UUID, volatile=9, aggregate=9)], None, id="errors from before we looked"
         ),
         pytest.param(
-            [card_lines(UUID, volatile=9), card_lines(UUID, volatile=1)],
+            [device_lines(UUID, volatile=9), device_lines(UUID, volatile=1)],
             None,
             id="a counter that begins anew",
         ),
@@ -76,48 +76,48 @@ def kind(health: DeviceHealth) -> FaultKind | None:
         pytest.param([OTHER, OTHER], None, id="never listed"),
         pytest.param([CLEAN, ""], None, id="an exporter that starts lists nothing"),
         pytest.param(
-            [card_lines(UUID, thermal=heat) for heat in (1, 2, 3)], None, id="hot for a moment"
+            [device_lines(UUID, thermal=heat) for heat in (1, 2, 3)], None, id="hot for a moment"
         ),
         pytest.param(
-            [card_lines(UUID, thermal=heat) for heat in (1, 2, 3, 4)],
+            [device_lines(UUID, thermal=heat) for heat in (1, 2, 3, 4)],
             FaultKind.THERMAL,
             id="hot in three samples in a row",
         ),
     ],
 )
-def test_what_an_exporter_shows_makes_a_card_faulty_or_does_not(
+def test_what_an_exporter_shows_makes_a_device_faulty_or_does_not(
     pages: list[str], fault: FaultKind | None
 ):
     assert kind(shown(*pages)) is fault
 
 
 @pytest.mark.parametrize("xid", sorted(IGNORED_XIDS))
-def test_an_error_of_an_application_harms_no_card(xid: int):
-    assert not shown(CLEAN, card_lines(UUID, xid=xid)).is_faulted
+def test_an_error_of_an_application_harms_no_device(xid: int):
+    assert not shown(CLEAN, device_lines(UUID, xid=xid)).is_faulted
 
 
 def test_a_fault_ends_after_three_clean_samples():
-    faulty = shown(CLEAN, card_lines(UUID, volatile=1))
-    same = card_lines(UUID, volatile=1)
+    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
+    same = device_lines(UUID, volatile=1)
     assert shown(same, same, before=faulty, start=30).is_faulted
     assert not shown(same, same, same, before=faulty, start=30).is_faulted
 
 
-def test_a_relapse_starts_the_count_anew():
-    faulty = shown(CLEAN, card_lines(UUID, volatile=1))
-    one, two = card_lines(UUID, volatile=1), card_lines(UUID, volatile=2)
+def test_a_relapse_starts_the_count_again():
+    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
+    one, two = device_lines(UUID, volatile=1), device_lines(UUID, volatile=2)
     assert shown(one, one, two, two, two, before=faulty, start=30).is_faulted
     assert not shown(one, one, two, two, two, two, before=faulty, start=30).is_faulted
 
 
 def test_a_fatal_xid_stays_while_the_exporter_shows_it():
-    faulty = shown(*[card_lines(UUID, xid=79)] * 20)
+    faulty = shown(*[device_lines(UUID, xid=79)] * 20)
     assert kind(faulty) is FaultKind.XID_ERROR
     assert not shown(CLEAN, CLEAN, CLEAN, before=faulty, start=400).is_faulted
 
 
 def test_the_same_page_looked_at_again_is_no_new_sample():
-    faulty = shown(CLEAN, card_lines(UUID, volatile=1))
+    faulty = shown(CLEAN, device_lines(UUID, volatile=1))
     seen = PageSeen(30, parse_page(CLEAN))
     health = faulty
     for now in (30, 45, 60, 75, 90):
@@ -128,15 +128,15 @@ def test_the_same_page_looked_at_again_is_no_new_sample():
 def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
     health = UNKNOWN
     for number, heat in enumerate((1, 2, 3, 4)):
-        seen = PageSeen(number * 15.0, parse_page(card_lines(UUID, thermal=heat)))
+        seen = PageSeen(number * 15.0, parse_page(device_lines(UUID, thermal=heat)))
         for _ in range(3):
             health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=seen.at)
     assert kind(health) is FaultKind.THERMAL
 
 
 def test_the_newest_of_two_words_is_the_time_of_a_sample():
-    health = shown(CLEAN, card_lines(UUID, volatile=1))
-    seen = PageSeen(30, parse_page(card_lines(UUID, volatile=1)))
+    health = shown(CLEAN, device_lines(UUID, volatile=1))
+    seen = PageSeen(30, parse_page(device_lines(UUID, volatile=1)))
     for now in (30.0, 40.0, 50.0):
         report = HealthReport("Healthy")
         health = examine(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
@@ -144,7 +144,7 @@ def test_the_newest_of_two_words_is_the_time_of_a_sample():
 
 
 def test_silence_heals_nothing_and_harms_nothing():
-    for health in (shown(CLEAN), shown(card_lines(UUID, xid=79))):
+    for health in (shown(CLEAN), shown(device_lines(UUID, xid=79))):
         later = examine(health, UUID, seen=None, report=None, terms=TERMS, now=1e6)
         assert later.is_faulted is health.is_faulted
     assert examine(UNKNOWN, UUID, seen=None, report=None, terms=TERMS, now=0) == UNKNOWN
@@ -167,7 +167,7 @@ def test_what_our_agent_says_counts_at_once(report: str, fault: FaultKind | None
     assert kind(reported(report)) is fault
 
 
-def test_our_agent_says_three_times_that_a_card_is_well_again():
+def test_our_agent_says_three_times_that_a_device_is_well_again():
     faulty = reported("Lost:")
     assert reported("Healthy", "Healthy", before=faulty, start=10).is_faulted
     assert not reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
@@ -182,14 +182,14 @@ def test_of_two_sources_that_differ_the_bad_news_counts():
     now = 0.0
     health = UNKNOWN
     for _ in range(10):
-        seen = PageSeen(now, parse_page(card_lines(UUID, xid=79)))
+        seen = PageSeen(now, parse_page(device_lines(UUID, xid=79)))
         report = HealthReport("Healthy")
         health = examine(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
         now += 15
     assert kind(health) is FaultKind.XID_ERROR
 
 
-def test_a_card_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leaves_it_out():
+def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leaves_it_out():
     health = shown(CLEAN)
     seen = PageSeen(15, parse_page(OTHER))
     report = HealthReport("Healthy")
@@ -197,7 +197,7 @@ def test_a_card_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leav
 
 
 def test_an_exporter_that_is_gone_leaves_the_word_to_our_agent():
-    faulty = shown(card_lines(UUID, xid=79))
+    faulty = shown(device_lines(UUID, xid=79))
     assert reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
     late = TERMS.freshness_s + 1
     assert not reported("Healthy", "Healthy", "Healthy", before=faulty, start=late).is_faulted
@@ -205,7 +205,7 @@ def test_an_exporter_that_is_gone_leaves_the_word_to_our_agent():
 
 def test_a_figure_that_is_missing_from_one_page_is_compared_with_the_last_one():
     short = f'DCGM_FI_DEV_GPU_TEMP{{UUID="{UUID}"}} 30\n'
-    assert shown(card_lines(UUID, volatile=1), short, card_lines(UUID, volatile=2)).is_faulted
+    assert shown(device_lines(UUID, volatile=1), short, device_lines(UUID, volatile=2)).is_faulted
 
 
 PAGES = st.lists(
@@ -215,7 +215,7 @@ PAGES = st.lists(
 
 
 @given(PAGES)
-def test_a_card_comes_back_after_three_clean_pages_and_never_before(
+def test_a_device_comes_back_after_three_clean_pages_and_never_before(
     pages: list[tuple[float, int, int, bool]],
 ):
     now, health, clean_since = 0.0, UNKNOWN, 0
@@ -223,7 +223,7 @@ def test_a_card_comes_back_after_three_clean_pages_and_never_before(
     for wait_s, xid, new_errors, is_listed in pages:
         now += wait_s
         errors += new_errors
-        page = OTHER + (card_lines(UUID, xid=xid, volatile=errors) if is_listed else "")
+        page = OTHER + (device_lines(UUID, xid=xid, volatile=errors) if is_listed else "")
         before = health
         seen = PageSeen(now, parse_page(page))
         health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=now)

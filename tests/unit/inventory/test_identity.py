@@ -74,9 +74,9 @@ def test_a_name_is_one_that_kubernetes_takes(node: NodeName, address: str):
 
 
 @given(st.lists(st.tuples(NODES | LONG_NODES, ADDRESSES), unique=True, max_size=20))
-def test_no_two_cards_have_one_name(cards: list[tuple[NodeName, str]]):
+def test_no_two_devices_have_one_name(devices: list[tuple[NodeName, str]]):
     """defect 9: a cut name keeps cards apart by a digest of the whole."""
-    assert len({device_name(node, address) for node, address in cards}) == len(cards)
+    assert len({device_name(node, address) for node, address in devices}) == len(devices)
 
 
 def test_names_of_200_characters_are_not_cut():

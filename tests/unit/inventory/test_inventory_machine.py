@@ -24,7 +24,7 @@ from inventory.identity import device_name
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     address_of,
-    agent_card,
+    agent_device,
     agent_feature,
     gfd_labels,
     gpu_instance,
@@ -36,11 +36,11 @@ FRESH_FOR = dt.timedelta(minutes=2)
 PLACES = 4
 
 
-def a_feature(name: str, cards: dict[int, str]) -> dict[str, Any]:
+def a_feature(name: str, gpus: dict[int, str]) -> dict[str, Any]:
     if name == "agent":
-        elements = [agent_card("n1", n) | {"uuid": uuid} for n, uuid in sorted(cards.items())]
+        elements = [agent_device("n1", n) | {"uuid": uuid} for n, uuid in sorted(gpus.items())]
         return agent_feature("n1", elements, heartbeat=EPOCH)
-    elements = [gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(cards.items())]
+    elements = [gpu_instance("n1", n, uuid=uuid) for n, uuid in sorted(gpus.items())]
     feature = agent_feature("n1", [])
     instances = {"nvidia.com/gpu": {"elements": [{"attributes": one} for one in elements]}}
     feature["spec"] = {"features": {"instances": instances}}
@@ -52,7 +52,7 @@ class Inventories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cards: dict[int, str] = {0: "GPU-first"}
+        self.gpus: dict[int, str] = {0: "GPU-first"}
         self.number = 0
         self.now = EPOCH
         self.features: dict[str, dict[str, Any]] = {}
@@ -62,28 +62,28 @@ class Inventories(RuleBasedStateMachine):
 
     # --- the world -------------------------------------------------------------------------------
 
-    @precondition(lambda self: len(self.cards) < PLACES)
+    @precondition(lambda self: len(self.gpus) < PLACES)
     @rule(data=st.data())
     def put_in(self, data: Any) -> None:
-        place = data.draw(st.sampled_from(sorted(set(range(PLACES)) - self.cards.keys())))
+        place = data.draw(st.sampled_from(sorted(set(range(PLACES)) - self.gpus.keys())))
         self.number += 1
-        self.cards[place] = f"GPU-{self.number:04d}"
+        self.gpus[place] = f"GPU-{self.number:04d}"
 
-    @precondition(lambda self: self.cards)
+    @precondition(lambda self: self.gpus)
     @rule(data=st.data())
     def pull(self, data: Any) -> None:
-        del self.cards[data.draw(st.sampled_from(sorted(self.cards)))]
+        del self.gpus[data.draw(st.sampled_from(sorted(self.gpus)))]
 
-    @precondition(lambda self: self.cards)
+    @precondition(lambda self: self.gpus)
     @rule(data=st.data())
     def swap(self, data: Any) -> None:
         self.number += 1
-        self.cards[data.draw(st.sampled_from(sorted(self.cards)))] = f"GPU-{self.number:04d}"
+        self.gpus[data.draw(st.sampled_from(sorted(self.gpus)))] = f"GPU-{self.number:04d}"
 
     @rule(source=st.sampled_from(["agent", "instances"]))
     def speak(self, source: str) -> None:
-        self.features[source] = a_feature(source, self.cards)
-        self.told[source] = dict(self.cards)
+        self.features[source] = a_feature(source, self.gpus)
+        self.told[source] = dict(self.gpus)
         if source == "agent":
             self.now = EPOCH
 
@@ -98,7 +98,7 @@ class Inventories(RuleBasedStateMachine):
 
     @rule(is_there=st.booleans())
     def label(self, *, is_there: bool) -> None:
-        count = len(self.cards)
+        count = len(self.gpus)
         there = rule_labels(count) | gfd_labels(count) if count else {}
         self.labels = there if is_there else {}
 
@@ -163,11 +163,11 @@ class Inventories(RuleBasedStateMachine):
     @invariant()
     def an_agent_that_speaks_now_is_followed(self) -> None:
         """Once the agent tells the truth, devices are the cards."""
-        if self.told.get("agent") != self.cards or self.now != EPOCH:
+        if self.told.get("agent") != self.gpus or self.now != EPOCH:
             return
         self.take_stock()
         found = {one.status.pci.address: one.status.uuid for one in self.devices.values()}
-        assert found == {address_of(place): uuid for place, uuid in self.cards.items()}
+        assert found == {address_of(place): uuid for place, uuid in self.gpus.items()}
 
 
 def a_device(name: DeviceName, status: GPUDeviceStatus) -> GPUDevice:

@@ -13,7 +13,7 @@ from inventory.discovery.sources import FeatureReport, Source, feature_report
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
     address_of,
-    agent_card,
+    agent_device,
     agent_feature,
     gfd_labels,
     gpu_feature,
@@ -37,8 +37,8 @@ def seen(
 
 
 def an_agent(*numbers: int, age_s: float = 0) -> dict[str, Any]:
-    cards = [agent_card("n1", number) for number in numbers]
-    return agent_feature("n1", cards, heartbeat=EPOCH - dt.timedelta(seconds=age_s))
+    devices = [agent_device("n1", number) for number in numbers]
+    return agent_feature("n1", devices, heartbeat=EPOCH - dt.timedelta(seconds=age_s))
 
 
 def sources(sighting: Sighting, number: int = 0) -> list[Source]:
@@ -61,7 +61,7 @@ def test_sources_are_heard_in_order_of_trust():
             [an_agent(0, age_s=-121)], {}, set(), False, id="nor one that is from the future"
         ),
         pytest.param(
-            [agent_feature("n1", [agent_card("n1", 0)])], {}, {0}, True, id="no heartbeat, no age"
+            [agent_feature("n1", [agent_device("n1", 0)])], {}, {0}, True, id="no heartbeat, no age"
         ),
         pytest.param([gpu_feature("n1", 2)], {}, {0, 1}, True, id="instances are believed"),
         pytest.param(
@@ -96,23 +96,23 @@ def test_who_is_there(
     assert sighting.is_whole is is_whole
 
 
-def test_cards_of_several_features_are_one_list():
+def test_devices_of_several_features_are_one_list():
     first, second = gpu_feature("n1", 1), gpu_feature("n1", 2)
     second["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"].pop(0)
     assert seen(first, second).listed == {address_of(0), address_of(1)}
 
 
-def test_labels_that_number_other_cards_than_there_are_speak_of_nobody():
+def test_labels_that_number_other_devices_than_there_are_speak_of_nobody():
     assert sources(seen(gpu_feature("n1", 1), labels=rule_labels(2))) == [Source.INSTANCES]
 
 
-def test_labels_that_contradict_a_card_speak_of_nobody():
+def test_labels_that_contradict_a_device_speak_of_nobody():
     labels = rule_labels(2) | {"gpu.deckhouse.io/device.01.device": "20b2"}
     sighting = seen(gpu_feature("n1", 2), labels=labels)
     assert Source.SLOTS not in sources(sighting, 0)
 
 
-def test_numbered_cards_come_in_order_of_their_addresses():
+def test_numbered_devices_come_in_order_of_their_addresses():
     labels = rule_labels(2) | {"gpu.deckhouse.io/device.01.product": "second"}
     sighting = seen(gpu_feature("n1", 2), labels=labels)
     assert sighting.said[address_of(1)][-1].facts.product == "second"
@@ -126,7 +126,7 @@ def test_on_a_node_with_two_models_the_nodes_labels_speak_of_nobody():
 
 
 @pytest.mark.parametrize(("count", "is_heard"), [(2, True), (1, False)])
-def test_without_ids_gfd_is_heard_where_it_counts_all_cards(count: int, *, is_heard: bool):
+def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_heard: bool):
     """GFD counts the cards of the model that its labels are of."""
     feature = gpu_feature("n1", 2)
     for element in feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]:
@@ -135,7 +135,7 @@ def test_without_ids_gfd_is_heard_where_it_counts_all_cards(count: int, *, is_he
     assert (Source.NODE in sources(sighting)) is is_heard
 
 
-def test_a_known_card_that_nobody_lists_is_still_spoken_of():
+def test_a_known_device_that_nobody_lists_is_still_spoken_of():
     sighting = seen(labels=gfd_labels(1), known=(address_of(3),))
     assert sources(sighting, 3) == [Source.NODE]
     assert sighting.listed == frozenset()

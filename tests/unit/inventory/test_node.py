@@ -29,7 +29,7 @@ def seen(labels: dict[str, str]) -> Sighting:
     return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=DEFAULT_FRESH_FOR)
 
 
-def cards(*uuids: str) -> list[GPUDeviceStatus]:
+def gpus(*uuids: str) -> list[GPUDeviceStatus]:
     return [GPUDeviceStatus(uuid=uuid, inventory_id=f"n1-{n}") for n, uuid in enumerate(uuids)]
 
 
@@ -54,15 +54,15 @@ def cards(*uuids: str) -> list[GPUDeviceStatus]:
         ),
         pytest.param(
             rule_labels(3),
-            cards("a", "b"),
-            (Lacking.CARDS, "3 cards are found on the bus, and 2"),
+            gpus("a", "b"),
+            (Lacking.DEVICES, "3 cards are found on the bus, and 2"),
             id="more on the bus",
         ),
         pytest.param(
-            rule_labels(2), cards("a", ""), (Lacking.UUIDS, "of n1-1: a driver"), id="no driver"
+            rule_labels(2), gpus("a", ""), (Lacking.UUIDS, "of n1-1: a driver"), id="no driver"
         ),
-        pytest.param(rule_labels(2), cards("a", "b"), None, id="complete"),
-        pytest.param({}, cards("a"), None, id="more than is counted"),
+        pytest.param(rule_labels(2), gpus("a", "b"), None, id="complete"),
+        pytest.param({}, gpus("a"), None, id="more than is counted"),
     ],
 )
 def test_what_is_lacking_is_named(
@@ -122,11 +122,11 @@ def test_versions_that_nobody_tells_any_more_stay():
 def test_who_has_an_inventory(
     labels: dict[str, str], devices: list[str], *, is_shown: bool, want: bool
 ):
-    def a_card(name: str) -> GPUDevice:
+    def a_device(name: str) -> GPUDevice:
         labels = {DEVICE_NODE_LABEL: "x"} if name == "ours" else None
         return GPUDevice(metadata=ObjectMeta(name=name, labels=labels))
 
-    found = [a_card(name) for name in devices]
+    found = [a_device(name) for name in devices]
     assert has_inventory(seen(labels), found, DevicePlan(), is_shown=is_shown) is want
 
 

@@ -39,7 +39,7 @@ def test_three_spellings_are_shown_as_one(names: tuple[str, ...], want: str):
     assert all(is_same_product(name, want) for name in names)
 
 
-def test_a_card_of_another_vendor_is_not_called_nvidias():
+def test_a_device_of_another_vendor_is_not_called_nvidias():
     assert display_product("Instinct MI300X", vendor="1002") == "Instinct-MI300X"
 
 
@@ -58,7 +58,7 @@ def test_a_name_of_nothing_is_not_shown(name: str):
 @pytest.mark.parametrize(
     ("device", "want"), [("2335", "NVIDIA-H200"), ("20b2", "NVIDIA-A100-SXM4-80GB"), ("ffff", "")]
 )
-def test_the_table_knows_common_cards(device: str, want: str):
+def test_the_table_knows_common_devices(device: str, want: str):
     assert product_by_id("10de", device) == want
     assert product_by_id("1002", device) == ""
 
@@ -71,11 +71,11 @@ def test_the_table_knows_common_cards(device: str, want: str):
         ("NVIDIA-A30-MIG-1g.6gb", ("NVIDIA-A30", False)),
     ],
 )
-def test_a_label_names_the_card_whatever_is_made_of_it(label: str, want: tuple[str, bool]):
+def test_a_label_names_the_device_whatever_is_made_of_it(label: str, want: tuple[str, bool]):
     assert product_of_label(label) == want
 
 
-def test_a_selector_written_in_any_spelling_finds_the_card():
+def test_a_selector_written_in_any_spelling_finds_the_device():
     shown = display_product("NVIDIA A100-SXM4-80GB")
     for spelling in ("nvidia-a100-sxm4-80gb", "A100-SXM4-80GB", "GA100 [A100 SXM4 80GB]"):
         assert canonical_product(spelling) == canonical_product(shown)

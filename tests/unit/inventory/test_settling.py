@@ -7,7 +7,7 @@ from api.names import NodeName
 from inventory.discovery.merge import Statement
 from inventory.discovery.parsing import MigPartition
 from inventory.discovery.resolve import ResolvedFacts, resolve_facts
-from inventory.discovery.sources import CardFacts, Source
+from inventory.discovery.sources import DeviceFacts, Source
 
 ADDRESS = "0000:17:00.0"
 KNOWN = GPUDeviceStatus(
@@ -27,7 +27,7 @@ KNOWN = GPUDeviceStatus(
 
 
 def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> Statement:
-    return Statement(source=source, is_fresh=is_fresh, facts=CardFacts(**facts))  # type: ignore[arg-type]
+    return Statement(source=source, is_fresh=is_fresh, facts=DeviceFacts(**facts))  # type: ignore[arg-type]
 
 
 def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
@@ -60,7 +60,7 @@ def test_silence_loses_nothing_and_is_named():
         (Source.SLOTS, "NVIDIA-H200", KNOWN.product),
     ],
 )
-def test_a_product_changes_only_by_a_source_of_each_card(source: Source, product: str, want: str):
+def test_a_product_changes_only_by_a_source_of_each_device(source: Source, product: str, want: str):
     """defect 2: another spelling is no other product."""
     assert settled(said(source, product=product)).status.product == want
 
@@ -93,14 +93,14 @@ def test_labels_fill_what_is_not_known():
     assert status.mig.profiles == ["1g.18gb"]
 
 
-def test_profiles_of_labels_add_up_and_those_of_the_card_are_all():
+def test_profiles_of_labels_add_up_and_those_of_the_device_are_all():
     label = said(Source.NODE, mig_profiles=("3g.40gb",))
     assert settled(label).status.mig.profiles == ["1g.10gb", "3g.40gb"]
-    card = said(Source.AGENT, mig_profiles=("3g.40gb",))
-    assert settled(card, label).status.mig.profiles == ["3g.40gb"]
+    device = said(Source.AGENT, mig_profiles=("3g.40gb",))
+    assert settled(device, label).status.mig.profiles == ["3g.40gb"]
 
 
-def test_instances_follow_the_card():
+def test_instances_follow_the_device():
     found = settled(said(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),)))
     assert found.status.mig.instances == [MIGInstance(profile="3g.40gb", uuid="MIG-2")]
     assert settled(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
@@ -112,12 +112,12 @@ def test_a_fresh_source_tells_who_is_there_and_a_silent_one_only_alone():
     assert settled(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
 
 
-def test_a_silent_source_makes_no_other_card_of_a_known_one():
+def test_a_silent_source_makes_no_other_device_of_a_known_one():
     silent, nameless = said(is_fresh=False, uuid="GPU-2"), said(Source.INSTANCES)
     assert settled(silent, nameless).status.uuid == "GPU-1"
 
 
-def test_words_about_the_card_that_sat_there_before_are_not_heard():
+def test_words_about_the_device_that_sat_there_before_are_not_heard():
     old = said(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
     new = said(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
     status = settled(old, new, known=GPUDeviceStatus()).status

@@ -13,10 +13,10 @@ from api.foreign.nodefeature import NodeFeature
 from inventory.discovery import parsing as values
 from inventory.discovery.labels import LabelReport, label_report
 from inventory.discovery.parsing import MigPartition, PeerLink
-from inventory.discovery.sources import CardFacts, FeatureReport, feature_report
+from inventory.discovery.sources import DeviceFacts, FeatureReport, feature_report
 from tests.support.node_features import (
     a_node_feature,
-    agent_card,
+    agent_device,
     agent_feature,
     gfd_labels,
     gpu_feature,
@@ -31,11 +31,11 @@ def reported(feature: dict[str, Any]) -> FeatureReport:
     return feature_report(msgspec.convert(feature, NodeFeature))
 
 
-def card_of(report: FeatureReport) -> CardFacts:
-    cards = report.agent or report.instances
-    assert cards is not None
-    (card,) = cards.cards
-    return card
+def device_of(report: FeatureReport) -> DeviceFacts:
+    devices = report.agent or report.instances
+    assert devices is not None
+    (device,) = devices.devices
+    return device
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_uuid_can_name_a_unit(text: str, want: str | None):
     assert values.uuid(text) == want
 
 
-def test_a_card_has_no_more_instances_than_its_object_takes():
+def test_a_device_has_no_more_instances_than_its_object_takes():
     said = [{"profile": "1g.18gb", "uuid": f"MIG-{number}"} for number in range(65)]
     found = values.partitions(json.dumps(said[:64]))
     assert found is not None
@@ -123,17 +123,17 @@ def test_a_card_has_no_more_instances_than_its_object_takes():
 
 
 class TestLabels:
-    def test_of_the_rule_number_cards(self):
+    def test_of_the_rule_number_devices(self):
         report = label_report(rule_labels(2))
-        assert report.cards == 2
-        assert report.has_cards
+        assert report.devices == 2
+        assert report.has_devices
         assert report.slots == {
-            0: CardFacts(vendor="10de", device="2335", class_="0302"),
-            1: CardFacts(vendor="10de", device="2335", class_="0302"),
+            0: DeviceFacts(vendor="10de", device="2335", class_="0302"),
+            1: DeviceFacts(vendor="10de", device="2335", class_="0302"),
         }
         assert report.bad == frozenset()
 
-    def test_of_the_rule_may_say_more_of_a_card(self):
+    def test_of_the_rule_may_say_more_of_a_device(self):
         more = {
             "gpu.deckhouse.io/device.00.product": "NVIDIA-H200",
             "gpu.deckhouse.io/device.00.memoryMiB": "140GiB",
@@ -141,9 +141,9 @@ class TestLabels:
         slot = label_report(rule_labels(1) | more).slots[0]
         assert (slot.product, slot.memory_mib) == ("NVIDIA-H200", 143360)
 
-    def test_of_gfd_are_about_all_cards(self):
+    def test_of_gfd_are_about_all_devices(self):
         report = label_report(gfd_labels(2, **{"nvidia.com/gpu.numa.node": "1"}))
-        assert report.common == CardFacts(
+        assert report.common == DeviceFacts(
             product="NVIDIA-H200",
             memory_mib=143771,
             compute_capability="9.0",
@@ -181,7 +181,7 @@ class TestLabels:
         assert report.common.mig_instances is None
 
     @pytest.mark.parametrize(
-        ("product", "is_of_card"),
+        ("product", "is_of_device"),
         [
             ("NVIDIA-A100-SXM4-40GB", True),
             ("NVIDIA-A100-SXM4-40GB-SHARED", True),
@@ -190,15 +190,17 @@ class TestLabels:
             ("NVIDIA-A100-SXM4-40GB-MIG-INVALID", False),
         ],
     )
-    def test_of_shared_and_cut_cards_still_name_the_card(self, product: str, is_of_card: bool):
+    def test_of_shared_and_cut_devices_still_name_the_device(
+        self, product: str, is_of_device: bool
+    ):
         labels = gfd_labels(1) | {
             "nvidia.com/gpu.product": product,
             "nvidia.com/gpu.memory": "4864",
         }
         report = label_report(labels)
         assert report.common.product == "NVIDIA-A100-SXM4-40GB"
-        assert report.common.memory_mib == (4864 if is_of_card else None)
-        assert report.withheld == (frozenset() if is_of_card else {"memory_mib"})
+        assert report.common.memory_mib == (4864 if is_of_device else None)
+        assert report.withheld == (frozenset() if is_of_device else {"memory_mib"})
 
     def test_that_say_zero_because_they_do_not_know_are_no_garbage(self):
         report = label_report({"nvidia.com/gpu.memory": "0", "nvidia.com/gpu.count": "0"})
@@ -224,9 +226,9 @@ class TestLabels:
             "gpu.deckhouse.io/present",
         ],
     )
-    def test_of_nfd_say_that_a_card_is_there(self, key: str):
-        assert label_report({key: "true"}).has_cards
-        assert not label_report({key: "false"}).has_cards
+    def test_of_nfd_say_that_a_device_is_there(self, key: str):
+        assert label_report({key: "true"}).has_devices
+        assert not label_report({key: "false"}).has_devices
 
     @pytest.mark.parametrize(
         ("key", "text"),
@@ -250,12 +252,12 @@ class TestLabels:
 
 
 class TestFeatures:
-    def test_of_the_agent_tell_everything_of_a_card(self):
+    def test_of_the_agent_tell_everything_of_a_device(self):
         beat = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
         instances = '[{"profile": "1g.18gb", "uuid": "MIG-1"}]'
-        card = agent_card("n1", 1, of=2) | {"mig.instances": instances, "mig.mode": "Enabled"}
-        report = reported(agent_feature("n1", [card], heartbeat=beat))
-        assert card_of(report) == CardFacts(
+        device = agent_device("n1", 1, of=2) | {"mig.instances": instances, "mig.mode": "Enabled"}
+        report = reported(agent_feature("n1", [device], heartbeat=beat))
+        assert device_of(report) == DeviceFacts(
             address="0000:18:00.0",
             uuid=uuid_of("n1", 1),
             vendor="10de",
@@ -277,17 +279,17 @@ class TestFeatures:
         assert report.bad == frozenset()
 
     def test_of_others_tell_of_their_instances(self):
-        card = card_of(reported(gpu_feature("n1", 1)))
-        assert (card.address, card.uuid) == ("0000:17:00.0", uuid_of("n1", 0))
-        assert (card.memory_mib, card.compute_capability) == (143771, "9.0")
-        assert card.mig_instances is None
+        device = device_of(reported(gpu_feature("n1", 1)))
+        assert (device.address, device.uuid) == ("0000:17:00.0", uuid_of("n1", 0))
+        assert (device.memory_mib, device.compute_capability) == (143771, "9.0")
+        assert device.mig_instances is None
 
-    def test_of_nfd_itself_keep_their_labels_about_cards_only(self):
+    def test_of_nfd_itself_keep_their_labels_about_devices_only(self):
         report = reported(nfd_feature("n1"))
         assert report.labels == {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}
         assert (report.agent, report.instances) == (None, None)
 
-    def test_without_an_address_do_not_list_all_cards(self):
+    def test_without_an_address_do_not_list_all_devices(self):
         report = reported(
             a_node_feature(
                 "f",
@@ -296,14 +298,14 @@ class TestFeatures:
             )
         )
         assert report.instances is not None
-        assert len(report.instances.cards) == 1
+        assert len(report.instances.devices) == 1
         assert not report.instances.is_complete
         assert {one.key for one in report.bad} == {"[1].pci.address"}
 
-    def test_that_list_a_card_twice_have_it_once(self):
-        cards = [gpu_instance("n1", 0), gpu_instance("n1", 0, uuid="GPU-other")]
-        report = reported(a_node_feature("f", "n1", instances={"nvidia.com/gpu": cards}))
-        assert card_of(report).uuid == uuid_of("n1", 0)
+    def test_that_list_a_device_twice_have_it_once(self):
+        devices = [gpu_instance("n1", 0), gpu_instance("n1", 0, uuid="GPU-other")]
+        report = reported(a_node_feature("f", "n1", instances={"nvidia.com/gpu": devices}))
+        assert device_of(report).uuid == uuid_of("n1", 0)
         assert {one.key for one in report.bad} == {"[1].pci.address"}
 
     def test_with_a_list_that_was_not_written_list_nothing_and_not_none(self):
@@ -325,8 +327,8 @@ class TestFeatures:
         assert {one.value for one in report.bad} == {text}
 
     def test_keep_garbage_short(self):
-        card = agent_card("n1", 0) | {"product": "\n" * 1000}
-        (bad,) = reported(agent_feature("n1", [card])).bad
+        device = agent_device("n1", 0) | {"product": "\n" * 1000}
+        (bad,) = reported(agent_feature("n1", [device])).bad
         assert len(bad.value) < 80
 
 
@@ -343,7 +345,7 @@ KEYS = st.sampled_from(
         )
     )
 )
-ATTRIBUTES = st.sampled_from(sorted({*agent_card("n", 0), *gpu_instance("n", 0)}))
+ATTRIBUTES = st.sampled_from(sorted({*agent_device("n", 0), *gpu_instance("n", 0)}))
 TEXTS = st.text(max_size=40) | st.sampled_from(
     ["[]", "{}", '[{"peer": 1}]', "[" * 3000, "0x", "10DE", "1g.5gb", "-1", "0000:17:00.0", "true"]
 )
@@ -365,5 +367,5 @@ def test_no_attribute_raises(elements: list[dict[str, str]], heartbeat: str):
     )
     report = reported(feature)
     assert report.agent is not None
-    addresses = [one.address for one in report.agent.cards]
+    addresses = [one.address for one in report.agent.devices]
     assert len(set(addresses)) == len(addresses)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from inventory.pools.validity import SOUND, Objection, judge, makes_profile
-from tests.support.assigning import a_card, a_gpupool
+from tests.support.assigning import a_device, a_gpupool
 
 
 def objections(name: str = "a", **spec: Any) -> list[Objection]:
@@ -30,7 +30,7 @@ def test_a_plain_pool_is_sound():
         ([], True),
     ],
 )
-def test_only_cards_of_nvidia_are_supported(vendors, is_supported):
+def test_only_devices_of_nvidia_are_supported(vendors, is_supported):
     """defect 18, and defect 16: the case of hex digits says nothing."""
     verdict = judge(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
     assert (verdict.unsupported is None) is is_supported
@@ -81,7 +81,7 @@ def test_a_name_that_no_resource_can_have_is_a_bad_spec():
 
 
 @pytest.mark.parametrize(("can", "is_sound"), [(True, True), (False, False), (None, True)], ids=str)
-def test_a_profile_that_no_card_can_make_is_a_misconfiguration(can, is_sound):
+def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_sound):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
     verdict = judge(pool, [pool], can_make_profile=can)
     assert verdict.is_sound is is_sound
@@ -99,9 +99,9 @@ def test_a_profile_that_no_card_can_make_is_a_misconfiguration(can, is_sound):
         ({"mig": {"capable": False}, "product": ""}, None),
     ],
 )
-def test_what_a_card_can_make_is_what_it_says(status, answer):
+def test_what_a_device_can_make_is_what_it_says(status, answer):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    assert makes_profile(pool, a_card(**status)) is answer
+    assert makes_profile(pool, a_device(**status)) is answer
 
 
 def test_everything_that_is_wrong_is_said():

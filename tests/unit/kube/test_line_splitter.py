@@ -18,25 +18,25 @@ def test_any_cut_gives_the_same_lines(lines: list[bytes], data: st.DataObject) -
     splitter = LineSplitter()
     got: list[bytes] = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        got += splitter.feed(stream[start:end])
+        got += splitter.sink(stream[start:end])
     assert got == lines
     assert not splitter.is_inside_line
 
 
 def test_an_unfinished_line_is_known_as_such() -> None:
     splitter = LineSplitter()
-    assert splitter.feed(b"a\nb") == [b"a"]
+    assert splitter.sink(b"a\nb") == [b"a"]
     assert splitter.is_inside_line
 
 
 def test_empty_lines_are_no_lines() -> None:
-    assert LineSplitter().feed(b"\n\na\n\n") == [b"a"]
+    assert LineSplitter().sink(b"\n\na\n\n") == [b"a"]
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory() -> None:
     splitter = LineSplitter()
     piece = b"x" * (MAX_EVENT_LINE // 4)
     for _ in range(4):
-        splitter.feed(piece)
+        splitter.sink(piece)
     with pytest.raises(Undecodable, match="longer than"):
-        splitter.feed(b"x")
+        splitter.sink(b"x")

@@ -12,14 +12,14 @@ from api.kinds.gpupool import (
 )
 from api.meta import ObjectMeta
 from api.names import NodeName
-from api.nodefiles.poolconfig import ConfiguredCard
+from api.nodefiles.poolconfig import ConfiguredDevice
 from manifests.node.agent import build_node_agent
 from manifests.node.device_plugin import (
     WorkloadSettings,
     build_pool_workloads,
     pool_config,
 )
-from manifests.node.mig_parted import PartedCard
+from manifests.node.mig_parted import PartedDevice
 
 SETTINGS = WorkloadSettings(image="gpu-control-plane:1.0")
 TAINT = Taint(key="gpu.deckhouse.io/only", value="training", effect="NoSchedule")
@@ -35,28 +35,28 @@ def a_pool(name: str = "training", *taints: Taint, **allocation: Any) -> GPUPool
     )
 
 
-CARDS = {
+DEVICES = {
     NodeName("n1"): (
-        ConfiguredCard(uuid="GPU-1a", numa_node=0),
-        ConfiguredCard(uuid="GPU-1b", numa_node=1, is_withheld=True),
+        ConfiguredDevice(uuid="GPU-1a", numa_node=0),
+        ConfiguredDevice(uuid="GPU-1b", numa_node=1, is_withheld=True),
     ),
-    NodeName("n2"): (ConfiguredCard(uuid="GPU-2a"),),
+    NodeName("n2"): (ConfiguredDevice(uuid="GPU-2a"),),
 }
-MIG_CARDS = {NodeName("n1"): (ConfiguredCard(uuid="GPU-1a", instances=["MIG-1", "MIG-2"]),)}
+MIG_DEVICES = {NodeName("n1"): (ConfiguredDevice(uuid="GPU-1a", instances=["MIG-1", "MIG-2"]),)}
 PARTED = {
     NodeName("n1"): (
-        PartedCard(index=0, memory_mib=81920),
-        PartedCard(index=3, memory_mib=40960),
+        PartedDevice(index=0, memory_mib=81920),
+        PartedDevice(index=3, memory_mib=40960),
     ),
-    NodeName("n2"): (PartedCard(index=1, memory_mib=81920),),
-    NodeName("n3"): (PartedCard(index=1, memory_mib=81920),),
+    NodeName("n2"): (PartedDevice(index=1, memory_mib=81920),),
+    NodeName("n3"): (PartedDevice(index=1, memory_mib=81920),),
 }
 
 
 def objects_of(
-    pool: GPUPool, cards: Any = None, settings: WorkloadSettings = SETTINGS, parted: Any = None
+    pool: GPUPool, devices: Any = None, settings: WorkloadSettings = SETTINGS, parted: Any = None
 ) -> list[dict[str, Any]]:
-    config = pool_config(pool, CARDS if cards is None else cards)
+    config = pool_config(pool, DEVICES if devices is None else devices)
     return build_pool_workloads(pool, config, settings, parted=parted or {})
 
 

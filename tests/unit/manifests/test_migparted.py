@@ -3,7 +3,7 @@
 import pytest
 
 from api.names import NodeName
-from manifests.node.mig_parted import PartedCard, build_mig_configs, instances_of
+from manifests.node.mig_parted import PartedDevice, build_mig_configs, instances_of
 from tests.unit.manifests.pool_objects import PARTED
 
 A30, A100, A100_80, H100, H200, B200 = 24_576, 40_960, 81_920, 81_559, 143_771, 183_359
@@ -39,12 +39,12 @@ A30, A100, A100_80, H100, H200, B200 = 24_576, 40_960, 81_920, 81_559, 143_771, 
         ("nonsense", A100, 0),
     ],
 )
-def test_a_card_makes_so_many_instances(profile: str, memory_mib: int, count: int):
+def test_a_device_makes_so_many_instances(profile: str, memory_mib: int, count: int):
     """As in NVIDIA's tables of supported profiles."""
     assert instances_of(profile, memory_mib) == count
 
 
-def test_nodes_with_the_same_cards_share_a_configuration():
+def test_nodes_with_the_same_devices_share_a_configuration():
     config, names = build_mig_configs("parts", "1g.10gb", PARTED)
     assert names[NodeName("n2")] == names[NodeName("n3")] != names[NodeName("n1")]
     assert config["version"] == "v1"
@@ -62,9 +62,9 @@ def test_another_profile_has_another_name():
     assert len(before[NodeName("n1")]) <= 63
 
 
-def test_cards_that_cannot_make_the_profile_are_left_alone():
-    cards = {NodeName("n1"): (PartedCard(index=0, memory_mib=A100),)}
-    assert build_mig_configs("parts", "7g.80gb", cards) == (
+def test_devices_that_cannot_make_the_profile_are_left_alone():
+    devices = {NodeName("n1"): (PartedDevice(index=0, memory_mib=A100),)}
+    assert build_mig_configs("parts", "7g.80gb", devices) == (
         {"version": "v1", "mig-configs": {}},
         {},
     )

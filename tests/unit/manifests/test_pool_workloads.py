@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from api.names import MAX_POOL_NAME_LENGTH, NodeName, PoolName
-from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredCard, PoolConfig
+from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 from manifests.node.device_plugin import (
     NodeAgentSettings,
     PluginKind,
@@ -27,9 +27,9 @@ from manifests.node.nvidia_device_plugin import NVIDIA_CONFIG_KEY
 from pool.units import layout_of
 from tests.support import builders
 from tests.unit.manifests.pool_objects import (
-    CARDS,
+    DEVICES,
     MIG,
-    MIG_CARDS,
+    MIG_DEVICES,
     PARTED,
     SLICES,
     TAINT,
@@ -54,15 +54,15 @@ def template(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return spec
 
 
-def test_a_change_of_cards_changes_the_list_only():
-    before, after = objects_of(a_pool()), objects_of(a_pool(), MIG_CARDS)
+def test_a_change_of_devices_changes_the_list_only():
+    before, after = objects_of(a_pool()), objects_of(a_pool(), MIG_DEVICES)
     assert template(before) == template(after)
     assert before[1] == after[1], "the digest is of the object, and that is the same"
     assert digest_of(before[0]) != digest_of(after[0])
 
 
-def test_the_order_in_which_cards_are_found_is_no_change():
-    shuffled = {node: tuple(reversed(cards)) for node, cards in reversed(list(CARDS.items()))}
+def test_the_order_in_which_devices_are_found_is_no_change():
+    shuffled = {node: tuple(reversed(devices)) for node, devices in reversed(list(DEVICES.items()))}
     assert objects_of(a_pool(), shuffled) == objects_of(a_pool())
 
 
@@ -74,7 +74,7 @@ def test_the_list_is_what_its_reader_takes():
         "gpu.deckhouse.io/small",
         4,
     )
-    assert {NodeName(node): tuple(cards) for node, cards in config.nodes.items()} == CARDS
+    assert {NodeName(node): tuple(devices) for node, devices in config.nodes.items()} == DEVICES
 
 
 @pytest.mark.parametrize("slices", [1, 2, 64])
@@ -82,7 +82,7 @@ def test_units_are_called_as_the_index_calls_them(slices: int):
     config = PoolConfig(version="v1", pool="p", resource="r/p", slices=slices)
     facts = builders.a_pool("p") if slices == 1 else builders.a_slice_pool("p", slices)
     device = builders.a_device(pool="p", uuid="GPU-1")
-    assert config.units_of(ConfiguredCard(uuid="GPU-1")) == layout_of(device, facts).ids
+    assert config.units_of(ConfiguredDevice(uuid="GPU-1")) == layout_of(device, facts).ids
 
 
 def test_no_two_workloads_select_the_same_pods():
@@ -161,20 +161,22 @@ def test_a_plugin_has_no_more_of_its_host_than_it_needs():
 
 
 def test_a_list_that_is_too_long_for_a_config_map_is_packed():
-    cards = {
+    devices = {
         NodeName(f"gpu-node-{n:05d}"): tuple(
-            ConfiguredCard(uuid=f"GPU-{n:08x}-{card:04x}-4a5b-9c8d-0123456789ab")
-            for card in range(8)
+            ConfiguredDevice(uuid=f"GPU-{n:08x}-{device:04x}-4a5b-9c8d-0123456789ab")
+            for device in range(8)
         )
         for n in range(2_500)
     }
-    (listed, _) = objects_of(a_pool(), cards)
+    (listed, _) = objects_of(a_pool(), devices)
     (key,) = listed["binaryData"]
     assert key == PACKED_CONFIG_KEY
     packed = base64.b64decode(listed["binaryData"][key])
     assert len(packed) < 1_000_000
-    assert msgspec.json.decode(gzip.decompress(packed), type=PoolConfig).nodes.keys() == set(cards)
-    assert objects_of(a_pool(), cards) == objects_of(a_pool(), cards)
+    assert msgspec.json.decode(gzip.decompress(packed), type=PoolConfig).nodes.keys() == set(
+        devices
+    )
+    assert objects_of(a_pool(), devices) == objects_of(a_pool(), devices)
 
 
 def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatch):
@@ -193,10 +195,10 @@ def test_one_agent_for_all_pools_leaves_pools_without_objects():
 def test_somebody_elses_plugin_needs_no_plugin_of_ours():
     nothing = WorkloadSettings(image="i", mode=PluginMode.NONE)
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
-    assert objects_of(mig, MIG_CARDS, nothing, PARTED) == []
+    assert objects_of(mig, MIG_DEVICES, nothing, PARTED) == []
 
 
-def test_nvidias_plugin_gets_the_cards_that_may_be_given_out():
+def test_nvidias_plugin_gets_the_devices_that_may_be_given_out():
     pool = a_pool("small", mode=SLICES, slices_per_device=2)
     (listed, plugin) = objects_of(pool, settings=NVIDIA)
     config = yaml.safe_load(listed["data"][NVIDIA_CONFIG_KEY])
@@ -212,7 +214,7 @@ def test_nvidias_plugin_serves_no_mig_pool_and_no_whole_node():
     mig = a_pool(mode=MIG, mig_profile="1g.10gb")
     assert "no pool of MIG instances" in unserved(mig, NVIDIA)
     assert unserved(a_pool(mode=WHOLE), NVIDIA) == ""
-    assert kinds(objects_of(mig, MIG_CARDS, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
+    assert kinds(objects_of(mig, MIG_DEVICES, NVIDIA, PARTED)) == ["ConfigMap/gpu-mig-training"]
     with pytest.raises(ValueError, match="set mode to PerPool"):
         WorkloadSettings(image="i", plugin=PluginKind.NVIDIA, mode=PluginMode.PER_NODE)
 

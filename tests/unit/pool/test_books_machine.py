@@ -26,7 +26,7 @@ class Drawing:
         return self._data.draw(st.sampled_from(options))
 
 
-class BooksMachine(RuleBasedStateMachine):
+class AllocationStateMachine(RuleBasedStateMachine):
     cluster: SmallCluster
 
     @initialize(data=st.data())
@@ -34,7 +34,7 @@ class BooksMachine(RuleBasedStateMachine):
         self.cluster = SmallCluster(Drawing(data))
 
     @invariant()
-    def books_and_model_agree(self) -> None:
+    def allocation_state_and_model_agree(self) -> None:
         self.cluster.looks_right()
         self.cluster.agrees()
 
@@ -45,16 +45,16 @@ class BooksMachine(RuleBasedStateMachine):
 
 def _taking(action: str) -> None:
     @rule(data=st.data())
-    def step(self: BooksMachine, data: st.DataObject) -> None:
+    def step(self: AllocationStateMachine, data: st.DataObject) -> None:
         getattr(self.cluster, action)(Drawing(data))
 
     step.__name__ = action
-    setattr(BooksMachine, action, step)
+    setattr(AllocationStateMachine, action, step)
 
 
 for name in ACTIONS:
     _taking(name)
 
-TestBooks = BooksMachine.TestCase
+TestAllocationState = AllocationStateMachine.TestCase
 PROFILE = settings()
-TestBooks.settings = settings(max_examples=PROFILE.max_examples, stateful_step_count=50)
+TestAllocationState.settings = settings(max_examples=PROFILE.max_examples, stateful_step_count=50)

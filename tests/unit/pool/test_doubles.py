@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.names import PodUid, PoolName, UnitId
 from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase
-from tests.support.books import a_bound_pod, cards, some_books, uid_of
+from tests.support.books import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import a_slice_pool, at
 
 WHOLE = PoolName("whole")
@@ -27,34 +27,34 @@ def test_a_unit_of_one_pod_is_not_held_twice():
     assert held_twice((A, ["G0", "G1"]), (B, ["G2"])) == {}
 
 
-def test_a_unit_of_two_pods_is_held_twice_though_its_card_is_unknown():
+def test_a_unit_of_two_pods_is_held_twice_though_its_device_is_unknown():
     assert held_twice((A, ["G0", "G1"]), (B, ["G1"])) == {"G1": {A, B}}
 
 
-def test_slices_of_one_card_are_not_the_same_unit():
+def test_slices_of_one_device_are_not_the_same_unit():
     assert held_twice((A, ["G0::0"]), (B, ["G0::1"])) == {}
 
 
-def test_a_whole_card_overlaps_its_slices():
+def test_a_whole_device_overlaps_its_slices():
     assert held_twice((A, ["G0"]), (B, ["G0::1"]), (C, ["G0::2"])) == {"G0": {A, B, C}}
 
 
 @pytest.mark.parametrize("first", ["a", "b"])
 @pytest.mark.parametrize("ends", [True, False])
 def test_such_a_unit_is_taken_until_both_pods_are_gone(first: str, ends: bool):
-    books = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
     for name in ("a", "b"):
-        books.observe_pod(a_bound_pod(name, "GPU-n1-0"), at(0))
-    capacity = books.index.state(WHOLE).capacity()
+        allocation_state.observe_pod(a_bound_pod(name, "GPU-n1-0"), at(0))
+    capacity = allocation_state.index.state(WHOLE).capacity()
     assert (capacity.used, capacity.available) == (1, 0)
     second = "b" if first == "a" else "a"
     for name, available in ((first, 0), (second, 1)):
         if ends:
-            books.observe_pod(a_bound_pod(name, "GPU-n1-0", phase=PodPhase.ENDED), at(1))
+            allocation_state.observe_pod(a_bound_pod(name, "GPU-n1-0", phase=PodPhase.ENDED), at(1))
         else:
-            books.discard_pod(uid_of(name))
-        assert books.index.held_twice() == {}
-        assert books.index.state(WHOLE).capacity().available == available
+            allocation_state.discard_pod(uid_of(name))
+        assert allocation_state.index.held_twice() == {}
+        assert allocation_state.index.state(WHOLE).capacity().available == available
 
 
 UNITS = st.sets(st.sampled_from(["G0", "G0::0", "G0::1", "G1", "G1::0", "M0"]))
@@ -72,8 +72,10 @@ def test_doubles_are_what_a_look_at_every_pair_says(writes: list[tuple[str, set[
 
 
 def test_slices_that_two_pods_have_are_taken_once():
-    books = some_books(a_slice_pool(slices=2), devices=cards(1, pool="slices"))
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=2), devices=some_devices(1, pool="slices")
+    )
     for name in ("a", "b"):
-        books.observe_pod(a_bound_pod(name, "GPU-n1-0::0", pool="slices"), at(0))
-    capacity = books.index.state(PoolName("slices")).capacity()
+        allocation_state.observe_pod(a_bound_pod(name, "GPU-n1-0::0", pool="slices"), at(0))
+    capacity = allocation_state.index.state(PoolName("slices")).capacity()
     assert (capacity.used, capacity.available) == (1, 1)

@@ -19,19 +19,19 @@ Event = tuple[str, Any]
 """Kind, and facts or the name of what is gone."""
 
 
-def apply(event: Event, books: AllocationState) -> None:
+def apply(event: Event, allocation_state: AllocationState) -> None:
     match event:
         case ("pod", facts):
-            books.observe_pod(facts, at(0))
+            allocation_state.observe_pod(facts, at(0))
         case ("report", (node, units_by_pod)):
-            books.observe_reports(
+            allocation_state.observe_reports(
                 node, {uid_of(name): units for name, units in units_by_pod.items()}
             )
         case ("no pod", name):
-            books.discard_pod(uid_of(name))
+            allocation_state.discard_pod(uid_of(name))
         case (kind, facts):
             verb = "discard_" if isinstance(facts, str) else "replace_"
-            getattr(books.index, verb + kind)(facts)
+            getattr(allocation_state.index, verb + kind)(facts)
 
 
 def device(name: str) -> st.SearchStrategy[Event]:
@@ -89,8 +89,8 @@ OBJECTS = [
 ]
 
 
-def picture(books: AllocationState) -> Any:
-    index = books.index
+def picture(allocation_state: AllocationState) -> Any:
+    index = allocation_state.index
     return (
         {
             entry.facts.name: (entry.facts, entry.layout, entry.observed, entry.is_usable)
@@ -108,15 +108,15 @@ def picture(books: AllocationState) -> Any:
 def test_the_index_depends_on_the_last_state_of_every_object_only(data: st.DataObject) -> None:
     histories = [data.draw(st.lists(events, min_size=1, max_size=3)) for events in OBJECTS]
     order = data.draw(st.permutations([n for n, events in enumerate(histories) for _ in events]))
-    books, ahead = AllocationState(), [iter(events) for events in histories]
+    allocation_state, ahead = AllocationState(), [iter(events) for events in histories]
     reads = data.draw(st.sets(st.sampled_from(range(len(order)))))
     for step, n in enumerate(order):
         event = next(ahead[n])
-        apply(event, books)
+        apply(event, allocation_state)
         if step in reads:
-            apply(event, books)
-            picture(books)
+            apply(event, allocation_state)
+            picture(allocation_state)
     fresh = AllocationState()
     for n in data.draw(st.permutations(range(len(histories)))):
         apply(histories[n][-1], fresh)
-    assert picture(books) == picture(fresh)
+    assert picture(allocation_state) == picture(fresh)

@@ -13,15 +13,15 @@ from pool.reservations.reservation import End, ReservationPhase
 from tests.support.books import (
     N1,
     a_bound_pod,
-    a_held_pod,
+    a_reserved_pod,
     an_applicant,
-    cards,
     commit_to,
     note_of,
-    plan_hold,
+    plan_reservation,
     pool_of,
-    some_books,
-    take_hold,
+    reserve,
+    some_allocation_state,
+    some_devices,
     uid_of,
     unit_ids,
 )
@@ -34,152 +34,152 @@ RESOURCE = a_pool().resource
 UID = uid_of("p")
 
 
-def free(books) -> int:
-    node = books.index.state(pool_of(books).name).node(N1)
+def free(allocation_state) -> int:
+    node = allocation_state.index.state(pool_of(allocation_state).name).node(N1)
     return node.free if node is not None else 0
 
 
-def waiting(books) -> list[str]:
-    return [pod.name for pod in books.waiting(RESOURCE)]
+def waiting(allocation_state) -> list[str]:
+    return [pod.name for pod in allocation_state.waiting(RESOURCE)]
 
 
 def ends(ended: "list[Ended]") -> list[tuple[str, End]]:
     return [(one.reservation.id, one.end) for one in ended]
 
 
-def a_noted_pod(books, name: str = "p", **changes):
+def a_noted_pod(allocation_state, name: str = "p", **changes):
     """A pod that carries the note of a hold just taken, not observed yet."""
-    hold = take_hold(books, a_demand(1), id_=f"r-{name}")
+    hold = reserve(allocation_state, a_demand(1), id_=f"r-{name}")
     return a_pod_facts(name, reservation=note_of(hold), **changes)
 
 
 def test_a_hold_takes_its_units() -> None:
-    books = some_books(devices=cards(3))
-    hold = take_hold(books, a_demand(2))
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    hold = reserve(allocation_state, a_demand(2))
     assert (hold.node, hold.units, hold.phase) == (
         N1,
         ("GPU-n1-0", "GPU-n1-1"),
         ReservationPhase.HELD,
     )
-    assert free(books) == 1
+    assert free(allocation_state) == 1
 
 
 def test_a_hold_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
-    books = some_books()
-    hold = take_hold(books, a_demand(1))
+    allocation_state = some_allocation_state()
+    hold = reserve(allocation_state, a_demand(1))
     assert (hold.node, hold.units, hold.holds_units) == (None, (), False)
 
 
 def test_units_that_are_not_free_cannot_be_held() -> None:
-    books = some_books(devices=cards(1))
-    applicant = an_applicant(books, a_demand(1), id_="late")
-    plan = plan_hold(books, a_demand(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    applicant = an_applicant(allocation_state, a_demand(1), id_="late")
+    plan = plan_reservation(allocation_state, a_demand(1))
     assert isinstance(plan, Placed)
-    take_hold(books, a_demand(1))
+    reserve(allocation_state, a_demand(1))
     with pytest.raises(InvariantViolatedError, match="late of pod default/p takes units"):
-        books.hold(applicant, plan, at(0))
-    assert books.ledger.get(ReservationId("late")) is None
+        allocation_state.hold(applicant, plan, at(0))
+    assert allocation_state.ledger.get(ReservationId("late")) is None
 
 
 def test_a_pod_that_is_not_observed_in_time_loses_its_hold() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    assert books.expire(at(4.9)) == []
-    assert ends(books.expire(at(5))) == [("r", End.NOT_OBSERVED)]
-    assert free(books) == 1
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    assert allocation_state.expire(at(4.9)) == []
+    assert ends(allocation_state.expire(at(5))) == [("r", End.NOT_OBSERVED)]
+    assert free(allocation_state) == 1
 
 
 def test_tying_gives_the_watch_new_time() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    assert books.tie(ReservationId("r"), UID, name="p", now=at(3))
-    assert books.expire(at(7.9)) == []
-    assert ends(books.expire(at(8))) == [("r", End.NOT_OBSERVED)]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    assert allocation_state.tie(ReservationId("r"), UID, name="p", now=at(3))
+    assert allocation_state.expire(at(7.9)) == []
+    assert ends(allocation_state.expire(at(8))) == [("r", End.NOT_OBSERVED)]
 
 
 def test_an_observed_pod_keeps_its_hold_for_the_pools_ttl() -> None:
-    books = some_books(a_pool(ttl_s=60), devices=cards(1))
-    a_held_pod(books)
-    assert books.expire(at(59)) == []
-    assert ends(books.expire(at(60))) == [("r-p", End.EXPIRED)]
+    allocation_state = some_allocation_state(a_pool(ttl_s=60), devices=some_devices(1))
+    a_reserved_pod(allocation_state)
+    assert allocation_state.expire(at(59)) == []
+    assert ends(allocation_state.expire(at(60))) == [("r-p", End.EXPIRED)]
 
 
 def test_a_pod_whose_hold_expired_waits() -> None:
-    books = some_books(devices=cards(1))
-    a_held_pod(books)
-    assert waiting(books) == []
-    books.expire(at(120))
-    assert waiting(books) == ["p"]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state)
+    assert waiting(allocation_state) == []
+    allocation_state.expire(at(120))
+    assert waiting(allocation_state) == ["p"]
 
 
 def test_an_observed_pod_confirms_the_hold_that_its_note_names() -> None:
     """The validating webhook may be skipped, or its answer lost."""
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_noted_pod(books), at(1))
-    reservation = books.ledger.of_pod(UID)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_noted_pod(allocation_state), at(1))
+    reservation = allocation_state.ledger.of_pod(UID)
     assert reservation is not None
     assert (reservation.phase, reservation.name) == (ReservationPhase.CONFIRMED, "p")
 
 
 def test_a_hold_that_ended_cannot_be_tied() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    books.expire(at(5))
-    assert not books.tie(ReservationId("r"), UID, name="p", now=at(5))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    allocation_state.expire(at(5))
+    assert not allocation_state.tie(ReservationId("r"), UID, name="p", now=at(5))
 
 
 def test_a_hold_of_another_pod_cannot_be_tied() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books, "other")
-    assert not books.tie(ReservationId("r-other"), UID, name="p", now=at(0))
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state, "other")
+    assert not allocation_state.tie(ReservationId("r-other"), UID, name="p", now=at(0))
 
 
 def test_a_pod_cannot_be_tied_to_a_second_hold() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books)
-    take_hold(books, a_demand(1), id_="second")
-    assert not books.tie(ReservationId("second"), UID, name="p", now=at(0))
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state)
+    reserve(allocation_state, a_demand(1), id_="second")
+    assert not allocation_state.tie(ReservationId("second"), UID, name="p", now=at(0))
 
 
 def test_tying_again_changes_nothing() -> None:
-    books = some_books(devices=cards(1))
-    a_held_pod(books)
-    assert books.tie(ReservationId("r-p"), UID, name="p", now=at(100))
-    assert ends(books.expire(at(120))) == [("r-p", End.EXPIRED)]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state)
+    assert allocation_state.tie(ReservationId("r-p"), UID, name="p", now=at(100))
+    assert ends(allocation_state.expire(at(120))) == [("r-p", End.EXPIRED)]
 
 
 def test_a_pod_that_was_admitted_with_nothing_waits() -> None:
-    books = some_books()
-    books.observe_pod(a_noted_pod(books), at(0))
-    assert waiting(books) == ["p"]
-    assert len(books.ledger) == 0
+    allocation_state = some_allocation_state()
+    allocation_state.observe_pod(a_noted_pod(allocation_state), at(0))
+    assert waiting(allocation_state) == ["p"]
+    assert len(allocation_state.ledger) == 0
 
 
 def test_an_admission_without_units_that_is_never_observed_ends_unnoticed() -> None:
     heard: list[Ended] = []
-    books = some_books(on_end=heard.append)
-    take_hold(books, a_demand(1))
-    assert books.expire(at(5)) == []
-    assert (heard, len(books.ledger)) == ([], 0)
+    allocation_state = some_allocation_state(on_end=heard.append)
+    reserve(allocation_state, a_demand(1))
+    assert allocation_state.expire(at(5)) == []
+    assert (heard, len(allocation_state.ledger)) == ([], 0)
 
 
 def test_a_pod_without_a_note_waits() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_pod_facts(), at(0))
-    assert waiting(books) == ["p"]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_pod_facts(), at(0))
+    assert waiting(allocation_state) == ["p"]
 
 
 def test_a_note_that_names_another_pods_hold_gives_nothing() -> None:
-    books = some_books(devices=cards(1))
-    stolen = a_held_pod(books, "owner").reservation
-    books.observe_pod(a_pod_facts("thief", reservation=stolen), at(0))
-    assert books.ledger.of_pod(uid_of("thief")) is None
-    assert waiting(books) == ["thief"]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    stolen = a_reserved_pod(allocation_state, "owner").reservation
+    allocation_state.observe_pod(a_pod_facts("thief", reservation=stolen), at(0))
+    assert allocation_state.ledger.of_pod(uid_of("thief")) is None
+    assert waiting(allocation_state) == ["thief"]
 
 
 def test_a_note_that_names_another_pods_hold_and_free_units_gives_nothing() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books, "owner")
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state, "owner")
     note = ReservationNote(
         id="r-owner",
         pool="whole",
@@ -187,131 +187,137 @@ def test_a_note_that_names_another_pods_hold_and_free_units_gives_nothing() -> N
         devices={"c0": unit_ids("GPU-n1-1")},
         expires_at=at(50).utc,
     )
-    books.observe_pod(a_pod_facts("thief", reservation=note), at(0))
-    assert books.ledger.of_pod(uid_of("thief")) is None
+    allocation_state.observe_pod(a_pod_facts("thief", reservation=note), at(0))
+    assert allocation_state.ledger.of_pod(uid_of("thief")) is None
 
 
 def test_a_deleted_pod_gives_its_hold_back() -> None:
-    books = some_books(devices=cards(1))
-    pod = a_held_pod(books)
-    assert ends(books.discard_pod(pod.uid)) == [("r-p", End.RELEASED)]
-    assert (free(books), waiting(books), books.pod(pod.uid)) == (1, [], None)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    pod = a_reserved_pod(allocation_state)
+    assert ends(allocation_state.discard_pod(pod.uid)) == [("r-p", End.RELEASED)]
+    assert (free(allocation_state), waiting(allocation_state), allocation_state.pod(pod.uid)) == (
+        1,
+        [],
+        None,
+    )
 
 
 def test_a_pod_that_was_tied_but_never_observed_gives_its_hold_back_when_deleted() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    books.tie(ReservationId("r"), UID, name="p", now=at(0))
-    assert ends(books.discard_pod(UID)) == [("r", End.RELEASED)]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    allocation_state.tie(ReservationId("r"), UID, name="p", now=at(0))
+    assert ends(allocation_state.discard_pod(UID)) == [("r", End.RELEASED)]
 
 
 def test_an_unknown_pod_is_discarded_without_effect() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    assert books.discard_pod(PodUid("ghost")) == []
-    assert free(books) == 0
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    assert allocation_state.discard_pod(PodUid("ghost")) == []
+    assert free(allocation_state) == 0
 
 
 def test_a_pod_that_failed_before_it_was_bound_gives_its_hold_back() -> None:
-    books = some_books(devices=cards(1))
-    a_held_pod(books)
-    assert ends(books.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(1))) == [
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state)
+    assert ends(allocation_state.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(1))) == [
         ("r-p", End.RELEASED)
     ]
-    assert (free(books), waiting(books)) == (1, [])
+    assert (free(allocation_state), waiting(allocation_state)) == (1, [])
 
 
 def test_a_pod_that_is_first_seen_when_it_has_failed_gives_its_hold_back() -> None:
-    books = some_books(devices=cards(1))
-    pod = a_noted_pod(books, phase=PodPhase.ENDED)
-    assert ends(books.observe_pod(pod, at(1))) == [("r-p", End.RELEASED)]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    pod = a_noted_pod(allocation_state, phase=PodPhase.ENDED)
+    assert ends(allocation_state.observe_pod(pod, at(1))) == [("r-p", End.RELEASED)]
 
 
 def test_a_binding_ends_the_hold_whoever_made_it() -> None:
-    books = some_books(devices=cards(1))
-    pod = a_noted_pod(books, phase=PodPhase.BOUND, node=N1, devices={"c0": ("GPU-n1-0",)})
-    assert ends(books.observe_pod(pod, at(1))) == [("r-p", End.BOUND)]
-    assert books.index.observed_units(pod.uid) == ("GPU-n1-0",)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    pod = a_noted_pod(
+        allocation_state, phase=PodPhase.BOUND, node=N1, devices={"c0": ("GPU-n1-0",)}
+    )
+    assert ends(allocation_state.observe_pod(pod, at(1))) == [("r-p", End.BOUND)]
+    assert allocation_state.index.observed_units(pod.uid) == ("GPU-n1-0",)
 
 
 def test_an_older_event_that_comes_late_changes_nothing() -> None:
-    books = some_books(devices=cards(2))
-    old = a_held_pod(books)
-    books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
-    assert books.observe_pod(old, at(2)) == []
-    assert (free(books), waiting(books)) == (1, [])
-    books.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(3))
-    assert books.observe_pod(old, at(4)) == []
-    assert (free(books), waiting(books)) == (2, [])
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    old = a_reserved_pod(allocation_state)
+    allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
+    assert allocation_state.observe_pod(old, at(2)) == []
+    assert (free(allocation_state), waiting(allocation_state)) == (1, [])
+    allocation_state.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(3))
+    assert allocation_state.observe_pod(old, at(4)) == []
+    assert (free(allocation_state), waiting(allocation_state)) == (2, [])
 
 
 def test_the_same_event_twice_is_the_same_event_once() -> None:
-    books = some_books(devices=cards(2))
-    pod = a_held_pod(books)
-    books.observe_pod(pod, at(1))
-    generation = books.index.generation
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    pod = a_reserved_pod(allocation_state)
+    allocation_state.observe_pod(pod, at(1))
+    generation = allocation_state.index.generation
     bound = a_bound_pod("p", "GPU-n1-0")
-    assert ends(books.observe_pod(bound, at(1))) == [("r-p", End.BOUND)]
-    assert books.observe_pod(bound, at(2)) == []
-    assert books.index.generation == generation + 2
+    assert ends(allocation_state.observe_pod(bound, at(1))) == [("r-p", End.BOUND)]
+    assert allocation_state.observe_pod(bound, at(2)) == []
+    assert allocation_state.index.generation == generation + 2
 
 
 def test_a_bound_pod_without_a_node_cannot_be() -> None:
     with pytest.raises(InvariantViolatedError, match="default/p is bound to no node"):
-        some_books().observe_pod(a_pod_facts(phase=PodPhase.BOUND), at(0))
+        some_allocation_state().observe_pod(a_pod_facts(phase=PodPhase.BOUND), at(0))
 
 
 def test_waiting_pods_come_by_priority_then_age_then_name() -> None:
-    books = some_books()
+    allocation_state = some_allocation_state()
     for name, priority, created in (
         ("d", 0, "2026-01-02T00:00:00Z"),
         ("c", 0, "2026-01-01T00:00:00Z"),
         ("b", 0, "2026-01-01T00:00:00Z"),
         ("a", 9, "2026-01-03T00:00:00Z"),
     ):
-        books.observe_pod(a_pod_facts(name, priority=priority, created=created), at(0))
-    assert waiting(books) == ["a", "b", "c", "d"]
-    assert books.waiting("gpu.deckhouse.io/other") == []
+        allocation_state.observe_pod(a_pod_facts(name, priority=priority, created=created), at(0))
+    assert waiting(allocation_state) == ["a", "b", "c", "d"]
+    assert allocation_state.waiting("gpu.deckhouse.io/other") == []
 
 
 def test_a_gated_pod_waits_once_its_gates_are_gone() -> None:
-    books = some_books()
-    books.observe_pod(a_pod_facts(is_gated=True, created="2026-01-01T00:00:00Z"), at(0))
-    assert (waiting(books), books.waiting_count(RESOURCE)) == ([], 0)
-    assert books.waiting_since(RESOURCE) == ""
-    books.observe_pod(a_pod_facts(created="2026-01-01T00:00:00Z"), at(1))
-    assert (waiting(books), books.waiting_count(RESOURCE)) == (["p"], 1)
-    assert books.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
+    allocation_state = some_allocation_state()
+    allocation_state.observe_pod(a_pod_facts(is_gated=True, created="2026-01-01T00:00:00Z"), at(0))
+    assert (waiting(allocation_state), allocation_state.waiting_count(RESOURCE)) == ([], 0)
+    assert allocation_state.waiting_since(RESOURCE) == ""
+    allocation_state.observe_pod(a_pod_facts(created="2026-01-01T00:00:00Z"), at(1))
+    assert (waiting(allocation_state), allocation_state.waiting_count(RESOURCE)) == (["p"], 1)
+    assert allocation_state.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
 
 
 def test_a_gated_pod_whose_hold_ends_does_not_wait() -> None:
-    books = some_books(devices=cards(1))
-    a_held_pod(books, is_gated=True)
-    books.expire(at(120))
-    assert (free(books), waiting(books)) == (1, [])
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state, is_gated=True)
+    allocation_state.expire(at(120))
+    assert (free(allocation_state), waiting(allocation_state)) == (1, [])
 
 
 def test_a_committed_pod_does_not_wait_and_a_released_one_does() -> None:
-    books = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_pod_facts()
-    books.observe_pod(pod, at(0))
-    commit_to(books, pod)
-    assert waiting(books) == []
-    books.observe_pod(pod, at(1))
-    assert waiting(books) == []
-    books.release(pod.uid)
-    assert waiting(books) == ["p"]
+    allocation_state.observe_pod(pod, at(0))
+    commit_to(allocation_state, pod)
+    assert waiting(allocation_state) == []
+    allocation_state.observe_pod(pod, at(1))
+    assert waiting(allocation_state) == []
+    allocation_state.release(pod.uid)
+    assert waiting(allocation_state) == ["p"]
 
 
 def test_every_end_of_a_hold_is_told_once() -> None:
     heard: list[Ended] = []
-    books = some_books(devices=cards(4), on_end=heard.append)
+    allocation_state = some_allocation_state(devices=some_devices(4), on_end=heard.append)
     for name in ("expired", "bound", "deleted", "released"):
-        a_held_pod(books, name)
-    books.observe_pod(a_bound_pod("bound", "GPU-n1-1"), at(1))
-    books.discard_pod(uid_of("deleted"))
-    books.release(uid_of("released"))
-    books.expire(at(120))
+        a_reserved_pod(allocation_state, name)
+    allocation_state.observe_pod(a_bound_pod("bound", "GPU-n1-1"), at(1))
+    allocation_state.discard_pod(uid_of("deleted"))
+    allocation_state.release(uid_of("released"))
+    allocation_state.expire(at(120))
     assert ends(heard) == [
         ("r-bound", End.BOUND),
         ("r-deleted", End.RELEASED),
@@ -321,32 +327,36 @@ def test_every_end_of_a_hold_is_told_once() -> None:
 
 
 def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
-    books = some_books(a_pool(), a_pool("other"), devices=[*cards(2), a_device("n2", pool="other")])
-    assert books.oldest_reservations() == {}
-    take_hold(books, a_demand(1, pool="other"), id_="other", seconds=9)
+    allocation_state = some_allocation_state(
+        a_pool(), a_pool("other"), devices=[*some_devices(2), a_device("n2", pool="other")]
+    )
+    assert allocation_state.oldest_reservations() == {}
+    reserve(allocation_state, a_demand(1, pool="other"), id_="other", seconds=9)
     for n in (2, 1, 3):
-        take_hold(books, a_demand(1), id_=f"r{n}", seconds=n)
-    oldest = {str(pool): str(one.id) for pool, one in books.oldest_reservations().items()}
+        reserve(allocation_state, a_demand(1), id_=f"r{n}", seconds=n)
+    oldest = {
+        str(pool): str(one.id) for pool, one in allocation_state.oldest_reservations().items()
+    }
     assert oldest == {"whole": "r1", "other": "other"}
 
 
 def test_observed_pods_can_be_read() -> None:
-    books = some_books()
+    allocation_state = some_allocation_state()
     pod = a_pod_facts()
-    books.observe_pod(pod, at(0))
-    assert books.pod(pod.uid) is pod
-    assert list(books.pods()) == [pod]
+    allocation_state.observe_pod(pod, at(0))
+    assert allocation_state.pod(pod.uid) is pod
+    assert list(allocation_state.pods()) == [pod]
 
 
 def test_a_pod_is_accounted_where_it_was_nominated_only_while_it_is_pending() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_pod_facts(nominated_node=NodeName("n1")), at(0))
-    books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
-    assert len(books._pods.pending) == 0
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_pod_facts(nominated_node=NodeName("n1")), at(0))
+    allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
+    assert len(allocation_state._pods.pending) == 0
 
 
 def test_a_bound_pod_that_still_says_where_it_was_nominated_is_forgotten_whole() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_bound_pod("p", "GPU-n1-0", nominated_node=N1), at(0))
-    books.discard_pod(UID)
-    assert free(books) == 1
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0", nominated_node=N1), at(0))
+    allocation_state.discard_pod(UID)
+    assert free(allocation_state) == 1

@@ -8,7 +8,14 @@ from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, Uni
 from pool.index.change_log import Changes
 from pool.index.claims import Claims
 from pool.index.device_index import DeviceIndex
-from tests.support.books import N1, N2, a_bound_pod, a_held_pod, cards, some_books
+from tests.support.books import (
+    N1,
+    N2,
+    a_bound_pod,
+    a_reserved_pod,
+    some_allocation_state,
+    some_devices,
+)
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 
 WHOLE = PoolName("whole")
@@ -16,7 +23,7 @@ D0 = DeviceName("n1-0")
 
 
 def an_index(*devices) -> DeviceIndex:
-    index = some_books(devices=devices or cards(1)).index
+    index = some_allocation_state(devices=devices or some_devices(1)).index
     index.take_changes()
     return index
 
@@ -133,7 +140,7 @@ def test_what_the_index_does_not_keep_can_be_reported_as_changed() -> None:
     assert index.generation == before
 
 
-def test_a_claim_on_a_card_in_no_pool_is_noted() -> None:
+def test_a_claim_on_a_device_in_no_pool_is_noted() -> None:
     index = an_index(a_device(pool=None))
     index.set_observed(PodUid("x"), (UnitId("GPU-n1-0"),))
     assert masks(index) == (0, 0)
@@ -141,13 +148,13 @@ def test_a_claim_on_a_card_in_no_pool_is_noted() -> None:
     assert masks(index) == (1, 0)
 
 
-def test_a_node_that_changes_touches_only_pools_with_cards_there() -> None:
-    index = an_index(a_device(), a_device(index=1, pool=None), *cards(1, "n2", pool="other"))
+def test_a_node_that_changes_touches_only_pools_with_devices_there() -> None:
+    index = an_index(a_device(), a_device(index=1, pool=None), *some_devices(1, "n2", pool="other"))
     index.replace_node(a_node("n1", is_ready=False))
     assert index.take_changes().pools == {WHOLE}
 
 
-def test_the_pools_of_a_node_are_those_with_an_object_and_a_card_there() -> None:
+def test_the_pools_of_a_node_are_those_with_an_object_and_a_device_there() -> None:
     index = an_index(a_device(), a_device(index=1, pool=None), a_device(index=2, pool="ghost"))
     assert index.pools_on(N1) == {WHOLE}
     assert index.pools_on(N2) == set()
@@ -163,7 +170,7 @@ def test_all_pools_and_devices_can_be_read() -> None:
 
 
 def test_two_pools_with_one_resource_are_served_by_the_first_by_name() -> None:
-    index = some_books(a_pool("b", resource="gpu.deckhouse.io/x")).index
+    index = some_allocation_state(a_pool("b", resource="gpu.deckhouse.io/x")).index
     assert served(index, "gpu.deckhouse.io/x") == "b"
     index.replace_pool(a_pool("a", resource="gpu.deckhouse.io/x"))
     assert served(index, "gpu.deckhouse.io/x") == "a"
@@ -172,37 +179,43 @@ def test_two_pools_with_one_resource_are_served_by_the_first_by_name() -> None:
 
 
 def test_a_pool_that_takes_another_resource_name_leaves_the_old_one() -> None:
-    index = some_books().index
+    index = some_allocation_state().index
     index.replace_pool(a_pool(resource="gpu.deckhouse.io/new"))
     assert served(index, "gpu.deckhouse.io/whole") is None
     assert served(index, "gpu.deckhouse.io/new") == WHOLE
 
 
 def test_an_empty_pool_that_is_gone_leaves_nothing_behind() -> None:
-    index = some_books().index
+    index = some_allocation_state().index
     index.discard_pool(WHOLE)
     assert index._pools == {}
 
 
-def test_a_card_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> None:
-    index = some_books(devices=[a_device(pool="ghost")]).index
+def test_a_device_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> None:
+    index = some_allocation_state(devices=[a_device(pool="ghost")]).index
     index.discard_device(D0)
     assert set(index._pools) == {WHOLE}
     assert (index._devices._names_by_part, index._devices._names_by_node) == ({}, {})
 
 
 def test_a_reservation_holds_alone_what_no_other_holds() -> None:
-    books = some_books(a_slice_pool(slices=2), devices=cards(1, pool="slices"))
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=2), devices=some_devices(1, pool="slices")
+    )
     for name in ("a", "b"):
-        a_held_pod(books, name, pool="slices")
+        a_reserved_pod(allocation_state, name, pool="slices")
     one, other = ReservationId("r-a"), ReservationId("r-b")
-    assert books.index.masks_held_alone(one) == {D0: 0b01}
-    entry = books.index.device(D0)
+    assert allocation_state.index.masks_held_alone(one) == {D0: 0b01}
+    entry = allocation_state.index.device(D0)
     assert entry is not None
-    assert books.index.assumed_without(entry, {one}) == 0b10
-    assert books.index.assumed_without(entry, set()) == 0b11
-    books.index.replace_pool(a_pool("slices"))
-    assert books.index.masks_held_alone(one) == books.index.masks_held_alone(other) == {D0: 0}
+    assert allocation_state.index.assumed_without(entry, {one}) == 0b10
+    assert allocation_state.index.assumed_without(entry, set()) == 0b11
+    allocation_state.index.replace_pool(a_pool("slices"))
+    assert (
+        allocation_state.index.masks_held_alone(one)
+        == allocation_state.index.masks_held_alone(other)
+        == {D0: 0}
+    )
 
 
 def test_an_instance_that_has_no_uuid_yet_is_nobodys() -> None:
@@ -211,7 +224,7 @@ def test_an_instance_that_has_no_uuid_yet_is_nobodys() -> None:
     assert [entry.is_usable for entry in index.devices()] == [True, True]
 
 
-def test_a_uuid_may_be_claimed_by_more_than_two_cards() -> None:
+def test_a_uuid_may_be_claimed_by_more_than_two_devices() -> None:
     twins = [a_device(index=n, uuid="GPU-x") for n in range(3)]
     index = an_index(*twins)
     index.discard_device(twins[0].name)
@@ -221,8 +234,10 @@ def test_a_uuid_may_be_claimed_by_more_than_two_cards() -> None:
 
 
 def test_a_pool_is_labelled_when_all_its_known_nodes_carry_the_label() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2"), *cards(1, "ghost")], nodes=("n1",))
-    index, key = books.index, "pool"
+    allocation_state = some_allocation_state(
+        devices=[*some_devices(1), *some_devices(1, "n2"), *some_devices(1, "ghost")], nodes=("n1",)
+    )
+    index, key = allocation_state.index, "pool"
     assert [index.can_spread(WHOLE, key) for _ in range(2)] == [False, False]
     index.replace_node(a_node("n1", labels={"pool": "x"}))
     assert index.can_spread(WHOLE, key)
@@ -235,12 +250,12 @@ def test_a_pool_is_labelled_when_all_its_known_nodes_carry_the_label() -> None:
 
 
 def test_unaccounted_pods_are_known_by_resource_and_node() -> None:
-    books = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-        books.observe_pod(a_bound_pod(name, node=node, units=2), at(0))
+        allocation_state.observe_pod(a_bound_pod(name, node=node, units=2), at(0))
     resource = a_pool().resource
-    assert books.index.unaccounted_pods(resource, N1) == {"uid-a": 2, "uid-b": 2}
-    assert books.index.unaccounted_pods("other", N1) == {}
+    assert allocation_state.index.unaccounted_pods(resource, N1) == {"uid-a": 2, "uid-b": 2}
+    assert allocation_state.index.unaccounted_pods("other", N1) == {}
 
 
 def test_an_unaccounted_pod_may_be_found_to_be_elsewhere() -> None:

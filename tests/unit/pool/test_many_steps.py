@@ -16,7 +16,7 @@ FEW, MANY = 20_000, 1_000_000
 REPORT_EVERY = 50_000
 
 
-def test_books_and_model_agree_over_many_steps(
+def test_allocation_state_and_model_agree_over_many_steps(
     is_long: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     seed = int(os.environ.get("SEED") or (random.randrange(2**32) if is_long else 1))

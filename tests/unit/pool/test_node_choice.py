@@ -23,11 +23,11 @@ from pool.pods.pending import NOMINATED_FOR_S
 from tests.support.books import (
     ANYWHERE,
     a_bound_pod,
-    a_held_pod,
-    cards,
-    plan_hold,
-    some_books,
-    take_hold,
+    a_reserved_pod,
+    plan_reservation,
+    reserve,
+    some_allocation_state,
+    some_devices,
 )
 from tests.support.builders import (
     a_demand,
@@ -41,77 +41,87 @@ from tests.support.builders import (
 
 
 def chosen(
-    books, units: int = 1, constraints: Constraints = ANYWHERE, pool: str = "whole", **about
+    allocation_state,
+    units: int = 1,
+    constraints: Constraints = ANYWHERE,
+    pool: str = "whole",
+    **about,
 ):
-    placed = plan_hold(books, a_demand(units, pool=pool), constraints, **about)
+    placed = plan_reservation(allocation_state, a_demand(units, pool=pool), constraints, **about)
     return placed.node if isinstance(placed, Placed) else None
 
 
-def books_with(strategy: Strategy, **cards_by_node: int):
-    devices = [card for node, count in cards_by_node.items() for card in cards(count, node)]
-    return some_books(a_pool(strategy=strategy), devices=devices, nodes=cards_by_node)
+def allocation_state_with(strategy: Strategy, **devices_by_node: int):
+    devices = [gpu for node, count in devices_by_node.items() for gpu in some_devices(count, node)]
+    return some_allocation_state(a_pool(strategy=strategy), devices=devices, nodes=devices_by_node)
 
 
-def take(books, node: str, *units: str) -> None:
-    books.observe_pod(a_bound_pod(f"on-{node}", *units, node=node), at(0))
+def take(allocation_state, node: str, *units: str) -> None:
+    allocation_state.observe_pod(a_bound_pod(f"on-{node}", *units, node=node), at(0))
 
 
 def test_bin_pack_prefers_the_fullest_node() -> None:
-    books = books_with(Strategy.BIN_PACK, a=4, b=4)
-    take(books, "b", "GPU-b-0", "GPU-b-1")
-    assert chosen(books) == "b"
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=4, b=4)
+    take(allocation_state, "b", "GPU-b-0", "GPU-b-1")
+    assert chosen(allocation_state) == "b"
 
 
 def test_bin_pack_weighs_what_is_left_by_the_nodes_size() -> None:
-    books = books_with(Strategy.BIN_PACK, a=2, b=8)
-    take(books, "b", *(f"GPU-b-{n}" for n in range(6)))
-    assert chosen(books) == "b"
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=2, b=8)
+    take(allocation_state, "b", *(f"GPU-b-{n}" for n in range(6)))
+    assert chosen(allocation_state) == "b"
 
 
 def test_spread_prefers_the_emptiest_node() -> None:
-    books = books_with(Strategy.SPREAD, a=4, b=4)
-    take(books, "a", "GPU-a-0")
-    assert chosen(books) == "b"
+    allocation_state = allocation_state_with(Strategy.SPREAD, a=4, b=4)
+    take(allocation_state, "a", "GPU-a-0")
+    assert chosen(allocation_state) == "b"
 
 
 def test_least_fragmentation_prefers_the_node_that_is_left_with_the_fewest_units() -> None:
-    books = books_with(Strategy.LEAST_FRAGMENTATION, a=8, b=2, c=4)
-    assert [chosen(books, units) for units in (1, 2, 3, 5)] == ["b", "b", "c", "a"]
+    allocation_state = allocation_state_with(Strategy.LEAST_FRAGMENTATION, a=8, b=2, c=4)
+    assert [chosen(allocation_state, units) for units in (1, 2, 3, 5)] == ["b", "b", "c", "a"]
 
 
-def test_least_fragmentation_breaks_up_as_few_untouched_cards_as_possible() -> None:
+def test_least_fragmentation_breaks_up_as_few_untouched_devices_as_possible() -> None:
     pool = a_slice_pool(slices=2, strategy=Strategy.LEAST_FRAGMENTATION)
-    devices = [*cards(1, "a", pool="slices"), *cards(2, "b", pool="slices")]
-    books = some_books(pool, devices=devices, nodes=("a", "b"))
+    devices = [*some_devices(1, "a", pool="slices"), *some_devices(2, "b", pool="slices")]
+    allocation_state = some_allocation_state(pool, devices=devices, nodes=("a", "b"))
     for index in (0, 1):
         unit = f"GPU-b-{index}::0"
-        books.observe_pod(a_bound_pod(f"p{index}", unit, node="b", pool="slices"), at(0))
-    assert chosen(books, pool="slices") == "b"
+        allocation_state.observe_pod(a_bound_pod(f"p{index}", unit, node="b", pool="slices"), at(0))
+    assert chosen(allocation_state, pool="slices") == "b"
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_equal_nodes_are_taken_in_order_of_their_names(strategy: Strategy) -> None:
-    books = books_with(strategy, c=2, a=2, b=2)
-    assert chosen(books) == "a"
+    allocation_state = allocation_state_with(strategy, c=2, a=2, b=2)
+    assert chosen(allocation_state) == "a"
 
 
 def test_nodes_that_differ_only_in_what_the_strategy_ignores_are_taken_by_name() -> None:
-    devices = [*cards(2, "a", pool="slices"), *cards(2, "b", pool="slices")]
-    books = some_books(a_slice_pool(slices=2), devices=devices, nodes=("a", "b"))
-    books.observe_pod(a_bound_pod("x", "GPU-a-0::0", "GPU-a-1::0", node="a", pool="slices"), at(0))
-    books.observe_pod(a_bound_pod("y", "GPU-b-0::0", "GPU-b-0::1", node="b", pool="slices"), at(0))
-    assert chosen(books, pool="slices") == "a"
+    devices = [*some_devices(2, "a", pool="slices"), *some_devices(2, "b", pool="slices")]
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=2), devices=devices, nodes=("a", "b")
+    )
+    allocation_state.observe_pod(
+        a_bound_pod("x", "GPU-a-0::0", "GPU-a-1::0", node="a", pool="slices"), at(0)
+    )
+    allocation_state.observe_pod(
+        a_bound_pod("y", "GPU-b-0::0", "GPU-b-0::1", node="b", pool="slices"), at(0)
+    )
+    assert chosen(allocation_state, pool="slices") == "a"
 
 
 def test_no_hold_is_taken_where_too_little_is_free() -> None:
-    books = books_with(Strategy.BIN_PACK, a=1, b=2)
-    assert chosen(books, 2) == "b"
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=1, b=2)
+    assert chosen(allocation_state, 2) == "b"
 
 
 def test_an_exhausted_pool_says_what_it_has() -> None:
-    books = books_with(Strategy.BIN_PACK, a=1, b=2)
-    a_held_pod(books, units=2)
-    answer = plan_hold(books, a_demand(2))
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=1, b=2)
+    a_reserved_pod(allocation_state, units=2)
+    answer = plan_reservation(allocation_state, a_demand(2))
     assert isinstance(answer, Exhausted)
     assert (answer.wanted, answer.largest_node) == (2, 2)
     assert (answer.capacity.total, answer.capacity.reserved, answer.capacity.available) == (3, 2, 1)
@@ -119,7 +129,8 @@ def test_an_exhausted_pool_says_what_it_has() -> None:
 
 def test_a_pool_that_nobody_knows_is_exhausted() -> None:
     assert isinstance(
-        plan_hold(some_books(), a_demand(1, pool="ghost"), pool=a_pool("ghost")), Exhausted
+        plan_reservation(some_allocation_state(), a_demand(1, pool="ghost"), pool=a_pool("ghost")),
+        Exhausted,
     )
 
 
@@ -132,76 +143,78 @@ def test_a_pool_that_nobody_knows_is_exhausted() -> None:
     ],
 )
 def test_no_hold_is_taken_on_a_node_that_takes_no_pods(node) -> None:
-    assert chosen(some_books(devices=cards(1), nodes=(node,))) is None
+    assert chosen(some_allocation_state(devices=some_devices(1), nodes=(node,))) is None
 
 
 def test_a_node_that_is_ready_again_is_held_on_again() -> None:
-    books = some_books(devices=cards(1), nodes=(a_node("n1", is_ready=False),))
-    books.index.replace_node(a_node("n1"))
-    assert chosen(books) == "n1"
+    allocation_state = some_allocation_state(
+        devices=some_devices(1), nodes=(a_node("n1", is_ready=False),)
+    )
+    allocation_state.index.replace_node(a_node("n1"))
+    assert chosen(allocation_state) == "n1"
 
 
 def test_no_hold_is_taken_on_a_node_that_is_gone() -> None:
-    books = some_books(devices=cards(1))
-    books.index.discard_node(NodeName("n1"))
-    assert chosen(books) is None
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.index.discard_node(NodeName("n1"))
+    assert chosen(allocation_state) is None
 
 
 def test_no_hold_is_taken_beside_an_unaccounted_pod() -> None:
-    books = some_books(devices=[*cards(4), *cards(1, "n2")])
-    books.observe_pod(a_bound_pod("stranger", node="n1"), at(0))
-    assert chosen(books) == "n2"
+    allocation_state = some_allocation_state(devices=[*some_devices(4), *some_devices(1, "n2")])
+    allocation_state.observe_pod(a_bound_pod("stranger", node="n1"), at(0))
+    assert chosen(allocation_state) == "n2"
 
 
 def test_room_made_for_a_nominated_pod_is_not_held_by_another() -> None:
-    books = some_books(devices=[*cards(2), *cards(4, "n2")])
-    books.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
-    assert chosen(books, 2) == "n2"
-    assert chosen(books, 1) == "n1"
+    allocation_state = some_allocation_state(devices=[*some_devices(2), *some_devices(4, "n2")])
+    allocation_state.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
+    assert chosen(allocation_state, 2) == "n2"
+    assert chosen(allocation_state, 1) == "n1"
 
 
 def test_a_nomination_ends_with_its_pods_own_hold() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
-    assert chosen(books) is None
-    books.observe_pod(a_pod_facts("preemptor", 1), at(1))
-    assert chosen(books, priority=1) == "n1"
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
+    assert chosen(allocation_state) is None
+    allocation_state.observe_pod(a_pod_facts("preemptor", 1), at(1))
+    assert chosen(allocation_state, priority=1) == "n1"
 
 
 def test_a_nomination_that_is_not_taken_back_ends_by_itself() -> None:
     """kube-scheduler keeps it where an extender leaves no node to preempt on; its pod waits on."""
-    books = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
     for seconds in (0, NOMINATED_FOR_S - 1):
         waits = a_pod_facts("preemptor", 1, nominated_node=NodeName("n1"))
-        books.observe_pod(waits, at(seconds))
-    assert chosen(books, priority=1, now=NOMINATED_FOR_S - 0.1) is None
-    assert chosen(books, priority=1, now=NOMINATED_FOR_S) == "n1"
-    plan = plan_hold(books, a_demand(1), now=NOMINATED_FOR_S)
+        allocation_state.observe_pod(waits, at(seconds))
+    assert chosen(allocation_state, priority=1, now=NOMINATED_FOR_S - 0.1) is None
+    assert chosen(allocation_state, priority=1, now=NOMINATED_FOR_S) == "n1"
+    plan = plan_reservation(allocation_state, a_demand(1), now=NOMINATED_FOR_S)
     assert isinstance(plan, Exhausted)
     assert plan.deferral is Deferral.WAITING_PODS
 
 
-def test_another_nomination_begins_anew() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2")])
+def test_another_nomination_begins_again() -> None:
+    allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
     for seconds, node in ((0, "n2"), (NOMINATED_FOR_S, "n1")):
         facts = a_pod_facts("preemptor", 1, nominated_node=NodeName(node))
-        books.observe_pod(facts, at(seconds))
-    assert chosen(books, priority=1, now=NOMINATED_FOR_S + 1) == "n2"
+        allocation_state.observe_pod(facts, at(seconds))
+    assert chosen(allocation_state, priority=1, now=NOMINATED_FOR_S + 1) == "n2"
 
 
 def test_a_nominated_pod_that_is_gone_leaves_its_room() -> None:
-    books = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
     for name in ("one", "two"):
-        books.observe_pod(a_pod_facts(name, 1, nominated_node=NodeName("n1")), at(0))
+        allocation_state.observe_pod(a_pod_facts(name, 1, nominated_node=NodeName("n1")), at(0))
     for name in ("one", "two"):
-        assert chosen(books) is None
-        books.discard_pod(a_pod_facts(name).uid)
-    assert chosen(books) == "n1"
+        assert chosen(allocation_state) is None
+        allocation_state.discard_pod(a_pod_facts(name).uid)
+    assert chosen(allocation_state) == "n1"
 
 
 def test_holds_fill_the_pool_one_after_the_other() -> None:
-    books = books_with(Strategy.BIN_PACK, a=2, b=3)
-    holds = [take_hold(books, a_demand(1), id_=f"r{n}") for n in range(6)]
+    allocation_state = allocation_state_with(Strategy.BIN_PACK, a=2, b=3)
+    holds = [reserve(allocation_state, a_demand(1), id_=f"r{n}") for n in range(6)]
     assert Counter(hold.node for hold in holds) == {"a": 2, "b": 3, None: 1}
     assert len({unit for hold in holds for unit in hold.units}) == 5
 
@@ -294,16 +307,21 @@ def test_a_hold_respects_selector_affinity_and_taints() -> None:
         a_node("b", labels={"zone": "b"}),
         a_node("c", labels={"zone": "a"}),
     )
-    books = some_books(devices=[a_device(node.name) for node in nodes], nodes=nodes)
-    assert chosen(books) == "b"
-    assert chosen(books, constraints=requires(ZONE_A)) == "c"
+    allocation_state = some_allocation_state(
+        devices=[a_device(node.name) for node in nodes], nodes=nodes
+    )
+    assert chosen(allocation_state) == "b"
+    assert chosen(allocation_state, constraints=requires(ZONE_A)) == "c"
     assert (
-        chosen(books, constraints=Constraints(tolerations=(Toleration(operator="Exists"),))) == "a"
+        chosen(
+            allocation_state, constraints=Constraints(tolerations=(Toleration(operator="Exists"),))
+        )
+        == "a"
     )
 
 
-def test_pools_do_not_see_each_others_cards() -> None:
+def test_pools_do_not_see_each_others_devices() -> None:
     devices = [a_device("n1"), a_device("n2", pool="other")]
-    books = some_books(a_pool(), a_pool("other"), devices=devices)
-    assert (chosen(books), chosen(books, pool="other")) == ("n1", "n2")
-    assert set(books.index.state(PoolName("other")).nodes()) == {"n2"}
+    allocation_state = some_allocation_state(a_pool(), a_pool("other"), devices=devices)
+    assert (chosen(allocation_state), chosen(allocation_state, pool="other")) == ("n1", "n2")
+    assert set(allocation_state.index.state(PoolName("other")).nodes()) == {"n2"}

@@ -13,108 +13,108 @@ from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
 from tests.support.books import (
     a_bound_pod,
-    a_held_pod,
-    cards,
+    a_reserved_pod,
     commit_to,
-    plan_hold,
-    some_books,
+    plan_reservation,
+    some_allocation_state,
+    some_devices,
     uid_of,
 )
 from tests.support.builders import a_demand, a_pod_facts, a_pool, at
 
 
-def waiting(books, name: str = "w", units: int = 1, **changes) -> None:
-    books.observe_pod(a_pod_facts(name, units, **changes), at(0))
+def waiting(allocation_state, name: str = "w", units: int = 1, **changes) -> None:
+    allocation_state.observe_pod(a_pod_facts(name, units, **changes), at(0))
 
 
-def must_wait(books: AllocationState, units: int = 1, **about: Any) -> bool:
-    plan = plan_hold(books, a_demand(units), **about)
+def must_wait(allocation_state: AllocationState, units: int = 1, **about: Any) -> bool:
+    plan = plan_reservation(allocation_state, a_demand(units), **about)
     return isinstance(plan, Exhausted) and plan.deferral is Deferral.WAITING_PODS
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(0, 0), (0, 1_000_000), (5, 5), (-1, 0)])
 def test_the_last_unit_is_left_to_a_pod_that_waits_and_comes_first(mine: int, theirs: int) -> None:
-    books = some_books(devices=cards(1))
-    waiting(books, priority=theirs)
-    assert must_wait(books, 1, priority=mine)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    waiting(allocation_state, priority=theirs)
+    assert must_wait(allocation_state, 1, priority=mine)
 
 
 def test_a_pod_of_a_higher_priority_comes_before_those_that_wait() -> None:
-    books = some_books(devices=cards(1))
-    waiting(books, priority=4)
-    assert isinstance(plan_hold(books, a_demand(1), priority=5), Placed)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    waiting(allocation_state, priority=4)
+    assert isinstance(plan_reservation(allocation_state, a_demand(1), priority=5), Placed)
 
 
 def test_what_is_more_than_they_could_use_may_be_held() -> None:
-    books = some_books(devices=cards(3))
+    allocation_state = some_allocation_state(devices=some_devices(3))
     for name in ("a", "b"):
-        waiting(books, name)
-    assert isinstance(plan_hold(books, a_demand(1)), Placed)
-    assert must_wait(books, 2)
+        waiting(allocation_state, name)
+    assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
+    assert must_wait(allocation_state, 2)
 
 
 def test_a_pod_that_fits_nowhere_keeps_nobody_from_holding() -> None:
-    books = some_books(devices=[*cards(2), *cards(2, "n2")])
-    waiting(books, units=3)
-    assert isinstance(plan_hold(books, a_demand(2)), Placed)
+    allocation_state = some_allocation_state(devices=[*some_devices(2), *some_devices(2, "n2")])
+    waiting(allocation_state, units=3)
+    assert isinstance(plan_reservation(allocation_state, a_demand(2)), Placed)
 
 
 def test_the_only_node_that_a_large_pod_fits_on_is_left_to_it() -> None:
-    books = some_books(devices=[*cards(4), *cards(2, "n2")])
-    waiting(books, units=4)
-    assert must_wait(books, 1)
+    allocation_state = some_allocation_state(devices=[*some_devices(4), *some_devices(2, "n2")])
+    waiting(allocation_state, units=4)
+    assert must_wait(allocation_state, 1)
 
 
 def test_a_pod_that_holds_units_does_not_wait() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books)
-    assert isinstance(plan_hold(books, a_demand(1)), Placed)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state)
+    assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
 
 def test_a_pod_that_is_gone_or_bound_does_not_wait() -> None:
-    books = some_books(devices=cards(2))
-    waiting(books, "gone")
-    waiting(books, "bound")
-    books.discard_pod(uid_of("gone"))
-    assert must_wait(books, 2)
-    commit_to(books, a_pod_facts("bound"))
-    assert isinstance(plan_hold(books, a_demand(1)), Placed)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    waiting(allocation_state, "gone")
+    waiting(allocation_state, "bound")
+    allocation_state.discard_pod(uid_of("gone"))
+    assert must_wait(allocation_state, 2)
+    commit_to(allocation_state, a_pod_facts("bound"))
+    assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
 
 def test_a_pod_that_waits_for_another_pool_is_not_in_the_way() -> None:
-    books = some_books(a_pool(), a_pool("other"), devices=cards(1))
-    waiting(books, pool="other")
-    assert isinstance(plan_hold(books, a_demand(1)), Placed)
+    allocation_state = some_allocation_state(a_pool(), a_pool("other"), devices=some_devices(1))
+    waiting(allocation_state, pool="other")
+    assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
 
 def test_a_queue_of_newcomers_never_overtakes_a_pod_of_high_priority() -> None:
     """Otherwise whichever pod is created next gets the unit that came free."""
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_bound_pod("running", "GPU-n1-0"), at(0))
-    waiting(books, "important", priority=1_000_000)
-    books.discard_pod(uid_of("running"))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_bound_pod("running", "GPU-n1-0"), at(0))
+    waiting(allocation_state, "important", priority=1_000_000)
+    allocation_state.discard_pod(uid_of("running"))
     for _ in range(20):
-        assert must_wait(books, 1, namespace="newcomers")
-    assert commit_to(books, a_pod_facts("important")).units == ("GPU-n1-0",)
+        assert must_wait(allocation_state, 1, namespace="newcomers")
+    assert commit_to(allocation_state, a_pod_facts("important")).units == ("GPU-n1-0",)
 
 
 class TestUnitsThatPreemptionFreed:
     def test_they_are_kept_for_a_pod_whose_hold_is_elsewhere(self) -> None:
         """The pod holds units where it cannot go any more, and preempted on another node."""
-        books = some_books(devices=[*cards(1), *cards(1, "n2")])
-        pod = a_held_pod(books, "preemptor", priority=10)
-        held = books.ledger.of_pod(pod.uid)
+        allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
+        pod = a_reserved_pod(allocation_state, "preemptor", priority=10)
+        held = allocation_state.ledger.of_pod(pod.uid)
         assert held is not None
         other = NodeName("n2" if held.node == "n1" else "n1")
         nominated = a_pod_facts("preemptor", priority=10, nominated_node=other)
-        books.observe_pod(nominated, at(1))
-        assert not isinstance(plan_hold(books, a_demand(1)), Placed)
+        allocation_state.observe_pod(nominated, at(1))
+        assert not isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
     def test_they_are_counted_once_for_a_pod_whose_hold_is_there(self) -> None:
-        books = some_books(devices=cards(2))
-        a_held_pod(books, "preemptor")
-        books.observe_pod(a_pod_facts("preemptor", nominated_node=NodeName("n1")), at(1))
-        assert isinstance(plan_hold(books, a_demand(1)), Placed)
+        allocation_state = some_allocation_state(devices=some_devices(2))
+        a_reserved_pod(allocation_state, "preemptor")
+        allocation_state.observe_pod(a_pod_facts("preemptor", nominated_node=NodeName("n1")), at(1))
+        assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
 
 sizes = st.integers(1, 4)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 INIT, SIDECAR, MAIN = ContainerRole.INIT, ContainerRole.SIDECAR, ContainerRole.MAIN
 
 
-def a_card(index: int = 0, *, slices: int = 0, observed: int = 0, assumed: int = 0, **changes):
+def a_gpu(index: int = 0, *, slices: int = 0, observed: int = 0, assumed: int = 0, **changes):
     pool = a_slice_pool(slices=slices) if slices else a_pool()
     facts = a_device(index=index, pool=pool.name, uuid=f"G{index}", **changes)
     return DeviceEntry(facts, layout_of(facts, pool), observed, assumed)
 
 
-def cards_of(units: "Sequence[UnitId]") -> list[str]:
+def devices_of(units: "Sequence[UnitId]") -> list[str]:
     return [part_of(unit) for unit in units]
 
 
@@ -37,120 +37,120 @@ def plan(entries: "list[DeviceEntry]", *units: int, strategy=Strategy.BIN_PACK, 
     return plan_devices(entries, a_demand(*units, roles=roles), strategy, own=own)
 
 
-def test_every_container_gets_its_number_of_cards() -> None:
-    assert plan([a_card(n) for n in range(3)], 2, 1) == {"c0": ("G0", "G1"), "c1": ("G2",)}
+def test_every_container_gets_its_number_of_devices() -> None:
+    assert plan([a_gpu(n) for n in range(3)], 2, 1) == {"c0": ("G0", "G1"), "c1": ("G2",)}
 
 
 def test_too_few_units_are_no_plan() -> None:
-    assert plan([a_card(0), a_card(1, observed=1)], 2) is None
+    assert plan([a_gpu(0), a_gpu(1, observed=1)], 2) is None
 
 
-def test_a_node_without_cards_is_no_plan() -> None:
+def test_a_node_without_devices_is_no_plan() -> None:
     assert plan([], 1) is None
 
 
-def test_a_faulted_card_is_not_given_out() -> None:
-    assert plan([a_card(0, is_faulted=True), a_card(1)], 1) == {"c0": ("G1",)}
+def test_a_faulted_device_is_not_given_out() -> None:
+    assert plan([a_gpu(0, is_faulted=True), a_gpu(1)], 1) == {"c0": ("G1",)}
 
 
-def test_a_card_whose_uuid_another_card_had_first_is_not_given_out() -> None:
-    twin = a_card(0)
+def test_a_device_whose_uuid_another_device_had_first_is_not_given_out() -> None:
+    twin = a_gpu(0)
     twin.is_duplicate = True
-    assert plan([twin, a_card(1)], 1) == {"c0": ("G1",)}
+    assert plan([twin, a_gpu(1)], 1) == {"c0": ("G1",)}
 
 
 def test_neither_observed_nor_assumed_units_are_given_out() -> None:
-    card = a_card(slices=4, observed=0b0001, assumed=0b0100)
-    assert plan([card], 2) == {"c0": ("G0::1", "G0::3")}
+    gpu = a_gpu(slices=4, observed=0b0001, assumed=0b0100)
+    assert plan([gpu], 2) == {"c0": ("G0::1", "G0::3")}
 
 
-def test_slices_of_one_container_are_on_distinct_cards_while_there_are_any() -> None:
-    devices = plan([a_card(n, slices=4) for n in range(3)], 3)
+def test_slices_of_one_container_are_on_distinct_devices_while_there_are_any() -> None:
+    devices = plan([a_gpu(n, slices=4) for n in range(3)], 3)
     assert devices is not None
-    assert cards_of(devices["c0"]) == ["G0", "G1", "G2"]
+    assert devices_of(devices["c0"]) == ["G0", "G1", "G2"]
 
 
-def test_slices_share_cards_evenly_when_there_are_more_slices_than_cards() -> None:
-    devices = plan([a_card(n, slices=4) for n in range(2)], 5)
+def test_slices_share_devices_evenly_when_there_are_more_slices_than_devices() -> None:
+    devices = plan([a_gpu(n, slices=4) for n in range(2)], 5)
     assert devices is not None
-    assert Counter(cards_of(devices["c0"])) == {"G0": 3, "G1": 2}
+    assert Counter(devices_of(devices["c0"])) == {"G0": 3, "G1": 2}
 
 
-def test_a_full_card_does_not_stop_the_others_from_giving_a_second_slice() -> None:
-    devices = plan([a_card(0, slices=2, observed=0b01), a_card(1, slices=2)], 3)
+def test_a_full_device_does_not_stop_the_others_from_giving_a_second_slice() -> None:
+    devices = plan([a_gpu(0, slices=2, observed=0b01), a_gpu(1, slices=2)], 3)
     assert devices == {"c0": ("G0::1", "G1::0", "G1::1")}
 
 
-def test_the_fullest_card_is_taken_first() -> None:
-    cards = [
-        a_card(0, slices=4),
-        a_card(1, slices=4, observed=0b11),
-        a_card(2, slices=4, assumed=1),
+def test_the_fullest_device_is_taken_first() -> None:
+    gpus = [
+        a_gpu(0, slices=4),
+        a_gpu(1, slices=4, observed=0b11),
+        a_gpu(2, slices=4, assumed=1),
     ]
-    assert plan(cards, 1) == {"c0": ("G1::2",)}
+    assert plan(gpus, 1) == {"c0": ("G1::2",)}
 
 
-def test_spread_takes_the_emptiest_card_first() -> None:
-    cards = [
-        a_card(0, slices=4, assumed=1),
-        a_card(1, slices=4, observed=0b11),
-        a_card(2, slices=4),
+def test_spread_takes_the_emptiest_device_first() -> None:
+    gpus = [
+        a_gpu(0, slices=4, assumed=1),
+        a_gpu(1, slices=4, observed=0b11),
+        a_gpu(2, slices=4),
     ]
-    assert plan(cards, 1, strategy=Strategy.SPREAD) == {"c0": ("G2::0",)}
+    assert plan(gpus, 1, strategy=Strategy.SPREAD) == {"c0": ("G2::0",)}
 
 
-def test_equal_cards_are_taken_in_order_of_their_names() -> None:
-    cards = [a_card(n) for n in range(3)]
-    assert plan(cards, 1, strategy=Strategy.SPREAD) == plan(cards, 1) == {"c0": ("G0",)}
+def test_equal_devices_are_taken_in_order_of_their_names() -> None:
+    gpus = [a_gpu(n) for n in range(3)]
+    assert plan(gpus, 1, strategy=Strategy.SPREAD) == plan(gpus, 1) == {"c0": ("G0",)}
 
 
 def test_a_container_reuses_what_an_init_container_left() -> None:
-    devices = plan([a_card(n) for n in range(3)], 1, 2, roles=(INIT, MAIN))
+    devices = plan([a_gpu(n) for n in range(3)], 1, 2, roles=(INIT, MAIN))
     assert devices == {"c0": ("G0",), "c1": ("G0", "G1")}
 
 
 def test_a_later_init_container_reuses_the_earlier_ones_units_too() -> None:
-    devices = plan([a_card(n) for n in range(3)], 2, 3, 1, roles=(INIT, INIT, MAIN))
+    devices = plan([a_gpu(n) for n in range(3)], 2, 3, 1, roles=(INIT, INIT, MAIN))
     assert devices == {"c0": ("G0", "G1"), "c1": ("G0", "G1", "G2"), "c2": ("G0",)}
 
 
 def test_two_containers_share_what_an_init_container_left() -> None:
-    devices = plan([a_card(n) for n in range(2)], 2, 1, 1, roles=(INIT, MAIN, MAIN))
+    devices = plan([a_gpu(n) for n in range(2)], 2, 1, 1, roles=(INIT, MAIN, MAIN))
     assert devices == {"c0": ("G0", "G1"), "c1": ("G0",), "c2": ("G1",)}
 
 
 def test_a_sidecar_keeps_its_units() -> None:
-    devices = plan([a_card(n) for n in range(2)], 1, 1, roles=(SIDECAR, MAIN))
+    devices = plan([a_gpu(n) for n in range(2)], 1, 1, roles=(SIDECAR, MAIN))
     assert devices == {"c0": ("G0",), "c1": ("G1",)}
 
 
 def test_a_sidecar_takes_what_an_init_container_left_away_for_good() -> None:
-    devices = plan([a_card(n) for n in range(2)], 1, 1, 1, roles=(INIT, SIDECAR, MAIN))
+    devices = plan([a_gpu(n) for n in range(2)], 1, 1, 1, roles=(INIT, SIDECAR, MAIN))
     assert devices == {"c0": ("G0",), "c1": ("G0",), "c2": ("G1",)}
 
 
-def test_new_units_beside_reused_slices_are_on_other_cards() -> None:
-    devices = plan([a_card(n, slices=4) for n in range(2)], 1, 2, roles=(INIT, MAIN))
+def test_new_units_beside_reused_slices_are_on_other_devices() -> None:
+    devices = plan([a_gpu(n, slices=4) for n in range(2)], 1, 2, roles=(INIT, MAIN))
     assert devices == {"c0": ("G0::0",), "c1": ("G0::0", "G1::0")}
 
 
 def test_the_pods_own_hold_counts_as_free() -> None:
-    cards = [a_card(0, slices=2, observed=0b01, assumed=0b10), a_card(1, slices=2, assumed=0b11)]
-    devices = plan(cards, 2, own={cards[0].facts.name: 0b10, cards[1].facts.name: 0b01})
+    gpus = [a_gpu(0, slices=2, observed=0b01, assumed=0b10), a_gpu(1, slices=2, assumed=0b11)]
+    devices = plan(gpus, 2, own={gpus[0].facts.name: 0b10, gpus[1].facts.name: 0b01})
     assert devices == {"c0": ("G0::1", "G1::0")}
 
 
-def test_the_pods_own_hold_does_not_make_a_card_fuller() -> None:
-    cards = [a_card(0, slices=4, assumed=0b0011), a_card(1, slices=4, assumed=0b0001)]
-    assert plan(cards, 1, own={cards[0].facts.name: 0b0011}) == {"c0": ("G1::1",)}
+def test_the_pods_own_hold_does_not_make_a_device_fuller() -> None:
+    gpus = [a_gpu(0, slices=4, assumed=0b0011), a_gpu(1, slices=4, assumed=0b0001)]
+    assert plan(gpus, 1, own={gpus[0].facts.name: 0b0011}) == {"c0": ("G1::1",)}
 
 
 @st.composite
-def nodes_of_cards(draw: st.DrawFn) -> list[DeviceEntry]:
+def nodes_of_devices(draw: st.DrawFn) -> list[DeviceEntry]:
     slices = draw(st.sampled_from([0, 2, 4]))
     masks = st.integers(0, (1 << max(slices, 1)) - 1)
     return [
-        a_card(
+        a_gpu(
             n,
             slices=slices,
             observed=draw(masks),
@@ -187,7 +187,7 @@ def kubelet_permits(devices: "Devices", containers: "Sequence[ContainerDemand]")
 
 @given(st.data())
 def test_a_plan_takes_free_units_that_kubelet_would_hand_out(data: st.DataObject) -> None:
-    entries = data.draw(nodes_of_cards())
+    entries = data.draw(nodes_of_devices())
     roles = (*data.draw(st.lists(st.sampled_from([INIT, SIDECAR]), max_size=3)), MAIN)
     units = data.draw(st.lists(st.integers(1, 4), min_size=len(roles), max_size=len(roles)))
     demand = a_demand(*units, roles=roles)
@@ -206,47 +206,47 @@ def test_a_plan_takes_free_units_that_kubelet_would_hand_out(data: st.DataObject
 
 
 @given(st.data())
-def test_a_single_container_is_on_as_many_cards_as_possible(data: st.DataObject) -> None:
-    entries = data.draw(nodes_of_cards())
+def test_a_single_container_is_on_as_many_devices_as_possible(data: st.DataObject) -> None:
+    entries = data.draw(nodes_of_devices())
     units = data.draw(st.integers(1, 6))
     devices = plan_devices(entries, a_demand(units), data.draw(st.sampled_from(Strategy)))
     if devices is not None:
-        open_cards = {part_of(unit) for unit in free_units(entries)}
-        assert len(set(cards_of(devices["c0"]))) == min(units, len(open_cards))
+        open_devices = {part_of(unit) for unit in free_units(entries)}
+        assert len(set(devices_of(devices["c0"]))) == min(units, len(open_devices))
 
 
 @given(st.data())
 def test_the_same_node_gives_the_same_plan(data: st.DataObject) -> None:
-    entries = data.draw(nodes_of_cards())
+    entries = data.draw(nodes_of_devices())
     demand = a_demand(data.draw(st.integers(1, 6)))
     assert plan_devices(entries, demand, Strategy.BIN_PACK) == plan_devices(
         entries[::-1], demand, Strategy.BIN_PACK
     )
 
 
-def intact(card: DeviceEntry, own: int, *units: str) -> bool:
-    return is_intact({"c0": tuple(map(UnitId, units))}, {card.facts.name: own}, [card])
+def intact(gpu: DeviceEntry, own: int, *units: str) -> bool:
+    return is_intact({"c0": tuple(map(UnitId, units))}, {gpu.facts.name: own}, [gpu])
 
 
-def test_a_hold_on_healthy_cards_is_intact() -> None:
-    assert intact(a_card(slices=4, assumed=0b0110), 0b0110, "G0::1", "G0::2")
+def test_a_hold_on_healthy_devices_is_intact() -> None:
+    assert intact(a_gpu(slices=4, assumed=0b0110), 0b0110, "G0::1", "G0::2")
 
 
-def test_a_hold_on_a_faulted_card_is_not_intact() -> None:
-    assert not intact(a_card(assumed=1, is_faulted=True), 1, "G0")
+def test_a_hold_on_a_faulted_device_is_not_intact() -> None:
+    assert not intact(a_gpu(assumed=1, is_faulted=True), 1, "G0")
 
 
 def test_a_hold_that_a_bound_pod_took_is_not_intact() -> None:
-    assert not intact(a_card(assumed=1, observed=1), 1, "G0")
+    assert not intact(a_gpu(assumed=1, observed=1), 1, "G0")
 
 
-def test_a_hold_on_a_card_that_is_gone_is_not_intact() -> None:
-    assert not is_intact({"c0": (UnitId("G9"),)}, {}, [a_card(0)])
+def test_a_hold_on_a_device_that_is_gone_is_not_intact() -> None:
+    assert not is_intact({"c0": (UnitId("G9"),)}, {}, [a_gpu(0)])
 
 
 def test_a_hold_on_units_that_are_cut_otherwise_now_is_not_intact() -> None:
-    assert not intact(a_card(slices=2, assumed=0b11), 0b11, "G0")
+    assert not intact(a_gpu(slices=2, assumed=0b11), 0b11, "G0")
 
 
 def test_a_hold_that_another_hold_overlaps_is_not_intact() -> None:
-    assert not intact(a_card(slices=2, assumed=0b11), 0b00, "G0::0")
+    assert not intact(a_gpu(slices=2, assumed=0b11), 0b00, "G0::0")

@@ -12,9 +12,9 @@ from pool.model import ContainerRole, Instant
 from pool.reservations.reservation import ReservationPhase
 from tests.support.books import (
     a_bound_pod,
-    a_held_pod,
-    cards,
-    some_books,
+    a_reserved_pod,
+    some_allocation_state,
+    some_devices,
     uid_of,
     unit_ids,
 )
@@ -50,12 +50,12 @@ def restarted(
     note: ReservationNote | None,
     now: Instant | None = None,
     *,
-    books: AllocationState | None = None,
+    allocation_state: AllocationState | None = None,
 ) -> "Reservation | None":
     """What a fresh process has for a pending pod of one unit with this note."""
-    books = books or some_books(devices=cards(2))
-    books.observe_pod(a_pod_facts(reservation=note), now or at(50))
-    return books.ledger.of_pod(UID)
+    allocation_state = allocation_state or some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_pod_facts(reservation=note), now or at(50))
+    return allocation_state.ledger.of_pod(UID)
 
 
 def test_a_hold_that_the_pod_carries_is_taken_up_for_the_time_it_has_left() -> None:
@@ -66,11 +66,11 @@ def test_a_hold_that_the_pod_carries_is_taken_up_for_the_time_it_has_left() -> N
 
 
 def test_a_restored_hold_expires_when_it_would_have() -> None:
-    books = some_books(devices=cards(1))
-    restarted(a_note(), books=books)
-    assert books.expire(at(119)) == []
-    assert len(books.expire(at(120))) == 1
-    assert [pod.name for pod in books.waiting(a_pool().resource)] == ["p"]
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    restarted(a_note(), allocation_state=allocation_state)
+    assert allocation_state.expire(at(119)) == []
+    assert len(allocation_state.expire(at(120))) == 1
+    assert [pod.name for pod in allocation_state.waiting(a_pool().resource)] == ["p"]
 
 
 def test_a_wall_clock_that_was_set_back_does_not_prolong_a_hold_beyond_the_ttl() -> None:
@@ -81,8 +81,8 @@ def test_a_wall_clock_that_was_set_back_does_not_prolong_a_hold_beyond_the_ttl()
 
 
 def test_a_ttl_that_was_shortened_counts_for_restored_holds() -> None:
-    books = some_books(a_pool(ttl_s=10), devices=cards(1))
-    reservation = restarted(a_note(), books=books)
+    allocation_state = some_allocation_state(a_pool(ttl_s=10), devices=some_devices(1))
+    reservation = restarted(a_note(), allocation_state=allocation_state)
     assert reservation is not None
     assert reservation.expires_at == 60
 
@@ -104,68 +104,85 @@ def test_a_ttl_that_was_shortened_counts_for_restored_holds() -> None:
 def test_a_note_that_is_no_good_any_more_leaves_the_pod_waiting(
     note: ReservationNote | None,
 ) -> None:
-    books = some_books(devices=cards(2))
-    assert restarted(note, books=books) is None
-    assert [pod.name for pod in books.waiting(a_pool().resource)] == ["p"]
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    assert restarted(note, allocation_state=allocation_state) is None
+    assert [pod.name for pod in allocation_state.waiting(a_pool().resource)] == ["p"]
 
 
 def test_a_hold_of_a_pool_that_is_gone_is_not_taken_up() -> None:
-    assert restarted(a_note(), books=some_books(a_pool("other"), devices=cards(1))) is None
+    assert (
+        restarted(
+            a_note(),
+            allocation_state=some_allocation_state(a_pool("other"), devices=some_devices(1)),
+        )
+        is None
+    )
 
 
-def test_a_hold_on_a_faulted_card_is_not_taken_up() -> None:
-    assert restarted(a_note(), books=some_books(devices=[a_device(is_faulted=True)])) is None
+def test_a_hold_on_a_faulted_device_is_not_taken_up() -> None:
+    assert (
+        restarted(
+            a_note(), allocation_state=some_allocation_state(devices=[a_device(is_faulted=True)])
+        )
+        is None
+    )
 
 
 def test_a_hold_on_a_unit_in_use_is_not_taken_up() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
-    assert restarted(a_note(), books=books) is None
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
+    assert restarted(a_note(), allocation_state=allocation_state) is None
 
 
 def test_a_hold_on_a_unit_that_another_hold_has_is_not_taken_up() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books, "first")
-    assert restarted(a_note(), books=books) is None
-    assert restarted(a_note(), books=some_books(devices=cards(2))) is not None
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state, "first")
+    assert restarted(a_note(), allocation_state=allocation_state) is None
+    assert (
+        restarted(a_note(), allocation_state=some_allocation_state(devices=some_devices(2)))
+        is not None
+    )
 
 
 def test_a_hold_of_which_the_units_are_cut_otherwise_now_is_not_taken_up() -> None:
     pool = a_slice_pool("whole", slices=2)
-    assert restarted(a_note(), books=some_books(pool, devices=cards(1))) is None
+    assert (
+        restarted(a_note(), allocation_state=some_allocation_state(pool, devices=some_devices(1)))
+        is None
+    )
 
 
 def test_a_hold_with_reused_units_is_taken_up_whole() -> None:
     demand = a_demand(1, 2, roles=(ContainerRole.INIT, ContainerRole.MAIN))
     devices = {"c0": unit_ids("GPU-n1-0"), "c1": unit_ids("GPU-n1-0", "GPU-n1-1")}
-    books = some_books(devices=cards(2))
+    allocation_state = some_allocation_state(devices=some_devices(2))
     pod = replace(a_pod_facts(), demand=demand, reservation=a_note(devices=devices))
-    books.observe_pod(pod, at(0))
-    reservation = books.ledger.of_pod(UID)
+    allocation_state.observe_pod(pod, at(0))
+    reservation = allocation_state.ledger.of_pod(UID)
     assert reservation is not None
     assert reservation.devices == devices
 
 
 def test_a_hold_that_ended_in_this_process_is_not_taken_up_again() -> None:
     """The pod still carries the note, with time left on the wall clock."""
-    books = some_books(devices=cards(1))
-    pod = a_held_pod(books)
-    books.release(pod.uid)
-    books.observe_pod(pod, at(2))
-    assert books.ledger.of_pod(pod.uid) is None
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    pod = a_reserved_pod(allocation_state)
+    allocation_state.release(pod.uid)
+    allocation_state.observe_pod(pod, at(2))
+    assert allocation_state.ledger.of_pod(pod.uid) is None
 
 
 def test_a_hold_that_ran_out_before_its_pod_was_shown_is_taken_up_while_it_is_still_free() -> None:
     """A watch that was late by more than the time to be observed."""
-    books = some_books(devices=cards(1))
-    pod = a_held_pod(books, "late")
-    fresh = some_books(devices=cards(1))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    pod = a_reserved_pod(allocation_state, "late")
+    fresh = some_allocation_state(devices=some_devices(1))
     fresh.observe_pod(pod, at(60))
     assert fresh.ledger.of_pod(pod.uid) is not None
 
 
 def test_bound_pods_hold_what_they_were_bound_with() -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod("b", "GPU-n1-1", reservation=a_note()), at(0))
-    assert books.index.observed_units(uid_of("b")) == ("GPU-n1-1",)
-    assert len(books.ledger) == 0
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-1", reservation=a_note()), at(0))
+    assert allocation_state.index.observed_units(uid_of("b")) == ("GPU-n1-1",)
+    assert len(allocation_state.ledger) == 0

@@ -136,7 +136,7 @@ def test_a_pod_has_what_is_reported_and_of_what_was_promised_as_much_as_it_lacks
     assert (set(found.unpromised), found.foreign) == (set(unpromised.split()), ())
 
 
-def test_a_unit_of_no_card_of_the_node_is_ignored_and_said() -> None:
+def test_a_unit_of_no_device_of_the_node_is_ignored_and_said() -> None:
     pod = a_pod(devices(c0="X1 X2"), (MAIN, 2))
     found = truth(pod, a_report(c0="Y Z"), is_here=lambda unit: unit == "Y")
     assert (set(found.units), found.unpromised, found.foreign) == ({"X1", "Y"}, ("Y",), ("Z",))

@@ -10,9 +10,9 @@ from pool.reservations.reservation import End
 from tests.support.books import (
     N1,
     a_bound_pod,
-    a_held_pod,
-    cards,
-    some_books,
+    a_reserved_pod,
+    some_allocation_state,
+    some_devices,
     uid_of,
     unit_ids,
 )
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
 
 
-def node(books: "AllocationState", pool: str = "whole") -> "PoolNode":
-    summary = books.index.state(PoolName(pool)).node(N1)
+def node(allocation_state: "AllocationState", pool: str = "whole") -> "PoolNode":
+    summary = allocation_state.index.state(PoolName(pool)).node(N1)
     assert summary is not None
     return summary
 
@@ -46,90 +46,96 @@ def node(books: "AllocationState", pool: str = "whole") -> "PoolNode":
 def test_units_that_a_bound_pod_does_not_name_are_unaccounted(
     devices: Any, used: int, unaccounted: int
 ) -> None:
-    books = some_books(devices=cards(4))
-    books.observe_pod(a_bound_pod(units=2, devices=devices), at(0))
-    assert (node(books).used, node(books).unaccounted) == (used, unaccounted)
-    assert node(books).available == (0 if unaccounted else 4 - used)
+    allocation_state = some_allocation_state(devices=some_devices(4))
+    allocation_state.observe_pod(a_bound_pod(units=2, devices=devices), at(0))
+    assert (node(allocation_state).used, node(allocation_state).unaccounted) == (used, unaccounted)
+    assert node(allocation_state).available == (0 if unaccounted else 4 - used)
 
 
 def test_an_unaccounted_pod_ends_its_own_hold() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books)
-    assert [one.end for one in books.observe_pod(a_bound_pod("p"), at(1))] == [End.BOUND]
-    assert (node(books).held, node(books).unaccounted) == (0, 1)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state)
+    assert [one.end for one in allocation_state.observe_pod(a_bound_pod("p"), at(1))] == [End.BOUND]
+    assert (node(allocation_state).held, node(allocation_state).unaccounted) == (0, 1)
 
 
 def test_a_pod_whose_units_become_known_is_accounted() -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod(), at(0))
-    books.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(1))
-    assert (node(books).used, node(books).free, node(books).unaccounted) == (1, 1, 0)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod(), at(0))
+    allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(1))
+    assert (
+        node(allocation_state).used,
+        node(allocation_state).free,
+        node(allocation_state).unaccounted,
+    ) == (1, 1, 0)
 
 
 def test_a_pod_that_lost_its_annotation_is_unaccounted() -> None:
     """The same as after a restart: what is not written down is not known."""
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(0))
-    books.observe_pod(a_bound_pod("b"), at(1))
-    assert (node(books).used, node(books).unaccounted) == (0, 1)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-1"), at(0))
+    allocation_state.observe_pod(a_bound_pod("b"), at(1))
+    assert (node(allocation_state).used, node(allocation_state).unaccounted) == (0, 1)
 
 
 @pytest.mark.parametrize("end", ["deleted", "ended"])
 def test_a_node_opens_again_when_the_unaccounted_pod_is_gone(end: str) -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod(), at(0))
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod(), at(0))
     if end == "deleted":
-        books.discard_pod(uid_of("b"))
+        allocation_state.discard_pod(uid_of("b"))
     else:
-        books.observe_pod(a_bound_pod(phase=PodPhase.ENDED), at(1))
-    assert node(books).available == 2
+        allocation_state.observe_pod(a_bound_pod(phase=PodPhase.ENDED), at(1))
+    assert node(allocation_state).available == 2
 
 
 def test_a_node_opens_only_when_the_last_unaccounted_pod_is_gone() -> None:
-    books = some_books(devices=cards(4))
+    allocation_state = some_allocation_state(devices=some_devices(4))
     for name in ("b", "c"):
-        books.observe_pod(a_bound_pod(name), at(0))
-    books.discard_pod(uid_of("b"))
-    assert node(books).available == 0
-    books.discard_pod(uid_of("c"))
-    assert node(books).available == 4
+        allocation_state.observe_pod(a_bound_pod(name), at(0))
+    allocation_state.discard_pod(uid_of("b"))
+    assert node(allocation_state).available == 0
+    allocation_state.discard_pod(uid_of("c"))
+    assert node(allocation_state).available == 4
 
 
 def test_another_pool_on_the_same_node_stays_open() -> None:
-    books = some_books(
+    allocation_state = some_allocation_state(
         a_pool(), a_pool("other"), devices=[a_device(), a_device(index=1, pool="other")]
     )
-    books.observe_pod(a_bound_pod(), at(0))
-    assert (node(books).available, node(books, "other").available) == (0, 1)
+    allocation_state.observe_pod(a_bound_pod(), at(0))
+    assert (node(allocation_state).available, node(allocation_state, "other").available) == (0, 1)
 
 
-def test_a_card_that_comes_later_is_closed_too() -> None:
-    books = some_books()
-    books.observe_pod(a_bound_pod(), at(0))
-    books.index.replace_device(a_device())
-    assert node(books).available == 0
+def test_a_device_that_comes_later_is_closed_too() -> None:
+    allocation_state = some_allocation_state()
+    allocation_state.observe_pod(a_bound_pod(), at(0))
+    allocation_state.index.replace_device(a_device())
+    assert node(allocation_state).available == 0
 
 
 def test_a_pool_that_takes_over_the_resource_closes_too() -> None:
-    books = some_books(a_pool("late", resource="gpu.deckhouse.io/x"), devices=cards(1, pool="late"))
-    books.observe_pod(a_bound_pod(), at(0))
-    assert node(books, "late").available == 1
-    books.index.replace_pool(a_pool("late", resource=a_pool().resource))
-    assert node(books, "late").available == 0
+    allocation_state = some_allocation_state(
+        a_pool("late", resource="gpu.deckhouse.io/x"), devices=some_devices(1, pool="late")
+    )
+    allocation_state.observe_pod(a_bound_pod(), at(0))
+    assert node(allocation_state, "late").available == 1
+    allocation_state.index.replace_pool(a_pool("late", resource=a_pool().resource))
+    assert node(allocation_state, "late").available == 0
 
 
 def test_an_unaccounted_pod_seen_again_changes_nothing() -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod(), at(0))
-    generation = books.index.generation
-    books.observe_pod(a_bound_pod(), at(1))
-    assert books.index.generation == generation
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod(), at(0))
+    generation = allocation_state.index.generation
+    allocation_state.observe_pod(a_bound_pod(), at(1))
+    assert allocation_state.index.generation == generation
 
 
 def test_a_pending_pod_is_not_unaccounted() -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_pod_facts(), at(0))
-    assert node(books).available == 2
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_pod_facts(), at(0))
+    assert node(allocation_state).available == 2
 
 
 def a_pod_of_two_pools(**changes: Any) -> "PodFacts":
@@ -138,23 +144,26 @@ def a_pod_of_two_pools(**changes: Any) -> "PodFacts":
 
 
 def test_a_pod_bound_with_two_pools_closes_its_node_for_both() -> None:
-    books = some_books(
-        a_pool(), a_pool("other"), devices=[*cards(3), a_device(index=9, pool="other")]
+    allocation_state = some_allocation_state(
+        a_pool(), a_pool("other"), devices=[*some_devices(3), a_device(index=9, pool="other")]
     )
-    books.observe_pod(a_pod_of_two_pools(), at(0))
-    assert (node(books).unaccounted, node(books, "other").unaccounted) == (2, 1)
-    assert (node(books).available, node(books, "other").available) == (0, 0)
+    allocation_state.observe_pod(a_pod_of_two_pools(), at(0))
+    assert (node(allocation_state).unaccounted, node(allocation_state, "other").unaccounted) == (
+        2,
+        1,
+    )
+    assert (node(allocation_state).available, node(allocation_state, "other").available) == (0, 0)
 
 
 @pytest.mark.parametrize("end", ["deleted", "ended"])
 def test_the_end_of_a_pod_with_two_pools_opens_its_node_for_both(end: str) -> None:
-    books = some_books(
-        a_pool(), a_pool("other"), devices=[*cards(3), a_device(index=9, pool="other")]
+    allocation_state = some_allocation_state(
+        a_pool(), a_pool("other"), devices=[*some_devices(3), a_device(index=9, pool="other")]
     )
-    books.observe_pod(a_pod_of_two_pools(), at(0))
+    allocation_state.observe_pod(a_pod_of_two_pools(), at(0))
     if end == "deleted":
-        books.discard_pod(uid_of("b"))
+        allocation_state.discard_pod(uid_of("b"))
     else:
-        books.observe_pod(a_pod_of_two_pools(phase=PodPhase.ENDED), at(1))
-    assert (node(books).available, node(books, "other").available) == (3, 1)
-    assert len(books.index._unaccounted) == 0
+        allocation_state.observe_pod(a_pod_of_two_pools(phase=PodPhase.ENDED), at(1))
+    assert (node(allocation_state).available, node(allocation_state, "other").available) == (3, 1)
+    assert len(allocation_state.index._unaccounted) == 0

@@ -17,15 +17,15 @@ from pool.reservations.reservation import End, Ended, ReservationPhase
 from tests.support.books import (
     N1,
     a_bound_pod,
-    a_held_pod,
+    a_reserved_pod,
     an_applicant,
-    cards,
     commit_to,
     note_of,
-    plan_hold,
+    plan_reservation,
     pool_of,
-    some_books,
-    take_hold,
+    reserve,
+    some_allocation_state,
+    some_devices,
     uid_of,
 )
 from tests.support.builders import a_demand, a_pod_facts, a_pool, a_slice_pool, at
@@ -33,241 +33,253 @@ from tests.support.builders import a_demand, a_pod_facts, a_pool, a_slice_pool, 
 WHOLE = PoolName("whole")
 
 
-def capacity(books: AllocationState, pool: str = "whole") -> Capacity:
-    return books.index.state(PoolName(pool)).capacity()
+def capacity(allocation_state: AllocationState, pool: str = "whole") -> Capacity:
+    return allocation_state.index.state(PoolName(pool)).capacity()
 
 
-def deferral_of(books: AllocationState, units: int = 1, **about: Any) -> Deferral | None:
-    plan = plan_hold(books, a_demand(units), **about)
+def deferral_of(allocation_state: AllocationState, units: int = 1, **about: Any) -> Deferral | None:
+    plan = plan_reservation(allocation_state, a_demand(units), **about)
     assert isinstance(plan, Exhausted)
     return plan.deferral
 
 
-def bind_plan(books: AllocationState, pod: PodFacts) -> Any:
-    return books.plan_bind(N1, pool_of(books), pod.demand, uid=pod.uid)
+def bind_plan(allocation_state: AllocationState, pod: PodFacts) -> Any:
+    return allocation_state.plan_bind(N1, pool_of(allocation_state), pod.demand, uid=pod.uid)
 
 
 def test_units_held_for_a_pod_that_nobody_has_seen_are_available_and_not_reserved() -> None:
-    books = some_books(devices=cards(3))
-    hold = take_hold(books, a_demand(2))
-    assert capacity(books) == Capacity(total=3, available=3)
-    books.observe_pod(a_pod_facts("p", 2, reservation=note_of(hold)), at(1))
-    assert capacity(books) == Capacity(total=3, reserved=2, available=1)
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    hold = reserve(allocation_state, a_demand(2))
+    assert capacity(allocation_state) == Capacity(total=3, available=3)
+    allocation_state.observe_pod(a_pod_facts("p", 2, reservation=note_of(hold)), at(1))
+    assert capacity(allocation_state) == Capacity(total=3, reserved=2, available=1)
 
 
 def test_a_full_node_fits_a_pod_that_exists_and_is_its_last_choice() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2")])
-    assert take_hold(books, a_demand(1)).node == "n1"
-    view = books.index.view(WHOLE, 1)
+    allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
+    assert reserve(allocation_state, a_demand(1)).node == "n1"
+    view = allocation_state.index.view(WHOLE, 1)
     assert view.refusals == {"n1": None, "n2": None}
     assert view.scores == {"n1": 0, "n2": 9}
 
 
 def test_a_pod_that_exists_takes_the_units_over() -> None:
     ended: list[Ended] = []
-    books = some_books(devices=cards(1), on_end=ended.append)
-    take_hold(books, a_demand(1), id_="forged")
+    allocation_state = some_allocation_state(devices=some_devices(1), on_end=ended.append)
+    reserve(allocation_state, a_demand(1), id_="forged")
     pod = a_pod_facts("honest")
-    books.observe_pod(pod, at(1))
+    allocation_state.observe_pod(pod, at(1))
 
-    reservation = commit_to(books, pod)
+    reservation = commit_to(allocation_state, pod)
 
     assert reservation.units == ("GPU-n1-0",)
     assert [(one.reservation.id, one.end) for one in ended] == [("forged", End.TAKEN_OVER)]
-    assert capacity(books) == Capacity(total=1, reserved=1)
+    assert capacity(allocation_state) == Capacity(total=1, reserved=1)
 
 
 def test_free_units_are_taken_before_those_of_a_reservation() -> None:
-    books = some_books(devices=cards(2))
-    take_hold(books, a_demand(1), id_="first")
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    reserve(allocation_state, a_demand(1), id_="first")
     pod = a_pod_facts("q")
-    books.observe_pod(pod, at(1))
-    assert commit_to(books, pod).units == ("GPU-n1-1",)
-    assert books.ledger.get(ReservationId("first")) is not None
+    allocation_state.observe_pod(pod, at(1))
+    assert commit_to(allocation_state, pod).units == ("GPU-n1-1",)
+    assert allocation_state.ledger.get(ReservationId("first")) is not None
 
 
 def test_as_few_reservations_as_will_do_are_ended_the_longest_unseen_first() -> None:
-    books = some_books(devices=cards(4))
+    allocation_state = some_allocation_state(devices=some_devices(4))
     for number, seconds in enumerate((2, 1, 3)):
-        take_hold(books, a_demand(1), id_=f"r{number}", seconds=seconds)
+        reserve(allocation_state, a_demand(1), id_=f"r{number}", seconds=seconds)
     pod = a_pod_facts("q", 2)
-    books.observe_pod(pod, at(4))
-    assert sorted(commit_to(books, pod).units) == ["GPU-n1-1", "GPU-n1-3"]
-    assert {one.id for one in books.ledger.all() if one.phase.is_hold} == {"r0", "r2"}
+    allocation_state.observe_pod(pod, at(4))
+    assert sorted(commit_to(allocation_state, pod).units) == ["GPU-n1-1", "GPU-n1-3"]
+    assert {one.id for one in allocation_state.ledger.all() if one.phase.is_hold} == {"r0", "r2"}
 
 
 def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> None:
     """The race: it is stored, and the watch has not shown it yet."""
-    books = some_books(devices=cards(1))
-    hold = take_hold(books, a_demand(1), id_="r")
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    hold = reserve(allocation_state, a_demand(1), id_="r")
     late = a_pod_facts("late", reservation=note_of(hold))
-    assert books.tie(hold.id, late.uid, name="late", now=at(0))
+    assert allocation_state.tie(hold.id, late.uid, name="late", now=at(0))
     other = a_pod_facts("other")
-    books.observe_pod(other, at(1))
-    commit_to(books, other)
+    allocation_state.observe_pod(other, at(1))
+    commit_to(allocation_state, other)
 
-    books.observe_pod(late, at(1))
+    allocation_state.observe_pod(late, at(1))
 
-    assert books.ledger.of_pod(late.uid) is None
-    assert [pod.name for pod in books.waiting(late.demand.resource)] == ["late"]
+    assert allocation_state.ledger.of_pod(late.uid) is None
+    assert [pod.name for pod in allocation_state.waiting(late.demand.resource)] == ["late"]
 
 
 def test_a_pod_that_was_seen_keeps_its_units() -> None:
-    books = some_books(devices=cards(1))
-    a_held_pod(books, "seen")
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_reserved_pod(allocation_state, "seen")
     other = a_pod_facts("other")
-    books.observe_pod(other, at(1))
-    assert not isinstance(bind_plan(books, other), Placed)
-    assert books.index.view(WHOLE, 1).scores == {}
+    allocation_state.observe_pod(other, at(1))
+    assert not isinstance(bind_plan(allocation_state, other), Placed)
+    assert allocation_state.index.view(WHOLE, 1).scores == {}
 
 
 def test_the_pods_own_units_are_bound_before_the_watch_shows_it() -> None:
-    books = some_books(devices=cards(2))
-    hold = take_hold(books, a_demand(2), id_="r")
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    hold = reserve(allocation_state, a_demand(2), id_="r")
     pod = a_pod_facts("p", 2)
-    books.tie(hold.id, pod.uid, name="p", now=at(0))
-    reservation = commit_to(books, pod)
+    allocation_state.tie(hold.id, pod.uid, name="p", now=at(0))
+    reservation = commit_to(allocation_state, pod)
     assert (reservation.id, reservation.devices) == ("r", hold.devices)
 
 
 def test_a_hold_is_restored_over_one_that_nobody_has_seen() -> None:
     """After a restart the watch shows a pending pod whose units were held for a newcomer meanwhile."""
-    before = some_books(devices=cards(1))
-    note = note_of(take_hold(before, a_demand(1), id_="old"))
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1), id_="new")
-    books.observe_pod(a_pod_facts("p", reservation=note), at(1))
-    restored = books.ledger.of_pod(uid_of("p"))
+    before = some_allocation_state(devices=some_devices(1))
+    note = note_of(reserve(before, a_demand(1), id_="old"))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1), id_="new")
+    allocation_state.observe_pod(a_pod_facts("p", reservation=note), at(1))
+    restored = allocation_state.ledger.of_pod(uid_of("p"))
     assert restored is not None
     assert (restored.id, restored.phase) == ("old", ReservationPhase.CONFIRMED)
-    assert books.ledger.get(ReservationId("new")) is None
+    assert allocation_state.ledger.get(ReservationId("new")) is None
 
 
 def test_a_binding_in_doubt_is_sent_again_over_a_reservation_that_nobody_has_seen() -> None:
-    books = some_books(a_slice_pool(slices=2), devices=cards(1, pool="slices"))
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=2), devices=some_devices(1, pool="slices")
+    )
     pod = a_pod_facts("p", pool="slices")
-    books.observe_pod(pod, at(0))
-    commit_to(books, pod)
-    books.doubt(pod.uid, at(0))
-    take_hold(books, a_demand(1, pool="slices"), id_="new")
-    books.index.replace_pool(a_pool("slices"))  # both have all of the device now
-    assert books.retry(pod.uid) is not None
+    allocation_state.observe_pod(pod, at(0))
+    commit_to(allocation_state, pod)
+    allocation_state.doubt(pod.uid, at(0))
+    reserve(allocation_state, a_demand(1, pool="slices"), id_="new")
+    allocation_state.index.replace_pool(a_pool("slices"))  # both have all of the device now
+    assert allocation_state.retry(pod.uid) is not None
 
 
 def test_preemption_counts_what_nobody_has_seen_as_room() -> None:
-    books = some_books(devices=cards(2))
-    books.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
-    take_hold(books, a_demand(1))
-    asked = pool_of(books), a_demand(2)
-    assert not books.can_place_without([], N1, asked)
-    assert books.can_place_without([uid_of("b")], N1, asked)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
+    reserve(allocation_state, a_demand(1))
+    asked = pool_of(allocation_state), a_demand(2)
+    assert not allocation_state.can_place_without([], N1, asked)
+    assert allocation_state.can_place_without([uid_of("b")], N1, asked)
 
 
 def test_a_newcomer_does_not_hold_what_is_held_for_another() -> None:
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    assert deferral_of(books) is Deferral.UNCONFIRMED
-    a_held_pod(full := some_books(devices=cards(1)))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    assert deferral_of(allocation_state) is Deferral.UNCONFIRMED
+    a_reserved_pod(full := some_allocation_state(devices=some_devices(1)))
     assert deferral_of(full) is None
 
 
 def test_a_pool_of_which_units_are_unconfirmed_elsewhere_is_exhausted_for_a_pod_that_may_not_go_there() -> (
     None
 ):
-    books = some_books(devices=cards(1))
-    take_hold(books, a_demand(1))
-    books.index.discard_node(NodeName("n1"))
-    assert deferral_of(books) is None
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    reserve(allocation_state, a_demand(1))
+    allocation_state.index.discard_node(NodeName("n1"))
+    assert deferral_of(allocation_state) is None
 
 
 class TestOneNamespacesShare:
     def test_it_is_half_of_the_pool(self) -> None:
-        books = some_books(devices=cards(4))
+        allocation_state = some_allocation_state(devices=some_devices(4))
         for number in range(2):
-            take_hold(books, a_demand(1), id_=f"r{number}")
-        assert deferral_of(books, namespace="default") is Deferral.SHARE
-        assert isinstance(plan_hold(books, a_demand(1), namespace="other"), Placed)
+            reserve(allocation_state, a_demand(1), id_=f"r{number}")
+        assert deferral_of(allocation_state, namespace="default") is Deferral.SHARE
+        assert isinstance(
+            plan_reservation(allocation_state, a_demand(1), namespace="other"), Placed
+        )
 
     def test_one_pod_may_hold_more(self) -> None:
-        books = some_books(devices=cards(4))
-        assert isinstance(plan_hold(books, a_demand(4), namespace="default"), Placed)
+        allocation_state = some_allocation_state(devices=some_devices(4))
+        assert isinstance(
+            plan_reservation(allocation_state, a_demand(4), namespace="default"), Placed
+        )
 
     def test_it_is_given_back_as_pods_are_seen(self) -> None:
-        books = some_books(devices=cards(4))
+        allocation_state = some_allocation_state(devices=some_devices(4))
         for name in ("a", "b"):
-            a_held_pod(books, name)
-        assert isinstance(plan_hold(books, a_demand(1), namespace="default"), Placed)
+            a_reserved_pod(allocation_state, name)
+        assert isinstance(
+            plan_reservation(allocation_state, a_demand(1), namespace="default"), Placed
+        )
 
 
-def is_backing_off(books: AllocationState, now: float) -> bool:
-    plan = plan_hold(books, a_demand(1), namespace="default", now=now)
+def is_backing_off(allocation_state: AllocationState, now: float) -> bool:
+    plan = plan_reservation(allocation_state, a_demand(1), namespace="default", now=now)
     return isinstance(plan, Exhausted) and plan.deferral is Deferral.BACKOFF
 
 
 class TestBackoff:
     @staticmethod
-    def absent(books, count: int, second: float) -> float:
+    def absent(allocation_state, count: int, second: float) -> float:
         """That many pods are admitted, one after the other, and never appear."""
         for number in range(count):
-            take_hold(books, a_demand(1), id_=f"{second}-{number}", seconds=second)
+            reserve(allocation_state, a_demand(1), id_=f"{second}-{number}", seconds=second)
             second += 5
-            books.expire(at(second))
+            allocation_state.expire(at(second))
         return second
 
     @staticmethod
-    def first_hold_after(books, second: float) -> float:
+    def first_hold_after(allocation_state, second: float) -> float:
         newcomer_at = (second + step / 2 for step in itertools.count())
-        return next(when - second for when in newcomer_at if not is_backing_off(books, when))
+        return next(
+            when - second for when in newcomer_at if not is_backing_off(allocation_state, when)
+        )
 
     @pytest.mark.parametrize(
         ("absences", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 4), (7, 60), (20, 60)]
     )
     def test_it_doubles_with_each_pod_that_does_not_appear(self, absences, seconds) -> None:
-        books = some_books(devices=cards(2))
-        second = self.absent(books, absences, 0)
-        assert self.first_hold_after(books, second) == seconds
+        allocation_state = some_allocation_state(devices=some_devices(2))
+        second = self.absent(allocation_state, absences, 0)
+        assert self.first_hold_after(allocation_state, second) == seconds
 
     def test_it_ends_with_the_first_pod_of_the_namespace_that_is_seen(self) -> None:
-        books = some_books(devices=cards(2))
-        second = self.absent(books, 7, 0)
-        books.observe_pod(a_pod_facts("p"), at(second))
-        assert self.first_hold_after(books, second) == 0
+        allocation_state = some_allocation_state(devices=some_devices(2))
+        second = self.absent(allocation_state, 7, 0)
+        allocation_state.observe_pod(a_pod_facts("p"), at(second))
+        assert self.first_hold_after(allocation_state, second) == 0
 
     def test_it_is_of_one_namespace(self) -> None:
-        books = some_books(devices=cards(2))
-        second = self.absent(books, 7, 0)
-        plan = plan_hold(books, a_demand(1), namespace="other", now=second)
+        allocation_state = some_allocation_state(devices=some_devices(2))
+        second = self.absent(allocation_state, 7, 0)
+        plan = plan_reservation(allocation_state, a_demand(1), namespace="other", now=second)
         assert isinstance(plan, Placed)
 
     def test_a_reservation_that_was_taken_over_counts(self) -> None:
-        books = some_books(devices=cards(1))
-        take_hold(books, a_demand(1))
+        allocation_state = some_allocation_state(devices=some_devices(1))
+        reserve(allocation_state, a_demand(1))
         pod = a_pod_facts("q", namespace="other")
-        books.observe_pod(pod, at(0))
-        commit_to(books, pod)
-        books.release(pod.uid)
-        assert self.first_hold_after(books, 0) == 0  # the pod waits first
-        books.discard_pod(pod.uid)
-        assert self.first_hold_after(books, 0) == 1
+        allocation_state.observe_pod(pod, at(0))
+        commit_to(allocation_state, pod)
+        allocation_state.release(pod.uid)
+        assert self.first_hold_after(allocation_state, 0) == 0  # the pod waits first
+        allocation_state.discard_pod(pod.uid)
+        assert self.first_hold_after(allocation_state, 0) == 1
 
     def test_many_namespaces_are_remembered_and_not_all(self) -> None:
-        books = some_books(devices=cards(1))
+        allocation_state = some_allocation_state(devices=some_devices(1))
         for number in range(5_000):
-            applicant = an_applicant(books, a_demand(1), id_=f"r{number}")
-            planned = plan_hold(books, a_demand(1))
+            applicant = an_applicant(allocation_state, a_demand(1), id_=f"r{number}")
+            planned = plan_reservation(allocation_state, a_demand(1))
             assert isinstance(planned, Placed)
             renamed = replace(applicant, namespace=f"team-{number}")
-            books.hold(renamed, planned, at(number * 10))
-            books.expire(at(number * 10 + 5))
-        assert len(books._admission._backoff) == 4096
+            allocation_state.hold(renamed, planned, at(number * 10))
+            allocation_state.expire(at(number * 10 + 5))
+        assert len(allocation_state._admission._backoff) == 4096
 
 
 @pytest.mark.parametrize("strategy", Strategy)
 def test_scores_rank_a_node_with_free_units_first(strategy: Strategy) -> None:
-    books = some_books(a_pool(strategy=strategy), devices=[*cards(2), *cards(4, "n2")])
-    applicant = an_applicant(books, a_demand(2), id_="r")
-    placed = books.plan_bind(N1, applicant.pool, applicant.demand, uid=uid_of("x"))
+    allocation_state = some_allocation_state(
+        a_pool(strategy=strategy), devices=[*some_devices(2), *some_devices(4, "n2")]
+    )
+    applicant = an_applicant(allocation_state, a_demand(2), id_="r")
+    placed = allocation_state.plan_bind(N1, applicant.pool, applicant.demand, uid=uid_of("x"))
     assert isinstance(placed, Placed)
-    books.hold(applicant, placed, at(0))
-    scores = books.index.view(WHOLE, 1).scores
+    allocation_state.hold(applicant, placed, at(0))
+    scores = allocation_state.index.view(WHOLE, 1).scores
     assert scores[N1] == 0 < scores[NodeName("n2")]

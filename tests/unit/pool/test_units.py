@@ -19,28 +19,31 @@ def a_mig_device(*instances: tuple[str, str], **changes: Any) -> "DeviceFacts":
     return a_device(pool="mig", mig_instances=instances, **changes)
 
 
-def test_a_whole_card_is_one_unit_named_by_its_uuid() -> None:
+def test_a_whole_device_is_one_unit_named_by_its_uuid() -> None:
     assert layout_of(a_device(uuid="GPU-7"), a_pool()).ids == ("GPU-7",)
 
 
-def test_a_sliced_card_has_a_numbered_unit_for_every_slice() -> None:
+def test_a_sliced_device_has_a_numbered_unit_for_every_slice() -> None:
     layout = layout_of(a_device(uuid="GPU-7", pool="slices"), a_slice_pool(slices=3))
     assert layout.ids == ("GPU-7::0", "GPU-7::1", "GPU-7::2")
     assert (layout.count, layout.full) == (3, 0b111)
 
 
-def test_a_mig_card_has_only_its_own_instances_of_the_pools_profile() -> None:
+def test_a_mig_device_has_only_its_own_instances_of_the_pools_profile() -> None:
     """Defect 5: instances were counted for the node and given to every card."""
-    cards = [
+    devices = [
         a_mig_device(("1g.10gb", "MIG-b"), ("1g.10gb", "MIG-a"), ("3g.40gb", "MIG-c")),
         a_mig_device(("1g.10gb", "MIG-d"), index=1),
     ]
-    assert [layout_of(card, MIG_POOL).ids for card in cards] == [("MIG-a", "MIG-b"), ("MIG-d",)]
+    assert [layout_of(device, MIG_POOL).ids for device in devices] == [
+        ("MIG-a", "MIG-b"),
+        ("MIG-d",),
+    ]
 
 
 def test_a_mig_instance_reported_twice_is_one_unit() -> None:
-    card = a_mig_device(("1g.10gb", "MIG-a"), ("1g.10gb", "MIG-a"))
-    assert layout_of(card, MIG_POOL).ids == ("MIG-a",)
+    device = a_mig_device(("1g.10gb", "MIG-a"), ("1g.10gb", "MIG-a"))
+    assert layout_of(device, MIG_POOL).ids == ("MIG-a",)
 
 
 def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
@@ -65,7 +68,7 @@ def test_a_mig_instance_without_a_uuid_is_no_unit() -> None:
         ),
     ],
 )
-def test_a_card_that_is_outside_of_the_pool_or_of_all_bounds_has_no_units(device, pool) -> None:
+def test_a_device_that_is_outside_of_the_pool_or_of_all_bounds_has_no_units(device, pool) -> None:
     assert layout_of(device, pool) == NO_UNITS
 
 
@@ -74,7 +77,7 @@ def test_a_unit_takes_its_own_slot() -> None:
     assert layout.mask_of(UnitId("G::2")) == 0b0100
 
 
-def test_a_unit_of_another_cut_takes_the_whole_card() -> None:
+def test_a_unit_of_another_cut_takes_the_whole_device() -> None:
     layout = layout_of(a_device(uuid="G", pool="slices"), a_slice_pool(slices=4))
     assert layout.mask_of(UnitId("G")) == layout.mask_of(UnitId("G::7")) == 0b1111
 
@@ -82,7 +85,7 @@ def test_a_unit_of_another_cut_takes_the_whole_card() -> None:
 @pytest.mark.parametrize(
     ("unit", "want"), [("GPU-7", "GPU-7"), ("GPU-7::3", "GPU-7"), ("MIG-a", "MIG-a")]
 )
-def test_the_part_of_a_unit_is_the_card_or_instance_that_it_belongs_to(
+def test_the_part_of_a_unit_is_the_device_or_instance_that_it_belongs_to(
     unit: str, want: str
 ) -> None:
     assert part_of(UnitId(unit)) == want

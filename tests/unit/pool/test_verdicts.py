@@ -14,10 +14,10 @@ from tests.support.books import (
     N1,
     N2,
     a_bound_pod,
-    a_held_pod,
-    cards,
+    a_reserved_pod,
     pool_of,
-    some_books,
+    some_allocation_state,
+    some_devices,
     uid_of,
 )
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool, at
@@ -56,12 +56,14 @@ def test_a_node_that_never_has_enough_is_too_small() -> None:
     assert refusal.reason is NodeReason.NODE_TOO_SMALL
 
 
-def test_used_units_of_a_faulted_card_are_not_won_by_eviction() -> None:
+def test_used_units_of_a_faulted_device_are_not_won_by_eviction() -> None:
     """Two cards, one of them faulted and in use: no eviction makes two healthy ones."""
-    books = some_books(devices=[a_device(), a_device(index=1, is_faulted=True)])
+    allocation_state = some_allocation_state(
+        devices=[a_device(), a_device(index=1, is_faulted=True)]
+    )
     for index in (0, 1):
-        books.observe_pod(a_bound_pod(f"p{index}", f"GPU-n1-{index}"), at(0))
-    refusal = books.index.view(WHOLE, 2).refusals[N1]
+        allocation_state.observe_pod(a_bound_pod(f"p{index}", f"GPU-n1-{index}"), at(0))
+    refusal = allocation_state.index.view(WHOLE, 2).refusals[N1]
     assert refusal is not None
     assert (refusal.reason, refusal.unhealthy, refusal.total) == (NodeReason.NODE_TOO_SMALL, 1, 2)
 
@@ -119,8 +121,10 @@ def test_scores_by_strategy(strategy: Strategy, want: dict[str, int]) -> None:
 
 
 def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> None:
-    books = some_books(devices=[*cards(1), *cards(4, "n2"), a_device("n3", pool="other")])
-    view = books.index.view(WHOLE, 2)
+    allocation_state = some_allocation_state(
+        devices=[*some_devices(1), *some_devices(4, "n2"), a_device("n3", pool="other")]
+    )
+    view = allocation_state.index.view(WHOLE, 2)
     assert {node: refusal is None for node, refusal in view.refusals.items()} == {
         N1: False,
         N2: True,
@@ -129,75 +133,83 @@ def test_a_view_has_every_node_of_the_pool_and_a_score_for_those_that_fit() -> N
 
 
 def test_a_view_follows_what_happens_on_its_nodes() -> None:
-    books = some_books(devices=cards(2))
-    assert books.index.view(WHOLE, 2).scores == {N1: 9}
-    a_held_pod(books)
-    assert books.index.view(WHOLE, 2).scores == {}
-    books.expire(at(120))
-    assert books.index.view(WHOLE, 2).scores == {N1: 9}
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    assert allocation_state.index.view(WHOLE, 2).scores == {N1: 9}
+    a_reserved_pod(allocation_state)
+    assert allocation_state.index.view(WHOLE, 2).scores == {}
+    allocation_state.expire(at(120))
+    assert allocation_state.index.view(WHOLE, 2).scores == {N1: 9}
 
 
 def test_a_view_follows_the_pools_strategy() -> None:
-    books = some_books(devices=cards(8))
-    assert books.index.view(WHOLE, 1).scores == {N1: 2}
-    books.index.replace_pool(a_pool(strategy=Strategy.SPREAD))
-    assert books.index.view(WHOLE, 1).scores == {N1: 7}
+    allocation_state = some_allocation_state(devices=some_devices(8))
+    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 2}
+    allocation_state.index.replace_pool(a_pool(strategy=Strategy.SPREAD))
+    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 7}
 
 
-def test_a_node_that_lost_its_last_card_leaves_the_view() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2")])
-    assert set(books.index.view(WHOLE, 1).refusals) == {N1, N2}
-    books.index.discard_device(a_device("n1").name)
-    view = books.index.view(WHOLE, 1)
+def test_a_node_that_lost_its_last_device_leaves_the_view() -> None:
+    allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
+    assert set(allocation_state.index.view(WHOLE, 1).refusals) == {N1, N2}
+    allocation_state.index.discard_device(a_device("n1").name)
+    view = allocation_state.index.view(WHOLE, 1)
     assert (set(view.refusals), set(view.scores)) == ({N2}, {N2})
 
 
 def test_a_pool_that_is_gone_has_an_empty_view() -> None:
-    books = some_books(devices=cards(1))
-    books.index.view(WHOLE, 1)
-    books.index.discard_pool(WHOLE)
-    assert books.index.view(WHOLE, 1).refusals == {}
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.index.view(WHOLE, 1)
+    allocation_state.index.discard_pool(WHOLE)
+    assert allocation_state.index.view(WHOLE, 1).refusals == {}
 
 
 def test_equal_refusals_of_a_view_are_one_object() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2")])
-    refusals = books.index.view(WHOLE, 2).refusals
+    allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
+    refusals = allocation_state.index.view(WHOLE, 2).refusals
     assert refusals[N1] is refusals[N2] is not None
 
 
 def test_more_sizes_than_are_kept_are_still_answered() -> None:
-    books = some_books(devices=cards(2))
-    fits = {size: N1 in books.index.view(WHOLE, size).scores for size in range(1, 100)}
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    fits = {size: N1 in allocation_state.index.view(WHOLE, size).scores for size in range(1, 100)}
     assert [size for size, does in fits.items() if does] == [1, 2]
-    assert books.index.view(WHOLE, 1).scores == {N1: 8}
+    assert allocation_state.index.view(WHOLE, 1).scores == {N1: 8}
 
 
 def test_the_pods_own_hold_counts_as_free_for_itself_only() -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books, "mine", 2)
-    pool = pool_of(books)
-    assert books.refusal_on(N1, pool, a_demand(2), uid=uid_of("mine")) is None
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state, "mine", 2)
+    pool = pool_of(allocation_state)
+    assert allocation_state.refusal_on(N1, pool, a_demand(2), uid=uid_of("mine")) is None
     for stranger in (uid_of("other"), None):
-        refusal = books.refusal_on(N1, pool, a_demand(2), uid=stranger)
+        refusal = allocation_state.refusal_on(N1, pool, a_demand(2), uid=stranger)
         assert refusal is not None
         assert (refusal.free, refusal.held) == (0, 2)
 
 
 def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
-    books = some_books(devices=cards(3))
-    a_held_pod(books, "mine", 1)
-    a_held_pod(books, "other", 1)
-    refusal = books.refusal_on(N1, pool_of(books), a_demand(3), uid=uid_of("mine"))
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    a_reserved_pod(allocation_state, "mine", 1)
+    a_reserved_pod(allocation_state, "other", 1)
+    refusal = allocation_state.refusal_on(
+        N1, pool_of(allocation_state), a_demand(3), uid=uid_of("mine")
+    )
     assert refusal is not None
     assert (refusal.free, refusal.held, refusal.total) == (2, 1, 3)
 
 
 def test_a_hold_elsewhere_does_not_help_here() -> None:
-    books = some_books(devices=[*cards(1), *cards(1, "n2")])
-    a_held_pod(books, "mine", 1)
-    a_held_pod(books, "other", 1)
-    assert books.refusal_on(N1, pool_of(books), a_demand(1), uid=uid_of("mine")) is None
-    assert books.refusal_on(N2, pool_of(books), a_demand(1), uid=uid_of("mine")) is not None
+    allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
+    a_reserved_pod(allocation_state, "mine", 1)
+    a_reserved_pod(allocation_state, "other", 1)
+    assert (
+        allocation_state.refusal_on(N1, pool_of(allocation_state), a_demand(1), uid=uid_of("mine"))
+        is None
+    )
+    assert (
+        allocation_state.refusal_on(N2, pool_of(allocation_state), a_demand(1), uid=uid_of("mine"))
+        is not None
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,30 +220,36 @@ def test_a_hold_elsewhere_does_not_help_here() -> None:
         pytest.param({"is_faulted": True}, id="faulted"),
     ],
 )
-def test_a_held_card_that_changed_is_no_room_for_its_holder(change: dict[str, object]) -> None:
-    books = some_books(devices=cards(2))
-    a_held_pod(books, "mine", 2)
+def test_a_held_device_that_changed_is_no_room_for_its_holder(change: dict[str, object]) -> None:
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_reserved_pod(allocation_state, "mine", 2)
     fields: dict[str, Any] = {"node": "n1", "pool": "whole", **change}
-    books.index.replace_device(a_device(uuid="GPU-n1-0", **fields, name="n1-0"))
-    refusal = books.refusal_on(N1, pool_of(books), a_demand(2), uid=uid_of("mine"))
+    allocation_state.index.replace_device(a_device(uuid="GPU-n1-0", **fields, name="n1-0"))
+    refusal = allocation_state.refusal_on(
+        N1, pool_of(allocation_state), a_demand(2), uid=uid_of("mine")
+    )
     assert refusal is not None
     assert refusal.free == 1
 
 
 def test_a_node_outside_of_the_pool_says_so() -> None:
-    refusal = some_books(devices=cards(1)).refusal_on(NodeName("n9"), a_pool(), a_demand(1))
+    refusal = some_allocation_state(devices=some_devices(1)).refusal_on(
+        NodeName("n9"), a_pool(), a_demand(1)
+    )
     assert refusal == NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=1)
 
 
-def test_the_index_tells_unknown_nodes_from_nodes_without_cards() -> None:
-    index = some_books(devices=cards(1, "only-cards"), nodes=("bare",)).index
+def test_the_index_tells_unknown_nodes_from_nodes_without_devices() -> None:
+    index = some_allocation_state(devices=some_devices(1, "only-cards"), nodes=("bare",)).index
     known = [index.knows_node(NodeName(name)) for name in ("only-cards", "bare", "ghost")]
     assert known == [True, True, False]
 
 
 def test_slices_are_counted_one_by_one() -> None:
-    books = some_books(a_slice_pool(slices=4), devices=cards(2, pool="slices"))
-    a_held_pod(books, units=3, pool="slices")
-    node = books.index.state(PoolName("slices")).node(N1)
+    allocation_state = some_allocation_state(
+        a_slice_pool(slices=4), devices=some_devices(2, pool="slices")
+    )
+    a_reserved_pod(allocation_state, units=3, pool="slices")
+    node = allocation_state.index.state(PoolName("slices")).node(N1)
     assert node is not None
     assert (node.total, node.held, node.free, node.partial) == (8, 3, 5, 5)

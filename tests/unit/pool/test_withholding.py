@@ -82,13 +82,13 @@ def test_units_in_use_stay_their_pods(index):
 
 
 def test_hold_on_a_withheld_device_is_not_what_its_pod_is_bound_to():
-    books = AllocationState()
-    books.index.replace_pool(a_pool())
-    books.index.replace_node(a_node())
+    allocation_state = AllocationState()
+    allocation_state.index.replace_pool(a_pool())
+    allocation_state.index.replace_node(a_node())
     for number in (0, 1):
-        books.index.replace_device(a_device(index=number))
-    books.index.withhold(FIRST)
+        allocation_state.index.replace_device(a_device(index=number))
+    allocation_state.index.withhold(FIRST)
 
-    plan = books.plan_bind(a_node().name, a_pool(), a_demand(1), uid=PodUid("p"))
+    plan = allocation_state.plan_bind(a_node().name, a_pool(), a_demand(1), uid=PodUid("p"))
 
     assert "GPU-n1-1" in str(plan)

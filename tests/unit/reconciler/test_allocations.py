@@ -13,7 +13,7 @@ from pool.allocation_state import AllocationState
 from pool.pods.reported import AllocationMismatch
 from reconciler.sinks.inventories import InventorySink, Mismatches
 from reconciler.sinks.pods import PodSink
-from tests.support.books import a_bound_pod, cards, some_books, uid_of
+from tests.support.books import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import at
 
 X, Y = "GPU-n1-0", "GPU-n1-1"
@@ -58,27 +58,29 @@ class Told:
 class World:
     def __init__(self, count: int = 3) -> None:
         self.told = Told()
-        self.books = some_books(devices=[*cards(count), *cards(1, "n2")])
-        self.books._discrepancies._on_found = Mismatches(self.told)
-        self.feed = InventorySink(self.books, self.told)
-        self.pods = PodSink(self.books, lambda: at(0), self.told)
+        self.allocation_state = some_allocation_state(
+            devices=[*some_devices(count), *some_devices(1, "n2")]
+        )
+        self.allocation_state._discrepancies._on_found = Mismatches(self.told)
+        self.sink = InventorySink(self.allocation_state, self.told)
+        self.pods = PodSink(self.allocation_state, lambda: at(0), self.told)
         self.heard: list[str] = []
-        self.feed.store.listeners._callbacks.append(self.heard.append)
+        self.sink.store.listeners._callbacks.append(self.heard.append)
 
     def used(self) -> set[str]:
-        return used(self.books)
+        return used(self.allocation_state)
 
 
-def used(books: AllocationState) -> set[str]:
-    return {entry.facts.uuid for entry in books.index.devices() if entry.observed}
+def used(allocation_state: AllocationState) -> set[str]:
+    return {entry.facts.uuid for entry in allocation_state.index.devices() if entry.observed}
 
 
-def test_what_an_inventory_reports_is_in_the_books() -> None:
+def test_what_an_inventory_reports_is_in_the_allocation_state() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
-    world.feed.upsert(an_inventory(p=Y))
+    world.sink.upsert(an_inventory(p=Y))
     assert world.used() == {Y}
-    world.feed.upsert(an_inventory(version=2, p=X))
+    world.sink.upsert(an_inventory(version=2, p=X))
     assert world.used() == {X}
 
 
@@ -86,36 +88,36 @@ def test_what_an_inventory_reports_is_in_the_books() -> None:
 def test_an_inventory_that_is_gone_reports_nothing(how: str) -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
-    world.feed.upsert(an_inventory(p=Y))
+    world.sink.upsert(an_inventory(p=Y))
     if how == "discard":
-        world.feed.discard(an_inventory())
+        world.sink.discard(an_inventory())
     else:
-        world.feed.replace_all([an_inventory("n2")])
+        world.sink.replace_all([an_inventory("n2")])
     assert world.used() == {X}
-    assert "n1" not in world.feed.store.by_name
+    assert "n1" not in world.sink.store.by_name
 
 
 def test_a_full_list_is_taken_over_in_steps_with_its_reports() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     items = [an_inventory(f"m{number}") for number in range(2000)]
-    steps = list(world.feed.replacing([*items, an_inventory(p=Y)]))
+    steps = list(world.sink.replacing([*items, an_inventory(p=Y)]))
     assert len(steps) > 5
-    assert (world.used(), len(world.feed.store.by_name)) == ({Y}, 2001)
+    assert (world.used(), len(world.sink.store.by_name)) == ({Y}, 2001)
 
 
 def test_who_follows_inventories_is_not_told_of_reports_alone() -> None:
     world = World()
-    world.feed.upsert(an_inventory())
+    world.sink.upsert(an_inventory())
     world.heard.clear()
-    world.feed.upsert(an_inventory(version=2, p=Y))
+    world.sink.upsert(an_inventory(version=2, p=Y))
     assert world.heard == []
-    assert world.feed.store.by_name["n1"] == an_inventory(version=2, p=Y)
-    world.feed.upsert(an_inventory(version=3, p=X, managed=False))
+    assert world.sink.store.by_name["n1"] == an_inventory(version=2, p=Y)
+    world.sink.upsert(an_inventory(version=3, p=X, managed=False))
     assert world.heard == ["n1"]
-    world.feed.upsert(an_inventory(version=4, p=X, managed=False))
+    world.sink.upsert(an_inventory(version=4, p=X, managed=False))
     assert world.heard == ["n1", "n1"]
-    world.feed.upsert(an_inventory(version=4, p=X, managed=False))
+    world.sink.upsert(an_inventory(version=4, p=X, managed=False))
     assert world.heard == ["n1", "n1"]
 
 
@@ -126,7 +128,7 @@ def test_entries_without_a_uid_are_nobodys() -> None:
     (entry,) = inventory.status.allocations
     nameless = [msgspec.structs.replace(entry, uid="")]
     status = msgspec.structs.replace(inventory.status, allocations=nameless)
-    world.feed.upsert(msgspec.structs.replace(inventory, status=status))
+    world.sink.upsert(msgspec.structs.replace(inventory, status=status))
     assert world.used() == {X}
 
 
@@ -134,20 +136,20 @@ def test_a_report_of_a_pod_on_another_node_is_ignored_and_logged() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     with capture_logs() as logs:
-        world.feed.upsert(an_inventory("n2", p="GPU-n2-0"))
-        world.feed.upsert(an_inventory("n2", 2, p="GPU-n2-0"))
-        world.feed.upsert(an_inventory("n2", 3))
+        world.sink.upsert(an_inventory("n2", p="GPU-n2-0"))
+        world.sink.upsert(an_inventory("n2", 2, p="GPU-n2-0"))
+        world.sink.upsert(an_inventory("n2", 3))
     assert world.used() == {X}
     assert [(line["pod"], line["node"], line["reported_by"]) for line in logs] == [
         ("default/p", "n1", "n2")
     ]
 
 
-def test_units_of_no_card_of_the_node_are_logged() -> None:
+def test_units_of_no_device_of_the_node_are_logged() -> None:
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
     with capture_logs() as logs:
-        world.feed.upsert(an_inventory(p="GPU-n2-0"))
+        world.sink.upsert(an_inventory(p="GPU-n2-0"))
     assert [(line["log_level"], line["units"]) for line in logs] == [("warning", ("GPU-n2-0",))]
     assert world.told.mismatches == []
 
@@ -156,9 +158,9 @@ def test_units_of_no_card_of_the_node_are_logged() -> None:
 def test_a_pod_with_other_units_is_told_of_whichever_came_first(first: str) -> None:
     world = World()
     if first == "report":
-        world.feed.upsert(an_inventory(p=Y))
+        world.sink.upsert(an_inventory(p=Y))
     world.pods.upsert(a_bound_pod("p", X))
-    world.feed.upsert(an_inventory(version=2, p=Y))
+    world.sink.upsert(an_inventory(version=2, p=Y))
     (found,) = world.told.mismatches
     assert (found.pod.name, found.pool, found.unpromised) == ("p", PoolName("whole"), (Y,))
 
@@ -167,15 +169,15 @@ def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
     """kubelet gives a unit once: the pod that was promised it gets something else."""
     world = World()
     world.pods.upsert(a_bound_pod("p", X))
-    world.feed.upsert(an_inventory(p=Y))
+    world.sink.upsert(an_inventory(p=Y))
     world.pods.upsert(a_bound_pod("q", Y))
-    assert world.books.index.held_twice() != {}
-    assert world.books.shared_units() == {}
+    assert world.allocation_state.index.held_twice() != {}
+    assert world.allocation_state.shared_units() == {}
     world.pods.upsert(a_bound_pod("r", Y))
     assert world.told.doubles == []
     world.pods.discard(a_bound_pod("r", Y))
-    world.feed.upsert(an_inventory(version=2, p=Y, q=X))
-    assert world.books.index.held_twice() == {}
+    world.sink.upsert(an_inventory(version=2, p=Y, q=X))
+    assert world.allocation_state.index.held_twice() == {}
     assert world.told.doubles == []
 
 
@@ -183,11 +185,11 @@ def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None
     world = World()
     for name, unit in (("p", X), ("q", Y)):
         world.pods.upsert(a_bound_pod(name, unit))
-    world.feed.upsert(an_inventory(p=X))
-    world.feed.upsert(an_inventory(version=2, p=X, q=X))
+    world.sink.upsert(an_inventory(p=X))
+    world.sink.upsert(an_inventory(version=2, p=X, q=X))
     assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
     world.pods.upsert(a_bound_pod("promised", X))
-    assert world.books.shared_units() == {X: {uid_of("p"), uid_of("q")}}
+    assert world.allocation_state.shared_units() == {X: {uid_of("p"), uid_of("q")}}
     assert len(world.told.doubles) == 2
 
 

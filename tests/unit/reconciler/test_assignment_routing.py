@@ -14,7 +14,7 @@ from pool.index.change_log import Changes
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
 from reconciler.runtime.store import DeviceStore, Store
-from tests.support.assigning import UNSUPPORTED, a_card, a_gpupool
+from tests.support.assigning import UNSUPPORTED, a_device, a_gpupool
 from tests.support.builders import a_node, a_pool
 
 if TYPE_CHECKING:
@@ -26,29 +26,29 @@ class Scene:
 
     def __init__(self) -> None:
         self.pools: dict[PoolName, GPUPool] = {PoolName("a"): a_gpupool("a")}
-        books = AllocationState()
-        books.index.replace_pool(a_pool("a"))
+        allocation_state = AllocationState()
+        allocation_state.index.replace_pool(a_pool("a"))
         self.verdicts: dict[str, PoolValidity] = {}
         self.sources = AssignmentSources(
             devices=DeviceStore(),
             inventories=Store(),
             pools=self.pools,
-            books=books,
+            allocation_state=allocation_state,
             verdicts=lambda name: self.verdicts.get(name, SOUND),
         )
         for number in range(3):
-            self.card(number)
-        self.sources.books.index.take_changes()
+            self.device(number)
+        self.sources.allocation_state.index.take_changes()
         self.enqueued: list[NodeName] = []
         self.router = AssignmentRouter(self.sources, self.enqueued.append)
         self.sources.devices.listeners._callbacks.append(self.router.devices_changed)
         self.sources.inventories.listeners._callbacks.append(self.router.inventory_changed)
 
-    def card(self, number: int, **changes: Any) -> None:
+    def device(self, number: int, **changes: Any) -> None:
         node = {"nodeName": f"n{number}", "uuid": f"GPU-{number}"}
-        card = a_card(number, **{**node, **changes})
-        self.sources.devices.upsert(card)
-        self.sources.books.index.replace_device(device_facts(card))
+        device = a_device(number, **{**node, **changes})
+        self.sources.devices.upsert(device)
+        self.sources.allocation_state.index.replace_device(device_facts(device))
 
     def pool(self, name: str, **changes: Any) -> None:
         self.pools[PoolName(name)] = a_gpupool(name, **changes)
@@ -59,7 +59,7 @@ class Scene:
         self.sources.inventories.upsert(msgspec.convert(raw, GPUNodeInventory))
 
     def index_changed(self) -> None:
-        self.router.index_changed(self.sources.books.index.take_changes())
+        self.router.index_changed(self.sources.allocation_state.index.take_changes())
 
     def taken(self) -> list[str]:
         found = sorted(set(self.enqueued))
@@ -76,7 +76,7 @@ ALL = ["n0", "n1", "n2"]
 
 
 def test_changed_device_is_its_node(scene):
-    scene.card(1, annotated="a")
+    scene.device(1, annotated="a")
 
     assert scene.taken() == ["n1"]
 
@@ -100,7 +100,7 @@ def test_changed_device_is_its_node(scene):
     ],
 )
 def test_everything_of_a_device_that_decides_is_a_change(scene, change):
-    scene.card(1, **change)
+    scene.device(1, **change)
 
     assert scene.taken() == ["n1"]
 
@@ -114,13 +114,13 @@ def test_everything_of_a_device_that_decides_is_a_change(scene, change):
     ],
 )
 def test_what_pods_and_other_writers_change_decides_nothing(scene, change):
-    scene.card(1, **change)
+    scene.device(1, **change)
 
     assert scene.taken() == []
 
 
 def test_device_that_is_gone_is_its_node(scene):
-    scene.sources.devices.discard(a_card(1).name)
+    scene.sources.devices.discard(a_device(1).name)
 
     assert scene.taken() == ["n1"]
 
@@ -135,8 +135,8 @@ def test_everything_is_looked_at_in_the_beginning(scene):
 
 
 def test_pool_by_annotation_is_the_nodes_of_its_devices(scene):
-    scene.card(0, annotated="a")
-    scene.card(1, owner="a")
+    scene.device(0, annotated="a")
+    scene.device(1, owner="a")
     scene.taken()
 
     scene.pool("a", cap=1)
@@ -145,8 +145,8 @@ def test_pool_by_annotation_is_the_nodes_of_its_devices(scene):
 
 
 def test_device_that_left_a_pool_is_none_of_its_any_more(scene):
-    scene.card(0, annotated="a")
-    scene.card(0)
+    scene.device(0, annotated="a")
+    scene.device(0)
     scene.taken()
 
     scene.pool("a", cap=1)
@@ -175,7 +175,7 @@ def test_pool_that_takes_devices_by_itself_now_or_before_is_every_node(scene, fi
     ],
 )
 def test_what_decides_of_a_pool_is_a_change(scene, change):
-    scene.card(0, owner="a")
+    scene.device(0, owner="a")
     scene.taken()
 
     scene.pool("a", **change)
@@ -184,7 +184,7 @@ def test_what_decides_of_a_pool_is_a_change(scene, change):
 
 
 def test_status_access_and_strategy_of_a_pool_decide_nothing(scene):
-    scene.card(0, owner="a")
+    scene.device(0, owner="a")
     scene.taken()
 
     scene.pool("a", scheduling={"strategy": "Spread"}, access={"namespaces": ["x"]})
@@ -193,7 +193,7 @@ def test_status_access_and_strategy_of_a_pool_decide_nothing(scene):
 
 
 def test_what_is_thought_of_a_pool_is_a_change_of_it(scene):
-    scene.card(0, annotated="a")
+    scene.device(0, annotated="a")
     scene.taken()
     scene.verdicts["a"] = UNSUPPORTED
 
@@ -203,7 +203,7 @@ def test_what_is_thought_of_a_pool_is_a_change_of_it(scene):
 
 
 def test_pool_that_is_gone_is_the_nodes_of_its_devices(scene):
-    scene.card(0, owner="a")
+    scene.device(0, owner="a")
     scene.taken()
     del scene.pools[PoolName("a")]
 
@@ -235,7 +235,7 @@ def test_pools_of_an_inventory_that_somebody_else_wrote_are_looked_at(scene):
 
 
 def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
-    index = scene.sources.books.index
+    index = scene.sources.allocation_state.index
     for name in ("n1", "n9"):
         index.replace_node(a_node(name, labels={"zone": "b"}))
 
@@ -245,9 +245,9 @@ def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
 
 
 def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
-    index = scene.sources.books.index
-    scene.card(0, owner="a", draining=True)
-    scene.card(1, owner="a")
+    index = scene.sources.allocation_state.index
+    scene.device(0, owner="a", draining=True)
+    scene.device(1, owner="a")
     for number in (0, 1):
         index.set_observed(PodUid(f"p{number}"), (UnitId(f"GPU-{number}"),))
     scene.index_changed()
@@ -261,13 +261,13 @@ def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
 
 
 def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(scene):
-    scene.card(1, uuid="GPU-0")
+    scene.device(1, uuid="GPU-0")
     scene.taken()
     scene.index_changed()
     assert scene.taken() == ["n1"]
 
-    scene.card(0, uuid="GPU-another")
+    scene.device(0, uuid="GPU-another")
     scene.taken()
-    changes = scene.sources.books.index.take_changes()
+    changes = scene.sources.allocation_state.index.take_changes()
     scene.router.index_changed(Changes(changes.devices, frozenset(), frozenset()))
     assert scene.taken() == ["n1"]

@@ -17,7 +17,7 @@ from reconciler.pool.index_changes import (
 )
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_held_pod, cards, some_books, take_hold
+from tests.support.books import a_reserved_pod, reserve, some_allocation_state, some_devices
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 from tests.support.loop_clock import LoopClock
 
@@ -31,13 +31,17 @@ class Scene:
     """Books with two cards, and controllers that note what they are given and when."""
 
     def __init__(self) -> None:
-        self.books = some_books(a_pool(), devices=cards(2), nodes=("n1",))
+        self.allocation_state = some_allocation_state(
+            a_pool(), devices=some_devices(2), nodes=("n1",)
+        )
         self.catalog = Catalog()
         self.catalog.pools[PoolName("whole")] = GPUPool(metadata=ObjectMeta(name="whole"))
         self.seen: dict[str, list[tuple[float, str]]] = {"pools": [], "devices": [], "nodes": []}
         self.controllers = {kind: self.controller(kind) for kind in self.seen}
         controllers: Any = self.controllers
-        self.pump = IndexChangeDispatcher(self.books, self.catalog, self.now, **controllers)
+        self.pump = IndexChangeDispatcher(
+            self.allocation_state, self.catalog, self.now, **controllers
+        )
 
     def controller(self, kind: str) -> Controller[str]:
         async def note(key: str) -> None:
@@ -78,7 +82,7 @@ async def test_everything_is_looked_at_once_at_the_start():
 
 async def test_everything_is_looked_at_though_somebody_took_the_changes_before():
     scene = Scene()
-    scene.books.index.take_changes()
+    scene.allocation_state.index.take_changes()
     await scene.run(until=5)
     assert scene.keys("pools") == ["whole"]
     assert scene.keys("devices") == ["n1-0", "n1-1"]
@@ -93,7 +97,7 @@ async def test_without_changes_nothing_is_looked_at_again():
 
 async def test_a_hold_reaches_its_pool_soon_and_its_device_once_the_burst_is_over():
     scene = Scene()
-    await scene.run((10.1, lambda: take_hold(scene.books, a_demand(1))), until=20)
+    await scene.run((10.1, lambda: reserve(scene.allocation_state, a_demand(1))), until=20)
     (pool,) = [when for when, _ in scene.seen["pools"] if when > 10]
     (device,) = [when for when, _ in scene.seen["devices"] if when > 10]
     assert pool - 10.1 <= PERIOD_S
@@ -104,21 +108,21 @@ async def test_changes_that_follow_each_other_look_at_the_device_once():
     scene = Scene()
 
     def hold() -> None:
-        take_hold(scene.books, a_demand(1))
+        reserve(scene.allocation_state, a_demand(1))
 
     def withdraw() -> None:
-        scene.books.withdraw(ReservationId("r"))
+        scene.allocation_state.withdraw(ReservationId("r"))
 
     await scene.run((10.1, hold), (10.4, withdraw), (10.7, hold), until=20)
     assert scene.keys("devices", since=10) == ["n1-0"]
 
 
-async def test_a_card_that_moves_reaches_both_nodes():
+async def test_a_device_that_moves_reaches_both_nodes():
     scene = Scene()
 
     def move() -> None:
-        scene.books.index.replace_node(a_node("n2"))
-        scene.books.index.replace_device(a_device("n2", 0, name="n1-0"))
+        scene.allocation_state.index.replace_node(a_node("n2"))
+        scene.allocation_state.index.replace_device(a_device("n2", 0, name="n1-0"))
 
     await scene.run((10, move), until=20)
     assert scene.keys("nodes", since=10) == ["n1", "n2"]
@@ -129,7 +133,7 @@ async def test_a_pool_that_is_gone_is_looked_at_once_more():
 
     def drop() -> None:
         del scene.catalog.pools[PoolName("whole")]
-        scene.books.index.discard_pool(PoolName("whole"))
+        scene.allocation_state.index.discard_pool(PoolName("whole"))
 
     await scene.run((10, drop), until=20)
     assert scene.keys("pools", since=10) == ["whole"]
@@ -138,27 +142,27 @@ async def test_a_pool_that_is_gone_is_looked_at_once_more():
 
 async def test_the_gauges_count_reserved_and_unassigned_devices_and_the_age_of_the_oldest_hold():
     scene = Scene()
-    scene.books.index.replace_device(a_device("n1", 7, pool=None))
-    a_held_pod(scene.books)
+    scene.allocation_state.index.replace_device(a_device("n1", 7, pool=None))
+    a_reserved_pod(scene.allocation_state)
     period = GAUGES_EVERY * PERIOD_S
     await scene.run(until=2 * period + 0.1)
     assert sample("gpu_device_reserved_total", pool="whole") == 1
     assert sample("gpu_device_unassigned_total") == 1
     assert sample("gpu_device_reservation_age_seconds", pool="whole") == pytest.approx(2 * period)
-    assert sample("gpu_index_generation") == scene.books.index.generation
+    assert sample("gpu_index_generation") == scene.allocation_state.index.generation
 
 
 async def test_the_gauges_fall_to_zero_when_nothing_is_held_any_more():
     scene = Scene()
-    reservation = take_hold(scene.books, a_demand(1))
-    await scene.run((1, lambda: scene.books.withdraw(reservation.id)), until=6)
+    reservation = reserve(scene.allocation_state, a_demand(1))
+    await scene.run((1, lambda: scene.allocation_state.withdraw(reservation.id)), until=6)
     assert sample("gpu_device_reserved_total", pool="whole") == 0
     assert sample("gpu_device_reservation_age_seconds", pool="whole") == 0
 
 
-async def test_a_pool_that_is_gone_gets_no_gauges_though_its_cards_are_still_there():
+async def test_a_pool_that_is_gone_gets_no_gauges_though_its_devices_are_still_there():
     scene = Scene()
-    scene.books.index.replace_device(a_device("n1", 8, pool="gone"))
+    scene.allocation_state.index.replace_device(a_device("n1", 8, pool="gone"))
     await scene.run(until=6)
     names = ("gpu_device_reserved_total", "gpu_device_reservation_age_seconds")
     assert [sample(name, pool="gone") for name in names] == [None, None]

@@ -16,7 +16,7 @@ from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
 from reconciler.sinks.operand_pods import OperandPodSink
 from telemetry.metrics import REGISTRY
-from tests.support.dcgm import card_lines
+from tests.support.dcgm import device_lines
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Time
 
@@ -27,7 +27,7 @@ N1 = NodeName("n1")
 class FakePages:
     """Answers with a page, or fails."""
 
-    page_text: str = field(default_factory=lambda: card_lines("GPU-a"))
+    page_text: str = field(default_factory=lambda: device_lines("GPU-a"))
     is_silent: bool = False
     asked: list[tuple[str, int]] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ def scrapes(outcome: str) -> float:
     return REGISTRY.get_sample_value("gpu_health_scrapes_total", {"outcome": outcome}) or 0.0
 
 
-async def test_a_ready_exporter_of_a_node_with_cards_is_read_and_told_of():
+async def test_a_ready_exporter_of_a_node_with_devices_is_read_and_told_of():
     scene = Scene()
     scene.add()
     before = scrapes("read")
@@ -100,7 +100,7 @@ async def test_a_ready_exporter_of_a_node_with_cards_is_read_and_told_of():
     assert scene.told == ["n1"]
     seen = scene.scraping.seen(N1)
     assert seen is not None
-    assert (seen.at, set(seen.page.cards)) == (100.0, {"GPU-a"})
+    assert (seen.at, set(seen.page.devices)) == (100.0, {"GPU-a"})
     assert scrapes("read") == before + 1
 
 
@@ -207,7 +207,7 @@ async def test_a_page_that_is_not_of_dcgm_is_counted_and_is_no_heartbeat():
 async def test_of_a_page_with_bad_lines_the_rest_is_taken():
     scene = Scene()
     scene.add()
-    scene.pages.page_text = "DCGM_FI_DEV_XID_ERRORS nonsense\n" + card_lines("GPU-a")
+    scene.pages.page_text = "DCGM_FI_DEV_XID_ERRORS nonsense\n" + device_lines("GPU-a")
     before = scrapes("malformed")
     assert await scene.read() <= 15
     assert scrapes("malformed") == before + 1
@@ -227,7 +227,7 @@ async def test_the_age_of_the_heartbeat_counts_from_the_last_page_or_the_first_a
     assert scene.scraping.heartbeat_age_s(N1) == 5
 
 
-async def test_an_exporter_that_comes_back_begins_anew():
+async def test_an_exporter_that_comes_back_begins_again():
     scene = Scene()
     scene.add()
     await scene.read()
@@ -240,7 +240,7 @@ async def test_an_exporter_that_comes_back_begins_anew():
     assert len(scene.pages.asked) == 2
 
 
-async def test_every_change_of_an_exporter_or_of_cards_has_the_node_looked_at():
+async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at():
     scene = Scene()
     scene.add("n1")
     controller: Controller[NodeName] = Controller(

@@ -13,7 +13,7 @@ from reconciler.pod.reservation_end import ReservationEnd
 from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, ReservationExpiry
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
-from tests.support.books import a_bound_pod, cards, some_books, take_hold
+from tests.support.books import a_bound_pod, reserve, some_allocation_state, some_devices
 from tests.support.builders import a_demand, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def loop_now() -> "Instant":
 
 
 @asynccontextmanager
-async def expiring(books: "AllocationState") -> "AsyncIterator[None]":
+async def expiring(allocation_state: "AllocationState") -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(ReservationExpiry(books, loop_now).run())
+        task = group.create_task(ReservationExpiry(allocation_state, loop_now).run())
         yield
         task.cancel()
 
@@ -53,8 +53,8 @@ def ended(end: str) -> float:
     return REGISTRY.get_sample_value("gpu_reservations_ended_total", {"end": end}) or 0
 
 
-def a_confirmed_hold(
-    books: "AllocationState",
+def a_confirmed_reservation(
+    allocation_state: "AllocationState",
     name: str = "p",
     units: int = 1,
     *,
@@ -63,29 +63,31 @@ def a_confirmed_hold(
 ) -> Reservation:
     """A hold whose pod the watch has shown: it lasts for the pool's TTL."""
     pod = a_pod_facts(name, units, pool)
-    reservation = take_hold(books, pod.demand, id_=f"r-{name}", seconds=seconds)
-    books.tie(reservation.id, pod.uid, name=pod.name, now=at(seconds))
-    books.observe_pod(pod, at(seconds))
+    reservation = reserve(allocation_state, pod.demand, id_=f"r-{name}", seconds=seconds)
+    allocation_state.tie(reservation.id, pod.uid, name=pod.name, now=at(seconds))
+    allocation_state.observe_pod(pod, at(seconds))
     return reservation
 
 
 @pytest.mark.looptime
 async def test_a_hold_ends_at_its_deadline_and_not_before():
-    books = some_books(a_pool(ttl_s=30), devices=cards(1))
-    a_confirmed_hold(books)
-    async with expiring(books):
+    allocation_state = some_allocation_state(a_pool(ttl_s=30), devices=some_devices(1))
+    a_confirmed_reservation(allocation_state)
+    async with expiring(allocation_state):
         await asyncio.sleep(29.9)
-        assert len(books.ledger) == 1
+        assert len(allocation_state.ledger) == 1
         await asyncio.sleep(0.2)
-        assert len(books.ledger) == 0
+        assert len(allocation_state.ledger) == 0
 
 
 @pytest.mark.looptime
 async def test_a_hold_whose_pod_never_appeared_ends_within_seconds():
     ends: list[Ended] = []
-    books = some_books(a_pool(ttl_s=120), devices=cards(1), on_end=ends.append)
-    take_hold(books, a_demand(1))
-    async with expiring(books):
+    allocation_state = some_allocation_state(
+        a_pool(ttl_s=120), devices=some_devices(1), on_end=ends.append
+    )
+    reserve(allocation_state, a_demand(1))
+    async with expiring(allocation_state):
         await asyncio.sleep(6)
     assert [one.end.value for one in ends] == ["not_observed"]
 
@@ -93,32 +95,36 @@ async def test_a_hold_whose_pod_never_appeared_ends_within_seconds():
 @pytest.mark.looptime
 async def test_a_hold_taken_while_the_sleeper_sleeps_for_a_later_one_is_not_forgotten():
     late, soon = a_pool("late", ttl_s=3600), a_pool(ttl_s=5)
-    books = some_books(late, soon, devices=[*cards(1), *cards(1, "n2", pool="late")])
-    a_confirmed_hold(books, "late", pool="late")
-    async with expiring(books):
+    allocation_state = some_allocation_state(
+        late, soon, devices=[*some_devices(1), *some_devices(1, "n2", pool="late")]
+    )
+    a_confirmed_reservation(allocation_state, "late", pool="late")
+    async with expiring(allocation_state):
         await asyncio.sleep(100.3)
-        a_confirmed_hold(books, "soon", seconds=100.3)
+        a_confirmed_reservation(allocation_state, "soon", seconds=100.3)
         await asyncio.sleep(5 + LONGEST_SLEEP_S)
-        assert [one.name for one in books.ledger.all()] == ["late"]
+        assert [one.name for one in allocation_state.ledger.all()] == ["late"]
 
 
 @pytest.mark.looptime
 async def test_many_holds_with_one_deadline_end_together():
-    books = some_books(a_pool(ttl_s=120), devices=cards(50))
+    allocation_state = some_allocation_state(a_pool(ttl_s=120), devices=some_devices(50))
     for number in range(50):
-        take_hold(books, a_demand(1), id_=f"r{number}")
-    async with expiring(books):
+        reserve(allocation_state, a_demand(1), id_=f"r{number}")
+    async with expiring(allocation_state):
         await asyncio.sleep(5 + SHORTEST_SLEEP_S)
-        assert len(books.ledger) == 0
+        assert len(allocation_state.ledger) == 0
 
 
 def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
     announced = Announced()
-    books = some_books(a_pool(ttl_s=30), devices=cards(1), on_end=ReservationEnd(announced))
+    allocation_state = some_allocation_state(
+        a_pool(ttl_s=30), devices=some_devices(1), on_end=ReservationEnd(announced)
+    )
     before = ended("expired")
-    a_confirmed_hold(books)
+    a_confirmed_reservation(allocation_state)
     with capture_logs() as logs:
-        books.expire(at(30))
+        allocation_state.expire(at(30))
     assert ended("expired") == before + 1
     ((reason, on_pool),) = announced.on_pools
     assert reason is EventReason.RESERVATION_EXPIRED
@@ -138,9 +144,11 @@ def test_an_expired_hold_is_announced_on_pool_and_pod_and_counted():
 
 def test_the_announcement_speaks_of_several_units_in_the_plural():
     announced = Announced()
-    books = some_books(a_pool(ttl_s=30), devices=cards(2), on_end=ReservationEnd(announced))
-    a_confirmed_hold(books, units=2)
-    books.expire(at(30))
+    allocation_state = some_allocation_state(
+        a_pool(ttl_s=30), devices=some_devices(2), on_end=ReservationEnd(announced)
+    )
+    a_confirmed_reservation(allocation_state, units=2)
+    allocation_state.expire(at(30))
     ((_, on_pool),) = announced.on_pools
     assert on_pool.startswith("2 units on node n1, held for pod default/p, are free again")
     ((_, on_pod),) = announced.on_pods
@@ -149,15 +157,17 @@ def test_the_announcement_speaks_of_several_units_in_the_plural():
 
 def test_other_endings_are_counted_and_logged_and_nobody_is_alarmed():
     announced = Announced()
-    books = some_books(devices=cards(2), on_end=ReservationEnd(announced))
+    allocation_state = some_allocation_state(
+        devices=some_devices(2), on_end=ReservationEnd(announced)
+    )
     bound, released, unseen = ended("bound"), ended("released"), ended("not_observed")
-    a_confirmed_hold(books)
-    take_hold(books, a_demand(1), id_="other")
+    a_confirmed_reservation(allocation_state)
+    reserve(allocation_state, a_demand(1), id_="other")
     with capture_logs() as logs:
-        books.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
-        books.expire(at(10))
-        a_confirmed_hold(books, "q")
-        books.discard_pod(PodUid("uid-q"))
+        allocation_state.observe_pod(a_bound_pod("p", "GPU-n1-0"), at(1))
+        allocation_state.expire(at(10))
+        a_confirmed_reservation(allocation_state, "q")
+        allocation_state.discard_pod(PodUid("uid-q"))
     assert (ended("bound"), ended("not_observed")) == (bound + 1, unseen + 1)
     assert ended("released") == released + 1
     assert [line["end"] for line in logs] == ["bound", "not_observed", "released"]

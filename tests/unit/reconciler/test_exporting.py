@@ -17,7 +17,7 @@ WHOLE, OTHER = PoolName("whole"), PoolName("other")
 N1 = NodeName("n1")
 
 
-def a_card(name: str, pool: PoolName | None = WHOLE, **status: Any) -> GPUDevice:
+def a_device(name: str, pool: PoolName | None = WHOLE, **status: Any) -> GPUDevice:
     fields = {
         "node_name": name.partition("-")[0],
         "uuid": f"GPU-{name}",
@@ -30,13 +30,13 @@ def a_card(name: str, pool: PoolName | None = WHOLE, **status: Any) -> GPUDevice
 class Scene:
     """A store of devices, a catalog, and what is exported of them."""
 
-    def __init__(self, *cards: GPUDevice) -> None:
+    def __init__(self, *devices: GPUDevice) -> None:
         self.devices = DeviceStore()
         self.catalog = Catalog()
         for name in (WHOLE, OTHER):
             self.catalog.pools[name] = GPUPool(metadata=ObjectMeta(name=name))
-        for card in cards:
-            self.devices.upsert(card)
+        for device in devices:
+            self.devices.upsert(device)
         self.exported = PluginConfigFacts(self.devices, self.catalog)
 
     def hydrate(self) -> int:
@@ -44,11 +44,11 @@ class Scene:
 
     def uuids(self, pool: PoolName = WHOLE) -> dict[str, list[str]]:
         found = self.exported.of_pool(pool)
-        return {node: [card.uuid for card in cards] for node, cards in found.items()}
+        return {node: [device.uuid for device in devices] for node, devices in found.items()}
 
 
 def test_a_start_looks_at_every_node_once():
-    scene = Scene(a_card("n1-0"), a_card("n2-0", OTHER))
+    scene = Scene(a_device("n1-0"), a_device("n2-0", OTHER))
     assert scene.uuids() == {}
     assert scene.hydrate() == 1
     assert scene.uuids() == {"n1": ["GPU-n1-0"]}
@@ -56,17 +56,17 @@ def test_a_start_looks_at_every_node_once():
     assert scene.hydrate() == 0
 
 
-def test_a_card_that_changes_its_pool_changes_both():
-    scene = Scene(a_card("n1-0"), a_card("n1-1"))
+def test_a_device_that_changes_its_pool_changes_both():
+    scene = Scene(a_device("n1-0"), a_device("n1-1"))
     assert scene.exported.look_at(N1) == {WHOLE}
-    scene.devices.upsert(a_card("n1-1", OTHER))
+    scene.devices.upsert(a_device("n1-1", OTHER))
     assert scene.exported.look_at(N1) == {WHOLE, OTHER}
     assert scene.exported.look_at(N1) == set()
     assert scene.uuids(OTHER) == {"n1": ["GPU-n1-1"]}
 
 
-def test_a_node_that_is_gone_takes_its_cards_with_it():
-    scene = Scene(a_card("n1-0"))
+def test_a_node_that_is_gone_takes_its_devices_with_it():
+    scene = Scene(a_device("n1-0"))
     scene.hydrate()
     scene.devices.discard(DeviceName("n1-0"))
     assert scene.exported.look_at(N1) == {WHOLE}
@@ -74,31 +74,31 @@ def test_a_node_that_is_gone_takes_its_cards_with_it():
 
 
 def test_what_is_no_unit_is_not_exported():
-    scene = Scene(a_card("n1-0", uuid=""), a_card("n1-1", None))
+    scene = Scene(a_device("n1-0", uuid=""), a_device("n1-1", None))
     scene.hydrate()
     assert scene.uuids() == {}
 
 
-def test_a_card_that_is_kept_out_is_withheld_until_it_has_left_the_pool():
+def test_a_device_that_is_kept_out_is_withheld_until_it_has_left_the_pool():
     ignored = msgspec.structs.replace(
-        a_card("n1-1"),
+        a_device("n1-1"),
         metadata=ObjectMeta(name="n1-1", labels={"gpu.deckhouse.io/ignore": "true"}),
     )
-    scene = Scene(a_card("n1-0"), ignored, a_card("n1-2", managed=False))
+    scene = Scene(a_device("n1-0"), ignored, a_device("n1-2", managed=False))
     scene.hydrate()
-    cards = scene.exported.of_pool(WHOLE)[N1]
-    assert [card.is_withheld for card in cards] == [False, True, True]
+    devices = scene.exported.of_pool(WHOLE)[N1]
+    assert [device.is_withheld for device in devices] == [False, True, True]
 
 
-def test_two_objects_that_claim_one_card_are_exported_once():
-    scene = Scene(a_card("n1-0", uuid="GPU-x"), a_card("n1-1", uuid="GPU-x"))
+def test_two_objects_that_claim_one_device_are_exported_once():
+    scene = Scene(a_device("n1-0", uuid="GPU-x"), a_device("n1-1", uuid="GPU-x"))
     scene.hydrate()
     assert scene.uuids() == {"n1": ["GPU-x"]}
 
 
-def test_another_allocation_makes_other_units_of_the_same_cards():
-    card = a_card("n1-0", memory_mib=81920, pci=PCI(address="0000:17:00.0"))
-    scene = Scene(card, a_card("n1-1", OTHER, pci=PCI(address="0000:07:00.0")))
+def test_another_allocation_makes_other_units_of_the_same_devices():
+    device = a_device("n1-0", memory_mib=81920, pci=PCI(address="0000:17:00.0"))
+    scene = Scene(device, a_device("n1-1", OTHER, pci=PCI(address="0000:07:00.0")))
     scene.hydrate()
     before = scene.exported.revision(WHOLE)
     mig = EffectiveAllocation(mode=Mode.MIG, mig_profile="1g.10gb")
@@ -113,10 +113,10 @@ def test_another_allocation_makes_other_units_of_the_same_cards():
 
 
 def test_longer_lists_are_gathered_for_longer():
-    cards = [a_card(f"n{number}-0") for number in range(NODES_A_SECOND)]
-    scene = Scene(*cards[:-1])
+    devices = [a_device(f"n{number}-0") for number in range(NODES_A_SECOND)]
+    scene = Scene(*devices[:-1])
     scene.hydrate()
     assert scene.exported.coalesce_s(WHOLE) == COALESCE_S
-    scene.devices.upsert(cards[-1])
-    scene.exported.look_at(cards[-1].node)
+    scene.devices.upsert(devices[-1])
+    scene.exported.look_at(devices[-1].node)
     assert scene.exported.coalesce_s(WHOLE) == 2 * COALESCE_S

@@ -19,7 +19,14 @@ from reconciler.pool.gauges import (
     show_sums,
 )
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_bound_pod, a_held_pod, cards, commit_to, some_books, take_hold
+from tests.support.books import (
+    a_bound_pod,
+    a_reserved_pod,
+    commit_to,
+    reserve,
+    some_allocation_state,
+    some_devices,
+)
 from tests.support.builders import EPOCH, a_demand, a_pod_facts, at
 
 WHOLE = PoolName("whole")
@@ -39,8 +46,10 @@ def a_catalog(*names: str) -> Catalog:
     return catalog
 
 
-def show(books: AllocationState, seconds: float = 60, catalog: Catalog | None = None) -> None:
-    show_sums(books, catalog or a_catalog("whole"), at(seconds))
+def show(
+    allocation_state: AllocationState, seconds: float = 60, catalog: Catalog | None = None
+) -> None:
+    show_sums(allocation_state, catalog or a_catalog("whole"), at(seconds))
 
 
 def gauge(name: str, **labels: str) -> float | None:
@@ -48,19 +57,19 @@ def gauge(name: str, **labels: str) -> float | None:
 
 
 def test_reservations_are_counted_by_phase() -> None:
-    books = some_books(devices=cards(3))
-    take_hold(books, a_demand(1))
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    reserve(allocation_state, a_demand(1))
     pod = a_pod_facts("p")
-    books.observe_pod(pod, at(0))
-    commit_to(books, pod)
-    show(books)
+    allocation_state.observe_pod(pod, at(0))
+    commit_to(allocation_state, pod)
+    show(allocation_state)
     assert {phase: gauge("gpu_reservations", phase=phase) for phase in PHASES} == PHASES
 
 
 def test_units_of_a_pool_are_shown_though_its_status_is_not_written_yet() -> None:
-    books = some_books(devices=cards(3))
-    a_held_pod(books)
-    show(books)
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    a_reserved_pod(allocation_state)
+    show(allocation_state)
     names = ("total", "reserved", "available")
     figures = [gauge(f"gpupool_capacity_{name}", pool="whole") for name in names]
     assert figures == [3, 1, 2]
@@ -71,45 +80,45 @@ def created(seconds: int) -> str:
 
 
 def test_waiting_pods_are_counted_and_the_oldest_is_timed() -> None:
-    books = some_books()
+    allocation_state = some_allocation_state()
     for name, seconds in (("a", 30), ("b", 10)):
-        books.observe_pod(a_pod_facts(name, created=created(seconds)), at(30))
-    show(books)
+        allocation_state.observe_pod(a_pod_facts(name, created=created(seconds)), at(30))
+    show(allocation_state)
     assert gauge("gpu_pods_waiting", pool="whole") == 2
     assert gauge("gpu_pods_longest_wait_seconds", pool="whole") == 50
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-01-01T00:00:00", created(3600)])
 def test_a_pod_whose_age_cannot_be_told_has_waited_for_no_time(text: str) -> None:
-    books = some_books()
-    books.observe_pod(a_pod_facts(created=text), at(0))
-    show(books)
+    allocation_state = some_allocation_state()
+    allocation_state.observe_pod(a_pod_facts(created=text), at(0))
+    show(allocation_state)
     assert gauge("gpu_pods_waiting", pool="whole") == 1
     assert gauge("gpu_pods_longest_wait_seconds", pool="whole") == 0
 
 
 def test_pods_wait_for_the_pool_that_serves_their_resource() -> None:
-    books = some_books()
-    books.observe_pod(a_pod_facts(), at(0))
+    allocation_state = some_allocation_state()
+    allocation_state.observe_pod(a_pod_facts(), at(0))
     catalog = a_catalog("whole")
     resource = PoolResource(name="gpu.deckhouse.io/whole")
     other = GPUPool(metadata=ObjectMeta(name="zz"), spec=GPUPoolSpec(resource=resource))
     catalog.pools[PoolName("zz")] = other
-    show(books, catalog=catalog)
+    show(allocation_state, catalog=catalog)
     assert gauge("gpu_pods_waiting", pool="whole") == 1
     assert gauge("gpu_pods_waiting", pool="zz") == 0
 
 
 def test_what_was_bound_around_us_is_counted() -> None:
-    books = some_books(devices=cards(2))
+    allocation_state = some_allocation_state(devices=some_devices(2))
     for name, units in (("a", ["GPU-n1-0"]), ("b", ["GPU-n1-0"]), ("c", [])):
-        books.observe_pod(a_bound_pod(name, *units), at(0))
-    show(books)
+        allocation_state.observe_pod(a_bound_pod(name, *units), at(0))
+    show(allocation_state)
     assert (gauge("gpu_units_held_twice"), gauge("gpu_pods_unaccounted")) == (1, 1)
 
 
 def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
-    show(some_books())
+    show(some_allocation_state())
     show_capacity(WHOLE, Capacity())
     show_assignments(WHOLE, 0)
     forget_pool(WHOLE)
@@ -118,9 +127,9 @@ def test_a_pool_that_is_gone_leaves_no_gauge() -> None:
 
 
 def test_who_does_not_lead_shows_nothing() -> None:
-    books = some_books(devices=cards(1))
-    books.observe_pod(a_bound_pod("c"), at(0))
-    show(books)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    allocation_state.observe_pod(a_bound_pod("c"), at(0))
+    show(allocation_state)
     forget_all()
     assert gauge("gpu_pods_unaccounted") == 0
     assert gauge("gpu_pods_waiting", pool="whole") is None

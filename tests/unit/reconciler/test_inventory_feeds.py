@@ -33,7 +33,9 @@ def a_namespace(name: str, **labels: str) -> Namespace:
     return Namespace(metadata=ObjectMeta(name=name, labels=labels or None))
 
 
-def a_card(name: str = "n1-0", *, pool: str | None = "whole", **status: Any) -> ObservedDevice:
+def an_observed_device(
+    name: str = "n1-0", *, pool: str | None = "whole", **status: Any
+) -> ObservedDevice:
     node, _, _ = name.partition("-")
     return observe_device(
         GPUDevice(
@@ -51,42 +53,42 @@ def a_card(name: str = "n1-0", *, pool: str | None = "whole", **status: Any) -> 
 class TestNodes:
     def setup_method(self) -> None:
         self.index = DeviceIndex()
-        self.feed = NodeSink(self.index)
+        self.sink = NodeSink(self.index)
 
     def known(self) -> set[str]:
         return {name for name in ("n1", "n2", "n3") if self.index.node(NodeName(name)) is not None}
 
     def test_a_list_leaves_exactly_its_nodes(self):
-        self.feed.replace_all([a_node("n1"), a_node("n2")])
-        self.feed.replace_all([a_node("n2"), a_node("n3")])
+        self.sink.replace_all([a_node("n1"), a_node("n2")])
+        self.sink.replace_all([a_node("n2"), a_node("n3")])
         assert self.known() == {"n2", "n3"}
 
     def test_a_node_that_only_an_event_showed_is_gone_with_the_next_list(self):
-        self.feed.upsert(a_node("n1"))
-        self.feed.replace_all([])
+        self.sink.upsert(a_node("n1"))
+        self.sink.replace_all([])
         assert self.known() == set()
 
     def test_a_node_that_was_deleted_and_is_listed_again_is_there(self):
-        self.feed.upsert(a_node("n1"))
-        self.feed.discard(a_node("n1"))
-        self.feed.discard(a_node("n1"))
+        self.sink.upsert(a_node("n1"))
+        self.sink.discard(a_node("n1"))
+        self.sink.discard(a_node("n1"))
         assert self.known() == set()
-        self.feed.replace_all([a_node("n1")])
+        self.sink.replace_all([a_node("n1")])
         assert self.known() == {"n1"}
 
     def test_a_changed_node_replaces_the_old_one(self):
-        self.feed.upsert(a_node("n1"))
-        self.feed.upsert(a_node("n1", is_cordoned=True))
+        self.sink.upsert(a_node("n1"))
+        self.sink.upsert(a_node("n1", is_cordoned=True))
         node = self.index.node(NodeName("n1"))
         assert node is not None
         assert node.is_cordoned
 
     def test_the_same_node_again_is_no_change(self):
-        self.feed.upsert(a_node("n1"))
+        self.sink.upsert(a_node("n1"))
         generation = self.index.generation
         self.index.take_changes()
-        self.feed.upsert(a_node("n1"))
-        self.feed.replace_all([a_node("n1")])
+        self.sink.upsert(a_node("n1"))
+        self.sink.replace_all([a_node("n1")])
         assert self.index.generation == generation
         assert self.index.take_changes().nodes == frozenset()
 
@@ -94,33 +96,33 @@ class TestNodes:
 class TestNamespaces:
     def setup_method(self) -> None:
         self.catalog = Catalog()
-        self.feed = NamespaceSink(self.catalog)
+        self.sink = NamespaceSink(self.catalog)
 
     def test_a_list_leaves_exactly_its_namespaces(self):
-        self.feed.replace_all([a_namespace("a", team="ml"), a_namespace("b")])
-        self.feed.replace_all([a_namespace("b", team="web")])
+        self.sink.replace_all([a_namespace("a", team="ml"), a_namespace("b")])
+        self.sink.replace_all([a_namespace("b", team="web")])
         assert self.catalog.labels_by_namespace == {"b": {"team": "web"}}
 
     def test_a_namespace_without_labels_is_known(self):
-        self.feed.upsert(a_namespace("a"))
+        self.sink.upsert(a_namespace("a"))
         assert self.catalog.labels_by_namespace == {"a": {}}
 
     def test_lost_labels_are_gone(self):
-        self.feed.upsert(a_namespace("a", team="ml"))
-        self.feed.upsert(a_namespace("a"))
+        self.sink.upsert(a_namespace("a", team="ml"))
+        self.sink.upsert(a_namespace("a"))
         assert self.catalog.labels_by_namespace == {"a": {}}
 
     def test_a_deleted_namespace_is_forgotten_even_twice(self):
-        self.feed.upsert(a_namespace("a"))
-        self.feed.discard(a_namespace("a"))
-        self.feed.discard(a_namespace("a"))
+        self.sink.upsert(a_namespace("a"))
+        self.sink.discard(a_namespace("a"))
+        self.sink.discard(a_namespace("a"))
         assert self.catalog.labels_by_namespace == {}
 
 
 class TestPools:
     def setup_method(self) -> None:
         self.index, self.catalog = DeviceIndex(), Catalog()
-        self.feed = PoolSink(self.index, self.catalog)
+        self.sink = PoolSink(self.index, self.catalog)
 
     def known(self) -> tuple[set[str], set[str]]:
         return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
@@ -129,49 +131,49 @@ class TestPools:
         return set(self.index.take_changes().pools)
 
     def test_a_list_leaves_exactly_its_pools_in_catalog_and_index(self):
-        self.feed.replace_all([a_pool_object("a"), a_pool_object("b")])
-        self.feed.replace_all([a_pool_object("b"), a_pool_object("c")])
+        self.sink.replace_all([a_pool_object("a"), a_pool_object("b")])
+        self.sink.replace_all([a_pool_object("b"), a_pool_object("c")])
         assert self.known() == ({"b", "c"}, {"b", "c"})
 
     def test_a_deleted_pool_is_in_neither_and_may_come_back(self):
-        self.feed.upsert(a_pool_object())
-        self.feed.discard(a_pool_object())
-        self.feed.discard(a_pool_object())
+        self.sink.upsert(a_pool_object())
+        self.sink.discard(a_pool_object())
+        self.sink.discard(a_pool_object())
         assert self.known() == (set(), set())
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         assert self.known() == ({"whole"}, {"whole"})
 
     def test_a_pool_that_goes_is_looked_at_so_that_its_gauges_can_go(self):
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         self.looked_at()
-        self.feed.discard(a_pool_object())
+        self.sink.discard(a_pool_object())
         assert self.looked_at() == {"whole"}
 
     def test_a_pool_that_went_unseen_is_looked_at_too(self):
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         self.looked_at()
-        self.feed.replace_all([])
+        self.sink.replace_all([])
         assert self.looked_at() == {"whole"}
 
     def test_a_status_that_somebody_changed_is_looked_at(self):
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         self.looked_at()
-        self.feed.upsert(a_pool_object(version=2, phase="Nonsense"))
+        self.sink.upsert(a_pool_object(version=2, phase="Nonsense"))
         assert self.looked_at() == {"whole"}
 
     def test_a_spec_that_only_admission_reads_is_looked_at_for_its_generation(self):
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         self.looked_at()
         meta = ObjectMeta(name="whole", uid="uid-whole", resource_version="2", generation=2)
-        self.feed.upsert(GPUPool(metadata=meta, spec=GPUPoolSpec()))
+        self.sink.upsert(GPUPool(metadata=meta, spec=GPUPoolSpec()))
         assert self.looked_at() == {"whole"}
 
     def test_the_same_pool_again_is_no_change(self):
-        self.feed.upsert(a_pool_object())
+        self.sink.upsert(a_pool_object())
         generation = self.index.generation
         self.looked_at()
-        self.feed.upsert(a_pool_object())
-        self.feed.replace_all([a_pool_object()])
+        self.sink.upsert(a_pool_object())
+        self.sink.replace_all([a_pool_object()])
         assert self.looked_at() == set()
         assert self.index.generation == generation
 
@@ -180,7 +182,7 @@ class TestDevices:
     def setup_method(self) -> None:
         self.index = DeviceIndex()
         self.index.replace_pool(a_pool())
-        self.feed = DeviceSink(self.index)
+        self.sink = DeviceSink(self.index)
         self.index.take_changes()
 
     def known(self) -> set[str]:
@@ -190,43 +192,43 @@ class TestDevices:
         return set(self.index.take_changes().devices)
 
     def test_a_list_leaves_exactly_its_devices(self):
-        self.feed.replace_all([a_card("n1-0"), a_card("n1-1")])
-        self.feed.replace_all([a_card("n1-1"), a_card("n2-0")])
+        self.sink.replace_all([an_observed_device("n1-0"), an_observed_device("n1-1")])
+        self.sink.replace_all([an_observed_device("n1-1"), an_observed_device("n2-0")])
         assert self.known() == {"n1-1", "n2-0"}
-        assert self.feed.reported.keys() == {"n1-1", "n2-0"}
+        assert self.sink.reported.keys() == {"n1-1", "n2-0"}
         assert self.index.state(WHOLE).capacity().total == 2
 
     def test_a_deleted_device_is_forgotten_even_twice_and_may_come_back(self):
-        self.feed.upsert(a_card())
-        self.feed.discard(a_card())
-        self.feed.discard(a_card())
+        self.sink.upsert(an_observed_device())
+        self.sink.discard(an_observed_device())
+        self.sink.discard(an_observed_device())
         assert self.known() == set()
-        assert self.feed.reported == {}
-        self.feed.upsert(a_card())
+        assert self.sink.reported == {}
+        self.sink.upsert(an_observed_device())
         assert self.known() == {"n1-0"}
 
     def test_what_the_status_says_is_kept_beside_the_facts(self):
         units = DeviceUnits(capacity=1, reserved=1)
-        self.feed.upsert(a_card(state=DeviceState.RESERVED, units=units))
-        assert self.feed.reported == {DeviceName("n1-0"): Reported(DeviceState.RESERVED, units)}
+        self.sink.upsert(an_observed_device(state=DeviceState.RESERVED, units=units))
+        assert self.sink.reported == {DeviceName("n1-0"): Reported(DeviceState.RESERVED, units)}
 
     def test_a_report_that_somebody_changed_is_looked_at_and_changes_no_fact(self):
-        self.feed.upsert(a_card(state=DeviceState.ASSIGNED))
+        self.sink.upsert(an_observed_device(state=DeviceState.ASSIGNED))
         generation = self.index.generation
         self.looked_at()
-        self.feed.upsert(a_card(state=DeviceState.FAULTED))
+        self.sink.upsert(an_observed_device(state=DeviceState.FAULTED))
         assert self.looked_at() == {"n1-0"}
         assert self.index.generation == generation
 
     def test_the_same_device_again_is_no_change(self):
-        self.feed.upsert(a_card())
+        self.sink.upsert(an_observed_device())
         generation = self.index.generation
         self.looked_at()
-        self.feed.upsert(a_card())
-        self.feed.replace_all([a_card()])
+        self.sink.upsert(an_observed_device())
+        self.sink.replace_all([an_observed_device()])
         assert self.looked_at() == set()
         assert self.index.generation == generation
 
     def test_equal_reports_of_many_devices_are_one_object(self):
-        one, other = a_card("n1-0"), a_card("n1-1")
+        one, other = an_observed_device("n1-0"), an_observed_device("n1-1")
         assert one.reported is other.reported

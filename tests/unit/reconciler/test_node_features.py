@@ -12,7 +12,7 @@ from api.names import NodeName
 from reconciler.sinks.node_features import NodeFeatureSink, ObservedFeature, observe_feature
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
-    agent_card,
+    agent_device,
     agent_feature,
     gpu_feature,
     nfd_feature,
@@ -27,8 +27,8 @@ def observed(feature: dict[str, Any]) -> ObservedFeature:
 
 
 def beat(seconds: float, **changes: str) -> ObservedFeature:
-    cards = [agent_card("n1", 0) | changes]
-    return observed(agent_feature("n1", cards, heartbeat=EPOCH + dt.timedelta(seconds=seconds)))
+    devices = [agent_device("n1", 0) | changes]
+    return observed(agent_feature("n1", devices, heartbeat=EPOCH + dt.timedelta(seconds=seconds)))
 
 
 @pytest.fixture
@@ -37,75 +37,75 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def feed(told: list[str]) -> Iterator[NodeFeatureSink]:
-    feed = NodeFeatureSink()
-    with feed.listeners.told(told.append):
-        yield feed
+def sink(told: list[str]) -> Iterator[NodeFeatureSink]:
+    sink = NodeFeatureSink()
+    with sink.listeners.told(told.append):
+        yield sink
 
 
-def test_features_are_found_by_their_label_and_without_it_by_their_name(feed: NodeFeatureSink):
-    feed.upsert(observed(gpu_feature("n1")))
+def test_features_are_found_by_their_label_and_without_it_by_their_name(sink: NodeFeatureSink):
+    sink.upsert(observed(gpu_feature("n1")))
     nameless = nfd_feature("n2")
     del nameless["metadata"]["labels"][NODE_NAME_LABEL]
-    feed.upsert(observed(nameless))
-    assert sorted(feed.nodes()) == ["n1", "n2"]
-    assert len(feed.on_node(N1)) == 1
+    sink.upsert(observed(nameless))
+    assert sorted(sink.nodes()) == ["n1", "n2"]
+    assert len(sink.on_node(N1)) == 1
 
 
-def test_nfds_own_feature_is_heard_last(feed: NodeFeatureSink):
-    feed.upsert(observed(nfd_feature("n1")))
-    feed.upsert(observed(gpu_feature("n1")))
-    assert [one.instances is not None for one in feed.on_node(N1)] == [True, False]
+def test_nfds_own_feature_is_heard_last(sink: NodeFeatureSink):
+    sink.upsert(observed(nfd_feature("n1")))
+    sink.upsert(observed(gpu_feature("n1")))
+    assert [one.instances is not None for one in sink.on_node(N1)] == [True, False]
 
 
-def test_a_list_leaves_exactly_its_features(feed: NodeFeatureSink, told: list[str]):
-    feed.replace_all([observed(gpu_feature("n1")), observed(gpu_feature("n2"))])
+def test_a_list_leaves_exactly_its_features(sink: NodeFeatureSink, told: list[str]):
+    sink.replace_all([observed(gpu_feature("n1")), observed(gpu_feature("n2"))])
     told.clear()
-    feed.replace_all([observed(gpu_feature("n2")), observed(gpu_feature("n3"))])
-    assert sorted(feed.nodes()) == ["n2", "n3"]
+    sink.replace_all([observed(gpu_feature("n2")), observed(gpu_feature("n3"))])
+    assert sorted(sink.nodes()) == ["n2", "n3"]
     assert told == ["n1", "n3"]
 
 
-def test_the_same_again_is_told_nobody(feed: NodeFeatureSink, told: list[str]):
-    feed.upsert(observed(gpu_feature("n1")))
-    feed.upsert(observed(gpu_feature("n1")))
+def test_the_same_again_is_told_nobody(sink: NodeFeatureSink, told: list[str]):
+    sink.upsert(observed(gpu_feature("n1")))
+    sink.upsert(observed(gpu_feature("n1")))
     assert told == ["n1"]
 
 
-def test_a_heartbeat_is_kept_and_told_nobody(feed: NodeFeatureSink, told: list[str]):
+def test_a_heartbeat_is_kept_and_told_nobody(sink: NodeFeatureSink, told: list[str]):
     for seconds in (0, 30, 60):
-        feed.upsert(beat(seconds))
+        sink.upsert(beat(seconds))
     assert told == ["n1"]
-    assert feed.heartbeat(N1) == EPOCH + dt.timedelta(seconds=60)
+    assert sink.heartbeat(N1) == EPOCH + dt.timedelta(seconds=60)
 
 
-def test_a_heartbeat_after_a_silence_is_told(feed: NodeFeatureSink, told: list[str]):
-    feed.upsert(beat(0))
-    feed.upsert(beat(300))
+def test_a_heartbeat_after_a_silence_is_told(sink: NodeFeatureSink, told: list[str]):
+    sink.upsert(beat(0))
+    sink.upsert(beat(300))
     assert told == ["n1", "n1"]
 
 
-def test_a_fact_that_comes_with_a_heartbeat_is_told(feed: NodeFeatureSink, told: list[str]):
-    feed.upsert(beat(0))
-    feed.upsert(beat(30, health="Unhealthy", **{"health.reason": "Xid79"}))
+def test_a_fact_that_comes_with_a_heartbeat_is_told(sink: NodeFeatureSink, told: list[str]):
+    sink.upsert(beat(0))
+    sink.upsert(beat(30, health="Unhealthy", **{"health.reason": "Xid79"}))
     assert told == ["n1", "n1"]
-    assert feed.health(N1) == {uuid_of("n1", 0): ("Unhealthy", "Xid79")}
+    assert sink.health(N1) == {uuid_of("n1", 0): ("Unhealthy", "Xid79")}
 
 
-def test_a_feature_that_changes_its_node_is_told_both(feed: NodeFeatureSink, told: list[str]):
+def test_a_feature_that_changes_its_node_is_told_both(sink: NodeFeatureSink, told: list[str]):
     feature = gpu_feature("n1")
-    feed.upsert(observed(feature))
+    sink.upsert(observed(feature))
     feature["metadata"]["labels"][NODE_NAME_LABEL] = "n2"
-    feed.upsert(observed(feature))
+    sink.upsert(observed(feature))
     assert told == ["n1", "n1", "n2"]
-    assert feed.on_node(N1) == []
+    assert sink.on_node(N1) == []
 
 
-def test_a_deleted_feature_is_forgotten_even_twice(feed: NodeFeatureSink, told: list[str]):
-    feed.upsert(beat(0))
-    feed.discard(beat(0))
-    feed.discard(beat(0))
-    assert (feed.nodes(), feed.heartbeat(N1), feed.health(N1)) == ([], None, {})
+def test_a_deleted_feature_is_forgotten_even_twice(sink: NodeFeatureSink, told: list[str]):
+    sink.upsert(beat(0))
+    sink.discard(beat(0))
+    sink.discard(beat(0))
+    assert (sink.nodes(), sink.heartbeat(N1), sink.health(N1)) == ([], None, {})
     assert told == ["n1", "n1"]
 
 

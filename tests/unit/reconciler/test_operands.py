@@ -109,11 +109,11 @@ def test_an_exporter_is_asked_at_its_metrics_port(ports: list[dict[str, Any]] | 
 class Heard:
     """Who was told of what."""
 
-    def __init__(self, feed: OperandPodSink) -> None:
+    def __init__(self, sink: OperandPodSink) -> None:
         self.nodes: list[str] = []
         self.presence: list[str] = []
-        feed.listeners._callbacks.append(self.nodes.append)
-        feed.presence._callbacks.append(self.presence.append)
+        sink.listeners._callbacks.append(self.nodes.append)
+        sink.presence._callbacks.append(self.presence.append)
 
     def taken(self) -> tuple[list[str], list[str]]:
         told = (self.nodes[:], self.presence[:])
@@ -123,45 +123,45 @@ class Heard:
 
 
 def test_an_operand_is_seen_on_its_node_and_known_to_be_elsewhere():
-    feed = OperandPodSink()
-    feed.replace_all([known(node="n1")])
-    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(
+    sink = OperandPodSink()
+    sink.replace_all([known(node="n1")])
+    assert sink.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(
         is_anywhere=True, is_on_node=True, is_ready=True
     )
-    assert feed.sights(NodeName("n2"))[Operand.GFD] == OperandFacts(is_anywhere=True)
-    assert feed.sights(NodeName("n1"))[Operand.DCGM] == OperandFacts()
+    assert sink.sights(NodeName("n2"))[Operand.GFD] == OperandFacts(is_anywhere=True)
+    assert sink.sights(NodeName("n1"))[Operand.DCGM] == OperandFacts()
 
 
 def test_whoever_listens_is_told_the_node_and_the_operand_that_came_or_went():
-    feed = OperandPodSink()
-    heard = Heard(feed)
+    sink = OperandPodSink()
+    heard = Heard(sink)
     first, second = known(node="n1", name="a"), known(node="n2", name="b")
-    feed.upsert(first)
+    sink.upsert(first)
     assert heard.taken() == (["n1"], ["gfd"])
-    feed.upsert(second)
+    sink.upsert(second)
     assert heard.taken() == (["n2"], [])
-    feed.upsert(second)
+    sink.upsert(second)
     assert heard.taken() == ([], [])
-    feed.discard(first)
+    sink.discard(first)
     assert heard.taken() == (["n1"], [])
-    feed.discard(second)
+    sink.discard(second)
     assert heard.taken() == (["n2"], ["gfd"])
-    feed.discard(second)
+    sink.discard(second)
     assert heard.taken() == ([], [])
 
 
 def test_a_pod_without_a_node_shows_that_its_operand_exists_and_nothing_else():
-    feed = OperandPodSink()
-    heard = Heard(feed)
-    feed.upsert(known(node=""))
+    sink = OperandPodSink()
+    heard = Heard(sink)
+    sink.upsert(known(node=""))
     assert heard.taken() == ([], ["gfd"])
-    assert feed.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
+    assert sink.sights(NodeName("n1"))[Operand.GFD] == OperandFacts(is_anywhere=True)
 
 
 def test_of_two_pods_in_a_rollout_the_ready_one_counts():
-    feed = OperandPodSink()
-    feed.replace_all([known(name="a", ready=False), known(name="b"), known(name="c", ready=False)])
-    assert feed.sights(NodeName("n1"))[Operand.GFD].is_ready
+    sink = OperandPodSink()
+    sink.replace_all([known(name="a", ready=False), known(name="b"), known(name="c", ready=False)])
+    assert sink.sights(NodeName("n1"))[Operand.GFD].is_ready
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_of_two_pods_in_a_rollout_the_ready_one_counts():
     [({}, True), ({"ready": False}, False), ({"ip": ""}, False), ({"app": "nvidia-dcgm"}, False)],
 )
 def test_only_a_ready_exporter_with_an_address_is_asked(changes: dict[str, Any], is_there: bool):
-    feed = OperandPodSink()
-    feed.upsert(known(**{"app": "nvidia-dcgm-exporter", "name": "x", **changes}))
-    assert (feed.exporter(NodeName("n1")) is not None) is is_there
+    sink = OperandPodSink()
+    sink.upsert(known(**{"app": "nvidia-dcgm-exporter", "name": "x", **changes}))
+    assert (sink.exporter(NodeName("n1")) is not None) is is_there
 
 
 PODS = st.builds(

@@ -16,11 +16,11 @@ from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
 from tests.support.books import (
     a_bound_pod,
-    cards,
     commit_to,
     note_of,
-    some_books,
-    take_hold,
+    reserve,
+    some_allocation_state,
+    some_devices,
     uid_of,
 )
 from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_pool, at
@@ -28,13 +28,13 @@ from tests.support.builders import a_demand, a_device, a_node, a_pod_facts, a_po
 WHOLE = PoolName("whole")
 
 
-def capacity(books: AllocationState) -> tuple[int, int, int]:
-    figures = books.index.state(WHOLE).capacity()
+def capacity(allocation_state: AllocationState) -> tuple[int, int, int]:
+    figures = allocation_state.index.state(WHOLE).capacity()
     return figures.available, figures.reserved, figures.used
 
 
-def a_feed(books: AllocationState) -> PodSink:
-    return PodSink(books, lambda: at(0))
+def a_sink(allocation_state: AllocationState) -> PodSink:
+    return PodSink(allocation_state, lambda: at(0))
 
 
 def an_ended_pod(name: str, *units: str) -> PodFacts:
@@ -43,109 +43,109 @@ def an_ended_pod(name: str, *units: str) -> PodFacts:
 
 def a_pod_with_note(name: str, *, held_in: AllocationState) -> PodFacts:
     """A pending pod whose annotation names a hold on the first card that is free there."""
-    reservation = take_hold(held_in, a_demand(1), id_=f"r-{name}")
+    reservation = reserve(held_in, a_demand(1), id_=f"r-{name}")
     return a_pod_facts(name, reservation=note_of(reservation))
 
 
 def test_a_list_leaves_exactly_its_pods():
-    books = some_books(devices=cards(3))
-    feed = a_feed(books)
-    feed.replace_all([a_bound_pod("a", "GPU-n1-0"), a_bound_pod("b", "GPU-n1-1")])
-    feed.replace_all([a_bound_pod("b", "GPU-n1-1"), a_bound_pod("c", "GPU-n1-2")])
-    assert {pod.name for pod in books.pods()} == {"b", "c"}
-    assert capacity(books) == (1, 0, 2)
+    allocation_state = some_allocation_state(devices=some_devices(3))
+    sink = a_sink(allocation_state)
+    sink.replace_all([a_bound_pod("a", "GPU-n1-0"), a_bound_pod("b", "GPU-n1-1")])
+    sink.replace_all([a_bound_pod("b", "GPU-n1-1"), a_bound_pod("c", "GPU-n1-2")])
+    assert {pod.name for pod in allocation_state.pods()} == {"b", "c"}
+    assert capacity(allocation_state) == (1, 0, 2)
 
 
 def test_a_pod_that_came_back_under_its_name_is_another_pod():
-    books = some_books(devices=cards(2))
-    feed = a_feed(books)
-    feed.upsert(a_bound_pod("web-0", "GPU-n1-0"))
-    feed.replace_all([a_bound_pod("web-0", "GPU-n1-1", uid="uid-second")])
-    assert [pod.uid for pod in books.pods()] == ["uid-second"]
-    assert capacity(books) == (1, 0, 1)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    sink = a_sink(allocation_state)
+    sink.upsert(a_bound_pod("web-0", "GPU-n1-0"))
+    sink.replace_all([a_bound_pod("web-0", "GPU-n1-1", uid="uid-second")])
+    assert [pod.uid for pod in allocation_state.pods()] == ["uid-second"]
+    assert capacity(allocation_state) == (1, 0, 1)
 
 
 def test_a_hold_written_into_a_pod_cannot_take_the_units_of_a_bound_one_in_the_same_list():
-    held = a_pod_with_note("held", held_in=some_books(devices=cards(1)))
-    books = some_books(devices=cards(1))
-    a_feed(books).replace_all([held, a_bound_pod("bound", "GPU-n1-0")])
-    assert capacity(books) == (0, 0, 1)
-    assert books.ledger.of_pod(uid_of("held")) is None
+    held = a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1)))
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    a_sink(allocation_state).replace_all([held, a_bound_pod("bound", "GPU-n1-0")])
+    assert capacity(allocation_state) == (0, 0, 1)
+    assert allocation_state.ledger.of_pod(uid_of("held")) is None
 
 
 def test_a_hold_written_into_a_pod_is_taken_up_where_its_units_are_free():
     """Defect 21: the ledger is there again before anything is answered."""
-    held = a_pod_with_note("held", held_in=some_books(devices=cards(1)))
-    books = some_books(devices=cards(2))
-    a_feed(books).replace_all([held, an_ended_pod("ended", "GPU-n1-0")])
-    assert capacity(books) == (1, 1, 0)
+    held = a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1)))
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    a_sink(allocation_state).replace_all([held, an_ended_pod("ended", "GPU-n1-0")])
+    assert capacity(allocation_state) == (1, 1, 0)
 
 
 def test_the_same_list_again_changes_nothing():
-    books = some_books(devices=cards(3))
+    allocation_state = some_allocation_state(devices=some_devices(3))
     pods = [
-        a_pod_with_note("held", held_in=some_books(devices=cards(1))),
+        a_pod_with_note("held", held_in=some_allocation_state(devices=some_devices(1))),
         a_bound_pod("bound", "GPU-n1-1"),
         a_pod_facts("waiting"),
     ]
-    feed = a_feed(books)
-    feed.replace_all(pods)
-    generation, figures = books.index.generation, capacity(books)
-    feed.replace_all(pods)
-    feed.replace_all(pods[::-1])
-    assert (books.index.generation, capacity(books)) == (generation, figures)
+    sink = a_sink(allocation_state)
+    sink.replace_all(pods)
+    generation, figures = allocation_state.index.generation, capacity(allocation_state)
+    sink.replace_all(pods)
+    sink.replace_all(pods[::-1])
+    assert (allocation_state.index.generation, capacity(allocation_state)) == (generation, figures)
 
 
 def test_a_list_without_a_pod_ends_its_hold_and_its_commitment():
-    books = some_books(devices=cards(2))
-    feed = a_feed(books)
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    sink = a_sink(allocation_state)
     pod = a_pod_facts("p")
-    feed.upsert(pod)
-    commit_to(books, pod)
-    feed.replace_all([])
-    assert capacity(books) == (2, 0, 0)
-    assert len(books.ledger) == 0
+    sink.upsert(pod)
+    commit_to(allocation_state, pod)
+    sink.replace_all([])
+    assert capacity(allocation_state) == (2, 0, 0)
+    assert len(allocation_state.ledger) == 0
 
 
 def test_a_list_keeps_a_hold_whose_pod_the_api_server_has_not_stored_yet():
-    books = some_books(devices=cards(2))
-    hold = take_hold(books, a_demand(1))
-    a_feed(books).replace_all([])
-    assert books.ledger.get(hold.id) is hold
+    allocation_state = some_allocation_state(devices=some_devices(2))
+    hold = reserve(allocation_state, a_demand(1))
+    a_sink(allocation_state).replace_all([])
+    assert allocation_state.ledger.get(hold.id) is hold
 
 
 def test_a_pod_that_ended_frees_its_units():
-    books = some_books(devices=cards(1))
-    feed = a_feed(books)
-    feed.upsert(a_bound_pod("p", "GPU-n1-0"))
-    feed.upsert(an_ended_pod("p", "GPU-n1-0"))
-    assert capacity(books) == (1, 0, 0)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    sink = a_sink(allocation_state)
+    sink.upsert(a_bound_pod("p", "GPU-n1-0"))
+    sink.upsert(an_ended_pod("p", "GPU-n1-0"))
+    assert capacity(allocation_state) == (1, 0, 0)
 
 
 def test_a_pod_that_is_deleted_frees_its_units_even_if_that_is_said_twice():
-    books = some_books(devices=cards(1))
-    feed = a_feed(books)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    sink = a_sink(allocation_state)
     pod = a_bound_pod("p", "GPU-n1-0")
-    feed.upsert(pod)
-    feed.discard(pod)
-    feed.discard(pod)
-    assert capacity(books) == (1, 0, 0)
+    sink.upsert(pod)
+    sink.discard(pod)
+    sink.discard(pod)
+    assert capacity(allocation_state) == (1, 0, 0)
 
 
 def test_an_older_event_that_comes_late_does_not_unbind_a_pod():
-    books = some_books(devices=cards(1))
-    feed = a_feed(books)
-    feed.upsert(a_bound_pod("p", "GPU-n1-0"))
-    feed.upsert(a_pod_facts("p"))
-    assert capacity(books) == (0, 0, 1)
+    allocation_state = some_allocation_state(devices=some_devices(1))
+    sink = a_sink(allocation_state)
+    sink.upsert(a_bound_pod("p", "GPU-n1-0"))
+    sink.upsert(a_pod_facts("p"))
+    assert capacity(allocation_state) == (0, 0, 1)
 
 
 def test_a_binding_is_logged_once_with_its_node_and_devices():
-    feed = a_feed(some_books(devices=cards(1)))
+    sink = a_sink(some_allocation_state(devices=some_devices(1)))
     with capture_logs() as logs:
-        feed.upsert(a_pod_facts("p"))
-        feed.upsert(a_bound_pod("p", "GPU-n1-0"))
-        feed.upsert(a_bound_pod("p", "GPU-n1-0"))
+        sink.upsert(a_pod_facts("p"))
+        sink.upsert(a_bound_pod("p", "GPU-n1-0"))
+        sink.upsert(a_bound_pod("p", "GPU-n1-0"))
     (line,) = logs
     assert line["event"] == "pod bound"
     assert (line["pod"], line["node"], line["devices"]) == (
@@ -166,7 +166,7 @@ PODS: "dict[str, list[PodFacts]]" = {
 """Histories; b gets a's card, and nobody knows what d has."""
 
 
-def a_card(node: str, number: int, **changes: Any) -> ObservedDevice:
+def a_gpu(node: str, number: int, **changes: Any) -> ObservedDevice:
     reported = Reported(DeviceState.UNASSIGNED, DeviceUnits())
     facts = a_device(node, number, **changes)
     device = GPUDevice(metadata=ObjectMeta(name=facts.name))
@@ -177,24 +177,24 @@ class World:
     """Books with feeds, as one process has them."""
 
     def __init__(self) -> None:
-        self.books = some_books(a_pool(), nodes=())
-        self.pods = a_feed(self.books)
-        self.devices = DeviceSink(self.books.index)
-        self.nodes = NodeSink(self.books.index)
+        self.allocation_state = some_allocation_state(a_pool(), nodes=())
+        self.pods = a_sink(self.allocation_state)
+        self.devices = DeviceSink(self.allocation_state.index)
+        self.nodes = NodeSink(self.allocation_state.index)
 
     def picture(self) -> Any:
-        index = self.books.index
+        index = self.allocation_state.index
         return (
             {entry.facts.name: (entry.observed, entry.assumed) for entry in index.devices()},
             dict(index.state(WHOLE).nodes()),
             index.state(WHOLE).capacity(),
-            sorted(pod.ref for pod in self.books.waiting(a_pool().resource)),
-            {pod.uid: pod.phase for pod in self.books.pods()},
-            len(self.books.ledger),
+            sorted(pod.ref for pod in self.allocation_state.waiting(a_pool().resource)),
+            {pod.uid: pod.phase for pod in self.allocation_state.pods()},
+            len(self.allocation_state.ledger),
         )
 
 
-CARDS = [a_card(node, number) for node in ("n1", "n2") for number in range(2)]
+DEVICES = [a_gpu(node, number) for node in ("n1", "n2") for number in range(2)]
 NODES = [a_node("n1"), a_node("n2", is_cordoned=True)]
 
 
@@ -202,16 +202,16 @@ def listed() -> World:
     """What a process knows that starts now: one list of each kind."""
     world = World()
     world.nodes.replace_all(NODES)
-    world.devices.replace_all(CARDS)
+    world.devices.replace_all(DEVICES)
     world.pods.replace_all([history[-1] for history in PODS.values()])
     return world
 
 
 @given(st.data())
-def test_events_of_several_kinds_in_any_order_and_twice_end_in_the_books_of_a_list(data):
+def test_events_of_several_kinds_in_any_order_and_twice_end_in_the_allocation_state_of_a_list(data):
     streams: list[list[tuple[Any, Any]]] = [
         *([("pods", facts) for facts in history] for history in PODS.values()),
-        *([("devices", card)] for card in CARDS),
+        *([("devices", device)] for device in DEVICES),
         *([("nodes", a_node(node.name)), ("nodes", node)] for node in NODES),
     ]
     order = data.draw(st.permutations([n for n, some in enumerate(streams) for _ in some]))
@@ -226,12 +226,12 @@ def test_events_of_several_kinds_in_any_order_and_twice_end_in_the_books_of_a_li
 
 
 @given(st.permutations(list(PODS)), st.sets(st.sampled_from(list(PODS))))
-def test_pods_that_went_unseen_leave_the_books_of_a_list_without_them(order, gone):
+def test_pods_that_went_unseen_leave_the_allocation_state_of_a_list_without_them(order, gone):
     world = listed()
     left = [PODS[name][-1] for name in order if name not in gone]
     world.pods.replace_all(left)
     fresh = World()
     fresh.nodes.replace_all(NODES)
-    fresh.devices.replace_all(CARDS)
+    fresh.devices.replace_all(DEVICES)
     fresh.pods.replace_all(left)
     assert world.picture() == fresh.picture()

@@ -114,7 +114,9 @@ def test_support_and_configuration_have_conditions_of_their_own():
     assert bad.message == "taken; no card can"
 
 
-@pytest.mark.parametrize("objection", set(Objection) - {Objection.UNSUPPORTED_VENDOR})
+@pytest.mark.parametrize(
+    "objection", sorted(set(Objection) - {Objection.UNSUPPORTED_VENDOR}, key=str)
+)
 def test_every_objection_has_a_reason(objection):
     verdict = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
     reason = found(said(verdict=verdict), PoolCondition.MISCONFIGURED).reason

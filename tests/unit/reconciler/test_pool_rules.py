@@ -8,7 +8,7 @@ from inventory.pools.validity import Objection
 from pool.catalog import Catalog
 from reconciler.pool.validity import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
-from tests.support.assigning import a_card, a_gpupool
+from tests.support.assigning import a_device, a_gpupool
 
 MIG = {"mode": "MIG", "migProfile": "1g.10gb"}
 CAN: dict[str, Any] = {"mig": {"capable": True, "profiles": ["1g.10gb"]}}
@@ -32,8 +32,8 @@ class World:
         with self.rules.listeners.told(self.told.append):
             self.rules.pool_changed(name)
 
-    def set_card(self, number: int = 0, **changes: Any) -> None:
-        self.devices.upsert(a_card(number, **changes))
+    def set_device(self, number: int = 0, **changes: Any) -> None:
+        self.devices.upsert(a_device(number, **changes))
         with self.rules.listeners.told(self.told.append):
             self.rules.node_changed("n1")
 
@@ -66,46 +66,46 @@ def test_an_older_pool_makes_the_younger_misconfigured_when_it_is_seen():
     assert world.objections("a") == [Objection.RESOURCE_NAME_TAKEN]
 
 
-def test_a_profile_is_judged_by_the_cards_that_are_annotated_with_the_pool():
+def test_a_profile_is_judged_by_the_devices_that_are_annotated_with_the_pool():
     world = World(a_gpupool("a", allocation=MIG))
-    world.set_card(0, annotated="b", **CAN)
+    world.set_device(0, annotated="b", **CAN)
     assert world.objections() == []
-    world.set_card(1, annotated="a", **CANNOT)
+    world.set_device(1, annotated="a", **CANNOT)
     assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
-    world.set_card(2, annotated="a", **CAN)
+    world.set_device(2, annotated="a", **CAN)
     assert world.objections() == []
     assert world.told == ["a", "a"]
 
 
-def test_a_pool_without_annotations_is_judged_by_the_cards_that_it_selects():
+def test_a_pool_without_annotations_is_judged_by_the_devices_that_it_selects():
     selector = {"include": {"products": ["NVIDIA A100-SXM4-80GB"]}}
     world = World(a_gpupool("a", by_itself=True, allocation=MIG, deviceSelector=selector))
-    world.set_card(0, product="T4", **CAN)
-    world.set_card(1, **CANNOT)
+    world.set_device(0, product="T4", **CAN)
+    world.set_device(1, **CANNOT)
     assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
 
 
-def test_who_owns_a_card_says_nothing():
+def test_who_owns_a_device_says_nothing():
     world = World(a_gpupool("a", allocation=MIG))
-    world.set_card(0, annotated="a", **CANNOT)
-    world.set_card(0, annotated="a", owner="a", **CANNOT)
-    world.set_card(0, annotated="a", **CANNOT)
+    world.set_device(0, annotated="a", **CANNOT)
+    world.set_device(0, annotated="a", owner="a", **CANNOT)
+    world.set_device(0, annotated="a", **CANNOT)
     assert world.told == ["a"]
 
 
-def test_another_profile_asks_all_cards_anew():
+def test_another_profile_asks_all_devices_again():
     world = World(a_gpupool("a", allocation=MIG))
-    world.set_card(0, annotated="a", **CAN)
+    world.set_device(0, annotated="a", **CAN)
     world.set_pool(a_gpupool("a", allocation={**MIG, "migProfile": "7g.80gb"}))
     assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
     world.set_pool(a_gpupool("a"))
     assert world.objections() == []
 
 
-def test_cards_that_go_count_no_more():
+def test_devices_that_go_count_no_more():
     world = World(a_gpupool("a", allocation=MIG))
-    world.set_card(0, annotated="a", **CANNOT)
-    world.devices.discard(a_card(0).name)
+    world.set_device(0, annotated="a", **CANNOT)
+    world.devices.discard(a_device(0).name)
     world.rules.node_changed("n1")
     assert world.objections() == []
     assert (world.rules._answers, world.rules._answers_by_node) == ({}, {})
@@ -113,23 +113,23 @@ def test_cards_that_go_count_no_more():
 
 def test_what_is_built_late_says_the_same_as_what_followed():
     world = World(a_gpupool("a", allocation=MIG), a_gpupool("b", by_itself=True, allocation=MIG))
-    world.set_card(0, annotated="a", **CANNOT)
-    world.set_card(1, **CANNOT)
+    world.set_device(0, annotated="a", **CANNOT)
+    world.set_device(1, **CANNOT)
     late = PoolValidityCache(world.catalog, world.devices)
     for name in ("a", "b"):
         assert late.verdict(PoolName(name)) == world.rules.verdict(PoolName(name))
         assert not late.verdict(PoolName(name)).is_sound
 
 
-def test_nothing_is_judged_anew_while_nothing_changed():
+def test_nothing_is_judged_again_while_nothing_changed():
     world = World(a_gpupool("a", allocation=MIG))
-    world.set_card(0, annotated="a", **CANNOT)
+    world.set_device(0, annotated="a", **CANNOT)
     verdict = world.rules.verdict(PoolName("a"))
     world.tell_pool("a")
     assert world.rules.verdict(PoolName("a")) is verdict
 
 
-def test_cards_mean_nothing_where_no_pool_is_mig():
+def test_devices_mean_nothing_where_no_pool_is_mig():
     world = World(a_gpupool("a"))
-    world.set_card(0, annotated="a", **CANNOT)
+    world.set_device(0, annotated="a", **CANNOT)
     assert world.told == []

@@ -246,7 +246,7 @@ async def test_failures_are_tried_again_with_growing_pauses_up_to_a_minute():
     assert len(work.pauses) == 12
 
 
-async def test_a_success_lets_the_pauses_start_anew():
+async def test_a_success_lets_the_pauses_start_again():
     work = Work()
     work.outcomes = [OSError("down")] * 8
     async with running(work) as controller:

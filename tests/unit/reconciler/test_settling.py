@@ -34,7 +34,7 @@ async def a_doubtful_scene(*names: str) -> Scene:
     for name in names or ("p",):
         scene.pending(name)
         scene.binder.fail_next = [LOST]
-        await bind(binding_args(name), scene.desk)
+        await bind(binding_args(name), scene.context)
         assert scene.phase(name) == "doubtful"
     return scene
 
@@ -42,7 +42,7 @@ async def a_doubtful_scene(*names: str) -> Scene:
 @asynccontextmanager
 async def settling(scene: Scene) -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(BindingRecovery(scene.desk).run())
+        task = group.create_task(BindingRecovery(scene.context).run())
         yield
         task.cancel()
 
@@ -73,8 +73,8 @@ async def test_a_binding_in_doubt_keeps_its_units_until_the_write_cannot_land_an
 async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it():
     scene = Scene(time=LoopTime()).pool(n1=1)
     scene.pending("p")
-    await bind(binding_args(), scene.desk)
-    (reservation,) = scene.books.unsettled()
+    await bind(binding_args(), scene.context)
+    (reservation,) = scene.allocation_state.unsettled()
     async with settling(scene):
         await asyncio.sleep(reservation.observe_by + UNSEEN_AFTER_S - 0.1)
         assert scene.binder.looks == []
@@ -108,7 +108,7 @@ async def test_a_read_that_breaks_stops_neither_the_task_nor_the_next_pod():
             assert {line["error"] for line in logs} == {"a bug"}
             scene.binder.blind = SeenGone()
             await asyncio.sleep(PERIOD_S)
-    assert len(scene.books.ledger) == 0
+    assert len(scene.allocation_state.ledger) == 0
 
 
 async def test_a_binding_that_stays_open_fills_no_log():
@@ -144,10 +144,10 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
     scene = Scene(time=LoopTime()).pool(n1=4)
     for name in ("p", "q", "r"):
         scene.pending(name)
-        await bind(binding_args(name), scene.desk)
-    (reservation, *_) = scene.books.unsettled()
+        await bind(binding_args(name), scene.context)
+    (reservation, *_) = scene.allocation_state.unsettled()
     begins = reservation.observe_by + UNSEEN_AFTER_S
-    worker = BindingRecovery(scene.desk)
+    worker = BindingRecovery(scene.context)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(worker.run())
         await asyncio.sleep(begins + 2 * PERIOD_S)
@@ -160,7 +160,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
         task.cancel()
     # After 10 s, 20, 40, 80, 160 and 160, a period late each.
     assert (at_first, later) == (3, 6 * 3)
-    assert len(scene.books.ledger) == 0
+    assert len(scene.allocation_state.ledger) == 0
     assert worker._proven == {}
 
 

@@ -13,9 +13,9 @@ from reconciler.sinks.devices import DeviceSink
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_bound_pod, some_books
+from tests.support.books import a_bound_pod, some_allocation_state
 from tests.support.builders import a_device, a_node, a_pod_facts, at
-from tests.unit.reconciler.test_inventory_feeds import a_card
+from tests.unit.reconciler.test_inventory_feeds import an_observed_device
 
 
 @pytest.mark.parametrize(
@@ -45,56 +45,58 @@ def most_in_a_step(index: DeviceIndex, replacing: Any) -> int:
 
 def test_devices_are_taken_over_a_step_at_a_time() -> None:
     index = DeviceIndex()
-    feed = DeviceSink(index)
-    feed.replace_all([a_card(f"n1-{number}") for number in range(STEP * 3)])
-    assert isinstance(feed, SteppingSink)
-    listed = [a_card(f"n2-{number}") for number in range(STEP * 3)]
-    assert most_in_a_step(index, feed.replacing(listed)) <= STEP
+    sink = DeviceSink(index)
+    sink.replace_all([an_observed_device(f"n1-{number}") for number in range(STEP * 3)])
+    assert isinstance(sink, SteppingSink)
+    listed = [an_observed_device(f"n2-{number}") for number in range(STEP * 3)]
+    assert most_in_a_step(index, sink.replacing(listed)) <= STEP
     assert {entry.facts.name for entry in index.devices()} == {one.facts.name for one in listed}
-    assert feed.reported.keys() == {one.facts.name for one in listed}
+    assert sink.reported.keys() == {one.facts.name for one in listed}
 
 
 def test_nodes_are_taken_over_a_step_at_a_time() -> None:
     index = DeviceIndex()
-    feed = NodeSink(index)
-    feed.replace_all([a_node(f"n{number}") for number in range(STEP * 2)])
-    assert isinstance(feed, SteppingSink)
+    sink = NodeSink(index)
+    sink.replace_all([a_node(f"n{number}") for number in range(STEP * 2)])
+    assert isinstance(sink, SteppingSink)
     listed = [a_node(f"m{number}") for number in range(STEP * 2)]
-    assert most_in_a_step(index, feed.replacing(listed)) <= STEP
+    assert most_in_a_step(index, sink.replacing(listed)) <= STEP
     assert all(index.node(one.name) is not None for one in listed)
     assert index.node(a_node("n0").name) is None
 
 
 def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_name() -> None:
     index = DeviceIndex()
-    feed = DeviceSink(index)
-    stepping = feed.replacing([a_card("n1-0")])
+    sink = DeviceSink(index)
+    stepping = sink.replacing([an_observed_device("n1-0")])
     next(stepping)
-    feed.upsert(a_card("n1-1"))
+    sink.upsert(an_observed_device("n1-1"))
     assert list(stepping) == []
     assert {entry.facts.name for entry in index.devices()} == {"n1-0", "n1-1"}
 
 
 def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
-    cards = [a_device(f"n1-{number}") for number in range(2)]
-    books = some_books(devices=cards)
-    feed = PodSink(books, lambda: at(0))
-    feed.replace_all([a_bound_pod("gone", "GPU-n1-0")])
-    assert isinstance(feed, SteppingSink)
+    devices = [a_device(f"n1-{number}") for number in range(2)]
+    allocation_state = some_allocation_state(devices=devices)
+    sink = PodSink(allocation_state, lambda: at(0))
+    sink.replace_all([a_bound_pod("gone", "GPU-n1-0")])
+    assert isinstance(sink, SteppingSink)
     pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]
-    stepping = feed.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
+    stepping = sink.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
     next(stepping)
-    assert [pod.name for pod in books.pods()] == []
+    assert [pod.name for pod in allocation_state.pods()] == []
     next(stepping)
-    assert books.pods()
-    assert "bound" in {pod.name for pod in books.pods()}
-    assert len(list(books.pods())) == STEP
+    assert allocation_state.pods()
+    assert "bound" in {pod.name for pod in allocation_state.pods()}
+    assert len(list(allocation_state.pods())) == STEP
     assert list(stepping) == [None]
-    assert len(list(books.pods())) == STEP + 1
+    assert len(list(allocation_state.pods())) == STEP + 1
 
 
 def test_sums_over_many_devices_are_taken_in_steps_and_are_right() -> None:
     count = DEVICES_A_STEP + 1
-    books = some_books(devices=[a_device(f"n1-{number}", pool=None) for number in range(count)])
-    assert len(list(showing_sums(books, Catalog(), at(0)))) == 2
+    allocation_state = some_allocation_state(
+        devices=[a_device(f"n1-{number}", pool=None) for number in range(count)]
+    )
+    assert len(list(showing_sums(allocation_state, Catalog(), at(0)))) == 2
     assert REGISTRY.get_sample_value("gpu_device_unassigned_total") == count

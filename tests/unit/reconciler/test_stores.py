@@ -15,7 +15,7 @@ from tests.support.builders import a_device
 N1, N2 = NodeName("n1"), NodeName("n2")
 
 
-def a_card(name: str = "n1-0", *, version: int = 1, **status: object) -> GPUDevice:
+def a_gpu(name: str = "n1-0", *, version: int = 1, **status: object) -> GPUDevice:
     fields: dict[str, object] = {"node_name": name.partition("-")[0], "uuid": f"GPU-{name}"}
     return GPUDevice(
         metadata=ObjectMeta(name=name, resource_version=str(version), labels={"a": "b"}),
@@ -41,23 +41,23 @@ def names(store: DeviceStore, node: NodeName = N1) -> list[str]:
 
 def test_devices_are_found_by_node_in_order_of_their_names(store: DeviceStore):
     for name in ("n1-1", "n2-0", "n1-0"):
-        store.upsert(a_card(name))
+        store.upsert(a_gpu(name))
     assert names(store) == ["n1-0", "n1-1"]
     assert store.nodes() == {"n1", "n2"}
     assert len(store) == 3
 
 
 def test_the_same_again_is_told_nobody(store: DeviceStore, told: list[str]):
-    store.upsert(a_card())
-    store.upsert(a_card())
+    store.upsert(a_gpu())
+    store.upsert(a_gpu())
     assert told == ["n1"]
-    store.upsert(a_card(version=2))
+    store.upsert(a_gpu(version=2))
     assert told == ["n1", "n1"]
 
 
 def test_a_device_that_changes_its_node_is_told_both(store: DeviceStore, told: list[str]):
-    store.upsert(a_card())
-    store.upsert(a_card(node_name="n2"))
+    store.upsert(a_gpu())
+    store.upsert(a_gpu(node_name="n2"))
     assert told == ["n1", "n1", "n2"]
     assert (names(store, N1), names(store, N2)) == ([], ["n1-0"])
 
@@ -66,21 +66,21 @@ def test_a_device_without_a_status_is_where_it_was_made_for(store: DeviceStore):
     annotations = {"gpu.deckhouse.io/node": "n1"}
     store.upsert(GPUDevice(metadata=ObjectMeta(name="d", annotations=annotations)))
     assert names(store) == ["d"]
-    store.upsert(a_card("n2-0"))
+    store.upsert(a_gpu("n2-0"))
     store.discard(DeviceName("d"))
     assert store.nodes() == {"n2"}
 
 
 def test_a_list_leaves_exactly_its_devices(store: DeviceStore, told: list[str]):
-    list(store.replacing([a_card("n1-0"), a_card("n2-0")]))
+    list(store.replacing([a_gpu("n1-0"), a_gpu("n2-0")]))
     told.clear()
-    list(store.replacing([a_card("n2-0"), a_card("n3-0")]))
+    list(store.replacing([a_gpu("n2-0"), a_gpu("n3-0")]))
     assert told == ["n1", "n3"]
     assert store.nodes() == {"n2", "n3"}
 
 
 def test_a_deleted_device_is_forgotten_even_twice(store: DeviceStore, told: list[str]):
-    store.upsert(a_card())
+    store.upsert(a_gpu())
     store.discard(DeviceName("n1-0"))
     store.discard(DeviceName("n1-0"))
     assert told == ["n1", "n1"]
@@ -90,7 +90,7 @@ def test_a_deleted_device_is_forgotten_even_twice(store: DeviceStore, told: list
 def test_what_many_devices_have_in_common_is_kept_once_and_unchanged(store: DeviceStore):
     def full(name: str) -> GPUDevice:
         stale = Condition(type="Stale", status="False", last_transition_time="t")
-        return a_card(name, links=[Link(peer="x", type="NVLink")], conditions=[stale])
+        return a_gpu(name, links=[Link(peer="x", type="NVLink")], conditions=[stale])
 
     store.upsert(full("n1-0"))
     store.upsert(full("n1-1"))

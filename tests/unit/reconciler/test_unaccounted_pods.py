@@ -14,7 +14,7 @@ from pool.facts import pod_facts
 from pool.model import PodFacts, PodPhase
 from reconciler.sinks.pods import PodSink
 from server.events import ReservationEvents
-from tests.support.books import a_bound_pod, cards, some_books
+from tests.support.books import a_bound_pod, some_allocation_state, some_devices
 from tests.support.bound_pods import a_bound_pod as stored_pod
 from tests.support.builders import a_pod_facts, at
 
@@ -39,18 +39,18 @@ class Told:
         self.events.append(event)
 
 
-def a_feed(told: Told) -> PodSink:
-    return PodSink(some_books(devices=cards(4)), lambda: at(0), told)
+def a_sink(told: Told) -> PodSink:
+    return PodSink(some_allocation_state(devices=some_devices(4)), lambda: at(0), told)
 
 
 def test_a_pod_that_was_bound_past_us_is_told_once():
-    feed = a_feed(told := Told())
+    sink = a_sink(told := Told())
     stray = a_bound_pod("stray", units=2)
     with capture_logs() as logs:
-        feed.upsert(a_pod_facts("stray", 2))
-        feed.upsert(stray)
-        feed.upsert(stray)
-        feed.replace_all([stray])
+        sink.upsert(a_pod_facts("stray", 2))
+        sink.upsert(stray)
+        sink.upsert(stray)
+        sink.replace_all([stray])
     assert told.pods == [("stray", WHOLE, 2)]
     (line,) = [log for log in logs if log["log_level"] == "warning"]
     assert (line["event"], line["pod"], line["node"], line["units"]) == (
@@ -62,15 +62,15 @@ def test_a_pod_that_was_bound_past_us_is_told_once():
 
 
 def test_a_pod_found_so_at_the_start_is_told_too():
-    feed = a_feed(told := Told())
-    feed.replace_all([a_bound_pod("stray"), a_bound_pod("ours", "GPU-n1-0")])
+    sink = a_sink(told := Told())
+    sink.replace_all([a_bound_pod("stray"), a_bound_pod("ours", "GPU-n1-0")])
     assert told.pods == [("stray", WHOLE, 1)]
 
 
 def test_pods_with_their_devices_and_ended_ones_are_not_told():
-    feed = a_feed(told := Told())
-    feed.upsert(a_bound_pod("ours", "GPU-n1-0"))
-    feed.upsert(a_bound_pod("over", phase=PodPhase.ENDED))
+    sink = a_sink(told := Told())
+    sink.upsert(a_bound_pod("ours", "GPU-n1-0"))
+    sink.upsert(a_bound_pod("over", phase=PodPhase.ENDED))
     assert told.pods == []
 
 
@@ -97,40 +97,40 @@ def test_the_warning_is_on_the_pod_and_only_from_the_leader():
 
 
 def test_a_pod_that_names_several_pools_is_told_for_each():
-    feed = a_feed(told := Told())
+    sink = a_sink(told := Told())
     other = "gpu.deckhouse.io/other"
-    feed.upsert(a_bound_pod("stray", astray=((other, 1), (WHOLE, 3))))
+    sink.upsert(a_bound_pod("stray", astray=((other, 1), (WHOLE, 3))))
     assert told.pods == [("stray", other, 1), ("stray", WHOLE, 3)]
 
 
 def test_two_pods_with_one_unit_are_told_once_on_each():
-    feed = a_feed(told := Told())
+    sink = a_sink(told := Told())
     ours, thief = a_bound_pod("ours", "GPU-n1-0"), a_bound_pod("thief", "GPU-n1-0", node="n2")
     with capture_logs() as logs:
-        feed.upsert(ours)
-        feed.upsert(thief)
-        feed.replace_all([thief, ours])
+        sink.upsert(ours)
+        sink.upsert(thief)
+        sink.replace_all([thief, ours])
     assert told.doubles == [("thief", "ours", ["GPU-n1-0"]), ("ours", "thief", ["GPU-n1-0"])]
     (line,) = [log for log in logs if log["log_level"] == "error"]
     assert (line["pod"], line["other"]) == ("default/thief", "default/ours")
 
 
 def test_a_unit_that_a_bound_pod_takes_later_is_told_too():
-    feed = a_feed(told := Told())
-    feed.upsert(a_bound_pod("a", "GPU-n1-0"))
-    feed.upsert(a_bound_pod("b", "GPU-n1-1"))
-    feed.upsert(a_bound_pod("b", "GPU-n1-0"))
+    sink = a_sink(told := Told())
+    sink.upsert(a_bound_pod("a", "GPU-n1-0"))
+    sink.upsert(a_bound_pod("b", "GPU-n1-1"))
+    sink.upsert(a_bound_pod("b", "GPU-n1-0"))
     assert [names[:2] for names in told.doubles] == [("b", "a"), ("a", "b")]
 
 
 @pytest.mark.parametrize("turned", [False, True], ids=["one way", "the other way"])
 def test_a_list_that_shows_the_end_of_one_pod_and_the_next_on_its_unit_tells_of_no_double(turned):
     """A watch that was away shows both at once, in the order of their names."""
-    feed = a_feed(told := Told())
+    sink = a_sink(told := Told())
     first, second = a_bound_pod("first", "GPU-n1-0"), a_bound_pod("second", "GPU-n1-0")
-    feed.upsert(first)
+    sink.upsert(first)
     listed = [replace(first, phase=PodPhase.ENDED), second]
-    feed.replace_all(listed[::-1] if turned else listed)
+    sink.replace_all(listed[::-1] if turned else listed)
     assert told.doubles == []
 
 
@@ -149,13 +149,13 @@ def test_the_warning_of_a_double_names_the_other_pod_and_the_units():
 
 
 def test_a_pod_that_comes_back_from_its_user_s_end_is_told_beside_its_successor():
-    feed = a_feed(told := Told())
-    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
-    feed.upsert(a_bound_pod("victim", "GPU-n1-0", phase=PodPhase.ENDED))
-    feed.upsert(a_bound_pod("thief", "GPU-n1-0"))
+    sink = a_sink(told := Told())
+    sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    sink.upsert(a_bound_pod("victim", "GPU-n1-0", phase=PodPhase.ENDED))
+    sink.upsert(a_bound_pod("thief", "GPU-n1-0"))
     assert told.doubles == []
-    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
-    feed.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
+    sink.upsert(a_bound_pod("victim", "GPU-n1-0"))
     assert [names[:2] for names in told.doubles] == [("victim", "thief"), ("thief", "victim")]
 
 
@@ -169,10 +169,10 @@ def test_a_bound_pod_whose_annotations_are_nonsense_closes_its_node():
     facts = pod_facts(msgspec.structs.replace(pod, metadata=odd))
     assert facts is not None
     told = Told()
-    books = some_books(devices=cards(4))
-    PodSink(books, lambda: at(0), told).upsert(facts)
+    allocation_state = some_allocation_state(devices=some_devices(4))
+    PodSink(allocation_state, lambda: at(0), told).upsert(facts)
     assert told.pods == [("p", WHOLE, 1)]
-    assert books.index.state(PoolName("whole")).capacity().available == 0
+    assert allocation_state.index.state(PoolName("whole")).capacity().available == 0
 
 
 @pytest.mark.parametrize("units", [1, 3])
@@ -183,9 +183,9 @@ def test_a_bound_pod_that_the_projection_does_not_understand_closes_its_node(uni
     assert facts is not None
     assert (facts.uid, facts.node, facts.phase) == ("uid-p", "n1", PodPhase.BOUND)
     assert facts.astray == ((WHOLE, 1),)
-    books = some_books(devices=cards(4))
-    PodSink(books, lambda: at(0)).upsert(facts)
-    assert books.index.state(PoolName("whole")).capacity().available == 0
+    allocation_state = some_allocation_state(devices=some_devices(4))
+    PodSink(allocation_state, lambda: at(0)).upsert(facts)
+    assert allocation_state.index.state(PoolName("whole")).capacity().available == 0
 
 
 def test_a_pending_pod_that_the_projection_does_not_understand_is_nothing_at_all():

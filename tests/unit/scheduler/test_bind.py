@@ -15,7 +15,7 @@ from tests.support.scheduling import Scene, a_wire_pod, binding_args, extender_a
 
 
 async def ask(scene: Scene, name: str = "p", node: str = "n1", **changes: str) -> tuple[str, str]:
-    answer = await bind(binding_args(name, node, **changes), scene.desk)
+    answer = await bind(binding_args(name, node, **changes), scene.context)
     return json.loads(answer.body)["Error"], str(answer.outcome)
 
 
@@ -75,7 +75,7 @@ async def test_the_devices_of_the_hold_are_the_ones_bound():
     scene = Scene().pool(n1=4)
     scene.hold("other", 1, "n1")
     held = scene.hold("p", 2, "n1")
-    scene.books.release(PodUid("uid-other"))
+    scene.allocation_state.release(PodUid("uid-other"))
     scene.pending("p", 2)
     await ask(scene)
     assert scene.binder.bound["uid-p"].devices == held.devices
@@ -156,16 +156,16 @@ async def test_a_bound_pod_is_not_bound_elsewhere(is_observed):
 async def test_a_pod_of_no_pool_that_filter_saw_is_bound_plainly():
     """trap 17: with a bindVerb and no managedResources nobody else binds it."""
     scene = Scene()
-    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.desk)
+    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.context)
     assert await ask(scene, "plain") == ("", "bound")
     (binding,) = scene.binder.bindings
     assert (binding.node, binding.uid, binding.annotations) == ("n1", "uid-plain", {})
-    assert len(scene.books.ledger) == 0
+    assert len(scene.allocation_state.ledger) == 0
 
 
 async def test_a_plain_pod_bound_before_is_a_success_on_the_same_node_only():
     scene = Scene()
-    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.desk)
+    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.context)
     scene.binder.bound["uid-plain"] = seen_on("n1")
     assert await ask(scene, "plain") == ("", "already_bound")
     error, outcome = await ask(scene, "plain", node="n2")
@@ -175,7 +175,7 @@ async def test_a_plain_pod_bound_before_is_a_success_on_the_same_node_only():
 
 async def test_a_plain_pod_that_is_refused_or_lost_is_an_error():
     scene = Scene()
-    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.desk)
+    filter_nodes(extender_args(a_wire_pod("plain"), "n1"), scene.context)
     scene.binder.fail_next = [BindRefused("forbidden", is_conflict=False)]
     assert await ask(scene, "plain") == ("forbidden", "refused")
     assert scene.binder.looks == []
@@ -194,7 +194,7 @@ async def test_a_pod_that_nobody_has_seen_is_never_taken_for_one_of_no_pool():
         "the next attempt will know it"
     )
     assert (outcome, scene.binder.bindings) == ("unknown_pod", [])
-    filter_nodes(extender_args(a_wire_pod("p", whole=1), "n1"), scene.desk)
+    filter_nodes(extender_args(a_wire_pod("p", whole=1), "n1"), scene.context)
     assert await ask(scene) == ("", "bound")
     assert scene.phase() == "bound"
 
@@ -208,7 +208,7 @@ async def test_a_pod_ahead_of_the_watch_is_bound_from_its_hold():
 
 async def test_the_watch_outranks_what_filter_saw():
     scene = Scene().pool(n1=2)
-    filter_nodes(extender_args(a_wire_pod("p"), "n1"), scene.desk)
+    filter_nodes(extender_args(a_wire_pod("p"), "n1"), scene.context)
     scene.pending("p", 2)
     await ask(scene)
     assert scene.binder.bound["uid-p"].devices == {"c0": ("GPU-n1-0", "GPU-n1-1")}
@@ -234,28 +234,28 @@ async def test_a_uid_of_another_pod_is_refused():
 async def test_a_pool_that_is_gone_binds_nobody():
     scene = Scene().pool(n1=1)
     scene.pending("p", 1)
-    scene.books.index.discard_pool(a_pool().name)
+    scene.allocation_state.index.discard_pool(a_pool().name)
     assert await ask(scene) == ("no GPUPool serves gpu.deckhouse.io/whole", "impossible")
 
 
 async def test_a_pod_that_ended_before_it_ran_is_not_bound():
     scene = Scene().pool(n1=1)
-    scene.books.observe_pod(a_pod_facts("p", 1, phase=PodPhase.ENDED), scene.time.now())
+    scene.allocation_state.observe_pod(a_pod_facts("p", 1, phase=PodPhase.ENDED), scene.time.now())
     assert await ask(scene) == ("pod default/p has ended", "refused")
     assert scene.binder.bindings == []
 
 
-async def test_a_hold_whose_card_moved_to_another_pool_is_refused_in_words():
+async def test_a_hold_whose_device_moved_to_another_pool_is_refused_in_words():
     scene = Scene().pool(n1=1).pool(a_pool("other"))
     scene.hold("p", 1, "n1")
-    scene.books.index.replace_device(a_device("n1", 0, pool="other"))
+    scene.allocation_state.index.replace_device(a_device("n1", 0, pool="other"))
     assert await ask(scene) == ("GPU pool whole: no device here", "refused")
 
 
 async def test_the_log_line_names_the_devices():
     scene = Scene().pool(n1=1)
     scene.pending("p", 1)
-    answer = await bind(binding_args(), scene.desk)
+    answer = await bind(binding_args(), scene.context)
     assert answer.facts == {
         "pod": "default/p",
         "uid": "uid-p",

@@ -21,7 +21,7 @@ def a_scene() -> Scene:
 
 
 async def ask(scene: Scene, node: str = "n1") -> tuple[str, str]:
-    answer = await bind(binding_args("p", node), scene.desk)
+    answer = await bind(binding_args("p", node), scene.context)
     return json.loads(answer.body)["Error"], str(answer.outcome)
 
 
@@ -103,7 +103,7 @@ async def test_a_pod_deleted_during_the_write_holds_nothing_afterwards():
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(scene))
         await scene.binder.sent.wait()
-        scene.books.discard_pod(PodUid("uid-p"))
+        scene.allocation_state.discard_pod(PodUid("uid-p"))
         scene.binder.hold.set()
     assert (scene.phase(), scene.free("n1")) == (None, 2)
 
@@ -145,7 +145,7 @@ async def test_a_pod_bound_here_with_other_devices_is_a_success_and_is_followed(
     scene = a_scene()
     scene.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-1")
     assert await ask(scene) == ("", "already_bound")
-    assert scene.books.index.observed_units(PodUid("uid-p")) == ("GPU-n1-1",)
+    assert scene.allocation_state.index.observed_units(PodUid("uid-p")) == ("GPU-n1-1",)
     assert (scene.phase(), scene.free("n1")) == (None, 1)
 
 
@@ -162,7 +162,7 @@ async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_releas
     scene.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     assert (await ask(scene))[1] == "bound_elsewhere"
     assert scene.phase() is None
-    assert scene.books.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.pod(PodUid("uid-p")) is None
 
 
 async def test_a_pod_deleted_during_the_look_is_not_brought_back():
@@ -173,10 +173,10 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
     async with asyncio.TaskGroup() as group:
         group.create_task(ask(scene))
         await binder.sent.wait()
-        scene.books.discard_pod(PodUid("uid-p"))
+        scene.allocation_state.discard_pod(PodUid("uid-p"))
         assert binder.hold is not None
         binder.hold.set()
-    assert scene.books.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.pod(PodUid("uid-p")) is None
     assert (scene.free("n1"), scene.free("n2")) == (2, 2)
 
 
@@ -251,9 +251,9 @@ async def test_a_bind_cancelled_during_the_look_is_in_doubt():
 
 async def test_a_plain_bind_that_is_cancelled_leaves_nothing_behind():
     scene = Scene()
-    scene.desk.recent.remember(PodUid("uid-p"), None)
+    scene.context.recent.remember(PodUid("uid-p"), None)
     await cancel_when_sent(scene)
-    assert len(scene.books.ledger) == 0
+    assert len(scene.allocation_state.ledger) == 0
 
 
 @pytest.mark.parametrize("where", ["write", "look"])

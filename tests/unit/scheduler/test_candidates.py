@@ -148,12 +148,12 @@ def test_a_list_that_comes_again_keeps_its_names():
 def test_what_filter_answers_is_known_when_prioritize_brings_it():
     scene = Scene().pool(n1=1, n2=4)
     pod = a_wire_pod(whole=2)
-    reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), scene.desk).body)
+    reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), scene.context).body)
     assert reply["NodeNames"] == ["n2"]
-    known = scene.desk.candidates._kept[0]
+    known = scene.context.candidates._kept[0]
     assert known.names == ["n2"]
-    prioritize(extender_args(pod, "n2"), scene.desk)
-    assert scene.desk.candidates._kept[0] is known
+    prioritize(extender_args(pod, "n2"), scene.context)
+    assert scene.context.candidates._kept[0] is known
 
 
 def test_few_lists_are_kept_and_no_long_ones():
@@ -172,46 +172,53 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.scene = Scene().pool(n0=1, n1=2, n2=4)
-        self.scene.books.index.replace_node(a_node("n3"))
+        self.scene.allocation_state.index.replace_node(a_node("n3"))
 
     @rule(name=st.sampled_from("pq"), units=st.integers(1, 4), node=st.sampled_from(NODES[:3]))
     def hold(self, name: str, units: int, node: str) -> None:
         uid = PodUid(f"uid-{name}")
-        if self.scene.free(node) >= units and self.scene.books.ledger.of_pod(uid) is None:
+        if (
+            self.scene.unreserved(node) >= units
+            and self.scene.allocation_state.ledger.of_pod(uid) is None
+        ):
             self.scene.hold(name, units, node)
 
     @rule(name=st.sampled_from("pq"))
     def release(self, name: str) -> None:
-        self.scene.books.release(PodUid(f"uid-{name}"))
+        self.scene.allocation_state.release(PodUid(f"uid-{name}"))
 
     @rule(name=st.sampled_from(["p", "other"]), node=st.sampled_from(NODES[:3]))
     def bind(self, name: str, node: str) -> None:
-        pool = self.scene.books.index.pool_of("gpu.deckhouse.io/whole")
+        pool = self.scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
         uid = PodUid(f"uid-{name}")
-        placed = self.scene.books.plan_bind(NodeName(node), pool, a_demand(1), uid=uid)
+        placed = self.scene.allocation_state.plan_bind(NodeName(node), pool, a_demand(1), uid=uid)
         if isinstance(placed, Placed):
             self.scene.bound(name, node, *placed.devices["c0"])
 
     @rule(name=st.sampled_from(["p", "other"]))
     def end(self, name: str) -> None:
-        self.scene.books.discard_pod(PodUid(f"uid-{name}"))
+        self.scene.allocation_state.discard_pod(PodUid(f"uid-{name}"))
 
     @rule(number=st.integers(0, 6), is_faulted=st.booleans())
     def fault(self, number: int, is_faulted: bool) -> None:
-        entry = sorted(self.scene.books.index.devices(), key=lambda one: one.facts.name)[number]
-        self.scene.books.index.replace_device(replace(entry.facts, is_faulted=is_faulted))
+        entry = sorted(self.scene.allocation_state.index.devices(), key=lambda one: one.facts.name)[
+            number
+        ]
+        self.scene.allocation_state.index.replace_device(
+            replace(entry.facts, is_faulted=is_faulted)
+        )
 
     @rule(strategy=st.sampled_from(Strategy))
     def change_pool(self, strategy: Strategy) -> None:
-        self.scene.books.index.replace_pool(a_pool(strategy=strategy))
+        self.scene.allocation_state.index.replace_pool(a_pool(strategy=strategy))
 
     @rule(is_there=st.booleans())
     def node_of_no_pool(self, is_there: bool) -> None:
         if is_there:
-            self.scene.books.index.replace_node(a_node("n3"))
+            self.scene.allocation_state.index.replace_node(a_node("n3"))
         else:
-            self.scene.books.index.discard_node(NodeName("n3"))
+            self.scene.allocation_state.index.discard_node(NodeName("n3"))
 
     @rule(
         name=st.sampled_from("pqr"),
@@ -220,12 +227,14 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
     )
     def ask(self, name: str, limits: dict[str, int], names: list[str]) -> None:
         body = extender_args(a_wire_pod(name, **limits), *names)
-        books, desk = self.scene.books, self.scene.desk
-        answer = filter_nodes(body, desk)
-        expected = naive_filter(body, books)
+        allocation_state, context = self.scene.allocation_state, self.scene.context
+        answer = filter_nodes(body, context)
+        expected = naive_filter(body, allocation_state)
         assert json.loads(answer.body) == expected
         assert answer.facts["fit"] == len(expected["NodeNames"])
-        assert json.loads(prioritize(body, desk).body) == naive_prioritize(body, books)
+        assert json.loads(prioritize(body, context).body) == naive_prioritize(
+            body, allocation_state
+        )
 
     @invariant()
     def what_was_found_out_holds_still(self) -> None:

@@ -16,11 +16,11 @@ from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 
 def ask(scene: Scene, pod: dict[str, Any], *names: str) -> Any:
-    return json.loads(filter_nodes(extender_args(pod, *names), scene.desk).body)
+    return json.loads(filter_nodes(extender_args(pod, *names), scene.context).body)
 
 
 def outcome(scene: Scene, pod: dict[str, Any], *names: str) -> str:
-    return filter_nodes(extender_args(pod, *names), scene.desk).outcome
+    return filter_nodes(extender_args(pod, *names), scene.context).outcome
 
 
 def with_init_containers(count: int, units: int) -> dict[str, Any]:
@@ -76,8 +76,8 @@ def test_a_full_node_fails_with_its_figures_and_may_be_preempted():
 def test_what_no_eviction_can_fix_is_unresolvable():
     """trap 14: a wrong part of the reply makes preemption try those nodes."""
     scene = Scene().pool(small=1, sick=2)
-    scene.books.index.replace_device(a_device("sick", 0, is_faulted=True))
-    scene.books.index.replace_node(a_node("plain"))
+    scene.allocation_state.index.replace_device(a_device("sick", 0, is_faulted=True))
+    scene.allocation_state.index.replace_node(a_node("plain"))
     scene.pool(a_pool("other"), elsewhere=8)
     reply = ask(scene, a_wire_pod(whole=2), "small", "sick", "plain", "elsewhere", "stranger")
     assert reply["FailedNodes"] == {}
@@ -169,24 +169,24 @@ def test_a_pod_passes_on_all_nodes_that_fit_where_that_of_its_hold_is_not_asked_
 def test_a_pod_passes_on_all_nodes_that_fit_where_that_of_its_hold_does_not():
     scene = Scene().pool(n1=2, n2=2, n3=2)
     scene.hold("p", 2, "n1")
-    scene.books.index.replace_device(a_device("n1", 0, is_faulted=True))
+    scene.allocation_state.index.replace_device(a_device("n1", 0, is_faulted=True))
     assert ask(scene, a_wire_pod("p", whole=2), "n1", "n2", "n3")["NodeNames"] == ["n2", "n3"]
 
 
-def test_a_hold_that_lost_its_card_does_not_pass_its_node():
+def test_a_hold_that_lost_its_device_does_not_pass_its_node():
     scene = Scene().pool(n1=2)
     scene.hold("p", 2, "n1")
-    scene.books.index.replace_device(a_device("n1", 0, is_faulted=True))
+    scene.allocation_state.index.replace_device(a_device("n1", 0, is_faulted=True))
     reply = ask(scene, a_wire_pod("p", whole=2), "n1")
     assert reply["FailedAndUnresolvableNodes"] == {
         "n1": "GPU pool whole: 2 wanted, the node has 2, 1 of them unhealthy"
     }
 
 
-def test_a_held_card_that_moved_to_another_pool_is_not_counted_for_the_old_one():
+def test_a_held_device_that_moved_to_another_pool_is_not_counted_for_the_old_one():
     scene = Scene().pool(n1=2).pool(a_pool("other"))
     scene.hold("p", 2, "n1")
-    scene.books.index.replace_device(a_device("n1", 1, pool="other"))
+    scene.allocation_state.index.replace_device(a_device("n1", 1, pool="other"))
     reply = ask(scene, a_wire_pod("p", whole=2), "n1")
     assert reply["FailedAndUnresolvableNodes"] == {"n1": "GPU pool whole: 2 wanted, the node has 1"}
 
@@ -202,7 +202,9 @@ def test_a_held_card_that_moved_to_another_pool_is_not_counted_for_the_old_one()
 def test_a_pod_whose_binding_was_sent_may_go_nowhere_else(phase, words):
     scene = Scene().pool(n1=1, n2=1)
     hold = scene.hold("p", 1, "n1")
-    scene.books.ledger.move(replace(scene.books.ledger.get(hold.id) or hold, phase=phase))
+    scene.allocation_state.ledger.move(
+        replace(scene.allocation_state.ledger.get(hold.id) or hold, phase=phase)
+    )
     reply = ask(scene, a_wire_pod("p", whole=1), "n1", "n2")
     assert reply["NodeNames"] == ["n1"]
     assert reply["FailedAndUnresolvableNodes"] == {"n2": f"GPU pool whole: {words}"}
@@ -228,12 +230,12 @@ def test_slices_are_counted_as_units():
 def test_filtering_any_number_of_times_takes_nothing():
     """Traps 10 and 12: a simulation cannot be told from a real call, and leaves no reservation."""
     scene = Scene().pool(n1=1)
-    generation = scene.books.index.generation
+    generation = scene.allocation_state.index.generation
     for number in range(5):
         assert ask(scene, a_wire_pod(f"p{number}", whole=1), "n1")["NodeNames"] == ["n1"]
-    assert len(scene.books.ledger) == 0
+    assert len(scene.allocation_state.ledger) == 0
     assert scene.free("n1") == 1
-    assert scene.books.index.generation == generation
+    assert scene.allocation_state.index.generation == generation
 
 
 def test_a_simulated_pod_without_uid_is_judged_like_any_other():
@@ -248,7 +250,7 @@ def test_an_expired_hold_frees_its_node_for_others():
     scene = Scene().pool(n1=1)
     scene.held("p", 1, "n1")
     assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == []
-    scene.books.expire(Instant(scene.time.seconds + 121, EPOCH))
+    scene.allocation_state.expire(Instant(scene.time.seconds + 121, EPOCH))
     assert ask(scene, a_wire_pod("q", whole=1), "n1")["NodeNames"] == ["n1"]
 
 
@@ -260,7 +262,7 @@ def test_an_empty_list_of_names_is_answered_empty():
 
 def test_the_log_line_names_pod_pool_and_figures():
     scene = Scene().pool(n1=1, n2=2)
-    answer = filter_nodes(extender_args(a_wire_pod(whole=2), "n1", "n2"), scene.desk)
+    answer = filter_nodes(extender_args(a_wire_pod(whole=2), "n1", "n2"), scene.context)
     assert answer.facts == {
         "pod": "default/p",
         "uid": PodUid("uid-p"),
@@ -269,4 +271,4 @@ def test_the_log_line_names_pod_pool_and_figures():
         "nodes": 2,
         "fit": 1,
     }
-    assert scene.books.index.knows_node(NodeName("n1"))
+    assert scene.allocation_state.index.knows_node(NodeName("n1"))

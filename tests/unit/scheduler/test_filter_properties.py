@@ -13,17 +13,17 @@ from tests.support.builders import a_demand
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 NODES = ("n0", "n1", "n2", "n3")
-cards = st.integers(0, 4)
+devices = st.integers(0, 4)
 units = st.integers(1, 4)
 
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
     """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
-    scene = Scene().pool(n0=draw(cards), n1=draw(cards), n2=draw(cards))
-    for device in [entry.facts for entry in scene.books.index.devices()]:
+    scene = Scene().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
+    for device in [entry.facts for entry in scene.allocation_state.index.devices()]:
         if draw(st.integers(0, 3)) == 0:
-            scene.books.index.replace_device(replace(device, is_faulted=True))
+            scene.allocation_state.index.replace_device(replace(device, is_faulted=True))
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
         wanted = draw(units)
         free = scene.free(node)
@@ -40,16 +40,18 @@ def scenes(draw: st.DrawFn) -> Scene:
 
 
 def plan(scene: Scene, node: str, wanted: int) -> Placed:
-    pool = scene.books.index.pool_of("gpu.deckhouse.io/whole")
+    pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     assert pool is not None
-    placed = scene.books.plan_bind(NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody"))
+    placed = scene.allocation_state.plan_bind(
+        NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody")
+    )
     assert isinstance(placed, Placed)
     return placed
 
 
 def held_node(scene: Scene, name: str) -> NodeName | None:
     """Return the node on which the pod holds units: where it passes, it passes there alone."""
-    held = scene.books.ledger.of_pod(PodUid(f"uid-{name}"))
+    held = scene.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
     return held.node if held is not None else None
 
 
@@ -62,7 +64,7 @@ requests = st.tuples(
 def test_every_name_is_in_exactly_one_part_of_the_reply(scene, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    reply = json.loads(filter_nodes(body, scene.desk).body)
+    reply = json.loads(filter_nodes(body, scene.context).body)
     parts = [*reply["NodeNames"], *reply["FailedNodes"], *reply["FailedAndUnresolvableNodes"]]
     if reply["NodeNames"] != [held_node(scene, name)]:
         assert sorted(parts) == sorted(names)
@@ -73,23 +75,23 @@ def test_every_name_is_in_exactly_one_part_of_the_reply(scene, request_):
 def test_the_same_question_has_the_same_answer(scene, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    assert filter_nodes(body, scene.desk) == filter_nodes(body, scene.desk)
-    assert prioritize(body, scene.desk) == prioritize(body, scene.desk)
+    assert filter_nodes(body, scene.context) == filter_nodes(body, scene.context)
+    assert prioritize(body, scene.context) == prioritize(body, scene.context)
 
 
 @given(scenes(), requests)
 def test_a_node_passes_exactly_when_bind_finds_devices_there(scene, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    passing = json.loads(filter_nodes(body, scene.desk).body)["NodeNames"]
-    pool = scene.books.index.pool_of("gpu.deckhouse.io/whole")
-    bound = scene.books.bound_to(PodUid(f"uid-{name}"))
+    passing = json.loads(filter_nodes(body, scene.context).body)["NodeNames"]
+    pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+    bound = scene.allocation_state.bound_to(PodUid(f"uid-{name}"))
     held = held_node(scene, name)
     for node in names if held is None or passing != [held] else [held]:
         if bound is not None:
             assert (node in passing) == (node == bound.node)
             continue
-        planned = scene.books.plan_bind(
+        planned = scene.allocation_state.plan_bind(
             NodeName(node), pool, a_demand(wanted), uid=PodUid(f"uid-{name}")
         )
         assert (node in passing) == isinstance(planned, Placed)
@@ -100,6 +102,6 @@ def test_scores_are_ints_from_0_to_10_for_every_name_in_order(scene, request_):
     """trap 6: a float, more than 10 or less than 0."""
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    scores = json.loads(prioritize(body, scene.desk).body)
+    scores = json.loads(prioritize(body, scene.context).body)
     assert [item["Host"] for item in scores] == names
     assert all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in scores)

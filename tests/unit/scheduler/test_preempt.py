@@ -9,7 +9,7 @@ from tests.support.scheduling import Scene, a_wire_pod, preemption_args
 
 
 def kept(scene: Scene, pod: dict[str, Any], **victims: list[str]) -> Any:
-    answer = preempt(preemption_args(pod, **victims), scene.desk)
+    answer = preempt(preemption_args(pod, **victims), scene.context)
     return json.loads(answer.body)["NodeNameToMetaVictims"]
 
 
@@ -48,10 +48,10 @@ def test_a_victim_whose_binding_the_watch_has_not_shown_yet_counts_as_gone():
     assert list(kept(scene, a_wire_pod(whole=1), n1=["uid-a"])) == ["n1"]
 
 
-def test_a_faulted_card_makes_no_room():
+def test_a_faulted_device_makes_no_room():
     scene = Scene().pool(n1=1)
     scene.bound("a", "n1", "GPU-n1-0")
-    scene.books.index.replace_device(a_device("n1", 0, is_faulted=True))
+    scene.allocation_state.index.replace_device(a_device("n1", 0, is_faulted=True))
     assert kept(scene, a_wire_pod(whole=1), n1=["uid-a"]) == {}
 
 
@@ -94,7 +94,7 @@ def test_nobody_is_evicted_while_we_do_not_know():
     scene.bound("a", "n1", "GPU-n1-0")
     assert kept(scene, a_wire_pod(nowhere=1), n1=["uid-a"]) == {}
     scene.is_ready = False
-    answer = preempt(preemption_args(a_wire_pod(whole=1), n1=["uid-a"]), scene.desk)
+    answer = preempt(preemption_args(a_wire_pod(whole=1), n1=["uid-a"]), scene.context)
     assert json.loads(answer.body) == {"NodeNameToMetaVictims": {}}
     assert answer.outcome == "not_ready"
 

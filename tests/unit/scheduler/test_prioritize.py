@@ -11,12 +11,12 @@ from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
 
 def scores(scene: Scene, pod: dict[str, Any], *names: str) -> dict[str, int]:
-    reply = json.loads(prioritize(extender_args(pod, *names), scene.desk).body)
+    reply = json.loads(prioritize(extender_args(pod, *names), scene.context).body)
     return {item["Host"]: item["Score"] for item in reply}
 
 
 def outcome(scene: Scene, pod: dict[str, Any], *names: str) -> str:
-    return prioritize(extender_args(pod, *names), scene.desk).outcome
+    return prioritize(extender_args(pod, *names), scene.context).outcome
 
 
 def half_full_and_empty(strategy: Strategy) -> Scene:
@@ -75,7 +75,7 @@ async def test_the_node_of_a_binding_in_doubt_is_best():
 
 
 def passing(scene: Scene, pod: dict[str, Any], *names: str) -> list[str]:
-    reply = json.loads(filter_nodes(extender_args(pod, *names), scene.desk).body)
+    reply = json.loads(filter_nodes(extender_args(pod, *names), scene.context).body)
     found: list[str] = reply["NodeNames"]
     return found
 
@@ -107,5 +107,5 @@ def test_a_node_that_left_the_pool_after_filter_scores_nothing():
     scene, pod = half_full_and_empty(Strategy.BIN_PACK), a_wire_pod(whole=1)
     assert passing(scene, pod, "half", "empty") == ["half", "empty"]
     for number in range(4):
-        scene.books.index.discard_device(DeviceName(f"empty-{number}"))
+        scene.allocation_state.index.discard_device(DeviceName(f"empty-{number}"))
     assert scores(scene, pod, "half", "empty")["empty"] == 0

@@ -32,9 +32,9 @@ def test_filter_remembers_stored_pods_that_may_be_bound_next():
         a_wire_pod("lost", nowhere=1),
         simulated,
     ):
-        filter_nodes(extender_args(pod, "n1"), scene.desk)
-    known = {uid: scene.desk.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
+        filter_nodes(extender_args(pod, "n1"), scene.context)
+    known = {uid: scene.context.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
     assert known == {"uid-plain": True, "uid-gpu": True}
-    assert scene.desk.recent.demand(PodUid("uid-gpu")) == a_demand(1)
-    assert not scene.desk.recent.knows(PodUid("uid-lost"))
-    assert not scene.desk.recent.knows(PodUid(""))
+    assert scene.context.recent.demand(PodUid("uid-gpu")) == a_demand(1)
+    assert not scene.context.recent.knows(PodUid("uid-lost"))
+    assert not scene.context.recent.knows(PodUid(""))

@@ -15,19 +15,21 @@ async def a_doubtful_scene() -> Scene:
     scene = Scene().pool(n1=2, n2=2)
     scene.pending("p", 1)
     scene.binder.fail_next = [LOST]
-    await bind(binding_args(), scene.desk)
+    await bind(binding_args(), scene.context)
     return scene
 
 
 async def a_written_scene() -> Scene:
     scene = Scene().pool(n1=2, n2=2)
     scene.pending("p", 1)
-    await bind(binding_args(), scene.desk)
+    await bind(binding_args(), scene.context)
     return scene
 
 
 async def settle_all(scene: Scene) -> list[str]:
-    return [str(await recover_binding(one, scene.desk)) for one in scene.books.unsettled()]
+    return [
+        str(await recover_binding(one, scene.context)) for one in scene.allocation_state.unsettled()
+    ]
 
 
 async def test_a_pod_seen_bound_as_committed_is_confirmed_and_keeps_its_units():
@@ -50,8 +52,8 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
     scene = await a_doubtful_scene()
     scene.time.seconds += 60
     await settle_all(scene)
-    assert [pod.name for pod in scene.books.waiting("gpu.deckhouse.io/whole")] == ["p"]
-    assert scene.books.bound_to(PodUid("uid-p")) is None
+    assert [pod.name for pod in scene.allocation_state.waiting("gpu.deckhouse.io/whole")] == ["p"]
+    assert scene.allocation_state.bound_to(PodUid("uid-p")) is None
 
 
 @pytest.mark.parametrize("scene_of", [a_doubtful_scene, a_written_scene])
@@ -95,21 +97,21 @@ async def test_settling_twice_changes_nothing_more():
     scene = await a_doubtful_scene()
     scene.binder.blind = seen_on("n1", "GPU-n1-0")
     await settle_all(scene)
-    generation = scene.books.index.generation
+    generation = scene.allocation_state.index.generation
     await settle_all(scene)
-    assert scene.books.index.generation == generation
+    assert scene.allocation_state.index.generation == generation
     assert scene.phase() == "bound"
 
 
 async def test_a_read_that_a_retry_overtook_is_disregarded():
     scene = await a_doubtful_scene()
     scene.time.seconds += 60
-    (reservation,) = scene.books.unsettled()
+    (reservation,) = scene.allocation_state.unsettled()
     scene.binder.hold, scene.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(recover_binding(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.context))
         await scene.binder.sent.wait()
-        scene.books.retry(PodUid("uid-p"))
+        scene.allocation_state.retry(PodUid("uid-p"))
         scene.binder.hold.set()
     assert call.result() == "moved_on"
     assert (scene.phase(), scene.free("n1")) == ("committed", 1)
@@ -117,33 +119,33 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 
 async def test_a_read_that_the_watch_overtook_is_disregarded():
     scene = await a_doubtful_scene()
-    (reservation,) = scene.books.unsettled()
+    (reservation,) = scene.allocation_state.unsettled()
     scene.binder.hold = asyncio.Event()
     scene.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(recover_binding(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.context))
         await scene.binder.sent.wait()
-        scene.books.discard_pod(PodUid("uid-p"))
+        scene.allocation_state.discard_pod(PodUid("uid-p"))
         scene.binder.hold.set()
     assert call.result() == "moved_on"
-    assert scene.books.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.pod(PodUid("uid-p")) is None
     assert scene.free("n1") == 2
 
 
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     scene = await a_doubtful_scene()
-    (reservation,) = scene.books.unsettled()
+    (reservation,) = scene.allocation_state.unsettled()
     scene.binder.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(recover_binding(reservation, scene.desk))
+        call = group.create_task(recover_binding(reservation, scene.context))
         await scene.binder.sent.wait()
         call.cancel()
-    assert scene.books.unsettled() == [reservation]
+    assert scene.allocation_state.unsettled() == [reservation]
 
 
 async def test_a_binding_under_way_is_none_of_settlings_business():
     scene = await a_doubtful_scene()
-    committed = scene.books.retry(PodUid("uid-p"))
+    committed = scene.allocation_state.retry(PodUid("uid-p"))
     assert committed is not None
-    assert await recover_binding(committed, scene.desk) == "moved_on"
+    assert await recover_binding(committed, scene.context) == "moved_on"
     assert scene.binder.looks == []

@@ -111,23 +111,23 @@ async def test_full_nodes_are_refused_by_every_verb_that_gets_them():
     scene = Scene().pool(n1=1)
     pod = a_wire_pod(whole=1)
     body = json.dumps({"Pod": pod, "Nodes": {"items": [{"metadata": {"name": "n1"}}]}}).encode()
-    answer = filter_nodes(body, scene.desk)
+    answer = filter_nodes(body, scene.context)
     assert "nodeCacheCapable: true" in json.loads(answer.body)["Error"]
     assert answer.outcome == "malformed"
-    assert prioritize(body, scene.desk).body == b"[]"
+    assert prioritize(body, scene.context).body == b"[]"
     victims = {"n1": {"Pods": [{"metadata": {"uid": "u"}}], "NumPDBViolations": 0}}
     body = json.dumps({"Pod": pod, "NodeNameToVictims": victims}).encode()
-    answer = preempt(body, scene.desk)
+    answer = preempt(body, scene.context)
     assert json.loads(answer.body) == {"NodeNameToMetaVictims": {}}
     assert "nodeCacheCapable: true" in str(answer.facts["error"])
 
 
 async def test_a_body_that_cannot_be_read_is_answered_in_the_form_of_the_verb():
-    desk = Scene().desk
-    assert "truncated" in json.loads(filter_nodes(b"", desk).body)["Error"]
-    assert json.loads(prioritize(b"", desk).body) == []
-    assert json.loads(preempt(b"", desk).body) == {"NodeNameToMetaVictims": {}}
-    assert "truncated" in json.loads((await bind(b"", desk)).body)["Error"]
+    context = Scene().context
+    assert "truncated" in json.loads(filter_nodes(b"", context).body)["Error"]
+    assert json.loads(prioritize(b"", context).body) == []
+    assert json.loads(preempt(b"", context).body) == {"NodeNameToMetaVictims": {}}
+    assert "truncated" in json.loads((await bind(b"", context)).body)["Error"]
 
 
 def test_node_names_is_a_list_in_every_reply():
@@ -141,20 +141,20 @@ def test_node_names_is_a_list_in_every_reply():
         extender_args(a_wire_pod()),
     ):
         scene.is_ready = not scene.is_ready
-        assert isinstance(json.loads(filter_nodes(body, scene.desk).body)["NodeNames"], list)
+        assert isinstance(json.loads(filter_nodes(body, scene.context).body)["NodeNames"], list)
 
 
 def test_replies_have_the_keys_of_the_go_structs():
     scene = Scene().pool(n1=1)
     body = extender_args(a_wire_pod(whole=1), "n1")
-    assert json.loads(filter_nodes(body, scene.desk).body) == {
+    assert json.loads(filter_nodes(body, scene.context).body) == {
         "Nodes": None,
         "NodeNames": ["n1"],
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {},
         "Error": "",
     }
-    assert json.loads(prioritize(body, scene.desk).body) == [{"Host": "n1", "Score": 9}]
+    assert json.loads(prioritize(body, scene.context).body) == [{"Host": "n1", "Score": 9}]
 
 
 def test_five_thousand_names_are_read():

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.environment import client, components, nodes
 from tests.cluster.node.daemonsets import image
 from tests.cluster.node.environment import service_proxy
-from tests.cluster.node.stories.cards import SHARED, NodeCards
+from tests.cluster.node.stories.cards import SHARED, NodeDevices
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import GpuSystem
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.environment.real_node import RealNode
 
-CARDS = 4
+DEVICES = 4
 STOCK = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -33,10 +33,10 @@ GPU_LABEL = "nvidia.com/gpu.present"
 
 
 @pytest.fixture(scope="package")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeCards]":
+def devices(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
     """Four cards, whose device files are in /dev, where a driver has them."""
-    made = NodeCards(Path(tmp_path_factory.mktemp("cards")), CARDS)
-    files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(CARDS)))]
+    made = NodeDevices(Path(tmp_path_factory.mktemp("cards")), DEVICES)
+    files = [Path("/dev") / name for name in (*SHARED, *(f"nvidia{n}" for n in range(DEVICES)))]
     there = [str(file) for file in files if file.exists()]
     if there:
         raise AssertionError(f"this machine has cards of its own: {', '.join(there)}")
@@ -83,7 +83,7 @@ def installed_as_pods(  # all that has to be there before
     control_plane: "ControlPlane",
     kubectl: "Kubectl",
     node: "RealNode",
-    cards: NodeCards,
+    devices: NodeDevices,
     reachable_api_server: None,
     shared_root: None,
     built_image: tuple[Path, str],
@@ -120,9 +120,9 @@ async def pools(
     namespace: str,
     node: "RealNode",
     installed_as_pods: GpuSystem,
-    cards: NodeCards,
+    devices: NodeDevices,
 ) -> "AsyncIterator[Pools]":
-    made = Pools(api, namespace, node, cards)
+    made = Pools(api, namespace, node, devices)
     yield made
     await made.clear()
 

@@ -15,7 +15,7 @@ from tests.cluster.system.objects import PREFIX, units_of
 if TYPE_CHECKING:
     from tests.cluster.environment.client import JsonObject
     from tests.cluster.environment.kubectl import Kubectl
-    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.node.stories.cards import NodeDevices
     from tests.cluster.system.installation import GpuSystem
 
 OURS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -65,7 +65,7 @@ async def keep_coming(pools: Pools, resource: str, over: asyncio.Event) -> None:
         await polling.eventually(has_ended, what=f"{name} has ended", within=60, every=0.05)
 
 
-async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_card_to_its_last_pod(
+async def test_pods_of_our_daemonsets_serve_a_pool_from_its_first_device_to_its_last_pod(
     pools: Pools, kubectl: "Kubectl"
 ):
     agent = await ready(pools, "gpu-node-agent")
@@ -121,7 +121,7 @@ async def test_a_plugin_that_is_killed_is_started_again_and_no_pod_is_lost(pools
 
 @pytest.mark.parametrize("way", ["Devices", "Environment"])
 async def test_other_ways_to_hand_out(
-    pools: Pools, cards: "NodeCards", installed_as_pods: "GpuSystem", image_name: str, way: str
+    pools: Pools, devices: "NodeDevices", installed_as_pods: "GpuSystem", image_name: str, way: str
 ):
     await installed_as_pods.reconfigure(device_plugin={"image": image_name, "hand_out": way})
     resource = await pools.make(0, 1, 2)

@@ -12,7 +12,7 @@ from tests.cluster.system.installation import NAMESPACE
 if TYPE_CHECKING:
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.node.environment.real_node import RealNode
-    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.node.stories.cards import NodeDevices
 
 ALL_ROLES = "inventory,health,mig,device-plugin"
 _READY_S = 60
@@ -26,7 +26,7 @@ class Agent:
         self,
         control_plane: "ControlPlane",
         node: "RealNode",
-        cards: "NodeCards",
+        devices: "NodeDevices",
         *,
         name: str = "node-agent",
         hand_out: str = "CDI",
@@ -46,8 +46,8 @@ class Agent:
             "--run-directory": node.run_directory,
             "--cdi-directory": node.cdi_directory,
             "--dev-root": node.dev_directory,
-            "--sysfs": cards.sysfs,
-            "--procfs": cards.procfs,
+            "--sysfs": devices.sysfs,
+            "--procfs": devices.procfs,
             "--host": "127.0.0.1",
             "--port": self._port,
         }

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.environment import client
 from tests.cluster.node.stories.agents import Agent
-from tests.cluster.node.stories.cards import NodeCards
+from tests.cluster.node.stories.cards import NodeDevices
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import GpuSystem
 
@@ -27,8 +27,8 @@ SLICED = (8, 9)
 
 
 @pytest.fixture(scope="package")
-def cards(node: "RealNode", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeCards]":
-    made = NodeCards(Path(tmp_path_factory.mktemp("cards")))
+def devices(node: "RealNode", tmp_path_factory: pytest.TempPathFactory) -> "Iterator[NodeDevices]":
+    made = NodeDevices(Path(tmp_path_factory.mktemp("cards")))
     asyncio.run(made.make_devices(node))
     yield made
     made.remove()
@@ -51,9 +51,9 @@ def installed_here(
 
 @pytest.fixture(scope="package")
 def running_agent(
-    installed_here: GpuSystem, control_plane: "ControlPlane", node: "RealNode", cards: NodeCards
+    installed_here: GpuSystem, control_plane: "ControlPlane", node: "RealNode", devices: NodeDevices
 ) -> "Iterator[Agent]":
-    started = Agent(control_plane, node, cards)
+    started = Agent(control_plane, node, devices)
     asyncio.run(started.start())
     yield started
     asyncio.run(started.stop())
@@ -71,13 +71,13 @@ async def agent(running_agent: Agent, installed_here: GpuSystem) -> Agent:
 
 @pytest.fixture(scope="package")
 def kept_pools(
-    control_plane: "ControlPlane", node: "RealNode", running_agent: Agent, cards: NodeCards
+    control_plane: "ControlPlane", node: "RealNode", running_agent: Agent, devices: NodeDevices
 ) -> dict[str, str]:
     """The pools that most tests share: name -> resource."""
 
     async def make() -> dict[str, str]:
         async with client.open_client(control_plane.kubeconfig()) as api:
-            made = Pools(api, "default", node, cards)
+            made = Pools(api, "default", node, devices)
             slices = {"mode": "TimeSlice", "slicesPerDevice": 8}
             return {
                 "whole": await made.make(*WHOLE),
@@ -93,11 +93,11 @@ async def pools(  # what must be there before
     namespace: str,
     node: "RealNode",
     agent: Agent,
-    cards: NodeCards,
+    devices: NodeDevices,
     kept_pools: dict[str, str],
 ) -> "AsyncIterator[Pools]":
     """Pools on the node's cards; those that the test makes are deleted afterwards, with all its pods."""
-    made = Pools(api, namespace, node, cards)
+    made = Pools(api, namespace, node, devices)
     yield made
     await made.clear()
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment.client import ApiClient, JsonObject
     from tests.cluster.node.environment.real_node import RealNode
-    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.node.stories.cards import NodeDevices
 
 INVENTORIES = f"{API}/gpunodeinventories"
 EVENTS = "/apis/events.k8s.io/v1/events"
@@ -37,12 +37,12 @@ class Pools:
     """Makes them, and waits for what follows."""
 
     def __init__(
-        self, api: "ApiClient", namespace: str, node: "RealNode", cards: "NodeCards"
+        self, api: "ApiClient", namespace: str, node: "RealNode", devices: "NodeDevices"
     ) -> None:
         self.api = api
         self.namespace = namespace
         self.node = node
-        self.cards = cards
+        self.devices = devices
         self.resources: list[str] = []
         """Of the pools that were made, in order."""
         self._made: list[str] = []
@@ -51,7 +51,7 @@ class Pools:
         """Make a pool of these cards, and wait until the node offers its units; return its resource."""
         name = f"pool-{secrets.token_hex(3)}"
         # The cards of a pool before it are free once the node's inventory says so.
-        addresses = [self.cards.cards[number].address.lower()[4:] for number in numbers]
+        addresses = [self.devices.devices[number].address.lower()[4:] for number in numbers]
         include = {"inventoryIDs": [f"{self.node.name}-{address}" for address in addresses]}
         self._made.append(name)
         await self.api.create(
@@ -137,7 +137,7 @@ class Pools:
 
     def files_of(self, units: "Sequence[str]") -> list[str]:
         """Return the device files of cards that these units are, or are slices of."""
-        minors = {card.uuid: card.minor for card in self.cards.cards}
+        minors = {device.uuid: device.minor for device in self.devices.devices}
         return sorted({f"nvidia{minors[unit.partition('::')[0]]}" for unit in units})
 
     async def allocations(self, pod: str) -> dict[str, list[str]]:
@@ -183,7 +183,7 @@ class Pools:
         await polling.eventually(is_so, what=f"AgentDegraded: {reason}", within=90)
 
     async def device(self, number: int) -> "JsonObject":
-        uuid = self.cards.cards[number].uuid
+        uuid = self.devices.devices[number].uuid
         found = (await self.api.get(DEVICES))["items"]
         return next(one for one in found if one.get("status", {}).get("uuid") == uuid)
 

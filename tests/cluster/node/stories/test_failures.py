@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.environment.real_node import RealNode
     from tests.cluster.node.stories.agents import Agent
-    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.node.stories.cards import NodeDevices
 
 
 def restarts(pod: "JsonObject") -> int:
@@ -91,11 +91,11 @@ async def test_containerd_restarts_under_running_pods(pools: Pools, whole: str):
     assert restarts(await pools.get("before")) == 0
 
 
-async def test_a_card_fails_under_a_pod(pools: Pools, cards: "NodeCards"):
+async def test_a_device_fails_under_a_pod(pools: Pools, devices: "NodeDevices"):
     resource = await pools.make(10, 11)
     pod = await pools.run(pools.a_pod("victim", resource))
     (unit,) = units_of(pod)
-    cards.driver.emit_xid(unit, 79)
+    devices.driver.emit_xid(unit, 79)
 
     async def is_known() -> bool:
         (status,) = (await pools.get("victim"))["status"]["containerStatuses"]
@@ -109,27 +109,27 @@ async def test_a_card_fails_under_a_pod(pools: Pools, cards: "NodeCards"):
     assert (await pools.get("victim"))["status"]["phase"] == "Running"
     # The other card goes on: a pod gets it, and no pod gets the failed one.
     await pools.create(pools.a_pod("waits", resource))
-    await restart_driver(pools, cards)
+    await restart_driver(pools, devices)
     await pools.offers_of(resource, 2)
     await check(pools, await pools.running("waits"), "main")
 
 
-async def test_a_card_falls_off_the_bus_and_comes_back(pools: Pools, cards: "NodeCards"):
+async def test_a_device_falls_off_the_bus_and_comes_back(pools: Pools, devices: "NodeDevices"):
     resource = await pools.make(10, 11)
-    card = cards.cards[11]
-    cards.driver.lose(card.uuid)
+    device = devices.devices[11]
+    devices.driver.lose(device.uuid)
     await pools.offers_of(resource, 1)
-    cards.driver.find(card.uuid)
+    devices.driver.find(device.uuid)
     await pools.offers_of(resource, 2)
 
 
-async def test_a_driver_that_hangs_stops_nobody(pools: Pools, whole: str, cards: "NodeCards"):
-    cards.driver.hang()
+async def test_a_driver_that_hangs_stops_nobody(pools: Pools, whole: str, devices: "NodeDevices"):
+    devices.driver.hang()
     try:
         await pools.degraded("DriverHangs")
         await check(pools, await pools.run(pools.a_pod("meanwhile", whole, 2)), "main")
     finally:
-        cards.driver.unhang()
+        devices.driver.unhang()
     await pools.degraded("AsExpected")
 
 
@@ -170,7 +170,7 @@ async def test_a_node_is_drained(pools: Pools, whole: str, kubectl: "Kubectl", n
     await check(pools, await pools.running("waits"), "main")
 
 
-async def test_a_promise_that_cannot_be_kept_is_told_and_the_books_follow(
+async def test_a_promise_that_cannot_be_kept_is_told_and_the_allocation_state_follow(
     pools: Pools, whole: str, control_plane: "ControlPlane"
 ):
     """The same card is promised twice, by somebody who has the server's own rights."""
@@ -197,7 +197,7 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     resource = await pools.make(10, 11)
     holds = await pools.run(pools.a_pod("holds", resource))
     (held,) = units_of(holds)
-    other = next(card.uuid for card in pools.cards.cards[10:] if card.uuid != held)
+    other = next(device.uuid for device in pools.devices.devices[10:] if device.uuid != held)
     # The other card is promised to a pod that kubelet has not seen yet; then one too many comes.
     await pools.node.kubelet.stop()
     await bound(pools, resource, "first")
@@ -216,11 +216,11 @@ async def test_a_pod_for_which_nothing_is_left_is_refused_and_shares_nothing(
     assert (await pools.get(refused))["status"]["reason"] == "UnexpectedAdmissionError"
 
 
-async def restart_driver(pools: Pools, cards: "NodeCards") -> None:
+async def restart_driver(pools: Pools, devices: "NodeDevices") -> None:
     """Unload the driver and load it again; the node says so in between."""
-    cards.driver.unload_driver()
+    devices.driver.unload_driver()
     await pools.degraded("DriverNotLoaded")
-    cards.driver.restart_driver()
+    devices.driver.restart_driver()
     await pools.degraded("AsExpected")
 
 

@@ -9,17 +9,17 @@ from tests.cluster.node.stories.test_promises import check
 from tests.cluster.system.objects import POOLS, PREFIX, units_of
 
 if TYPE_CHECKING:
-    from tests.cluster.node.stories.cards import NodeCards
+    from tests.cluster.node.stories.cards import NodeDevices
 
 PROFILE = "3g.40gb"
 MIG = {"mode": "MIG", "migProfile": PROFILE}
 
 
-async def test_a_pool_of_instances(pools: Pools, cards: "NodeCards"):
+async def test_a_pool_of_instances(pools: Pools, devices: "NodeDevices"):
     beside = await pools.make(11)
     keeps = await pools.run(pools.a_pod("keeps", beside))
     resource = await pools.make(10, units=2, allocation=MIG)
-    assert cards.driver.instances(cards.uuids[10]) == [PROFILE] * 2
+    assert devices.driver.instances(devices.uuids[10]) == [PROFILE] * 2
     pod = await pools.run(pools.a_pod("instance", resource))
     other = await pools.run(pools.a_pod("another", resource))
 
@@ -32,14 +32,18 @@ async def test_a_pool_of_instances(pools: Pools, cards: "NodeCards"):
     assert len(seen.files) == 3
     assert set(seen.files) & set(its.files) == {"nvidia10"}
     given = {file for one in (seen, its) for file in one.files} - {"nvidia10"}
-    all_of_card = {name for one in range(8) for name in cards.capabilities(cards.cards[10], one)}
-    assert given < all_of_card
+    all_of_device = {
+        name for one in range(8) for name in devices.capabilities(devices.devices[10], one)
+    }
+    assert given < all_of_device
     await pools.reported(pod)
     await check(pools, keeps, "main")
     await pools.told("GPUPartitioned", (await pools.device(10))["metadata"]["name"])
 
 
-async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, cards: "NodeCards"):
+async def test_a_pool_is_cut_again_once_nothing_runs_on_its_device(
+    pools: Pools, devices: "NodeDevices"
+):
     resource = await pools.make(10)
     await pools.run(pools.a_pod("holds", resource))
     name = resource.removeprefix(PREFIX)
@@ -51,7 +55,7 @@ async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, ca
         return bool(found.get("Maintenance", {}).get("status") == "True")
 
     await polling.eventually(waits, what="maintenance")
-    assert cards.driver.instances(cards.uuids[10]) == []
+    assert devices.driver.instances(devices.uuids[10]) == []
     assert (await pools.get("holds"))["status"]["phase"] == "Running"
     await pools.delete("holds")
     await pools.offers(resource, 2)
@@ -64,21 +68,23 @@ async def test_a_pool_is_cut_anew_once_nothing_runs_on_its_card(pools: Pools, ca
         f"{POOLS}/{name}", {"spec": {"allocation": {"mode": "Exclusive", "migProfile": None}}}
     )
     await pools.offers(resource, 1)
-    assert cards.driver.instances(cards.uuids[10]) == []
+    assert devices.driver.instances(devices.uuids[10]) == []
     await check(pools, await pools.run(pools.a_pod("whole", resource)), "main")
 
 
-async def test_a_card_with_a_process_is_left_alone_until_it_ends(pools: Pools, cards: "NodeCards"):
+async def test_a_device_with_a_process_is_left_alone_until_it_ends(
+    pools: Pools, devices: "NodeDevices"
+):
     """Somebody runs a program beside Kubernetes: NVML knows, nobody else does."""
-    card = cards.uuids[10]
-    cards.driver.run_process(card, 4242)
+    gpu = devices.uuids[10]
+    devices.driver.run_process(gpu, 4242)
     try:
         async with asyncio.TaskGroup() as group:
             made = group.create_task(pools.make(10, units=2, allocation=MIG))
             device = (await pools.device(10))["metadata"]["name"]
             assert "process" in await pools.told("GPUPartitioningHeldUp", device)
-            assert cards.driver.instances(card) == []
-            cards.driver.end_processes(card)
+            assert devices.driver.instances(gpu) == []
+            devices.driver.end_processes(gpu)
     finally:
-        cards.driver.end_processes(card)
+        devices.driver.end_processes(gpu)
     await pools.run(pools.a_pod("instance", made.result()))

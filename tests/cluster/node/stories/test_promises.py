@@ -36,7 +36,7 @@ def a_container(name: str, resource: str, units: int) -> "JsonObject":
     }
 
 
-async def test_one_card(pools: Pools, whole: str):
+async def test_one_device(pools: Pools, whole: str):
     pod = await pools.run(pools.a_pod("one", whole))
 
     assert pod["spec"]["nodeName"] == pools.node.name
@@ -46,7 +46,7 @@ async def test_one_card(pools: Pools, whole: str):
     await pools.reported(pod)
 
 
-async def test_two_of_eight_cards(pools: Pools, whole: str):
+async def test_two_of_eight_devices(pools: Pools, whole: str):
     first = await pools.run(pools.a_pod("first", whole, 2))
     second = await pools.run(pools.a_pod("second", whole, 2))
 
@@ -55,7 +55,7 @@ async def test_two_of_eight_cards(pools: Pools, whole: str):
     await check(pools, second, "main")
 
 
-async def test_a_container_without_the_resource_has_no_card(pools: Pools, whole: str):
+async def test_a_container_without_the_resource_has_no_device(pools: Pools, whole: str):
     pod = pools.a_pod("pair", whole)
     pod["spec"]["containers"].append(a_container("beside", whole, 0))
     del pod["spec"]["containers"][1]["resources"]
@@ -141,7 +141,7 @@ async def test_ten_pods_bound_in_one_burst(pools: Pools, sliced: str):
         await pools.reported(pod)
 
 
-async def test_a_node_full_of_pods_of_whole_cards(pools: Pools, whole: str):
+async def test_a_node_full_of_pods_of_whole_devices(pools: Pools, whole: str):
     names = [f"full-{number}" for number in range(8)]
     async with asyncio.TaskGroup() as group:
         for name in names:

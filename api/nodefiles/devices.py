@@ -21,7 +21,7 @@ from msgspec import Meta
 from api.meta import Model
 
 RUN_DIRECTORY: Final = "/run/gpu-control-plane"
-CARDS_FILE: Final = "cards.json"
+DEVICES_FILE: Final = "cards.json"
 
 Uuid = Annotated[str, Meta(min_length=1, max_length=63)]
 
@@ -43,7 +43,7 @@ class NodeInstance(Model, frozen=True):
     """Its capabilities' device files, besides the card's own."""
 
 
-class NodeCard(Model, frozen=True):
+class NodeDevice(Model, frozen=True):
     """A card of the node."""
 
     uuid: Uuid
@@ -66,9 +66,9 @@ class SharedParts(Model, frozen=True):
     """Libraries and programs of the driver."""
 
 
-class NodeCards(Model, frozen=True):
+class NodeDevices(Model, frozen=True):
     """The file."""
 
     version: Literal["v1"]
-    cards: list[NodeCard] = msgspec.field(default_factory=list)
+    devices: list[NodeDevice] = msgspec.field(name="cards", default_factory=list)
     shared: SharedParts = msgspec.field(default_factory=SharedParts)

@@ -6,13 +6,13 @@ from api.kinds.gpudevice import DeviceState
 from api.names import ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from demo.objects import (
     BIG_PRODUCT,
-    CARDS_PER_NODE,
+    DEVICES_PER_NODE,
     HOLD_S,
     NODES,
     SLICED_FROM,
     SLICED_NODE,
     SLICES,
-    SLICES_PER_CARD,
+    SLICES_PER_DEVICE,
     SMALL_PRODUCT,
     WHOLE,
     device_of,
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.kinds.gpupool import GPUPool
 
-SMALL_CARDS = CARDS_PER_NODE - SLICED_FROM
-BIG_CARDS = len(NODES) * CARDS_PER_NODE - SMALL_CARDS
+SMALL_DEVICES = DEVICES_PER_NODE - SLICED_FROM
+BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 
 async def nodes_tell(story: Story) -> None:
     """Let nodes tell of their cards, and become ready."""
-    story.title(f"{len(NODES)} nodes join, and tell of their {CARDS_PER_NODE} GPU cards each")
+    story.title(f"{len(NODES)} nodes join, and tell of their {DEVICES_PER_NODE} GPU cards each")
     for agent in story.cluster.agents.values():
         await agent.report()
     wanted = {
-        device_of(card, node): card.product.replace(" ", "-")
+        device_of(gpu, node): gpu.product.replace(" ", "-")
         for node in NODES
-        for card in device_table(node)
+        for gpu in device_table(node)
     }
     devices = await story.until(
         f"there are {len(wanted)} devices, of the products that the cards are",
@@ -70,10 +70,10 @@ async def nodes_tell(story: Story) -> None:
 
 async def by_annotation(story: Story) -> None:
     """Put cards into a pool by hand, and show what is refused."""
-    cards = device_table(SLICED_NODE)
-    small = [device_of(card, SLICED_NODE) for card in cards[SLICED_FROM:]]
+    gpus = device_table(SLICED_NODE)
+    small = [device_of(gpu, SLICED_NODE) for gpu in gpus[SLICED_FROM:]]
     story.title(f"An operator makes the pool {SLICES}, and puts four cards into it by annotation")
-    story.say(f"  One unit of it is a time slice: {SLICES_PER_CARD} pods take turns on a card.")
+    story.say(f"  One unit of it is a time slice: {SLICES_PER_DEVICE} pods take turns on a card.")
     await story.cluster.client.create(GPU_POOLS, slices_pool())
     await story.until_pool("is known", SLICES, lambda pool: bool(pool.status.phase))
     for name in small:
@@ -85,7 +85,7 @@ async def by_annotation(story: Story) -> None:
         lambda found: sorted(small) == _in_pool(found, SLICES),
     )
     story.claim(f"these four cards, and no others, are in pool {SLICES}")
-    other = device_of(cards[0], SLICED_NODE)
+    other = device_of(gpus[0], SLICED_NODE)
     await _is_refused(story, other, SLICES, says=f'the device has "{BIG_PRODUCT}"')
     await _is_refused(story, other, "slice", says="pool not found")
     devices = await story.cluster.devices()
@@ -100,7 +100,7 @@ async def by_product(story: Story) -> None:
     story.title(f"A second pool, {WHOLE}, takes every {BIG_PRODUCT} by itself, now and later")
     story.say("  One unit of it is a whole card. The namespaces default and ml-team may use it.")
     await story.cluster.client.create(GPU_POOLS, whole_pool())
-    sizes = {WHOLE: BIG_CARDS, SLICES: SMALL_CARDS * SLICES_PER_CARD}
+    sizes = {WHOLE: BIG_DEVICES, SLICES: SMALL_DEVICES * SLICES_PER_DEVICE}
     pools = [
         await story.until_pool(
             f"has {size} units, all of them available",
@@ -112,7 +112,9 @@ async def by_product(story: Story) -> None:
     story.say("  $ kubectl get gpool")
     heading = ("NAME", "MODE", "TOTAL", "USED", "AVAILABLE", "PHASE")
     story.table([heading, *map(_row, pools)])
-    story.claim(f"{BIG_CARDS} cards are {BIG_CARDS} units, and {SMALL_CARDS} cards {sizes[SLICES]}")
+    story.claim(
+        f"{BIG_DEVICES} cards are {BIG_DEVICES} units, and {SMALL_DEVICES} cards {sizes[SLICES]}"
+    )
     devices = await story.cluster.devices()
     story.check(
         f"no {SMALL_PRODUCT} is in pool {WHOLE}, no {BIG_PRODUCT} in pool {SLICES}",

@@ -1,7 +1,7 @@
 """The cards of a node, put together from what the bus shows, the driver says, and health is judged to be.
 
 Values in, values out: which cards there are, their attributes in the node's NodeFeature
-(`api.foreign.nodefeature.AgentCard`), and the file of cards (`api.nodefiles.cards`).
+(`api.foreign.nodefeature.AgentDevice`), and the file of cards (`api.nodefiles.devices`).
 
 Who is there:
 
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from agent.health.verdicts import DeviceHealthState, HealthState
-from api.foreign.nodefeature import AgentCard, AgentNode
-from api.nodefiles.cards import NodeCard, NodeCards, NodeInstance, SharedParts
+from api.foreign.nodefeature import AgentDevice, AgentNode
+from api.nodefiles.devices import NodeDevice, NodeDevices, NodeInstance, SharedParts
 from inventory.discovery import parsing as values
 from inventory.identity import canonical_address
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from agent.driver.device_files import FoundFiles
-    from agent.driver.pci import PciCard
-    from agent.driver.port import DriverCard, DriverLook
-    from api.nodefiles.cards import NodeMount
+    from agent.driver.pci import PciDevice
+    from agent.driver.port import DriverDevice, DriverLook
+    from api.nodefiles.devices import NodeMount
 
 NVIDIA_DRIVER: Final = "nvidia"
 """The kernel's driver, as the bus names it."""
@@ -43,7 +43,7 @@ NOT_SHOWN: Final = DeviceHealthState(
     "the kernel's driver has the card, and NVML does not show it: see dmesg, and reset or reboot",
 )
 _MAX_UUID_LENGTH: Final = 63
-"""`api.nodefiles.cards.Uuid`, and what kubelet takes."""
+"""`api.nodefiles.devices.Uuid`, and what kubelet takes."""
 
 
 @final
@@ -51,7 +51,7 @@ _MAX_UUID_LENGTH: Final = 63
 class DiscoveredNode:
     """What was seen of a node's cards."""
 
-    bus: "tuple[PciCard, ...] | None" = None
+    bus: "tuple[PciDevice, ...] | None" = None
     """None where the bus cannot be read, which is not an empty one."""
     look: "DriverLook | None" = None
     """None where there is no driver."""
@@ -61,12 +61,12 @@ class DiscoveredNode:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCardFacts:
+class NodeDeviceFacts:
     """One card."""
 
     address: str
-    pci: "PciCard | None" = None
-    said: "DriverCard | None" = None
+    pci: "PciDevice | None" = None
+    said: "DriverDevice | None" = None
     """By the driver."""
     uuid: str = ""
     health: DeviceHealthState | None = None
@@ -75,7 +75,7 @@ class NodeCardFacts:
 
 def discovered_devices(
     sight: DiscoveredNode, health: "Callable[[str], DeviceHealthState]"
-) -> tuple[NodeCardFacts, ...] | None:
+) -> tuple[NodeDeviceFacts, ...] | None:
     """Return the node's cards by address; None where neither bus nor driver can be asked."""
     if sight.bus is None and sight.look is None:
         return None
@@ -85,28 +85,28 @@ def discovered_devices(
     if sight.bus is None:
         addresses |= sight.known.keys()
     return tuple(
-        _card(address, bus.get(address), said.get(address), sight, health)
+        _device(address, bus.get(address), said.get(address), sight, health)
         for address in sorted(addresses)
     )
 
 
-def _by_address(look: "DriverLook | None") -> "dict[str, DriverCard]":
+def _by_address(look: "DriverLook | None") -> "dict[str, DriverDevice]":
     found = {}
-    for card in look.cards if look is not None else ():
-        address = canonical_address(card.address)
+    for device in look.devices if look is not None else ():
+        address = canonical_address(device.address)
         if address is not None:
-            found[address] = card
+            found[address] = device
     return found
 
 
-def _card(  # noqa: PLR0917  # of one address: what each source has there
+def _device(  # noqa: PLR0917  # of one address: what each source has there
     address: str,
-    pci: "PciCard | None",
-    said: "DriverCard | None",
+    pci: "PciDevice | None",
+    said: "DriverDevice | None",
     sight: DiscoveredNode,
     health: "Callable[[str], DeviceHealthState]",
-) -> NodeCardFacts:
-    facts = NodeCardFacts(address=address, pci=pci, said=said)
+) -> NodeDeviceFacts:
+    facts = NodeDeviceFacts(address=address, pci=pci, said=said)
     if said is not None:
         return replace(facts, uuid=said.uuid, health=health(said.uuid) if said.uuid else None)
     is_foreign = pci is not None and pci.driver not in {None, NVIDIA_DRIVER}
@@ -117,11 +117,11 @@ def _card(  # noqa: PLR0917  # of one address: what each source has there
         judged = health(uuid)
         return replace(facts, uuid=uuid, health=NOT_SHOWN if judged.is_healthy else judged)
     is_bound = pci is not None and pci.driver == NVIDIA_DRIVER
-    return replace(facts, health=NOT_SHOWN) if is_bound and sight.look.cards else facts
+    return replace(facts, health=NOT_SHOWN) if is_bound and sight.look.devices else facts
 
 
 def known_after(
-    known: "Mapping[str, str]", look: "DriverLook", *, bus: "Sequence[PciCard] | None"
+    known: "Mapping[str, str]", look: "DriverLook", *, bus: "Sequence[PciDevice] | None"
 ) -> dict[str, str]:
     """Return which card is where, after a look that the driver answered."""
     shown = {address: one.uuid for address, one in _by_address(look).items() if one.uuid}
@@ -139,28 +139,28 @@ def known_after(
 class Published:
     """What is said of the node and its cards."""
 
-    cards: "tuple[Mapping[str, str], ...]"
+    devices: "tuple[Mapping[str, str], ...]"
     """Attributes of each, by address."""
     node: "Mapping[str, str]"
     unsayable: tuple[str, ...] = ()
     """Keys whose value the reader would not take, with their card."""
 
 
-def published_of(cards: "Iterable[NodeCardFacts]", look: "DriverLook | None") -> Published:
+def published_of(devices: "Iterable[NodeDeviceFacts]", look: "DriverLook | None") -> Published:
     """Return what is to be published; the same facts give the same texts."""
     told: list[Mapping[str, str]] = []
     unsayable: list[str] = []
-    for card in cards:
+    for device in devices:
         saying = _Saying()
-        _say_card(saying, card)
+        _say_device(saying, device)
         told.append(saying.texts)
-        unsayable += (f"{card.address} {key}" for key in saying.unsayable)
+        unsayable += (f"{device.address} {key}" for key in saying.unsayable)
     node = _Saying()
     if look is not None:
         node.say(AgentNode.DRIVER_VERSION, look.driver_version, values.version)
         node.say(AgentNode.CUDA_VERSION, look.cuda_version, values.version)
     unsayable += node.unsayable
-    return Published(cards=tuple(told), node=node.texts, unsayable=tuple(unsayable))
+    return Published(devices=tuple(told), node=node.texts, unsayable=tuple(unsayable))
 
 
 class _Saying:
@@ -181,59 +181,59 @@ class _Saying:
             self.texts[key] = text
 
 
-def _say_card(saying: _Saying, card: NodeCardFacts) -> None:
-    saying.say(AgentCard.ADDRESS, card.address, values.address)
-    saying.say(AgentCard.UUID, card.uuid, values.uuid)
-    if card.pci is not None:
-        saying.say(AgentCard.VENDOR, card.pci.vendor, values.hex_id)
-        saying.say(AgentCard.DEVICE, card.pci.device, values.hex_id)
-        saying.say(AgentCard.CLASS, card.pci.class_, values.pci_class)
-        saying.say(AgentCard.NUMA_NODE, card.pci.numa_node, values.numa_node)
-    if card.said is not None and not card.said.is_lost:
-        _say_driver(saying, card.said)
-    if card.health is not None:
-        saying.say(AgentCard.HEALTH, card.health.state.value, values.word)
-        saying.say(AgentCard.HEALTH_REASON, card.health.reason, values.word)
+def _say_device(saying: _Saying, device: NodeDeviceFacts) -> None:
+    saying.say(AgentDevice.ADDRESS, device.address, values.address)
+    saying.say(AgentDevice.UUID, device.uuid, values.uuid)
+    if device.pci is not None:
+        saying.say(AgentDevice.VENDOR, device.pci.vendor, values.hex_id)
+        saying.say(AgentDevice.DEVICE, device.pci.device, values.hex_id)
+        saying.say(AgentDevice.CLASS, device.pci.class_, values.pci_class)
+        saying.say(AgentDevice.NUMA_NODE, device.pci.numa_node, values.numa_node)
+    if device.said is not None and not device.said.is_lost:
+        _say_driver(saying, device.said)
+    if device.health is not None:
+        saying.say(AgentDevice.HEALTH, device.health.state.value, values.word)
+        saying.say(AgentDevice.HEALTH_REASON, device.health.reason, values.word)
 
 
-def _say_driver(saying: _Saying, said: "DriverCard") -> None:
-    saying.say(AgentCard.PRODUCT, said.product, values.product)
-    saying.say(AgentCard.MEMORY, said.memory_mib, values.memory_mib)
-    saying.say(AgentCard.COMPUTE_CAPABILITY, said.compute_capability, values.compute_capability)
+def _say_driver(saying: _Saying, said: "DriverDevice") -> None:
+    saying.say(AgentDevice.PRODUCT, said.product, values.product)
+    saying.say(AgentDevice.MEMORY, said.memory_mib, values.memory_mib)
+    saying.say(AgentDevice.COMPUTE_CAPABILITY, said.compute_capability, values.compute_capability)
     # Nobody reads watts yet: any whole number will do.
-    saying.say(AgentCard.POWER_LIMIT, said.power_limit_watts, int)
-    saying.say(AgentCard.MAX_POWER_LIMIT, said.max_power_limit_watts, int)
+    saying.say(AgentDevice.POWER_LIMIT, said.power_limit_watts, int)
+    saying.say(AgentDevice.MAX_POWER_LIMIT, said.max_power_limit_watts, int)
     links = [
         {"peer": one.peer, "type": one.type.value, "count": one.count}
         for one in sorted(said.links, key=lambda one: (one.peer, one.type.value))
     ]
-    saying.say(AgentCard.LINKS, _json(links), values.links)
-    saying.say(AgentCard.MIG_CAPABLE, str(said.is_mig_capable).lower(), values.flag)
+    saying.say(AgentDevice.LINKS, _json(links), values.links)
+    saying.say(AgentDevice.MIG_CAPABLE, str(said.is_mig_capable).lower(), values.flag)
     if not said.is_mig_capable:
         return
-    saying.say(AgentCard.MIG_MODE, "Enabled" if said.is_mig_enabled else "Disabled", values.word)
+    saying.say(AgentDevice.MIG_MODE, "Enabled" if said.is_mig_enabled else "Disabled", values.word)
     profiles = sorted({one.name for one in said.profiles})
-    saying.say(AgentCard.MIG_PROFILES, ",".join(profiles), values.profiles)
+    saying.say(AgentDevice.MIG_PROFILES, ",".join(profiles), values.profiles)
     # What lacks its compute instance has no UUID, and can be given to nobody.
     instances = [
         {"profile": one.profile, "uuid": one.uuid}
         for one in sorted(said.instances, key=lambda one: (one.profile, one.uuid))
         if one.uuid
     ]
-    saying.say(AgentCard.MIG_INSTANCES, _json(instances), values.partitions)
+    saying.say(AgentDevice.MIG_INSTANCES, _json(instances), values.partitions)
 
 
 def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def node_cards(
-    cards: "Iterable[NodeCardFacts]", files: "FoundFiles", mounts: "Sequence[NodeMount]"
-) -> NodeCards:
+def node_devices(
+    devices: "Iterable[NodeDeviceFacts]", files: "FoundFiles", mounts: "Sequence[NodeMount]"
+) -> NodeDevices:
     """Return the file of cards: those with a UUID that kubelet can be told."""
-    return NodeCards(
+    return NodeDevices(
         version="v1",
-        cards=[_node_card(card, files) for card in cards if is_nameable(card.uuid)],
+        devices=[_node_device(device, files) for device in devices if is_nameable(device.uuid)],
         shared=SharedParts(nodes=[one.host_path for one in files.shared], mounts=list(mounts)),
     )
 
@@ -245,9 +245,9 @@ def is_nameable(uuid: str) -> bool:
     )
 
 
-def _node_card(card: NodeCardFacts, files: "FoundFiles") -> NodeCard:
-    said, own = card.said, files.by_uuid.get(card.uuid, ())
-    is_healthy = card.health is None or card.health.is_healthy
+def _node_device(device: NodeDeviceFacts, files: "FoundFiles") -> NodeDevice:
+    said, own = device.said, files.by_uuid.get(device.uuid, ())
+    is_healthy = device.health is None or device.health.is_healthy
     instances = None
     if said is not None and said.is_mig_enabled:
         instances = [
@@ -261,11 +261,11 @@ def _node_card(card: NodeCardFacts, files: "FoundFiles") -> NodeCard:
             for one in sorted(said.instances, key=lambda one: one.gpu_instance)
             if is_nameable(one.uuid)
         ]
-    return NodeCard(
-        uuid=card.uuid,
-        address=card.address,
+    return NodeDevice(
+        uuid=device.uuid,
+        address=device.address,
         nodes=[file.host_path for file in own],
         instances=instances,
         is_healthy=is_healthy,
-        reason="" if is_healthy or card.health is None else card.health.reason,
+        reason="" if is_healthy or device.health is None else device.health.reason,
     )
