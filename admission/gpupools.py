@@ -104,7 +104,7 @@ def _taken_text(pool: GPUPool, context: "AdmissionContext") -> list[FieldError]:
     """Refuse a resource name that another pool serves.
 
     Two pools created at the same moment may both pass; the older serves it then (the first by name, in one
-    second), and the other is misconfigured (`inventory.pools.validity`).
+    second), and the other is misconfigured (`inventory.pools.validation`).
     """
     is_taken = any(
         name != pool.name and other.resource_name == pool.resource_name

@@ -13,8 +13,8 @@ from api.kinds.gpupool import GPUPool
 from api.meta import Condition, Model, ObjectMeta
 from api.names import ASSIGNMENT_ANNOTATION
 from certs.tls import client_context
+from demo.control_plane import DemoServer
 from demo.objects import NODES, device_table
-from demo.server import DemoServer
 from kube.client import MERGE_PATCH, KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.errors import NotFound

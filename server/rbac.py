@@ -15,8 +15,8 @@ from manifests.install.rbac import (
     build_user_roles,
 )
 from manifests.install.server_policy import OwnObjects
-from reconciler.assignment import conflicts as pool_conflicts
 from reconciler.assignment import controller as device_assignment
+from reconciler.assignment import pool_conflicts
 from reconciler.device import health as device_health
 from reconciler.device import state as device_state
 from reconciler.inventory import controller as node_inventory

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from agent.driver.port import Driver, DriverDevice
+    from agent.mig.dependencies import PartitionerDependencies
     from agent.mig.planner import Step
-    from agent.mig.surroundings import PartitionerDependencies
     from api.clock import Clock
     from api.kinds.gpudevice import GPUDevice
 

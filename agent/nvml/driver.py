@@ -1,6 +1,6 @@
 """The node's NVIDIA driver through NVML: the real `agent.driver.port.Driver`.
 
-Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another (`agent.nvml.events`), so
+Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another (`agent.nvml.driver_events`), so
 that nothing else waits for a driver that hangs, and the process can end meanwhile. At worst there are three
 threads of each that are stuck.
 
@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.call_thread import MAX_STUCK, RETRY_S, CallThread
+from agent.nvml.driver_events import NvmlEvents
 from agent.nvml.errors import DeviceLostError, SessionStaleError
-from agent.nvml.events import NvmlEvents
 from agent.nvml.library import load_library
 from agent.nvml.session import Identity, NvmlSession
 from telemetry.conditions import AgentDegraded

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, final
 
+from agent.plugin.config_sources import ClusterSource, FileSource
 from agent.plugin.devices_file import NodeFile
 from agent.plugin.held_units import HeldUnits
-from agent.plugin.manager import PluginServers
 from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
 from agent.plugin.preferred_allocation import PreferredAllocator
-from agent.plugin.sources import ClusterSource, FileSource
+from agent.plugin.servers import PluginServers
 from agent.problems.file_writer import ProblemsFileWriter
 from agent.settings import AgentRole
 from api.nodefiles.pluginproblems import PROBLEMS_DIRECTORY

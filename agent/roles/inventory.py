@@ -16,8 +16,8 @@ from agent.inventory.collector import InventoryCollector
 from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
 from agent.kubelet.pod_processes import pods_with_processes
+from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
-from agent.mig.surroundings import PartitionerDependencies
 from agent.nvml.driver import NvmlDriver
 from agent.problems.condition import DegradedCondition
 from agent.problems.file_reader import ProblemsFileReader

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import PoolName
-    from inventory.pools.validity import Verdicts
+    from inventory.pools.validation import Verdicts
 
 
 @final

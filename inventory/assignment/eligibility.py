@@ -17,7 +17,7 @@ from api.names import (
 )
 from api.text import listed, truncate
 from inventory.assignment.selector import Excluded, NotIncluded, mismatch
-from inventory.pools.validity import SOUND
+from inventory.pools.validation import SOUND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName
     from inventory.assignment.selector import Check
-    from inventory.pools.validity import PoolValidity
+    from inventory.pools.validation import PoolValidity
 
 
 class Reason(Enum):

@@ -102,7 +102,7 @@ def plan_allocation(
         usage: what the books say of it.
         since: when the maintenance began, by the condition's transition time; None before it says so.
         now: the wall clock.
-        objection: why the pool is not sound (`inventory.pools.validity`), where it is not.
+        objection: why the pool is not sound (`inventory.pools.validation`), where it is not.
     """
     if pool.status.allocation is None:
         return MaintenancePlan(

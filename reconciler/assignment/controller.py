@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
     from pool.model import Instant
-    from reconciler.assignment.conflicts import Conflicts, Contested
     from reconciler.assignment.events import AssignmentEvents
+    from reconciler.assignment.pool_conflicts import Conflicts, Contested
     from reconciler.assignment.view import AssignmentSources
 
 RBAC: Final = (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import Assignment, DeviceSelector, GPUPool
     from api.meta import LabelSelector
     from api.names import DeviceName
-    from inventory.pools.validity import PoolValidity
+    from inventory.pools.validation import PoolValidity
     from pool.index.change_log import Changes
     from reconciler.assignment.view import AssignmentSources
 

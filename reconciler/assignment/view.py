@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from api.names import DeviceName, NodeName
-    from inventory.pools.validity import Verdicts
+    from inventory.pools.validation import Verdicts
     from pool.allocation_state import AllocationState
     from pool.index.devices import DeviceEntry
     from reconciler.runtime.store import DeviceStore, Store

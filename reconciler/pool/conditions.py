@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from inventory.pools.maintenance import change_text, pods_text
-from inventory.pools.validity import SOUND, Objection
+from inventory.pools.validation import SOUND, Objection
 from reconciler.runtime.conditions import condition, condition_of
 from telemetry.conditions import (
     PoolCapacityLow,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from inventory.pools.maintenance import Occupant
-    from inventory.pools.validity import PoolValidity
+    from inventory.pools.validation import PoolValidity
 
 OURS: Final = (
     PoolCondition.READY,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.names import PodUid, PoolName
-    from inventory.pools.validity import Verdicts
+    from inventory.pools.validation import Verdicts
     from kube.client import KubeClient
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog

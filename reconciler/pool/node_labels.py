@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from api.foreign.core import Taint
     from api.names import NodeName, PoolName
-    from inventory.pools.validity import Verdicts
+    from inventory.pools.validation import Verdicts
     from kube.client import KubeClient
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex

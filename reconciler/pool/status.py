@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from api.names import NodeName, PoolName
-    from inventory.pools.validity import Verdicts
+    from inventory.pools.validation import Verdicts
     from kube.client import KubeClient
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog

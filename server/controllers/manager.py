@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from reconciler.pool.validity import PoolValidityCache
+from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.controller import Controller
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from inventory.debounce import DebounceTerms
 from inventory.discovery.node import InventoryTerms
 from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms, Operand
-from reconciler.assignment.conflicts import DELAY_S as CONFLICT_DELAY_S
-from reconciler.assignment.conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.controller import DeviceAssignment
 from reconciler.assignment.events import AssignmentEvents
+from reconciler.assignment.pool_conflicts import DELAY_S as CONFLICT_DELAY_S
+from reconciler.assignment.pool_conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
-from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.exporter import ExporterClient
 from reconciler.dcgm.scraper import WORKERS as SCRAPE_WORKERS
 from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from reconciler.device.fault_events import FaultEvents

@@ -16,8 +16,8 @@ from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from server.http.body import LARGE, LARGE_AT_A_TIME, Unread, read_body
 from server.http.endpoints import AwaitingVerb, Reply, Verb, VerbReport, Webhook
+from server.http.exposition import Exposition
 from server.http.fast_path import FastPathRoute
-from server.http.metrics import Exposition
 
 if TYPE_CHECKING:
     from admission.context import AdmissionContext

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, NoReturn, final
 
 from certs.bundle import Requirements
 from certs.client_ca_files import ClientAuthorityFiles, ClientFiles
-from certs.files import MountedCertificates
 from certs.kubernetes import KubernetesCertificates
+from certs.mounted import MountedCertificates
 from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from manifests import constants

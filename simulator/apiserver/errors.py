@@ -12,7 +12,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
 """A JSON object. Kubernetes objects stay plain here: this server has no opinion about most kinds."""

@@ -31,24 +31,24 @@ from simulator.apiserver.errors import (
 from simulator.apiserver.http_responses import JSON, cut_connection, respond, respond_fault
 from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest, RequestLog
-from simulator.apiserver.resources.registry import BINDINGS
+from simulator.apiserver.resources.types import BINDINGS
 from simulator.apiserver.routing import resolve
 from simulator.apiserver.store import list as listing
 from simulator.apiserver.store.selectors import ListSelection
 from simulator.apiserver.store.watch import WatchRequest, WatchStream
 from simulator.apiserver.webhooks.chain import User
-from simulator.apiserver.write import decoding
+from simulator.apiserver.write import request_body as decoding
 from simulator.apiserver.write.binding import PodBinder
-from simulator.apiserver.write.decoding import Caller, RequestTarget
 from simulator.apiserver.write.delete import Deleter, decode_delete_options
 from simulator.apiserver.write.eviction import Evictor
-from simulator.apiserver.write.writer import Writer, WriteResult
+from simulator.apiserver.write.object_writer import Writer, WriteResult
+from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulator.apiserver.resources.registry import Registry
-    from simulator.apiserver.store.store import ObjectStore
+    from simulator.apiserver.resources.types import Registry
+    from simulator.apiserver.store.objects import ObjectStore
 
 Json = dict[str, Any]
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterator, Mapping
 
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import Stored
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import Stored
 
 Json = dict[str, Any]
 

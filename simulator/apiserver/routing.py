@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Final
 
 from simulator.apiserver.errors import no_such_path
-from simulator.apiserver.resources.registry import BINDINGS, PODS
-from simulator.apiserver.write.decoding import RequestTarget
+from simulator.apiserver.resources.types import BINDINGS, PODS
+from simulator.apiserver.write.request_body import RequestTarget
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.registry import Registry
+    from simulator.apiserver.resources.types import Registry
 
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 

@@ -7,16 +7,16 @@ from aiohttp import web
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.metadata import fill_new, timestamp
-from simulator.apiserver.resources.registry import NAMESPACES, PRIORITY_CLASSES, Registry
-from simulator.apiserver.store.store import ObjectStore
-from simulator.apiserver.strategies.all import strategy_of
+from simulator.apiserver.resources.types import NAMESPACES, PRIORITY_CLASSES, Registry
+from simulator.apiserver.store.objects import ObjectStore
+from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
 from simulator.apiserver.webhooks.matching import evaluate_rendered
 from simulator.apiserver.write.binding import PodBinder
 from simulator.apiserver.write.delete import Deleter
 from simulator.apiserver.write.effects import Effects
 from simulator.apiserver.write.eviction import Evictor
-from simulator.apiserver.write.writer import Writer
+from simulator.apiserver.write.object_writer import Writer
 
 if TYPE_CHECKING:
     import ssl
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from simulator.apiserver.injection import ErrorInjection
     from simulator.apiserver.requestlog import RequestLog
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
     from simulator.apiserver.webhooks.chain import User
     from simulator.apiserver.webhooks.matching import MatchCondition
 

@@ -33,7 +33,7 @@ from tests.cluster.environment import (
     server_process,
 )
 from tests.cluster.node.environment import paths, real_node
-from tests.cluster.node.stories.cards import NodeDevices
+from tests.cluster.node.stories.devices import NodeDevices
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -33,8 +33,8 @@ from tests.bench.world import SEED, World
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import Collection
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import Collection
 
 FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)
 PODS = ("", "v1", "pods")

@@ -8,7 +8,7 @@ from pool.allocation_state import AllocationState, AlreadyBound
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
-from tests.support.naive_books import HOLDS, UNCONFIRMED, NaiveAllocationState
+from tests.support.naive_allocation_state import HOLDS, UNCONFIRMED, NaiveAllocationState
 from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)

@@ -11,7 +11,7 @@ from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, DeviceName, NodeName
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision, NodeView, decide
-from inventory.pools.validity import SOUND, Objection, PoolFault, PoolValidity
+from inventory.pools.validation import SOUND, Objection, PoolFault, PoolValidity
 
 NODE = NodeName("n1")
 UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "cards of AMD only"))

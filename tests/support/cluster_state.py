@@ -12,7 +12,7 @@ from pool.model import ContainerDemand, ContainerRole, Instant
 from pool.reservations.reservation import Ended
 from tests.support import agreeing, naive_facts
 from tests.support.builders import EPOCH
-from tests.support.naive_books import NaiveAllocationState
+from tests.support.naive_allocation_state import NaiveAllocationState
 
 Option = TypeVar("Option")
 

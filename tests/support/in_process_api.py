@@ -25,8 +25,8 @@ from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.store import list as listing
 from simulator.apiserver.store.selectors import ListSelection
 from simulator.apiserver.store.watch import WatchRequest, WatchStream
-from simulator.apiserver.write.decoding import Caller, RequestTarget
 from simulator.apiserver.write.delete import decode_delete_options
+from simulator.apiserver.write.request_body import Caller, RequestTarget
 from tests.support.loop_clock import LoopClock
 
 Json = dict[str, Any]

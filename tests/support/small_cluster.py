@@ -24,7 +24,7 @@ from tests.support.cluster_state import (
     ClusterState,
     Pick,
 )
-from tests.support.naive_books import HOLDS
+from tests.support.naive_allocation_state import HOLDS
 from tests.support.naive_facts import units_of
 
 

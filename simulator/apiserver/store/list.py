@@ -16,9 +16,9 @@ from simulator.apiserver.errors import StatusError, bad_request, expired
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import Collection, Stored
     from simulator.apiserver.store.selectors import ListSelection
-    from simulator.apiserver.store.store import Collection, Stored
 
 Json = dict[str, Any]
 

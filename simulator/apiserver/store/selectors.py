@@ -8,7 +8,7 @@ from api.meta import SelectorOperator, SelectorRequirement
 from simulator.apiserver.errors import bad_request
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
 

@@ -13,14 +13,14 @@ import msgspec
 
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.errors import expired
-from simulator.apiserver.store.store import encode, event_line
+from simulator.apiserver.store.objects import encode, event_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import Change, Collection, Revision, Stored
     from simulator.apiserver.store.selectors import ListSelection
-    from simulator.apiserver.store.store import Change, Collection, Revision, Stored
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ tend to break are checked: every field has a type, every array items, nothing is
 from typing import TYPE_CHECKING, Any, Final
 
 from simulator.apiserver.errors import InvalidField, forbidden_field, invalid_value, required
-from simulator.apiserver.resources.registry import ResourceType
+from simulator.apiserver.resources.types import ResourceType
 from simulator.apiserver.schema.structural import StructuralSchema
 
 if TYPE_CHECKING:

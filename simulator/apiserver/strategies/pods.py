@@ -14,7 +14,7 @@ from simulator.apiserver.errors import (
     invalid_value,
     required,
 )
-from simulator.apiserver.resources.registry import PODS
+from simulator.apiserver.resources.types import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

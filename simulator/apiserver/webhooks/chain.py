@@ -15,7 +15,7 @@ import msgspec
 
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import StatusError, forbidden, internal
-from simulator.apiserver.resources.registry import (
+from simulator.apiserver.resources.types import (
     MUTATING_CONFIGURATIONS,
     NAMESPACES,
     VALIDATING_CONFIGURATIONS,
@@ -26,8 +26,8 @@ from simulator.apiserver.webhooks.caller import WebhookCaller, WebhookCallError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import ObjectStore
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import ObjectStore
     from simulator.apiserver.webhooks.matching import MatchCondition
 
 Json = dict[str, Any]

@@ -14,7 +14,7 @@ from api.names import RESOURCE_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
 

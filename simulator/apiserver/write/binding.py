@@ -17,15 +17,15 @@ from simulator.apiserver.errors import (
     not_found,
     other_uid,
 )
-from simulator.apiserver.resources.registry import BINDINGS, PODS
+from simulator.apiserver.resources.types import BINDINGS, PODS
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
-from simulator.apiserver.write.writer import WriteResult
+from simulator.apiserver.write.object_writer import WriteResult
 
 if TYPE_CHECKING:
     from api.clock import Clock
-    from simulator.apiserver.store.store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, RequestTarget
+    from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 Json = dict[str, Any]
 

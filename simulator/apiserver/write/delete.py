@@ -13,21 +13,21 @@ import msgspec
 
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import bad_request, conflict, forbidden, not_found
-from simulator.apiserver.resources.registry import NAMESPACES, PODS
+from simulator.apiserver.resources.types import NAMESPACES, PODS
 from simulator.apiserver.strategies import pods
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
-from simulator.apiserver.write.decoding import decode_json
-from simulator.apiserver.write.writer import WriteResult
+from simulator.apiserver.write.object_writer import WriteResult
+from simulator.apiserver.write.request_body import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.clock import Clock
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import ObjectStore, Stored
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.effects import Effects
+    from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 Json = dict[str, Any]
 

@@ -11,17 +11,17 @@ import msgspec
 from api.meta import LabelSelector
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import StatusError, bad_request, not_found
-from simulator.apiserver.resources.registry import POD_DISRUPTION_BUDGETS, PODS
+from simulator.apiserver.resources.types import POD_DISRUPTION_BUDGETS, PODS
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.delete import DeleteOptions
-from simulator.apiserver.write.writer import WriteResult
+from simulator.apiserver.write.object_writer import WriteResult
 
 if TYPE_CHECKING:
     from api.clock import Clock
-    from simulator.apiserver.store.store import ObjectStore, Stored
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.delete import Deleter
+    from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 Json = dict[str, Any]
 

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simulator.apiserver.store.store import encode
+from simulator.apiserver.store.objects import encode
 
 if TYPE_CHECKING:
     from simulator.apiserver.apply.ownership import Ownership
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.write.decoding import RequestTarget
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.write.request_body import RequestTarget
 
 Json = dict[str, Any]
 

@@ -50,7 +50,9 @@ def packages() -> list[str]:
 def built(source: Path, directory: Path, cache: Path) -> Path:
     out = directory / "image.tar"
     arguments = [str(out), f"--cache={cache}", f"--project={source}"]
-    subprocess.run([sys.executable, "-m", "image.build", *arguments], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "image.build", *arguments], cwd=ROOT / "packaging", check=True
+    )
     return out
 
 

@@ -22,7 +22,7 @@ from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
 from pool.allocation_state import AllocationState
-from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.exporter import ExporterClient
 from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from reconciler.device.fault_events import FaultEvents
 from reconciler.device.health import DeviceHealthController, HealthSources

@@ -9,14 +9,14 @@ import msgspec
 
 from agent.driver.port import Driver
 from agent.health.verdicts import HEALTHY, DeviceHealthState
+from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
-from agent.mig.surroundings import PartitionerDependencies
 from agent.problems.registry import ProblemRegistry
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from telemetry.reasons import EventReason
 from tests.support import assigning
-from tests.support.driver_double import H100_PROFILES, Device, FakeDriver, a_device
+from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 
 SEVEN = ["1g.10gb"] * 7

@@ -23,7 +23,7 @@ from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
 from api.nodefiles.devices import NodeDevices
 from tests.support.agent_api import AgentApi
-from tests.support.driver_double import H100_PROFILES, Device, FakeDriver, a_device
+from tests.support.fake_driver import H100_PROFILES, Device, FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 
 if TYPE_CHECKING:

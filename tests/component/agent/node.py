@@ -13,13 +13,13 @@ from agent.files import replace_file
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.plugin.advertised import AdvertisedUnits, Unit
+from agent.plugin.config_sources import FileSource
 from agent.plugin.devices_file import NodeFile
 from agent.plugin.held_units import HeldUnits
-from agent.plugin.manager import PluginServers
 from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
 from agent.plugin.preferred_allocation import PreferredAllocator
-from agent.plugin.sources import FileSource
+from agent.plugin.servers import PluginServers
 from agent.problems.registry import ProblemRegistry
 from api.foreign.core import Pod
 from api.nodefiles.pods import PODS_FILE, NodePodsFile, NodePodUnits

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.api_cache import NodeObjects
-from agent.plugin.manager import PluginServers
-from agent.plugin.sources import ClusterSource
+from agent.plugin.config_sources import ClusterSource
+from agent.plugin.servers import PluginServers
 from api.nodefiles.poolconfig import HandOut
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from server.clock import SystemClock

@@ -19,7 +19,7 @@ from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentDevice
 from api.nodefiles.devices import DEVICES_FILE, NodeDevices
 from telemetry.conditions import AgentDegraded
-from tests.support.driver_double import FakeDriver, a_device
+from tests.support.fake_driver import FakeDriver, a_device
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import samples, series
 

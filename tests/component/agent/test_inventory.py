@@ -8,7 +8,7 @@ import pytest
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_devices
 from tests.support.agent_api import FEATURES
-from tests.support.driver_double import a_device
+from tests.support.fake_driver import a_device
 
 pytestmark = pytest.mark.looptime
 

@@ -9,7 +9,7 @@ from agent.driver.port import DriverEvent, EventKind
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode, two_devices
-from tests.support.driver_double import GpuInstance
+from tests.support.fake_driver import GpuInstance
 
 pytestmark = pytest.mark.looptime
 

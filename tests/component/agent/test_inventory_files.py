@@ -11,7 +11,7 @@ from agent.files import replace_file
 from agent.inventory.node_devices import Published
 from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_devices
 from tests.support.agent_api import INVENTORIES
-from tests.support.driver_double import GpuInstance, a_device
+from tests.support.fake_driver import GpuInstance, a_device
 
 pytestmark = pytest.mark.looptime
 

@@ -13,7 +13,7 @@ from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import InventoryNode
-from tests.support import driver_double
+from tests.support import fake_driver as driver_double
 from tests.support.nvml.library import FakeNvml, NoCompilerError, a_device
 from tests.support.polling import until
 

@@ -16,7 +16,7 @@ from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
-from tests.support.driver_double import H100_PROFILES, GpuInstance, a_device
+from tests.support.fake_driver import H100_PROFILES, GpuInstance, a_device
 
 PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEATURE}"
 

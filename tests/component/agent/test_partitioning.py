@@ -10,7 +10,7 @@ from agent.mig.partitioner import MAX_STEPS
 from agent.problems.registry import NO_PROBLEM
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_mig_device, a_pool
-from tests.support.driver_double import Change, Crash, GpuInstance, a_device, crash, refused
+from tests.support.fake_driver import Change, Crash, GpuInstance, a_device, crash, refused
 from tests.support.metric_samples import samples, series
 
 pytestmark = pytest.mark.looptime

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from certs.bundle import Bundle
-from certs.files import MountedCertificates
+from certs.mounted import MountedCertificates
 from certs.tls import ServingContext
 from telemetry.metrics import REGISTRY
 from tests.component.certs.doubles import SettableClock

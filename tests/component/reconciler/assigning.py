@@ -7,13 +7,13 @@ from typing import Any
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
-from inventory.pools.validity import SOUND, PoolValidity
+from inventory.pools.validation import SOUND, PoolValidity
 from kube.errors import AlreadyExists
 from kube.events import Event
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
-from reconciler.assignment.conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.controller import DeviceAssignment
 from reconciler.assignment.events import AssignmentEvents
+from reconciler.assignment.pool_conflicts import Conflicts, PoolConflicts
 from reconciler.assignment.view import AssignmentSources
 from reconciler.runtime.store import Store
 from tests.component.reconciler.cluster import Cluster, Json

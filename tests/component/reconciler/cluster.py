@@ -20,7 +20,7 @@ from api.names import (
     DeviceName,
     PoolName,
 )
-from inventory.pools.validity import PoolValidity
+from inventory.pools.validation import PoolValidity
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.events import Event
@@ -40,7 +40,7 @@ from reconciler.pool.lifecycle import LifecycleDependencies, PoolLifecycle
 from reconciler.pool.node_labels import PoolNodeLabels
 from reconciler.pool.remains import PoolRemains
 from reconciler.pool.status import PoolStatus
-from reconciler.pool.validity import PoolValidityCache
+from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.events import Announcer
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.devices import DeviceSink, observe_device

@@ -14,7 +14,7 @@ from reconciler.device.health import FIELD_MANAGER
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
-from tests.support.books import a_bound_pod, reserve
+from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand
 from tests.support.dcgm import device_lines
 from tests.support.loop_clock import LoopClock

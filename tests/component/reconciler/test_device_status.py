@@ -12,7 +12,7 @@ from kube.resources import GPU_DEVICES, GPU_POOLS
 from reconciler.device.state import FIELD_MANAGER
 from reconciler.sinks.devices import ObservedDevice, Reported
 from tests.component.reconciler.cluster import Cluster
-from tests.support.books import a_bound_pod, a_reserved_pod, commit_to, reserve
+from tests.support.allocation_state import a_bound_pod, a_reserved_pod, commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
 
 STATUS_PATH = "/gpudevices/n1-0/status$"

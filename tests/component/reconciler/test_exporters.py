@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.exporter import ExporterClient
 from reconciler.runtime.errors import ExporterUnavailableError
 from tests.support.dcgm import Exporter, a_page, an_exporter, device_lines
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from inventory.health.device import HealthDebounceTerms
-from reconciler.dcgm.client import ExporterClient
+from reconciler.dcgm.exporter import ExporterClient
 from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.dcgm import Exporter, an_exporter, device_lines

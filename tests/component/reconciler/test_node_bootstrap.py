@@ -11,7 +11,7 @@ from reconciler.readiness.controller import FIELD_MANAGER
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
-from tests.support.books import a_bound_pod
+from tests.support.allocation_state import a_bound_pod
 from tests.support.loop_clock import LoopClock
 
 STATUS = ("PATCH", "gpunodeinventories/n1/status")

@@ -27,7 +27,7 @@ from reconciler.pod.nomination import (
 )
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     commit_to,

@@ -18,7 +18,7 @@ from tests.component.reconciler.pool_lives import (
     run_pod,
     settle,
 )
-from tests.support.books import reserve
+from tests.support.allocation_state import reserve
 from tests.support.builders import a_demand
 from tests.support.interrupting import at_every_suspension, runs_through
 

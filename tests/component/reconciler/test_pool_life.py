@@ -21,7 +21,7 @@ from tests.component.reconciler.pool_lives import (
     running,
     settle,
 )
-from tests.support.books import commit_to, reserve
+from tests.support.allocation_state import commit_to, reserve
 from tests.support.builders import a_demand, a_pod_facts
 from tests.support.interrupting import at_every_suspension, runs_through
 

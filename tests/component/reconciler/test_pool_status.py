@@ -9,7 +9,7 @@ from kube.errors import Conflict, KubeError, ServerError
 from kube.resources import GPU_POOLS, NODES
 from reconciler.pool.status import FIELD_MANAGER
 from tests.component.reconciler.cluster import Cluster, gauge
-from tests.support.books import a_bound_pod, commit_to
+from tests.support.allocation_state import a_bound_pod, commit_to
 from tests.support.builders import a_pod_facts
 
 STATUS_PATH = "/gpupools/whole/status$"

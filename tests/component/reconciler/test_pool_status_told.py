@@ -6,7 +6,7 @@ from api.names import PoolName
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster, gauge
-from tests.support.books import commit_to
+from tests.support.allocation_state import commit_to
 from tests.support.builders import a_pod_facts
 
 AMD = {"include": {"pciVendors": ["1002"]}}

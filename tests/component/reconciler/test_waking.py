@@ -7,7 +7,7 @@ import pytest
 from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, SchedulerRequeue
-from tests.support.books import commit_to, some_allocation_state, some_devices
+from tests.support.allocation_state import commit_to, some_allocation_state, some_devices
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 from tests.support.loop_clock import LoopClock
 

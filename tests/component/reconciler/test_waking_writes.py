@@ -20,7 +20,7 @@ from reconciler.pod.requeue import (
 )
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.cluster import Cluster
-from tests.support.books import a_bound_pod
+from tests.support.allocation_state import a_bound_pod
 from tests.support.builders import at
 
 pytestmark = pytest.mark.looptime

@@ -22,7 +22,7 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import Instant
-from reconciler.assignment.conflicts import Conflicts
+from reconciler.assignment.pool_conflicts import Conflicts
 from reconciler.sinks.devices import observe_device
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink

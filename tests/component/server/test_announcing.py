@@ -16,7 +16,7 @@ from pool.reservations.reservation import Reservation
 from server.events import ReservationEvents
 from simulator.apiserver.server import InMemoryApiServer
 from telemetry.reasons import REPORTING_CONTROLLER, EventReason
-from tests.support.books import a_bound_pod, reserve
+from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand, at
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import Counted

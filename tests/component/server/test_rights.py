@@ -37,7 +37,7 @@ from server.leadership.fence import Fence
 from simulator.apiserver.requestlog import LoggedRequest
 from simulator.node.kubelet import register_node
 from telemetry.reasons import EventReason
-from tests.support.books import a_reserved_pod, some_allocation_state, some_devices
+from tests.support.allocation_state import a_reserved_pod, some_allocation_state, some_devices
 from tests.support.builders import a_pod_facts, at
 from tests.support.hand_made import a_device, a_pool
 from tests.support.loop_clock import LoopClock, ServerClock

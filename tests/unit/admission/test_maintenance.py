@@ -6,7 +6,7 @@ import pytest
 
 from admission.webhooks import mutate_pod, validate_pod
 from telemetry.reasons import RefusalReason
-from tests.support.books import a_bound_pod
+from tests.support.allocation_state import a_bound_pod
 from tests.support.builders import at
 from tests.support.reviews import Office, a_pod_object, stored
 

@@ -22,7 +22,7 @@ from agent.mig.planner import (
     WantedLayout,
     next_step,
 )
-from tests.support.driver_double import (
+from tests.support.fake_driver import (
     H100_PROFILES,
     MEMORY_SLICES,
     Crash,

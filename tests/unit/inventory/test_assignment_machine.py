@@ -14,7 +14,7 @@ from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision
-from inventory.pools.validity import SOUND, PoolValidity
+from inventory.pools.validation import SOUND, PoolValidity
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inventory.pools.validity import SOUND, Objection, judge, makes_profile
+from inventory.pools.validation import SOUND, Objection, judge, makes_profile
 from tests.support.assigning import a_device, a_gpupool
 
 

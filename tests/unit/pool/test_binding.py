@@ -12,7 +12,7 @@ from pool.model import Capacity, PodPhase
 from pool.placement.planner import Placed, PlacementRefused
 from pool.refusal import NodeReason
 from pool.reservations.reservation import End, ReservationPhase
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,

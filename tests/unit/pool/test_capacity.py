@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from api.kinds.gpupool import AllocationMode
 from api.names import PoolName
 from pool.model import Capacity
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     some_allocation_state,

@@ -8,7 +8,7 @@ from pool.admission_planner import Exhausted
 from pool.model import Capacity, PodPhase
 from pool.placement.planner import PlacementRefused
 from pool.refusal import NodeReason
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     commit_to,

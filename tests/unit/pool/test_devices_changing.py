@@ -10,7 +10,7 @@ from pool.admission_planner import Exhausted
 from pool.allocation_state import AllocationState, AlreadyBound
 from pool.model import Capacity
 from pool.placement.planner import Placed, PlacementRefused
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from api.names import PodUid, PoolName, UnitId
 from pool.index.device_index import DeviceIndex
 from pool.model import PodPhase
-from tests.support.books import a_bound_pod, some_allocation_state, some_devices, uid_of
+from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import a_slice_pool, at
 
 WHOLE = PoolName("whole")

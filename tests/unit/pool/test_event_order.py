@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, PoolName
 from pool.allocation_state import AllocationState
-from tests.support.books import a_bound_pod, uid_of
+from tests.support.allocation_state import a_bound_pod, uid_of
 from tests.support.builders import a_device, a_node, a_pool, a_slice_pool, at
 
 NODES = ("n1", "n2")

@@ -14,7 +14,7 @@ from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
 from pool.catalog import Catalog
 from pool.facts import device_facts, node_facts, pod_facts, pool_facts
 from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
-from tests.support.books import unit_ids
+from tests.support.allocation_state import unit_ids
 
 NOTE = ReservationNote(id="r", pool="a100", expires_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 

@@ -9,9 +9,16 @@ from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName
 from pool.facts import pod_facts
 from pool.model import PodPhase
-from tests.support.books import N1, N2, a_bound_pod, some_allocation_state, some_devices, uid_of
+from tests.support.allocation_state import (
+    N1,
+    N2,
+    a_bound_pod,
+    some_allocation_state,
+    some_devices,
+    uid_of,
+)
 from tests.support.builders import a_device, a_pool, at
-from tests.unit.pool.test_truth_in_books import X, Y, Z, say, used
+from tests.unit.pool.test_reports_in_allocation_state import X, Y, Z, say, used
 
 if TYPE_CHECKING:
     from pool.pods.reported import AllocationMismatch

@@ -10,7 +10,7 @@ from pool.errors import InvariantViolatedError
 from pool.model import PodPhase
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, ReservationPhase
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     a_bound_pod,
     a_reserved_pod,

@@ -8,7 +8,7 @@ from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, Uni
 from pool.index.change_log import Changes
 from pool.index.claims import Claims
 from pool.index.device_index import DeviceIndex
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,

@@ -9,7 +9,7 @@ from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
 from pool.errors import InvariantViolatedError
 from pool.reservations.ledger import ReservationLedger
 from pool.reservations.reservation import End, Reservation, ReservationPhase
-from tests.support.books import unit_ids
+from tests.support.allocation_state import unit_ids
 from tests.support.builders import a_demand
 
 UID = PodUid("u")

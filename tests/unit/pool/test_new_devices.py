@@ -7,7 +7,7 @@ import pytest
 from api.kinds.gpupool import Strategy
 from api.names import PoolName
 from pool.index.new_devices import NEW_FOR_S
-from tests.support.books import commit_to, some_allocation_state, some_devices
+from tests.support.allocation_state import commit_to, some_allocation_state, some_devices
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
 
 SETTLED = 2 * NEW_FOR_S

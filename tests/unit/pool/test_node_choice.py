@@ -20,7 +20,7 @@ from pool.admission_rules import Deferral
 from pool.model import Constraints
 from pool.placement.planner import Placed, may_go_to
 from pool.pods.pending import NOMINATED_FOR_S
-from tests.support.books import (
+from tests.support.allocation_state import (
     ANYWHERE,
     a_bound_pod,
     a_reserved_pod,

@@ -11,7 +11,7 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral, leaves_room
 from pool.allocation_state import AllocationState
 from pool.placement.planner import Placed
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     commit_to,

@@ -10,7 +10,7 @@ from api.annotations import ReservationNote
 from pool.allocation_state import AllocationState
 from pool.model import ContainerRole, Instant
 from pool.reservations.reservation import ReservationPhase
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     some_allocation_state,

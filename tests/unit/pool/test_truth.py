@@ -11,7 +11,7 @@ from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, UnitId
 from pool.model import ContainerRole
 from pool.pods.reported import ActualAllocation, as_promised, as_reported
-from tests.support.books import N1, a_bound_pod
+from tests.support.allocation_state import N1, a_bound_pod
 from tests.support.builders import a_demand
 
 if TYPE_CHECKING:

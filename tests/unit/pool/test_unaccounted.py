@@ -7,7 +7,7 @@ import pytest
 from api.names import PoolName
 from pool.model import PodPhase
 from pool.reservations.reservation import End
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     a_bound_pod,
     a_reserved_pod,

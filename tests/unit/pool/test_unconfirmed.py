@@ -14,7 +14,7 @@ from pool.allocation_state import AllocationState
 from pool.model import Capacity, PodFacts
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, Ended, ReservationPhase
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     a_bound_pod,
     a_reserved_pod,

@@ -10,7 +10,7 @@ from api.kinds.gpupool import Strategy
 from api.names import NodeName, PoolName
 from pool.index.node_view import MAX_SCORE, PREFERENCES, PoolNode, refusal_of, score_of
 from pool.refusal import NodeReason, NodeRefusal
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,

@@ -4,7 +4,7 @@ from api.names import PodUid, PoolName, ReservationId
 from pool.allocation_state import AllocationState, PlacementRequest
 from pool.placement.planner import Placed
 from pool.reservations.reservation import End, Ended
-from tests.support.books import plan_reservation
+from tests.support.allocation_state import plan_reservation
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 
 ID = ReservationId("r1")

@@ -13,7 +13,7 @@ from pool.allocation_state import AllocationState
 from pool.pods.reported import AllocationMismatch
 from reconciler.sinks.inventories import InventorySink, Mismatches
 from reconciler.sinks.pods import PodSink
-from tests.support.books import a_bound_pod, some_allocation_state, some_devices, uid_of
+from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices, uid_of
 from tests.support.builders import at
 
 X, Y = "GPU-n1-0", "GPU-n1-1"

@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import NodeName, PodUid, PoolName, UnitId
-from inventory.pools.validity import SOUND, PoolValidity
+from inventory.pools.validation import SOUND, PoolValidity
 from pool.allocation_state import AllocationState
 from pool.facts import device_facts
 from pool.index.change_log import Changes

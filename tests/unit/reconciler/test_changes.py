@@ -17,7 +17,12 @@ from reconciler.pool.index_changes import (
 )
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_reserved_pod, reserve, some_allocation_state, some_devices
+from tests.support.allocation_state import (
+    a_reserved_pod,
+    reserve,
+    some_allocation_state,
+    some_devices,
+)
 from tests.support.builders import a_demand, a_device, a_node, a_pool, at
 from tests.support.loop_clock import LoopClock
 

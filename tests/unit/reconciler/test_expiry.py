@@ -13,7 +13,7 @@ from reconciler.pod.reservation_end import ReservationEnd
 from reconciler.pod.reservation_expiry import LONGEST_SLEEP_S, SHORTEST_SLEEP_S, ReservationExpiry
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
-from tests.support.books import a_bound_pod, reserve, some_allocation_state, some_devices
+from tests.support.allocation_state import a_bound_pod, reserve, some_allocation_state, some_devices
 from tests.support.builders import a_demand, a_pod_facts, a_pool, at
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from reconciler.pool.gauges import (
     show_sums,
 )
 from telemetry.metrics import REGISTRY
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     commit_to,

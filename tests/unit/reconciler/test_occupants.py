@@ -5,7 +5,7 @@ from api.names import NodeName, PoolName
 from inventory.pools.maintenance import Usage
 from pool.model import PodPhase
 from reconciler.pool.usage import usage_of
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     a_reserved_pod,
     commit_to,

@@ -10,7 +10,7 @@ from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
 from inventory.pools.maintenance import Occupant
-from inventory.pools.validity import SOUND, Objection, PoolFault, PoolValidity
+from inventory.pools.validation import SOUND, Objection, PoolFault, PoolValidity
 from reconciler.pool.conditions import PoolFigures, status_of
 from reconciler.runtime.conditions import condition_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured

@@ -4,9 +4,9 @@ from typing import Any
 
 from api.kinds.gpupool import GPUPool
 from api.names import PoolName
-from inventory.pools.validity import Objection
+from inventory.pools.validation import Objection
 from pool.catalog import Catalog
-from reconciler.pool.validity import PoolValidityCache
+from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
 from tests.support.assigning import a_device, a_gpupool
 

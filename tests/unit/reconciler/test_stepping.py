@@ -13,9 +13,9 @@ from reconciler.sinks.devices import DeviceSink
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
 from telemetry.metrics import REGISTRY
-from tests.support.books import a_bound_pod, some_allocation_state
+from tests.support.allocation_state import a_bound_pod, some_allocation_state
 from tests.support.builders import a_device, a_node, a_pod_facts, at
-from tests.unit.reconciler.test_inventory_feeds import an_observed_device
+from tests.unit.reconciler.test_inventory_sinks import an_observed_device
 
 
 @pytest.mark.parametrize(

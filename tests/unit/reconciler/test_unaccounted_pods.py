@@ -14,7 +14,7 @@ from pool.facts import pod_facts
 from pool.model import PodFacts, PodPhase
 from reconciler.sinks.pods import PodSink
 from server.events import ReservationEvents
-from tests.support.books import a_bound_pod, some_allocation_state, some_devices
+from tests.support.allocation_state import a_bound_pod, some_allocation_state, some_devices
 from tests.support.bound_pods import a_bound_pod as stored_pod
 from tests.support.builders import a_pod_facts, at
 

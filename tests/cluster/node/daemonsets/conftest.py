@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.environment import client, components, nodes
 from tests.cluster.node.daemonsets import image
 from tests.cluster.node.environment import service_proxy
-from tests.cluster.node.stories.cards import SHARED, NodeDevices
+from tests.cluster.node.stories.devices import SHARED, NodeDevices
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import GpuSystem
 

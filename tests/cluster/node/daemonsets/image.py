@@ -18,7 +18,11 @@ def build(progress: "Callable[[str], None]") -> tuple[Path, str]:
     command = [sys.executable, "-m", "image.build", str(TAR)]
     lines: list[str] = []
     with subprocess.Popen(
-        command, cwd=binaries.ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=binaries.ROOT / "packaging",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

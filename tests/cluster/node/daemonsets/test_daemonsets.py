@@ -15,7 +15,7 @@ from tests.cluster.system.objects import PREFIX, units_of
 if TYPE_CHECKING:
     from tests.cluster.environment.client import JsonObject
     from tests.cluster.environment.kubectl import Kubectl
-    from tests.cluster.node.stories.cards import NodeDevices
+    from tests.cluster.node.stories.devices import NodeDevices
     from tests.cluster.system.installation import GpuSystem
 
 OURS = f"/api/v1/namespaces/{NAMESPACE}/pods"

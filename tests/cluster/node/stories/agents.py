@@ -12,7 +12,7 @@ from tests.cluster.system.installation import NAMESPACE
 if TYPE_CHECKING:
     from tests.cluster.environment.control_plane import ControlPlane
     from tests.cluster.node.environment.real_node import RealNode
-    from tests.cluster.node.stories.cards import NodeDevices
+    from tests.cluster.node.stories.devices import NodeDevices
 
 ALL_ROLES = "inventory,health,mig,device-plugin"
 _READY_S = 60

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.environment import client
 from tests.cluster.node.stories.agents import Agent
-from tests.cluster.node.stories.cards import NodeDevices
+from tests.cluster.node.stories.devices import NodeDevices
 from tests.cluster.node.stories.pools import Pools
 from tests.cluster.system.installation import GpuSystem
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.environment.client import ApiClient, JsonObject
     from tests.cluster.node.environment.real_node import RealNode
-    from tests.cluster.node.stories.cards import NodeDevices
+    from tests.cluster.node.stories.devices import NodeDevices
 
 INVENTORIES = f"{API}/gpunodeinventories"
 EVENTS = "/apis/events.k8s.io/v1/events"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.cluster.environment.kubectl import Kubectl
     from tests.cluster.node.environment.real_node import RealNode
     from tests.cluster.node.stories.agents import Agent
-    from tests.cluster.node.stories.cards import NodeDevices
+    from tests.cluster.node.stories.devices import NodeDevices
 
 
 def restarts(pod: "JsonObject") -> int:

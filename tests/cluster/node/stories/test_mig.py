@@ -9,7 +9,7 @@ from tests.cluster.node.stories.test_promises import check
 from tests.cluster.system.objects import POOLS, PREFIX, units_of
 
 if TYPE_CHECKING:
-    from tests.cluster.node.stories.cards import NodeDevices
+    from tests.cluster.node.stories.devices import NodeDevices
 
 PROFILE = "3g.40gb"
 MIG = {"mode": "MIG", "migProfile": PROFILE}

@@ -13,7 +13,7 @@ from simulator.apiserver.strategies import crds, daemonsets, pods
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
 

@@ -18,7 +18,7 @@ from simulator.apiserver.errors import already_exists, stale
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
 

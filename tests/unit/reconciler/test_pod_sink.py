@@ -14,7 +14,7 @@ from pool.model import PodFacts, PodPhase
 from reconciler.sinks.devices import DeviceSink, ObservedDevice, Reported
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
-from tests.support.books import (
+from tests.support.allocation_state import (
     a_bound_pod,
     commit_to,
     note_of,

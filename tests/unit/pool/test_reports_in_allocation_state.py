@@ -10,7 +10,7 @@ from pool.model import PodPhase
 from pool.placement.planner import Placed
 from pool.pods.reported import AllocationMismatch
 from pool.reservations.reservation import End
-from tests.support.books import (
+from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,

@@ -19,7 +19,7 @@ from agent.inventory.node_devices import (
 from api.nodefiles.devices import NodeDevices
 from inventory.discovery.parsing import MigPartition
 from tests.support.builders import EPOCH
-from tests.support.seen_cards import FIRST, SECOND, look, pci, read_back, said
+from tests.support.seen_devices import FIRST, SECOND, look, pci, read_back, said
 
 NO_FILES = FoundFiles(by_uuid={}, shared=(), missing=())
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from simulator.apiserver import metadata
-from simulator.apiserver.apply import merge as applying
+from simulator.apiserver.apply import application as applying
 from simulator.apiserver.apply import ownership
 from simulator.apiserver.apply.ownership import Manager, Ownership
 from simulator.apiserver.errors import (
@@ -21,12 +21,12 @@ from simulator.apiserver.errors import (
     not_found,
     stale,
 )
-from simulator.apiserver.resources.registry import NAMESPACES, PODS, PRIORITY_CLASSES
+from simulator.apiserver.resources.types import NAMESPACES, PODS, PRIORITY_CLASSES
 from simulator.apiserver.schema.fields import Difference, ownable
 from simulator.apiserver.strategies import pods
-from simulator.apiserver.strategies.all import strategy_of
+from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
-from simulator.apiserver.write.decoding import adopt, check_uid, drop_unknown_fields
+from simulator.apiserver.write.request_body import adopt, check_uid, drop_unknown_fields
 from simulator.apiserver.write.transitions import (
     is_finished,
     isolate,
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.clock import Clock
-    from simulator.apiserver.resources.registry import ResourceType
-    from simulator.apiserver.store.store import ObjectStore, Stored
+    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
-    from simulator.apiserver.write.decoding import Caller, RequestTarget
     from simulator.apiserver.write.effects import Effects
+    from simulator.apiserver.write.request_body import Caller, RequestTarget
 
 Json = dict[str, Any]
 

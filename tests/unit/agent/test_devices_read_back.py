@@ -16,7 +16,7 @@ from agent.inventory.node_devices import (
 )
 from inventory.discovery.parsing import MigPartition, PeerLink
 from inventory.discovery.sources import DeviceFacts
-from tests.support.seen_cards import look, read_back
+from tests.support.seen_devices import look, read_back
 
 addresses = st.builds(
     "{:04x}:{:02x}:{:02x}.0".format,

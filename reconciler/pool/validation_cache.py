@@ -1,4 +1,4 @@
-"""What is thought of each pool now (`inventory.pools.validity`), kept up to date change by change.
+"""What is thought of each pool now (`inventory.pools.validation`), kept up to date change by change.
 
 Whoever touches something for a pool asks here first. A verdict depends on the pool, on older pools of the
 same resource, and, where the pool is MIG, on the cards that it may have: of these only sums are kept, so
@@ -11,7 +11,7 @@ from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
-from inventory.pools.validity import SOUND, judge, makes_profile
+from inventory.pools.validation import SOUND, judge, makes_profile
 from reconciler.runtime.store import Listeners
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from inventory.pools.validity import PoolValidity
+    from inventory.pools.validation import PoolValidity
     from pool.catalog import Catalog
     from reconciler.runtime.store import DeviceStore
 

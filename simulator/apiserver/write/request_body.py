@@ -10,7 +10,7 @@ import msgspec
 
 from api.foreign.core import Node, Pod
 from api.meta import Model, ObjectMeta
-from simulator.apiserver.apply.merge import without_nulls
+from simulator.apiserver.apply.application import without_nulls
 from simulator.apiserver.errors import (
     bad_request,
     invalid,
@@ -20,7 +20,7 @@ from simulator.apiserver.errors import (
 )
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.registry import ResourceType
+    from simulator.apiserver.resources.types import ResourceType
     from simulator.apiserver.webhooks.chain import User
 
 Json = dict[str, Any]
