@@ -8,7 +8,7 @@ from api.names import UnitId
 from pool.units import part_of
 
 if TYPE_CHECKING:
-    from agent.plugin.devices_file import KnownDevices
+    from agent.plugin.devices_file import DevicesOfNode
     from api.nodefiles.poolconfig import PoolConfig
 
 
@@ -66,7 +66,7 @@ def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
     )
 
 
-def as_seen(units: Units, devices: "KnownDevices") -> Units:
+def as_seen(units: Units, devices: "DevicesOfNode") -> Units:
     """Return the units, unhealthy where the node knows better than whoever listed them."""
     return tuple(
         replace(unit, is_healthy=False) if unit.is_healthy and devices.fault_of(unit) else unit

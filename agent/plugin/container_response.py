@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.plugin.advertised import Unit, Units
-    from agent.plugin.devices_file import KnownDevices
+    from agent.plugin.devices_file import DevicesOfNode
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VOID: Final = "void"
@@ -41,7 +41,7 @@ class UnknownUnits:
 
 
 def grant_of(
-    units: "Sequence[Unit]", terms: ResponseTerms, devices: "KnownDevices | None"
+    units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
 ) -> ContainerGrant | UnknownUnits:
     """Return what a container gets; slices of one card are one device.
 
@@ -69,7 +69,7 @@ def grant_of(
 
 
 def missing_files(
-    units: "Sequence[Unit]", terms: ResponseTerms, devices: "KnownDevices | None"
+    units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
 ) -> str:
     """Say which device files that are to be handed out are not known; nothing where all are."""
     if terms.hand_out is not HandOut.DEVICES:
@@ -82,7 +82,7 @@ def missing_files(
     return f"{DEVICES_FILE} has no device files of {', '.join(unknown)}" if unknown else ""
 
 
-def with_files(units: "Units", terms: ResponseTerms, devices: "KnownDevices | None") -> "Units":
+def with_files(units: "Units", terms: ResponseTerms, devices: "DevicesOfNode | None") -> "Units":
     """Return the units, unhealthy where their device files are to be handed out and are not known.
 
     A pod that waits is better than one that fails, or than a container without its card.
@@ -98,7 +98,7 @@ def with_files(units: "Units", terms: ResponseTerms, devices: "KnownDevices | No
 
 
 def _by_files(
-    parts: "Sequence[str]", environment: dict[str, str], devices: "KnownDevices"
+    parts: "Sequence[str]", environment: dict[str, str], devices: "DevicesOfNode"
 ) -> ContainerGrant:
     paths = [path for part in parts for path in devices.nodes_of(part) or ()]
     # Instances of one card share its file.

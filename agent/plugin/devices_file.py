@@ -24,7 +24,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 @final
-class KnownDevices:
+class DevicesOfNode:
     """What one version of the file says, looked up by the UUIDs of cards and instances."""
 
     def __init__(self, content: NodeDevices) -> None:
@@ -70,7 +70,7 @@ class NodeFile:
     def __init__(self, directory: "Path") -> None:
         """Take the run directory; the file may come later."""
         self.path = directory / DEVICES_FILE
-        self.devices: KnownDevices | None = None
+        self.devices: DevicesOfNode | None = None
         """None before there was one: then all cards are taken to be well."""
         self._seen: object = None
 
@@ -93,7 +93,7 @@ class NodeFile:
         if len(content) > MAX_BYTES:
             raise BadPoolConfigError(f"{self.path} is larger than {MAX_BYTES // 2**20} MiB")
         try:
-            self.devices = KnownDevices(msgspec.json.decode(content, type=NodeDevices))
+            self.devices = DevicesOfNode(msgspec.json.decode(content, type=NodeDevices))
         except UNDECODABLE as error:
             raise BadPoolConfigError(
                 f"{self.path} is not a list of the node's cards: {error}"

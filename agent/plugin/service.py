@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from agent.plugin.advertised import Unit, Units
-    from agent.plugin.devices_file import KnownDevices
+    from agent.plugin.devices_file import DevicesOfNode
     from agent.plugin.pod_identification import PodIdentified
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
@@ -69,7 +69,7 @@ class DevicePluginService:
         self._preferences = preferences
         self._units: Units = ()
         self._by_id: dict[str, Unit] = {}
-        self._devices: KnownDevices | None = None
+        self._devices: DevicesOfNode | None = None
         self._asking: PodIdentified | None = None
         # Who asked last. What is allocated without asking may be for that pod or for any other.
         self._expected: frozenset[str] | None = None
@@ -82,7 +82,7 @@ class DevicePluginService:
         self,
         units: "Units",
         terms: "ResponseTerms | None" = None,
-        devices: "KnownDevices | None" = None,
+        devices: "DevicesOfNode | None" = None,
     ) -> None:
         """Offer these units from now on, on these terms; kubelet is told where they differ."""
         self._terms, self._devices = terms or self._terms, devices

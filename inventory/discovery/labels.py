@@ -15,8 +15,8 @@ from api.names import GROUP
 from inventory.discovery import parsing as values
 from inventory.discovery.sources import (
     BadFeature,
-    DeviceFacts,
     Reading,
+    ReportedDevice,
     Source,
     Versions,
     two_part_capability,
@@ -45,9 +45,9 @@ _GFD: Final = "nvidia.com/gpu."
 class LabelReport:
     """What the labels of a node say."""
 
-    slots: Mapping[int, DeviceFacts] = field(default_factory=dict)
+    slots: Mapping[int, ReportedDevice] = field(default_factory=dict)
     """Number of a card, in order of the PCI addresses -> what is said of it."""
-    common: DeviceFacts = field(default_factory=DeviceFacts)
+    common: ReportedDevice = field(default_factory=ReportedDevice)
     """What is said of the node's cards at once."""
     withheld: frozenset[str] = frozenset()
     """Fields of a card that the labels cannot tell now, though their source is there."""
@@ -106,9 +106,9 @@ def _sorted_out(labels: Mapping[str, str]) -> tuple[dict[int, dict[str, str]], l
     return slots, profiles
 
 
-def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> DeviceFacts:
+def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> ReportedDevice:
     reading = Reading(Source.SLOTS, texts, f"{SLOT_PREFIX}{number:02d}.")
-    facts = DeviceFacts(
+    facts = ReportedDevice(
         vendor=reading.read("vendor", values.hex_id),
         device=reading.read("device", values.hex_id),
         class_=reading.read("class", values.pci_class),
@@ -119,14 +119,14 @@ def _slot(number: int, texts: dict[str, str], bad: set[BadFeature]) -> DeviceFac
     return facts
 
 
-def _common(gfd: Reading, profiles: list[str]) -> tuple[DeviceFacts, frozenset[str]]:
+def _common(gfd: Reading, profiles: list[str]) -> tuple[ReportedDevice, frozenset[str]]:
     label = gfd.read(f"{_GFD}product", values.product)
     product, is_of_device = product_of_label(label) if label is not None else (None, True)
     memory = gfd.read(f"{_GFD}memory", values.memory_mib, unless="0")
     made = tuple(sorted({one for one in map(values.profile, profiles) if one is not None}))
     capable = gfd.first(("nvidia.com/mig.capable", "nvidia.com/mig-capable"), values.flag)
     gfd.first(("nvidia.com/mig.strategy", "nvidia.com/mig-strategy"), _strategy)
-    facts = DeviceFacts(
+    facts = ReportedDevice(
         product=product,
         memory_mib=memory if is_of_device else None,
         compute_capability=two_part_capability(gfd, f"{_GFD}compute.{{}}"),

@@ -13,9 +13,9 @@ from typing import Final, final
 from inventory.discovery.labels import LabelReport
 from inventory.discovery.sources import (
     BadFeature,
-    DeviceFacts,
     DeviceList,
     FeatureReport,
+    ReportedDevice,
     Source,
     Versions,
 )
@@ -28,7 +28,7 @@ class Statement:
 
     source: Source
     is_fresh: bool
-    facts: DeviceFacts
+    facts: ReportedDevice
 
 
 @final
@@ -57,7 +57,7 @@ class Sighting:
     bad: frozenset[BadFeature]
 
 
-_NOTHING: Final = DeviceFacts()
+_NOTHING: Final = ReportedDevice()
 
 
 def merge(
@@ -120,7 +120,7 @@ def _union(lists: Sequence[DeviceList | None]) -> DeviceList | None:
     given = [one for one in lists if one is not None]
     if not given:
         return None
-    devices: dict[str, DeviceFacts] = {}
+    devices: dict[str, ReportedDevice] = {}
     for one in given:
         for device in one.devices:
             if device.address is not None:
@@ -166,7 +166,7 @@ def _add_labels(said: Mapping[str, list[Statement]], labels: LabelReport) -> Non
             statements.append(common)
 
 
-def _agree(known: Sequence[Statement], slot: DeviceFacts) -> bool:
+def _agree(known: Sequence[Statement], slot: ReportedDevice) -> bool:
     """Say whether a numbered card may be this one: no id contradicts."""
     for field in ("vendor", "device"):
         expected, actual = _first(known, field), getattr(slot, field)

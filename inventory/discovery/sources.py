@@ -52,7 +52,7 @@ class BadFeature:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceFacts:
+class ReportedDevice:
     """What one source says of a card; None is nothing said."""
 
     address: str | None = None
@@ -88,7 +88,7 @@ class Versions:
 class DeviceList:
     """The cards that one source lists, by address."""
 
-    devices: tuple[DeviceFacts, ...]
+    devices: tuple[ReportedDevice, ...]
     is_complete: bool
     """False where an element tells no address: who is missing cannot be said then."""
 
@@ -217,7 +217,7 @@ def _device_list(
     if instances is None or instances.elements is None:
         return None
     fields = _AGENT_FIELDS if source is Source.AGENT else _GPU_FIELDS
-    devices: dict[str, DeviceFacts] = {}
+    devices: dict[str, ReportedDevice] = {}
     is_complete = True
     for number, element in enumerate(instances.elements):
         reading = Reading(source, element.attributes, f"[{number}].")
@@ -233,7 +233,7 @@ def _device_list(
         elif address in devices:
             bad.add(BadFeature(source.value, f"[{number}].{AgentDevice.ADDRESS}", address))
         else:
-            devices[intern(address)] = DeviceFacts(**_interned(said))
+            devices[intern(address)] = ReportedDevice(**_interned(said))
     return DeviceList(
         devices=tuple(devices[key] for key in sorted(devices)), is_complete=is_complete
     )

@@ -15,7 +15,7 @@ from agent.inventory.node_devices import (
     published_of,
 )
 from inventory.discovery.parsing import MigPartition, PeerLink
-from inventory.discovery.sources import DeviceFacts
+from inventory.discovery.sources import ReportedDevice
 from tests.support.seen_devices import look, read_back
 
 addresses = st.builds(
@@ -110,9 +110,9 @@ def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
     assert published_of(devices, sight.look) == published
 
 
-def expected_facts(device) -> DeviceFacts:
+def expected_facts(device) -> ReportedDevice:
     """The facts by the words of `api.foreign.nodefeature`, without the agent's code."""
-    facts = DeviceFacts(address=device.address, uuid=device.uuid or None)
+    facts = ReportedDevice(address=device.address, uuid=device.uuid or None)
     if device.pci is not None:
         facts = replace(
             facts,

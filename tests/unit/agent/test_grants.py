@@ -8,7 +8,7 @@ import pytest
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import Unit, as_seen
 from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of, with_files
-from agent.plugin.devices_file import KnownDevices, NodeFile
+from agent.plugin.devices_file import DevicesOfNode, NodeFile
 from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
 from api.nodefiles.devices import (
     DEVICES_FILE,
@@ -39,7 +39,7 @@ CONTENT = NodeDevices(
         nodes=["/dev/nvidiactl"], mounts=[NodeMount(host_path="/lib/a", container_path="/nv/a")]
     ),
 )
-DEVICES = KnownDevices(CONTENT)
+DEVICES = DevicesOfNode(CONTENT)
 SLICED = (Unit(id="GPU-1::1", device="GPU-1"), Unit(id="GPU-1::0", device="GPU-1"))
 INSTANCES = (Unit(id="MIG-2", device="GPU-2"), Unit(id="MIG-1", device="GPU-2"))
 

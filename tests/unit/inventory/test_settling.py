@@ -7,7 +7,7 @@ from api.names import NodeName
 from inventory.discovery.merge import Statement
 from inventory.discovery.parsing import MigPartition
 from inventory.discovery.resolve import ResolvedFacts, resolve_facts
-from inventory.discovery.sources import DeviceFacts, Source
+from inventory.discovery.sources import ReportedDevice, Source
 
 ADDRESS = "0000:17:00.0"
 KNOWN = GPUDeviceStatus(
@@ -27,7 +27,7 @@ KNOWN = GPUDeviceStatus(
 
 
 def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> Statement:
-    return Statement(source=source, is_fresh=is_fresh, facts=DeviceFacts(**facts))  # type: ignore[arg-type]
+    return Statement(source=source, is_fresh=is_fresh, facts=ReportedDevice(**facts))  # type: ignore[arg-type]
 
 
 def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:

@@ -13,7 +13,7 @@ from api.foreign.nodefeature import NodeFeature
 from inventory.discovery import parsing as values
 from inventory.discovery.labels import LabelReport, label_report
 from inventory.discovery.parsing import MigPartition, PeerLink
-from inventory.discovery.sources import DeviceFacts, FeatureReport, feature_report
+from inventory.discovery.sources import FeatureReport, ReportedDevice, feature_report
 from tests.support.node_features import (
     a_node_feature,
     agent_device,
@@ -31,7 +31,7 @@ def reported(feature: dict[str, Any]) -> FeatureReport:
     return feature_report(msgspec.convert(feature, NodeFeature))
 
 
-def device_of(report: FeatureReport) -> DeviceFacts:
+def device_of(report: FeatureReport) -> ReportedDevice:
     devices = report.agent or report.instances
     assert devices is not None
     (device,) = devices.devices
@@ -128,8 +128,8 @@ class TestLabels:
         assert report.devices == 2
         assert report.has_devices
         assert report.slots == {
-            0: DeviceFacts(vendor="10de", device="2335", class_="0302"),
-            1: DeviceFacts(vendor="10de", device="2335", class_="0302"),
+            0: ReportedDevice(vendor="10de", device="2335", class_="0302"),
+            1: ReportedDevice(vendor="10de", device="2335", class_="0302"),
         }
         assert report.bad == frozenset()
 
@@ -143,7 +143,7 @@ class TestLabels:
 
     def test_of_gfd_are_about_all_devices(self):
         report = label_report(gfd_labels(2, **{"nvidia.com/gpu.numa.node": "1"}))
-        assert report.common == DeviceFacts(
+        assert report.common == ReportedDevice(
             product="NVIDIA-H200",
             memory_mib=143771,
             compute_capability="9.0",
@@ -257,7 +257,7 @@ class TestFeatures:
         instances = '[{"profile": "1g.18gb", "uuid": "MIG-1"}]'
         device = agent_device("n1", 1, of=2) | {"mig.instances": instances, "mig.mode": "Enabled"}
         report = reported(agent_feature("n1", [device], heartbeat=beat))
-        assert device_of(report) == DeviceFacts(
+        assert device_of(report) == ReportedDevice(
             address="0000:18:00.0",
             uuid=uuid_of("n1", 1),
             vendor="10de",
