@@ -201,7 +201,7 @@ class Partitioner:
                 BlockReason.REFUSED, f"the driver refuses {_name(step)}: {truncate(str(error))}"
             )
         PARTITIONINGS.labels(_name(step), "done").inc()
-        _log.info("step of cutting", gpu=uuid, step=str(step))
+        _log.info("step of cutting", uuid=uuid, step=str(step))
         return None
 
     async def _carry_out(self, uuid: str, step: Action) -> None:
@@ -225,14 +225,14 @@ class Partitioner:
             if progress.finish(now):
                 count = len(gpu.instances) if gpu is not None else 0
                 text = f"the card {uuid} is {wanted}" + (f" ({count} of them)" if count else "")
-                _log.info("card cut", device=device.name, gpu=uuid, wanted=wanted)
+                _log.info("card cut", device=device.name, uuid=uuid, wanted=wanted)
                 self._tell(device, EventReason.DEVICE_PARTITIONED, text, type_="Normal")
             return
         if end != progress.blocked:
             _log.warning(
                 "card not cut",
                 device=device.name,
-                gpu=uuid,
+                uuid=uuid,
                 address=device.status.pci.address,
                 wanted=wanted,
                 cause=end.reason.value,

@@ -128,7 +128,7 @@ class Port:
             response.force_close()
             # aiohttp has written its headers by now. A client that is not told sends its next
             # request into a connection that is being closed.
-            response.headers["LimitedConnection"] = "close"
+            response.headers["Connection"] = "close"
 
     async def _enter(self, listener: socket.socket) -> NoReturn:
         with listener:

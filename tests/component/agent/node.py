@@ -131,7 +131,7 @@ class Agent:
             clock,
             **{
                 "hand_out": HandOut.CDI,
-                "cards": NodeFile(folder),
+                "devices": NodeFile(folder),
                 "preferences": self.preferences,
                 "problems": self.problems,
                 **more,

@@ -109,7 +109,7 @@ async def test_what_happened_and_to_which_device_is_logged(watched: Watched):
         ("Xid79", "Lost", "warning"),
         ("Lost", "Healthy", "info"),
     ]
-    assert {(line["card"], line["address"]) for line in told} == {("GPU-1", "0000:17:00.0")}
+    assert {(line["device"], line["address"]) for line in told} == {("GPU-1", "0000:17:00.0")}
 
 
 async def test_devices_are_counted_by_health(watched: Watched):

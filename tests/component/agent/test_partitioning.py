@@ -149,7 +149,7 @@ async def test_what_holds_up_a_device_is_logged_once():
         async with node.running():
             await asyncio.sleep(3600.0)
     (line,) = [line for line in logs if line["event"] == "card not cut"]
-    assert (line["device"], line["card"], line["address"]) == ("n1-1", "GPU-1", "0000:01:00.0")
+    assert (line["device"], line["uuid"], line["address"]) == ("n1-1", "GPU-1", "0000:01:00.0")
     assert line["cause"] == "in use"
 
 

@@ -58,7 +58,7 @@ def touches(cluster: Cluster) -> list[str]:
 
 
 def failures() -> float:
-    labels = {"task": "pod.requeue"}
+    labels = {"task": "pod.waking"}
     return REGISTRY.get_sample_value("gpu_task_failures_total", labels) or 0
 
 

@@ -34,7 +34,7 @@ CALL_WITHIN_S = 10.0
 _LIMITED = """
 import resource, runpy, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-runpy.run_module("server", run_name="__main__", alter_sys=True)
+runpy.run_module("cli", run_name="__main__", alter_sys=True)
 """
 
 
