@@ -2,7 +2,7 @@
 
 It comes in the status of GPUNodeInventories, which this feed hands on to their store as well. A pod that
 starts changes one entry of one of them; whoever follows inventories for another reason is not told of that.
-Decisions are `pool.pods.reported`'s (docs/design/0007-what-the-node-says.md).
+Decisions are `pool.pods.reported`'s (docs/design/0007-actual-allocations.md).
 """
 
 from typing import TYPE_CHECKING, Protocol, final
