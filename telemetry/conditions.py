@@ -1,4 +1,4 @@
-"""Conditions that we write, with their reasons; the only home of such strings."""
+"""Condition types and their reasons; the only home of such strings."""
 
 from enum import Enum
 
@@ -12,7 +12,7 @@ class PoolCondition(Enum):
     MAINTENANCE = "Maintenance"
     CAPACITY_LOW = "CapacityLow"
     CONFLICT = "Conflict"
-    """True while a device that this pool wants belongs to another pool."""
+    """True while a device that this pool selects belongs to another pool."""
 
 
 class PoolReady(Enum):
@@ -32,7 +32,7 @@ class PoolSupported(Enum):
 
     SUPPORTED = "Supported"
     UNSUPPORTED_VENDOR = "UnsupportedVendor"
-    """The selector includes cards of other vendors than NVIDIA only."""
+    """The selector includes devices of vendors other than NVIDIA only."""
 
 
 class PoolMisconfigured(Enum):
@@ -42,9 +42,9 @@ class PoolMisconfigured(Enum):
     RESOURCE_NAME_TAKEN = "ResourceNameTaken"
     """An older pool serves the resource."""
     BAD_SPEC = "BadSpec"
-    """A rule that the API server checks now does not hold for an object written before."""
+    """The stored object breaks a rule that was introduced after it was written."""
     PROFILE_NOT_SUPPORTED = "ProfileNotSupported"
-    """No card that the pool has can make the MIG profile."""
+    """No device of the pool supports the MIG profile."""
 
 
 class PoolMaintenance(Enum):
@@ -55,9 +55,9 @@ class PoolMaintenance(Enum):
     EVICTING = "EvictingPods"
     OVERDUE = "DeadlineExceeded"
     REBUILDING = "Rebuilding"
-    """The new allocation is in effect, and the nodes are still cutting the cards."""
+    """The new allocation is in effect, and nodes are still partitioning devices."""
     BLOCKED = "Blocked"
-    """The pool cannot have the allocation that its spec wants."""
+    """The allocation of the spec is not possible for the pool."""
 
 
 class PoolCapacityLow(Enum):
@@ -65,9 +65,9 @@ class PoolCapacityLow(Enum):
 
     ENOUGH = "UnitsAvailable"
     EXHAUSTED = "Exhausted"
-    """Nothing is free."""
+    """No unit is free."""
     LOW = "FewUnitsAvailable"
-    """Less than a tenth is free."""
+    """Less than a tenth of the units is free."""
 
 
 class PoolConflict(Enum):
@@ -100,11 +100,11 @@ class DeviceCondition(Enum):
     """Written by `device.assignment`, as is Draining."""
     DRAINING = "Draining"
     STALE = "Stale"
-    """Written by `node.inventory`: a source of facts went silent, and what it said last stands."""
+    """Written by `node.inventory`: a source of facts is silent, and its last report is kept."""
 
 
 class DeviceAssigned(Enum):
-    """Reasons of a device's condition Assigned, in the order in which they are looked at."""
+    """Reasons of a device's condition Assigned, in the order in which they are checked."""
 
     ASSIGNED = "Assigned"
     IGNORED = "Ignored"
@@ -144,7 +144,7 @@ class DeviceStale(Enum):
 
 
 class InventoryCondition(Enum):
-    """Condition types of a GPUNodeInventory. The negative ones are True when something is wrong."""
+    """Condition types of a GPUNodeInventory. Those of negative polarity are True on a fault."""
 
     MANAGED_DISABLED = "ManagedDisabled"
     INVENTORY_INCOMPLETE = "InventoryIncomplete"
@@ -153,12 +153,12 @@ class InventoryCondition(Enum):
     GFD_READY = "GFDReady"
     MONITORING_MISSING = "MonitoringMissing"
     INFRA_DEGRADED = "InfraDegraded"
-    """Something that was ready is not any more."""
+    """A component that was ready is not ready any more."""
     DEGRADED_WORKLOADS = "DegradedWorkloads"
     """Pods run on devices of a node whose software is not ready."""
     READY_FOR_POOLING = "ReadyForPooling"
     AGENT_DEGRADED = "AgentDegraded"
-    """The node's agent cannot do its work in full; written by the agent itself."""
+    """The node's agent works with restrictions; written by the agent itself."""
 
 
 class InventoryManaged(Enum):
@@ -193,7 +193,7 @@ class ReadyForPooling(Enum):
     GFD_NOT_READY = "GFDNotReady"
     MONITORING_MISSING = "MonitoringMissing"
     VALIDATING = "Validating"
-    """Nothing fails, and something was not seen good often enough yet."""
+    """No check fails, and at least one has not succeeded often enough yet."""
     READY = "Ready"
 
 
@@ -203,34 +203,34 @@ class NodeSoftware(Enum):
     READY = "Ready"
     NOT_READY = "NotReady"
     VALIDATING = "Validating"
-    """It was not seen often enough yet to say."""
+    """Not observed often enough yet to decide."""
     NOT_REQUIRED = "NotRequired"
-    """Nothing reports it, and nothing needs it."""
+    """No source reports the component, and no other component needs it."""
     NOT_MANAGED = "NotManaged"
-    """The node opts out: nobody looks."""
+    """The node opts out of management."""
     AS_EXPECTED = "AsExpected"
-    """Nothing that was ready is not any more, or nobody is harmed by it."""
+    """Components that were ready still are, or no pod is affected."""
 
 
 class AgentDegraded(Enum):
     """Reasons of the condition AgentDegraded; the first that applies, in this order."""
 
     DRIVER_MISSING = "DriverMissing"
-    """No NVML library: what the PCI bus tells is all there is."""
+    """The NVML library is missing; facts come from the PCI bus only."""
     DRIVER_NOT_LOADED = "DriverNotLoaded"
-    """NVML is there, and the kernel's driver is not."""
+    """NVML is installed, and the kernel driver is not loaded."""
     DRIVER_HANGS = "DriverHangs"
-    """A call did not return in time; what was known before is kept."""
+    """A driver call timed out; earlier facts are kept."""
     DRIVER_FAILS = "DriverFails"
     KUBELET_SILENT = "KubeletSilent"
-    """PodResources does not answer: what containers got is not known."""
+    """PodResources does not answer: the actual allocations are unknown."""
     NOT_REGISTERED = "PluginNotRegistered"
-    """kubelet does not know a device plugin."""
+    """A device plugin is not registered with kubelet."""
     BAD_CONFIG = "BadConfig"
-    """The list of a pool's cards makes no sense; the last good one is used."""
+    """The device list of a pool is invalid; the last valid one is used."""
     NOT_PUBLISHED = "NotPublished"
-    """NodeFeature, the CDI specification or the file of cards cannot be written."""
+    """NodeFeature, the CDI specification or the file of devices cannot be written."""
     PARTITIONING_BLOCKED = "PartitioningHeldUp"
     PROCESSES_LEFT = "ProcessesLeft"
-    """A pod is gone, and its processes keep its devices."""
+    """Processes of a deleted pod still use its devices."""
     AS_EXPECTED = "AsExpected"

@@ -1,7 +1,7 @@
-"""Reasons that people and machines read: events, refusals at admission, refusals of a node.
+"""Reasons of Events, of refusals at admission, and of node refusals in the scheduler's reply.
 
 The only home of such strings. Event reasons and refusal reasons are PascalCase; texts name the
-object and what to do.
+object and the cure.
 """
 
 from enum import Enum
@@ -19,72 +19,75 @@ REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/control-plane"
 
 
 class EventReason(Enum):
-    """`reason` of the Events that we write."""
+    """`reason` of the Events of the control plane and of its agents.
+
+    Reasons begin with `GPU`. `Maintenance` and `Misconfigured` do not: the requirements prescribe
+    these two names.
+    """
 
     RESERVATION_EXPIRED = "GPUReservationExpired"
-    """On the pool and on the pod: a hold ran out before the pod was bound."""
+    """On the pool and on the pod: a reservation expired before the pod was bound."""
     POD_UNACCOUNTED = "GPUPodUnaccounted"
-    """On the pod: it runs on units that nobody knows, so its node takes no more pods of the pool."""
-
+    """On the pod: it runs on unknown units, so its node accepts no more pods of the pool."""
     UNITS_HELD_TWICE = "GPUUnitsHeldTwice"
-    """On each of two pods that are bound with one unit: only a Binding around us can do that."""
+    """On each of two pods that are bound with one unit; only a foreign Binding causes it."""
 
     DEVICES_SUBSTITUTED = "GPUDevicesSubstituted"
-    """On the pod: a container gets other devices than it was bound with, since those are gone or taken."""
+    """On the pod: a container gets other devices than its assigned ones, which are gone or in use."""
     DEVICES_REFUSED = "GPUDevicesRefused"
-    """On the pod: kubelet rejects it, since nothing may be given to it without sharing what is not to be."""
+    """On the pod: kubelet rejects it, because no device is free for exclusive use."""
     ALLOCATION_MISMATCH = "GPUAllocationMismatch"
-    """On the pod: kubelet gave it other devices than it was bound with; the books follow kubelet."""
+    """On the pod: kubelet allocated other devices than it was bound with; accounting follows kubelet."""
 
     DEVICE_PARTITIONED = "GPUPartitioned"
-    """On the device: it is cut into instances as its pool wants it, or is whole again."""
+    """On the device: its MIG partitions match its pool, or it is unpartitioned again."""
     PARTITIONING_BLOCKED = "GPUPartitioningHeldUp"
-    """On the device: it is to be cut anew, and something runs on it, or the driver refuses."""
+    """On the device: repartitioning waits for pods or processes on it, or the driver refuses."""
 
     DEVICE_DETECTED = "GPUDeviceDetected"
-    """On the device: the inventory found it. A whole node of them at once is one event, on its inventory."""
+    """On the device: it is new. All devices of a new node are one Event, on the node's inventory."""
     DEVICE_REMOVED = "GPUDeviceRemoved"
-    """On the node: a card is gone, and its device with it."""
+    """On the node: a device is gone."""
     DEVICE_FAULTED = "GPUDeviceFaulted"
-    """On the device, and on each pod that runs there."""
+    """On the device, and on each pod that uses it."""
     DEVICE_RECOVERED = "GPUDeviceRecovered"
     DUPLICATE_UUID = "GPUDuplicateUUID"
     """On both devices that claim one UUID."""
     SOURCE_SILENT = "GPUSourceSilent"
-    """On the node's inventory: facts are kept, and marked stale."""
+    """On the node's inventory: a source reports nothing; its last facts are kept, marked stale."""
     BAD_FEATURE = "GPUBadFeature"
-    """On the node's inventory: a label or attribute has a value that makes no sense."""
+    """On the node's inventory: a label or attribute has an invalid value."""
 
     NODE_WITHOUT_POOL = "GPUNodeWithoutPool"
-    """On the node's inventory: it is ready for pooling, and none of its devices is in a pool."""
+    """On the node's inventory: the node is ready for pooling, and no pool has one of its devices."""
     UNASSIGNED_DEVICE = "GPUUnassignedDevice"
-    """On the device: it is ready, and no pool wants it."""
+    """On the device: it is ready, and no pool selects it."""
     ANNOTATION_MISMATCH = "GPUAnnotationMismatch"
-    """On the device: the pool that its annotation names does not take it."""
+    """On the device: the pool that its annotation names does not select it."""
     DEVICE_ASSIGNED = "GPUDeviceAssigned"
     DEVICE_RELEASED = "GPUDeviceReleased"
     DEVICE_DRAINING = "GPUDeviceDraining"
     ASSIGNMENT_CONFLICT = "GPUAssignmentConflict"
-    """On the device and on both pools: another pool owns a device that this one wants."""
+    """On the device and on both pools: another pool owns a device that this pool selects."""
 
     POOL_RECONFIGURED = "GPUPoolReconfigured"
     """On the pool: its new allocation is in effect."""
     MAINTENANCE = "Maintenance"
-    """On the pool: it takes no new pods until no unit is in use."""
+    """On the pool: it accepts no new pods until no unit is in use."""
     MISCONFIGURED = "Misconfigured"
     POOL_TERMINATING = "GPUPoolTerminating"
-    """On the pool: pods hold up its deletion."""
+    """On the pool: running pods delay its deletion."""
     CAPACITY_LOW = "GPUPoolCapacityLow"
 
 
 class RefusalReason(Enum):
-    """Why admission refused; the label of `gpu_refusals_total` and the start of the message."""
+    """Reason of a refusal at admission: the label of `gpu_refusals_total`, the start of the message."""
 
     MALFORMED_REQUEST = "MalformedRequest"
     BAD_QUANTITY = "BadQuantity"
     MIXED_POOLS = "MixedPoolRequest"
     TOO_LARGE = "TooLarge"
-    """More than one decision may cost, whoever asks."""
+    """The pod is larger than one decision may cost, for any user."""
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_TERMINATING = "PoolTerminating"
     POOL_IN_MAINTENANCE = "PoolInMaintenance"
@@ -94,7 +97,7 @@ class RefusalReason(Enum):
     NODE_PRESET = "NodePreset"
     CONFLICTING_SPEC = "ConflictingSpec"
     NOT_ADMITTED = "NotAdmitted"
-    """A pool pod reached validation without having been mutated by us."""
+    """A pool pod reached validation without passing the mutating webhook."""
     FORGED_ANNOTATION = "ForgedAnnotation"
     NOT_READY = "NotReady"
     INVALID_POOL = "InvalidPool"
@@ -103,51 +106,52 @@ class RefusalReason(Enum):
 
 
 def node_refusal_text(refusal: "NodeRefusal", pool: "PoolName") -> str:
-    """Say in one line why a node cannot take a pod; shown by `kubectl describe pod`."""
+    """Return one line for `kubectl describe pod`: why the node cannot take the pod."""
     match refusal.reason:
         case NodeReason.UNKNOWN_NODE:
-            return f"GPU pool {pool}: node unknown"
+            fault = "node is not known to the GPU control plane"
         case NodeReason.NODE_NOT_IN_POOL:
-            return f"GPU pool {pool}: no device here"
+            fault = "node has no device of the pool"
         case NodeReason.NODE_TOO_SMALL:
-            return f"GPU pool {pool}: {refusal.wanted} wanted, the node has {refusal.total}" + (
+            fault = f"{refusal.wanted} requested, node has {refusal.total}" + (
                 f", {refusal.unhealthy} of them unhealthy" if refusal.unhealthy else ""
             )
         case NodeReason.INSUFFICIENT_UNITS:
-            return (
-                f"GPU pool {pool}: {refusal.wanted} wanted, {refusal.free} free "
+            fault = (
+                f"{refusal.wanted} requested, {refusal.free} free "
                 f"({_taken(refusal)} of {refusal.total})"
             )
         case NodeReason.UNACCOUNTED_PODS:
-            return f"GPU pool {pool}: a pod runs here on devices that nobody knows"
+            fault = "node runs a pod with unknown devices"
         case NodeReason.POOL_CHANGING:
-            return (
-                f"GPU pool {pool}: in maintenance, no pod is placed until its new allocation is in effect"
-                f" ({refusal.used} of {refusal.total} used here)"
+            fault = (
+                "pool is in maintenance and takes no pods until its new allocation is in effect"
+                f" ({refusal.used} of {refusal.total} used on this node)"
             )
-        case NodeReason.POOL_ENDING:
-            return f"GPU pool {pool}: being deleted"
+        case NodeReason.POOL_ENDING:  # pragma: no branch  # mypy proves that no case is missing
+            fault = "pool is being deleted"
+    return f"GPU pool {pool}: {fault}"
 
 
 def too_large_text(found: "TooLarge") -> str:
-    """Say of what there is too much in a pod, how much, and how much is possible."""
+    """Return which part of a pod is too large, its size, and the limit."""
     match found.measure:
         case Measure.CONTAINERS:
             return (
                 f"spec.containers and spec.initContainers have {found.found} containers, at most"
-                f" {found.bound} are possible"
+                f" {found.bound} are allowed"
             )
         case Measure.LISTED_UNITS:  # pragma: no branch  # mypy proves that no case is missing
             return (
-                f"the containers ask for {found.found} units in sum, at most {found.bound} are possible:"
-                " let fewer init containers ask for them"
+                f"the containers request {found.found} units in total, at most {found.bound} are"
+                " allowed: let fewer init containers request units"
             )
 
 
 def _taken(refusal: "NodeRefusal") -> str:
     parts = [f"{refusal.used} used"]
     if refusal.held:
-        parts.append(f"{refusal.held} held")
+        parts.append(f"{refusal.held} reserved")
     if refusal.unhealthy:
         parts.append(f"{refusal.unhealthy} unhealthy")
     return ", ".join(parts)

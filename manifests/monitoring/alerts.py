@@ -1,6 +1,6 @@
-"""Alert rules: what is worth waking somebody for, as a PrometheusRule.
+"""Alert rules, rendered as one PrometheusRule.
 
-What each means, and what to do, stands in docs/operations.md, which shows the same expressions.
+docs/operations.md lists the same alerts and expressions, with their causes and cures.
 """
 
 from dataclasses import dataclass
@@ -13,23 +13,21 @@ PAGE: Final = "docs/operations.md"
 
 
 class Severity(StrEnum):
-    """How urgent an alert is."""
+    """Urgency of an alert."""
 
     CRITICAL = "critical"
-    """Pods cannot be created or bound, or a card may be used twice: now."""
+    """Pods cannot be created or bound, or a device may be allocated twice: act now."""
     WARNING = "warning"
-    """Something is wrong or will be: in working hours."""
+    """A fault or an approaching one: act in working hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One rule."""
-
     name: str
     severity: Severity
     expression: str
     lasts: str
-    """How long it must be so."""
+    """`for` of the rule: the expression holds this long before the alert fires."""
     summary: str
 
 
@@ -40,25 +38,25 @@ def _slow(histogram: str, selector: str = "") -> str:
 
 ALERTS: Final = (
     Alert(
-        "GPUNobodyLeads",
+        "GPUControlPlaneNoLeader",
         Severity.CRITICAL,
         "(sum(gpu_leading) or vector(0)) < 1",
         "1m",
-        "no replica leads: pods that name a GPU pool can be neither created nor bound",
+        "no replica of the GPU control plane leads: pods that request a GPU pool can be neither created nor bound",
     ),
     Alert(
-        "GPUTwoLead",
+        "GPUControlPlaneMultipleLeaders",
         Severity.CRITICAL,
         "sum(gpu_leading) > 1",
         "1m",
-        "two replicas believe that they lead",
+        "more than one replica of the GPU control plane acts as the leader",
     ),
     Alert(
-        "GPUUnitHasTwoPods",
+        "GPUUnitAllocatedTwice",
         Severity.CRITICAL,
         "max(gpu_units_held_twice) > 0",
         "0m",
-        "two bound pods have the same unit",
+        "one unit of a GPU pool is allocated to two bound pods",
     ),
     Alert(
         "GPURequestsFail",
@@ -66,98 +64,98 @@ ALERTS: Final = (
         'sum(rate(gpu_admission_duration_seconds_count{outcome="failed"}[10m]))'
         ' + sum(rate(gpu_extender_duration_seconds_count{outcome="failed"}[10m])) > 0',
         "0m",
-        "requests of the API server or of kube-scheduler end in an exception",
+        "webhook or scheduler extender requests fail with an internal error",
     ),
     Alert(
         "GPUPodsUnaccounted",
         Severity.WARNING,
         "max(gpu_pods_unaccounted) > 0",
         "5m",
-        "a pod runs on devices that nobody knows, so its node takes no more pods of its pool",
+        "a pod runs on unknown devices: its node accepts no more pods of that pool",
     ),
     Alert(
         "GPUBindingsInDoubt",
         Severity.WARNING,
         'max(gpu_reservations{phase="doubtful"}) > 0',
         "3m",
-        "a binding whose answer was lost stays unsettled",
+        "the result of a Binding is unknown and stays unresolved",
     ),
     Alert(
         "GPUPodsWaitBesideFreeUnits",
         Severity.WARNING,
         "gpu_pods_longest_wait_seconds > 900 and on (pool) gpupool_capacity_available > 0",
         "15m",
-        "a pod of pool {{ $labels.pool }} waits although the pool has free units",
+        "a pod of pool {{ $labels.pool }} stays Pending although the pool has free units",
     ),
     Alert(
         "GPUPoolExhausted",
         Severity.WARNING,
         "gpu_pods_waiting > 0 and on (pool) gpupool_capacity_available == 0",
         "30m",
-        "pods of pool {{ $labels.pool }} wait and no unit is free",
+        "pods of pool {{ $labels.pool }} are Pending and no unit is free",
     ),
     Alert(
         "GPUPoolUnitsWithheld",
         Severity.WARNING,
         "gpupool_capacity_unhealthy > 0",
         "30m",
-        "free units of pool {{ $labels.pool }} are withheld",
+        "pool {{ $labels.pool }} has free units that cannot be allocated",
     ),
     Alert(
         "GPUPoolCapacityLow",
         Severity.WARNING,
         'gpupool_condition{condition="CapacityLow"} == 1',
         "15m",
-        "pool {{ $labels.pool }} has less than a tenth of its units free, or none",
+        "less than 10 % of the units of pool {{ $labels.pool }} are free",
     ),
     Alert(
         "GPUPoolMaintenance",
         Severity.WARNING,
         'gpupool_condition{condition="Maintenance"} == 1',
         "1h",
-        "pool {{ $labels.pool }} takes no new pods: it waits for running ones to change its allocation",
+        "pool {{ $labels.pool }} is in maintenance for over an hour and accepts no new pods",
     ),
     Alert(
         "GPUPoolMisconfigured",
         Severity.WARNING,
         'gpupool_condition{condition="Misconfigured"} == 1',
         "5m",
-        "pool {{ $labels.pool }} cannot be served as it is written",
+        "pool {{ $labels.pool }} has an invalid specification and is not served",
     ),
     Alert(
         "GPUReservationExpired",
         Severity.WARNING,
         'sum(increase(gpu_reservations_ended_total{end="expired"}[30m])) > 10',
         "0m",
-        "holds of many pods ran out before these were bound",
+        "many reservations expired before their pods were bound",
     ),
     Alert(
         "GPUDeviceFaulted",
         Severity.WARNING,
         "max by (reason) (gpu_device_faulted_total) > 0",
         "5m",
-        "devices are faulted ({{ $labels.reason }}) and get no new pods",
+        "devices are faulted ({{ $labels.reason }}) and accept no new pods",
     ),
     Alert(
         "GPUDriverMissing",
         Severity.WARNING,
         'gpu_bootstrap_condition{condition="DriverMissing"} == 1',
         "15m",
-        "node {{ $labels.node }} has GPUs and no driver",
+        "node {{ $labels.node }} has GPUs but no driver",
     ),
     Alert(
         "GPUPluginNotRegistered",
         Severity.WARNING,
         "gpu_agent_plugin_registered == 0",
         "5m",
-        "a kubelet does not know the device plugin of {{ $labels.resource }}",
+        "a device plugin of {{ $labels.resource }} is not registered with its kubelet",
     ),
     Alert(
         "GPUAllocationMismatch",
         Severity.WARNING,
         "max by (pool) (increase(gpu_allocation_mismatches_total[1h])) > 0",
         "0m",
-        "pods of pool {{ $labels.pool }} got other devices than they were bound with",
+        "kubelet allocated other devices to pods of pool {{ $labels.pool }} than they were bound with",
     ),
     Alert(
         "GPUNodeWithoutPool",
@@ -165,105 +163,105 @@ ALERTS: Final = (
         "(gpu_bootstrap_ready == 1 and on (node) gpu_inventory_devices_total > 0)"
         " unless on (node) gpupool_node_slots > 0",
         "1h",
-        "node {{ $labels.node }} is ready and none of its devices is in a pool",
+        "node {{ $labels.node }} is ready but none of its devices is in a pool",
     ),
     Alert(
         "GPUUnassignedDevice",
         Severity.WARNING,
         "max(gpu_device_unassigned_total) > 0",
         "1h",
-        "devices belong to no pool",
+        "devices are assigned to no pool",
     ),
     Alert(
-        "GPUHoldsExpire",
+        "GPUReservationsExpiring",
         Severity.WARNING,
         'sum(rate(gpu_reservations_ended_total{end="expired"}[30m]))'
         " > 0.2 * sum(rate(gpu_reservations_ended_total[30m]))",
         "30m",
-        "more than a fifth of all holds run out before their pod is bound",
+        "more than 20 % of all reservations expire before their pod is bound",
     ),
     Alert(
-        "GPUWatchSilent",
+        "GPUControlPlaneWatchStalled",
         Severity.WARNING,
         "max by (resource) (gpu_informer_lag_seconds) > 240",
         "2m",
-        "nothing was heard of {{ $labels.resource }} for minutes: decisions use an old picture",
+        "the watch of {{ $labels.resource }} has delivered nothing for minutes: decisions use stale data",
     ),
     Alert(
         "GPUWatchesFail",
         Severity.WARNING,
         "sum by (resource) (rate(gpu_informer_failures_total[10m])) > 0.05",
         "10m",
-        "lists or watches of {{ $labels.resource }} fail again and again",
+        "lists or watches of {{ $labels.resource }} fail repeatedly",
     ),
     Alert(
         "GPUObjectsUndecodable",
         Severity.WARNING,
         "sum by (resource) (increase(gpu_informer_decode_errors_total[1h])) > 0",
         "0m",
-        "some {{ $labels.resource }} cannot be read and are not counted",
+        "some objects of {{ $labels.resource }} cannot be decoded and are ignored",
     ),
     Alert(
         "GPUControllersFail",
         Severity.WARNING,
         'sum by (controller) (rate(gpu_reconciles_total{outcome="failed"}[10m])) > 0.1',
         "15m",
-        "controller {{ $labels.controller }} fails again and again",
+        "controller {{ $labels.controller }} fails repeatedly",
     ),
     Alert(
         "GPUTasksFail",
         Severity.WARNING,
         "sum by (task) (rate(gpu_task_failures_total[10m])) > 0.05",
         "15m",
-        "background task {{ $labels.task }} fails again and again",
+        "background task {{ $labels.task }} fails repeatedly",
     ),
     Alert(
         "GPUAdmissionSlow",
         Severity.WARNING,
         _slow("gpu_admission_duration_seconds") + " > 0.5",
         "10m",
-        "webhook answers come late; the API server gives up after 3 s",
+        "webhook responses are slow (p99 above 0.5 s); the API server times out after 3 s",
     ),
     Alert(
         "GPUSchedulingSlow",
         Severity.WARNING,
         _slow("gpu_extender_duration_seconds", '{verb="filter"}') + " > 0.1",
         "10m",
-        "filter answers come late: kube-scheduler waits for each",
+        "filter responses of the scheduler extender are slow (p99 above 0.1 s)",
     ),
     Alert(
-        "GPUEventLoopLate",
+        "GPUControlPlaneEventLoopLag",
         Severity.WARNING,
         _slow("gpu_event_loop_lag_seconds") + " > 0.1",
         "10m",
-        "the server is short of CPU time",
+        "the event loop of the GPU control plane lags: the process lacks CPU time",
     ),
     Alert(
         "GPUCertificateExpires",
         Severity.CRITICAL,
         "min by (certificate) (gpu_certificate_not_after_timestamp_seconds) - time() < 604800",
         "0m",
-        "certificate {{ $labels.certificate }} ends within a week and was not renewed",
+        "certificate {{ $labels.certificate }} expires within a week and was not renewed",
     ),
     Alert(
         "GPUCertificateErrors",
         Severity.WARNING,
         "sum by (step) (increase(gpu_certificate_errors_total[1h])) > 3",
         "10m",
-        "certificates cannot be issued, injected or loaded ({{ $labels.step }})",
+        "certificates cannot be issued, injected or loaded (step {{ $labels.step }})",
     ),
     Alert(
         "GPUConnectionsDropped",
         Severity.WARNING,
         "sum by (cause) (rate(gpu_connections_dropped_total[5m])) > 10",
         "10m",
-        "the server closes many connections ({{ $labels.cause }})",
+        "the GPU control plane drops many connections ({{ $labels.cause }})",
     ),
 )
 
 
 def build_alert_rules(namespace: str) -> dict[str, Any]:
-    """Return a PrometheusRule of the Prometheus operator with all alerts."""
+    """Return a PrometheusRule (Prometheus operator) with all alerts."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",

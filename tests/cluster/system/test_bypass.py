@@ -57,7 +57,7 @@ async def test_pod_bound_by_somebody_else_closes_its_node_until_it_ends(
 
     waiting = await pods.wait_for_pod(api, namespace, "next", pods.is_unschedulable)
     message = pods.scheduled_condition(waiting)["message"]
-    assert "a pod runs here on devices that nobody knows" in message
+    assert "node runs a pod with unknown devices" in message
     await pods.finish_pod(api, namespace, "stray")
     await pods.wait_for_pod(api, namespace, "next")
     await figures(pool, used=1, available=1)

@@ -187,7 +187,10 @@ async def test_pod_that_waits_for_a_hold_runs_when_the_hold_expires(make_pool, a
     await api.create(pods.collection(namespace), stuck)
     await api.create(pods.collection(namespace), a_pod("waiting", pool))
     waiting = await pods.wait_for_pod(api, namespace, "waiting", pods.is_unschedulable)
-    assert "1 wanted, 0 free (0 used, 1 held of 1)" in pods.scheduled_condition(waiting)["message"]
+    assert (
+        "1 requested, 0 free (0 used, 1 reserved of 1)"
+        in pods.scheduled_condition(waiting)["message"]
+    )
 
     bound = await pods.wait_for_pod(api, namespace, "waiting", within=15)
 

@@ -126,7 +126,7 @@ async def test_pod_that_costs_more_than_one_decision_may_is_refused_by_its_field
     many["spec"]["initContainers"] = [a_container(f"i{n}", pool, 8) for n in range(300)]
     refused = await refusal_of(api, namespace, many)
     assert refused.status == 422
-    assert "ask for 2408 units in sum, at most 2048 are possible" in refused.message
+    assert "request 2408 units in total, at most 2048 are allowed" in refused.message
 
 
 async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, namespace, figures):

@@ -140,7 +140,7 @@ async def test_get_is_answered_405(scheduler: ServedApp, path: str) -> None:
 async def test_unknown_nodes_are_reported_one_by_one(scheduler: ServedApp) -> None:
     body = extender_args(POD, "n1", "ghost", "spectre")
     reply = await scheduler.post(FILTER_PATH, body)
-    unknown = "GPU pool whole: node unknown"
+    unknown = "GPU pool whole: node is not known to the GPU control plane"
     assert (reply.status, reply.json["Error"]) == (200, "")
     assert reply.json["NodeNames"] == ["n1"]
     refused = {**reply.json["FailedNodes"], **reply.json["FailedAndUnresolvableNodes"]}
@@ -157,7 +157,7 @@ async def test_bind_of_a_pod_that_nobody_knows_is_refused(scheduler: ServedApp) 
 async def test_bind_to_a_node_that_does_not_exist_is_refused(scheduler: ServedApp) -> None:
     scheduler.scene.pending()
     reply = await scheduler.post(BIND_PATH, binding_args(node="ghost"))
-    assert reply.json == {"Error": "GPU pool whole: no device here"}
+    assert reply.json == {"Error": "GPU pool whole: node has no device of the pool"}
     assert (scheduler.reservations, scheduler.scene.binder.bindings) == (0, [])
 
 

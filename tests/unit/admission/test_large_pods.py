@@ -170,7 +170,7 @@ def test_more_containers_than_a_node_runs_are_refused():
 
     reply = too_large(an_office(), pod)
 
-    assert "have 1001 containers, at most 1000 are possible" in reply.message
+    assert "have 1001 containers, at most 1000 are allowed" in reply.message
 
 
 def test_units_that_are_handed_on_again_and_again_are_refused():
@@ -179,7 +179,7 @@ def test_units_that_are_handed_on_again_and_again_are_refused():
 
     reply = too_large(sliced(), pod)
 
-    assert f"ask for 2400 units in sum, at most {MAX_LISTED_UNITS} are possible" in reply.message
+    assert f"request 2400 units in total, at most {MAX_LISTED_UNITS} are allowed" in reply.message
 
 
 def test_all_units_of_the_largest_node_can_be_asked_for():

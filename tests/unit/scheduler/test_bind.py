@@ -93,7 +93,7 @@ async def test_a_node_that_filled_up_meanwhile_is_refused_without_a_write():
     scene = Scene().pool(n1=2)
     scene.pending("p", 2)
     scene.bound("a", "n1", "GPU-n1-0")
-    assert await ask(scene) == ("GPU pool whole: 2 wanted, 1 free (1 used of 2)", "refused")
+    assert await ask(scene) == ("GPU pool whole: 2 requested, 1 free (1 used of 2)", "refused")
     assert scene.binder.bindings == []
     assert scene.phase() is None
 
@@ -249,7 +249,7 @@ async def test_a_hold_whose_device_moved_to_another_pool_is_refused_in_words():
     scene = Scene().pool(n1=1).pool(a_pool("other"))
     scene.hold("p", 1, "n1")
     scene.allocation_state.index.replace_device(a_device("n1", 0, pool="other"))
-    assert await ask(scene) == ("GPU pool whole: no device here", "refused")
+    assert await ask(scene) == ("GPU pool whole: node has no device of the pool", "refused")
 
 
 async def test_the_log_line_names_the_devices():

@@ -68,7 +68,9 @@ def test_a_full_node_fails_with_its_figures_and_may_be_preempted():
     scene.bound("a", "n1", "GPU-n1-0", "GPU-n1-1")
     scene.held("b", 1, "n1")
     reply = ask(scene, a_wire_pod(whole=2), "n1")
-    assert reply["FailedNodes"] == {"n1": "GPU pool whole: 2 wanted, 1 free (2 used, 1 held of 4)"}
+    assert reply["FailedNodes"] == {
+        "n1": "GPU pool whole: 2 requested, 1 free (2 used, 1 reserved of 4)"
+    }
     assert reply["NodeNames"] == []
     assert reply["FailedAndUnresolvableNodes"] == {}
 
@@ -82,11 +84,11 @@ def test_what_no_eviction_can_fix_is_unresolvable():
     reply = ask(scene, a_wire_pod(whole=2), "small", "sick", "plain", "elsewhere", "stranger")
     assert reply["FailedNodes"] == {}
     assert reply["FailedAndUnresolvableNodes"] == {
-        "small": "GPU pool whole: 2 wanted, the node has 1",
-        "sick": "GPU pool whole: 2 wanted, the node has 2, 1 of them unhealthy",
-        "plain": "GPU pool whole: no device here",
-        "elsewhere": "GPU pool whole: no device here",
-        "stranger": "GPU pool whole: node unknown",
+        "small": "GPU pool whole: 2 requested, node has 1",
+        "sick": "GPU pool whole: 2 requested, node has 2, 1 of them unhealthy",
+        "plain": "GPU pool whole: node has no device of the pool",
+        "elsewhere": "GPU pool whole: node has no device of the pool",
+        "stranger": "GPU pool whole: node is not known to the GPU control plane",
     }
 
 
@@ -94,9 +96,7 @@ def test_a_node_with_a_pod_on_unknown_devices_fails_and_may_be_preempted():
     scene = Scene().pool(n1=4)
     scene.bound("stranger", "n1")
     reply = ask(scene, a_wire_pod(whole=1), "n1")
-    assert reply["FailedNodes"] == {
-        "n1": "GPU pool whole: a pod runs here on devices that nobody knows"
-    }
+    assert reply["FailedNodes"] == {"n1": "GPU pool whole: node runs a pod with unknown devices"}
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_a_node_with_a_pod_on_unknown_devices_fails_and_may_be_preempted():
         ),
         pytest.param(
             with_init_containers(1_000, 1),
-            "spec.containers and spec.initContainers have 1001 containers, at most 1000 are possible",
+            "spec.containers and spec.initContainers have 1001 containers, at most 1000 are allowed",
             id="more containers than a node runs",
         ),
         pytest.param(
             with_init_containers(300, 8),
-            "the containers ask for 2401 units in sum, at most 2048 are possible: let fewer init"
-            " containers ask for them",
+            "the containers request 2401 units in total, at most 2048 are allowed: let fewer init"
+            " containers request units",
             id="units handed on again and again",
         ),
         pytest.param(
@@ -179,7 +179,7 @@ def test_a_hold_that_lost_its_device_does_not_pass_its_node():
     scene.allocation_state.index.replace_device(a_device("n1", 0, is_faulted=True))
     reply = ask(scene, a_wire_pod("p", whole=2), "n1")
     assert reply["FailedAndUnresolvableNodes"] == {
-        "n1": "GPU pool whole: 2 wanted, the node has 2, 1 of them unhealthy"
+        "n1": "GPU pool whole: 2 requested, node has 2, 1 of them unhealthy"
     }
 
 
@@ -188,7 +188,7 @@ def test_a_held_device_that_moved_to_another_pool_is_not_counted_for_the_old_one
     scene.hold("p", 2, "n1")
     scene.allocation_state.index.replace_device(a_device("n1", 1, pool="other"))
     reply = ask(scene, a_wire_pod("p", whole=2), "n1")
-    assert reply["FailedAndUnresolvableNodes"] == {"n1": "GPU pool whole: 2 wanted, the node has 1"}
+    assert reply["FailedAndUnresolvableNodes"] == {"n1": "GPU pool whole: 2 requested, node has 1"}
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_slices_are_counted_as_units():
     scene.bound("a", "n1", "GPU-n1-0::0", "GPU-n1-0::1", pool="slices")
     assert ask(scene, a_wire_pod(slices=2), "n1")["NodeNames"] == ["n1"]
     assert ask(scene, a_wire_pod(slices=3), "n1")["FailedNodes"] == {
-        "n1": "GPU pool slices: 3 wanted, 2 free (2 used of 4)"
+        "n1": "GPU pool slices: 3 requested, 2 free (2 used of 4)"
     }
 
 

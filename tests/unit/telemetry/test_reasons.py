@@ -12,18 +12,18 @@ from telemetry.reasons import EventReason, RefusalReason, node_refusal_text
 
 KINDS = (EventReason, RefusalReason, PoolCondition, PoolReady, PoolPhase, NodeReason)
 TEXTS = {
-    NodeReason.UNKNOWN_NODE: "GPU pool whole: node unknown",
-    NodeReason.NODE_NOT_IN_POOL: "GPU pool whole: no device here",
-    NodeReason.NODE_TOO_SMALL: "GPU pool whole: 9 wanted, the node has 8, 2 of them unhealthy",
+    NodeReason.UNKNOWN_NODE: "GPU pool whole: node is not known to the GPU control plane",
+    NodeReason.NODE_NOT_IN_POOL: "GPU pool whole: node has no device of the pool",
+    NodeReason.NODE_TOO_SMALL: "GPU pool whole: 9 requested, node has 8, 2 of them unhealthy",
     NodeReason.INSUFFICIENT_UNITS: (
-        "GPU pool whole: 9 wanted, 1 free (3 used, 2 held, 2 unhealthy of 8)"
+        "GPU pool whole: 9 requested, 1 free (3 used, 2 reserved, 2 unhealthy of 8)"
     ),
-    NodeReason.UNACCOUNTED_PODS: "GPU pool whole: a pod runs here on devices that nobody knows",
+    NodeReason.UNACCOUNTED_PODS: "GPU pool whole: node runs a pod with unknown devices",
     NodeReason.POOL_CHANGING: (
-        "GPU pool whole: in maintenance, no pod is placed until its new allocation is in effect"
-        " (3 of 8 used here)"
+        "GPU pool whole: pool is in maintenance and takes no pods until its new allocation is in effect"
+        " (3 of 8 used on this node)"
     ),
-    NodeReason.POOL_ENDING: "GPU pool whole: being deleted",
+    NodeReason.POOL_ENDING: "GPU pool whole: pool is being deleted",
 }
 
 
@@ -52,5 +52,5 @@ def test_figures_that_are_zero_are_left_out():
     small = NodeRefusal(reason=NodeReason.NODE_TOO_SMALL, wanted=9, total=8)
     full = NodeRefusal(reason=NodeReason.INSUFFICIENT_UNITS, wanted=2, free=0, used=8, total=8)
     pool = PoolName("whole")
-    assert node_refusal_text(small, pool) == "GPU pool whole: 9 wanted, the node has 8"
-    assert node_refusal_text(full, pool) == "GPU pool whole: 2 wanted, 0 free (8 used of 8)"
+    assert node_refusal_text(small, pool) == "GPU pool whole: 9 requested, node has 8"
+    assert node_refusal_text(full, pool) == "GPU pool whole: 2 requested, 0 free (8 used of 8)"
