@@ -107,30 +107,33 @@ class RefusalReason(Enum):
 
 def node_refusal_text(refusal: "NodeRefusal", pool: "PoolName") -> str:
     """Return one line for `kubectl describe pod`: why the node cannot take the pod."""
+    return f"GPU pool {pool}: {_node_fault(refusal)}"
+
+
+def _node_fault(refusal: "NodeRefusal") -> str:
     match refusal.reason:
         case NodeReason.UNKNOWN_NODE:
-            fault = "node is not known to the GPU control plane"
+            return "node is not known to the GPU control plane"
         case NodeReason.NODE_NOT_IN_POOL:
-            fault = "node has no device of the pool"
+            return "node has no device of the pool"
         case NodeReason.NODE_TOO_SMALL:
-            fault = f"{refusal.wanted} requested, node has {refusal.total}" + (
+            return f"{refusal.wanted} requested, node has {refusal.total}" + (
                 f", {refusal.unhealthy} of them unhealthy" if refusal.unhealthy else ""
             )
         case NodeReason.INSUFFICIENT_UNITS:
-            fault = (
+            return (
                 f"{refusal.wanted} requested, {refusal.free} free "
                 f"({_taken(refusal)} of {refusal.total})"
             )
         case NodeReason.UNACCOUNTED_PODS:
-            fault = "node runs a pod with unknown devices"
+            return "node runs a pod with unknown devices"
         case NodeReason.POOL_CHANGING:
-            fault = (
+            return (
                 "pool is in maintenance and takes no pods until its new allocation is in effect"
                 f" ({refusal.used} of {refusal.total} used on this node)"
             )
-        case NodeReason.POOL_ENDING:  # pragma: no branch  # mypy proves that no case is missing
-            fault = "pool is being deleted"
-    return f"GPU pool {pool}: {fault}"
+        case NodeReason.POOL_ENDING:
+            return "pool is being deleted"
 
 
 def too_large_text(found: "TooLarge") -> str:
