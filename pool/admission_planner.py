@@ -87,7 +87,7 @@ class AdmissionPlanner:
         return Placed(pool.name, node, devices)
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
-        facts = self._index.node(node)
+        facts = self._index.nodes.get(node)
         return facts is not None and may_go_to(facts, constraints)
 
     def _fits_once_stored(

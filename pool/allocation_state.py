@@ -202,7 +202,7 @@ class AllocationState:
 
     def expire(self, now: "Instant") -> list[Ended]:
         """End the holds whose time is over; devices that were new may be so no longer."""
-        self.index.let_devices_settle(now.monotonic)
+        self.index.settle_new_devices(now.monotonic)
         ended: list[Ended] = []
         for reservation, end in self.ledger.due(now.monotonic):
             one = self._end(reservation, end)
@@ -247,7 +247,7 @@ class AllocationState:
         once, so that the other pod gets another one, which its own report is about to say.
         """
         found: dict[UnitId, frozenset[PodUid]] = {}
-        for unit, owners in self.index.held_twice().items():
+        for unit, owners in self.index.claims.duplicates().items():
             pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
             reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
             if not reported or len(reported) > 1:
@@ -304,7 +304,7 @@ class AllocationState:
         if refusal is not None:
             return PlacementRefused(node, refusal)
         entries = self.index.devices_on(pool.name, node)
-        own = self.index.masks_held_alone(reservation.id) if reservation else {}
+        own = self.index.claims.exclusive_masks(reservation.id) if reservation else {}
         if (
             reservation is not None
             and (reservation.node, reservation.pool) == (node, pool.name)
@@ -429,7 +429,7 @@ class AllocationState:
             if reservation is not None:
                 gone.add(reservation.id)
         free = free_units_without(gone, self.index.devices_on(pool.name, node), self.index)
-        strangers = self.index.unaccounted_pods(pool.resource, node)
+        strangers = self.index.unaccounted.at(pool.resource, node)
         return free >= demand.units and not (strangers.keys() - gone)
 
     # --- reading -------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class AllocationState:
             truth = as_promised(facts, node)
         else:
             truth = as_reported(
-                facts, node, report, is_here=lambda unit: self.index.is_on(unit, node)
+                facts, node, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
             )
         self.index.set_observed(facts.uid, truth.units)
         self.index.set_unaccounted(facts.uid, truth.missing)
@@ -529,7 +529,9 @@ class AllocationState:
         if node is None or report is None:
             self._forget_left(facts.uid)
             return
-        reported = reported_units(facts, report, is_here=lambda unit: self.index.is_on(unit, node))
+        reported = reported_units(
+            facts, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
+        )
         self.index.set_observed(facts.uid, reported)
 
     def _forget_left(self, uid: PodUid) -> None:

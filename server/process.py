@@ -208,7 +208,7 @@ class ControlPlane:
             _log.info(
                 "serving",
                 pools=len(self.catalog.pools),
-                devices=sum(1 for _ in self.allocation_state.index.devices()),
+                devices=sum(1 for _ in self.allocation_state.index.devices.all()),
                 reservations=len(self.allocation_state.ledger),
             )
             try:

@@ -30,6 +30,14 @@ class ChangeLog:
         self.pools: set[PoolName] = set()
         self.nodes: set[NodeName] = set()
 
+    def touch_pool(self, name: "PoolName") -> None:
+        """Record a change of a pool's object in something that the index does not keep."""
+        self.pools.add(name)
+
+    def touch_device(self, name: "DeviceName") -> None:
+        """Record a change of a device's object in something that the index does not keep."""
+        self.devices.add(name)
+
     def take(self) -> Changes:
         """Return what was gathered since the last call; somebody follows from now on."""
         self.is_followed = True

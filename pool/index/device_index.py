@@ -10,24 +10,22 @@ Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, whic
 calls. Design: docs/design/0002-index-and-ledger.md.
 """
 
-from typing import TYPE_CHECKING, Any, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, final
 
-from api.names import PodUid, ReservationId
 from pool.index.change_log import ChangeLog
-from pool.index.claims import Claims
+from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
-from pool.index.duplicate_claims import DuplicateClaims
 from pool.index.new_devices import NewDevices
 from pool.index.pool_state import PoolState
 from pool.index.summary import summarize
 from pool.index.unaccounted import UnaccountedPods
-from pool.units import layout_of, part_of
+from pool.units import layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from api.names import DeviceName, NodeName, PoolName, UnitId
-    from pool.index.change_log import Changes
+    from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId, UnitId
     from pool.index.node_view import FitView, PoolNode
     from pool.model import DeviceFacts, NodeFacts, PoolFacts
 
@@ -45,23 +43,20 @@ class DeviceIndex:
         self._on_devices = on_devices
         self.generation = 0
         """Moves with every real change."""
-        self._devices = Devices()
+        self.devices = Devices()
+        self.claims = DeviceClaims(self.devices)
+        self.unaccounted = UnaccountedPods()
+        self.changes = ChangeLog()
         self._nodes: dict[NodeName, NodeFacts] = {}
+        self.nodes: Mapping[NodeName, NodeFacts] = MappingProxyType(self._nodes)
         self._pools: dict[PoolName, PoolState] = {}
         self._pool_by_resource: dict[str, PoolName] = {}
-        self._observed: Claims[PodUid] = Claims()
-        self._doubles: DuplicateClaims[PodUid] = DuplicateClaims()
-        self._assumed: Claims[ReservationId] = Claims()
-        self._unconfirmed: set[ReservationId] = set()
-        # those with assumed claims whose pods nobody has seen
-        self._unaccounted = UnaccountedPods()
         self._spreading: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
         # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
         # changes but who holds which unit
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
-        self._changes = ChangeLog()
 
     # --- what the watches say ------------------------------------------------------------------
 
@@ -100,7 +95,7 @@ class DeviceIndex:
             is_event: whether it changed just now, and was not merely listed: one that comes into its
                 pool so is new there.
         """
-        entry = self._devices.get(facts.name)
+        entry = self.devices.get(facts.name)
         if entry is not None:
             if entry.facts == facts:
                 return
@@ -115,7 +110,7 @@ class DeviceIndex:
 
     def discard_device(self, name: "DeviceName") -> None:
         """Forget a device. Claims on it stay, should it come back."""
-        entry = self._devices.get(name)
+        entry = self.devices.get(name)
         self._withheld.discard(name)
         self._new.discard(name)
         if entry is None:
@@ -133,7 +128,7 @@ class DeviceIndex:
         if known == facts:
             return
         self._spreading.clear()
-        self._changes.nodes.add(facts.name)
+        self.changes.nodes.add(facts.name)
         self._mark_node(facts.name)
         self.generation += 1
 
@@ -142,7 +137,7 @@ class DeviceIndex:
         if self._nodes.pop(name, None) is None:
             return
         self._spreading.clear()
-        self._changes.nodes.add(name)
+        self.changes.nodes.add(name)
         self._mark_node(name)
         self._drop_unfollowed_changes(node=name)
         self.generation += 1
@@ -164,22 +159,20 @@ class DeviceIndex:
             self._withheld.discard(name)
             self._set_withheld(name, is_withheld=False)
 
-    def let_devices_settle(self, now: float) -> None:
+    def settle_new_devices(self, now: float) -> None:
         """Count devices no longer as new whose time is over by `now`."""
         for name in self._new.settled(now):
-            self._devices[name].is_new = False
+            self.devices[name].is_new = False
 
     # --- claims --------------------------------------------------------------------------------
 
-    def set_observed(self, pod: PodUid, units: "tuple[UnitId, ...]") -> None:
+    def set_observed(self, pod: "PodUid", units: "tuple[UnitId, ...]") -> None:
         """Make these the units of a bound pod; an empty tuple ends its claims."""
-        parts = self._observed.replace(pod, units)
-        self._doubles.recheck(parts, self._observed)
-        self._recount(parts, self._recount_observed)
+        self._recount(self.claims.replace_observed(pod, units), self._recount_observed)
 
     def set_assumed(
         self,
-        reservation: ReservationId,
+        reservation: "ReservationId",
         units: "tuple[UnitId, ...]",
         *,
         is_confirmed: bool = True,
@@ -191,36 +184,16 @@ class DeviceIndex:
             units: all of its units.
             is_confirmed: whether its pod is known to exist.
         """
-        parts = self._assumed.replace(reservation, units)
-        is_unconfirmed = bool(units) and not is_confirmed
-        if is_unconfirmed is not (reservation in self._unconfirmed):
-            self._unconfirmed ^= {reservation}
-            parts.update(map(part_of, units))
+        parts = self.claims.replace_assumed(reservation, units, is_confirmed=is_confirmed)
         self._recount(parts, self._recount_assumed)
 
-    def set_unaccounted(self, pod: PodUid, units: "Mapping[tuple[str, NodeName], int]") -> None:
+    def set_unaccounted(self, pod: "PodUid", units: "Mapping[tuple[str, NodeName], int]") -> None:
         """Note a bound pod of which nobody knows the devices; no units end that.
 
         `units` are by the resource that it asked for and its node.
         """
-        for place in self._unaccounted.replace(pod, units):
+        for place in self.unaccounted.replace(pod, units):
             self._mark_resource(*place)
-
-    def touch_pool(self, name: "PoolName") -> None:
-        """Have the pool looked at: something of its object changed that the index does not keep."""
-        self._changes.pools.add(name)
-
-    def touch_device(self, name: "DeviceName") -> None:
-        """Have the device looked at: something of its object changed that the index does not keep."""
-        self._changes.devices.add(name)
-
-    def take_changes(self) -> "Changes":
-        """Return what changed since the last call, for whoever writes status back."""
-        return self._changes.take()
-
-    def leave_changes(self) -> None:
-        """Say that nobody takes changes any more; whoever does later has to look at everything first."""
-        self._changes.leave()
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -246,54 +219,20 @@ class DeviceIndex:
         """Return verdicts and scores of a pool's nodes for a size."""
         return self.state(name).view(size)
 
-    def device(self, name: "DeviceName") -> DeviceEntry | None:
-        """Return a device."""
-        return self._devices.get(name)
-
-    def devices(self) -> "Iterable[DeviceEntry]":
-        """Return all devices. Read them, don't keep them."""
-        return self._devices.all()
-
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
         """Return the pool's devices on a node, by name."""
         state = self._pools.get(pool)
         names = state.devices_by_node.get(node, ()) if state else ()
-        return [self._devices[name] for name in names]
+        return [self.devices[name] for name in names]
 
     def pools_on(self, node: "NodeName") -> "set[PoolName]":
         """Return the pools whose object exists and that have a device on the node."""
         return {
             pool
-            for name in self._devices.on_node(node)
-            if (pool := self._devices[name].facts.pool) is not None
+            for name in self.devices.on_node(node)
+            if (pool := self.devices[name].facts.pool) is not None
             and self._pools[pool].facts is not None
         }
-
-    def device_of(self, unit: "UnitId") -> DeviceEntry | None:
-        """Return the device that a unit belongs to."""
-        return self._devices.of_unit(unit)
-
-    def is_on(self, unit: "UnitId", node: "NodeName") -> bool:
-        """Say whether the unit is of a card, or of a MIG instance, that is on the node."""
-        names = self._devices.with_part(part_of(unit))
-        return any(self._devices[name].facts.node == node for name in names)
-
-    def claimants(self, uuid: str) -> "tuple[DeviceName, ...]":
-        """Return the devices that claim a card's or a MIG instance's UUID: first the one that has it."""
-        return self._devices.with_part(uuid)
-
-    def owners(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
-        """Return the other devices that have a UUID which this one claims."""
-        firsts = {self._devices.with_part(part)[0] for part in entry.parts}
-        return frozenset(firsts - {entry.facts.name})
-
-    def node(self, name: "NodeName") -> "NodeFacts | None":
-        """Return a node's facts."""
-        return self._nodes.get(name)
-
-    def nodes(self) -> "Iterable[NodeFacts]":
-        """Return all nodes. Read them, don't keep them."""
-        return self._nodes.values()
 
     def can_spread(self, pool: "PoolName", key: str) -> bool:
         """Say whether every value of a label among the pool's nodes is one where its pods can go.
@@ -335,83 +274,7 @@ class DeviceIndex:
 
     def knows_node(self, name: "NodeName") -> bool:
         """Say whether the node, or a device on it, was ever observed and is still there."""
-        return name in self._nodes or self._devices.has_node(name)
-
-    def observed_units(self, pod: PodUid) -> "tuple[UnitId, ...]":
-        """Return the units that a bound pod holds."""
-        return self._observed.units(pod)
-
-    def assumed_units(self, reservation: ReservationId) -> "tuple[UnitId, ...]":
-        """Return the units that a reservation holds."""
-        return self._assumed.units(reservation)
-
-    def masks_of(self, units: "Iterable[UnitId]") -> "dict[DeviceName, int]":
-        """Return the bits that the units take, by device; units of unknown cards are left out."""
-        masks: dict[DeviceName, int] = {}
-        for unit in units:
-            for name in self._devices.with_part(part_of(unit)):
-                masks[name] = masks.get(name, 0) | self._devices[name].layout.mask_of(unit)
-        return masks
-
-    def masks_held_alone(self, reservation: ReservationId) -> "dict[DeviceName, int]":
-        """Return the bits that no other reservation holds, by device.
-
-        Two reservations overlap after a card was cut anew under them; then the bits are nobody's own.
-        """
-        masks = self.masks_of(self._assumed.units(reservation))
-        return {
-            name: mask & ~self.assumed_without(self._devices[name], {reservation})
-            for name, mask in masks.items()
-        }
-
-    def assumed_without(self, entry: DeviceEntry, gone: "Collection[ReservationId]") -> int:
-        """Return the mask of units that other reservations than these hold."""
-        return _mask_of(entry, self._assumed, lambda owner: owner not in gone)
-
-    def confirmed_without(self, entry: DeviceEntry, gone: "Collection[ReservationId]") -> int:
-        """Return the mask of units that other reservations of pods that exist hold."""
-        unseen = self._unconfirmed
-        return _mask_of(
-            entry, self._assumed, lambda owner: owner not in gone and owner not in unseen
-        )
-
-    def unconfirmed_on(self, entry: DeviceEntry, mask: int) -> "set[ReservationId]":
-        """Return the unconfirmed reservations that have some of these units of a device."""
-        if not mask & entry.assumed:
-            return set()
-        return {
-            owner
-            for part in entry.parts
-            for owner, unit in self._assumed.on(part)
-            if owner in self._unconfirmed and mask & entry.layout.mask_of(unit)
-        }
-
-    def holders(self, entry: DeviceEntry) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
-        """Return who holds which units of a device, observed and assumed."""
-        return _owners(entry, self._observed, self._assumed)
-
-    def firm_holders(
-        self, entry: DeviceEntry
-    ) -> "Mapping[PodUid | ReservationId, tuple[UnitId, ...]]":
-        """Return who holds which units of a device, without unconfirmed reservations."""
-        found = _owners(entry, self._observed, self._assumed)
-        return {owner: units for owner, units in found.items() if owner not in self._unconfirmed}
-
-    def occupants(self, entry: DeviceEntry) -> "Mapping[PodUid, tuple[UnitId, ...]]":
-        """Return the bound pods that have units of a device, in whatever cut they were given."""
-        return _owners(entry, self._observed)
-
-    def held_twice(self) -> "Mapping[UnitId, frozenset[PodUid]]":
-        """Return the units that several bound pods have, with these pods: none, if all goes well."""
-        return self._doubles.all()
-
-    def unaccounted_pods(self, resource: str, node: "NodeName") -> "Mapping[PodUid, int]":
-        """Return the pods on a node of which nobody knows the devices, with their units."""
-        return self._unaccounted.at(resource, node)
-
-    def unaccounted_count(self) -> int:
-        """Return how many bound pods have devices that nobody knows."""
-        return len(self._unaccounted)
+        return name in self._nodes or self.devices.has_node(name)
 
     # --- keeping up ----------------------------------------------------------------------------
 
@@ -435,17 +298,17 @@ class DeviceIndex:
     def _lay_out(self, pool: "PoolName") -> None:
         state = self._state(pool)
         self._spreading.clear()
-        self._changes.pools.add(pool)
-        self._changes.nodes.update(state.devices_by_node)
+        self.changes.pools.add(pool)
+        self.changes.nodes.update(state.devices_by_node)
         for names in state.devices_by_node.values():
-            self._changes.devices.update(names)
+            self.changes.devices.update(names)
             for name in names:
-                entry = self._devices[name]
+                entry = self.devices[name]
                 entry.layout = layout_of(entry.facts, state.facts)
                 self._recount_device(entry)
 
     def _set_withheld(self, name: "DeviceName", *, is_withheld: bool) -> None:
-        entry = self._devices.get(name)
+        entry = self.devices.get(name)
         if entry is not None:
             entry.is_withheld = is_withheld
             self._spreading.clear()
@@ -456,27 +319,27 @@ class DeviceIndex:
         facts = entry.facts
         entry.is_withheld = facts.name in self._withheld
         self._spreading.clear()
-        changed = self._devices.add(entry)
+        changed = self.devices.add(entry)
         if facts.pool is not None:
             state = self._state(facts.pool)
             entry.layout = layout_of(facts, state.facts)
             state.add_device(facts.node, facts.name)
-            self._changes.pools.add(facts.pool)
-        self._changes.nodes.add(facts.node)
-        self._changes.devices.add(facts.name)
+            self.changes.pools.add(facts.pool)
+        self.changes.nodes.add(facts.node)
+        self.changes.devices.add(facts.name)
         self._mark_devices(changed)
         self._recount_device(entry)
 
     def _unlink(self, entry: DeviceEntry) -> None:
         facts = entry.facts
         self._spreading.clear()
-        self._changes.nodes.add(facts.node)
-        self._changes.devices.add(facts.name)
-        self._mark_devices(self._devices.remove(entry))
+        self.changes.nodes.add(facts.node)
+        self.changes.devices.add(facts.name)
+        self._mark_devices(self.devices.remove(entry))
         if facts.pool is not None:
             state = self._pools[facts.pool]
             state.remove_device(facts.node, facts.name)
-            self._changes.pools.add(facts.pool)
+            self.changes.pools.add(facts.pool)
             if state.facts is None and not state.devices_by_node:
                 del self._pools[facts.pool]
 
@@ -488,14 +351,14 @@ class DeviceIndex:
         pool: "PoolName | None" = None,
     ) -> None:
         """Keep no name of what is gone where nobody takes changes: a standby would only gather them."""
-        if self._changes.is_followed:
+        if self.changes.is_followed:
             return
         if device is not None:
-            self._changes.devices.discard(device)
+            self.changes.devices.discard(device)
         if node is not None and not self.knows_node(node):
-            self._changes.nodes.discard(node)
+            self.changes.nodes.discard(node)
         if pool is not None and pool not in self._pools:
-            self._changes.pools.discard(pool)
+            self.changes.pools.discard(pool)
 
     def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
         if self._on_devices is None:
@@ -508,8 +371,8 @@ class DeviceIndex:
         """Recompute one mask of every device that one of the UUIDs belongs to."""
         changed = False
         for part in parts:
-            for name in self._devices.with_part(part):
-                changed = recount(self._devices[name]) or changed
+            for name in self.devices.with_part(part):
+                changed = recount(self.devices[name]) or changed
         if changed:
             self.generation += 1
 
@@ -518,7 +381,7 @@ class DeviceIndex:
         self._recount_assumed(entry)
 
     def _recount_observed(self, entry: DeviceEntry) -> bool:
-        mask = entry.mask_of(self._observed)
+        mask = self.claims.observed_mask(entry)
         if mask == entry.observed:
             return False
         entry.observed = mask
@@ -526,16 +389,7 @@ class DeviceIndex:
         return True
 
     def _recount_assumed(self, entry: DeviceEntry) -> bool:
-        assumed = confirmed = 0
-        bit_of = entry.layout.mask_of
-        for part in entry.parts:
-            for owner, units in self._assumed.owners_on(part):
-                mask = 0
-                for unit in units:
-                    mask |= bit_of(unit)
-                assumed |= mask
-                if owner not in self._unconfirmed:
-                    confirmed |= mask
+        assumed, confirmed = self.claims.assumed_masks(entry)
         if (assumed, confirmed) == (entry.assumed, entry.confirmed):
             return False
         entry.assumed, entry.confirmed = assumed, confirmed
@@ -544,17 +398,17 @@ class DeviceIndex:
 
     def _mark_devices(self, entries: "Iterable[DeviceEntry]") -> None:
         for entry in entries:
-            self._changes.devices.add(entry.facts.name)
+            self.changes.devices.add(entry.facts.name)
             if entry.facts.pool is not None:
                 self._mark(entry.facts.pool, entry.facts.node)
 
     def _mark(self, pool: "PoolName", node: "NodeName") -> None:
         self._pools[pool].mark(node)
-        self._changes.pools.add(pool)
+        self.changes.pools.add(pool)
 
     def _mark_node(self, node: "NodeName") -> None:
-        for name in self._devices.on_node(node):
-            pool = self._devices[name].facts.pool
+        for name in self.devices.on_node(node):
+            pool = self.devices[name].facts.pool
             if pool is not None:
                 self._mark(pool, node)
 
@@ -569,32 +423,10 @@ class DeviceIndex:
         self, pool: "PoolName", node: "NodeName", devices: "list[DeviceName]"
     ) -> "PoolNode | None":
         pool_facts, facts = self._pools[pool].facts, self._nodes.get(node)
-        pods = self._unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
+        pods = self.unaccounted.at(pool_facts.resource, node) if pool_facts is not None else None
         return summarize(
-            [self._devices[name] for name in devices],
+            [self.devices[name] for name in devices],
             unaccounted=sum(pods.values()) if pods else 0,
             is_placeable=facts is not None and facts.is_placeable,
             closed=pool_facts.closed if pool_facts is not None else None,
         )
-
-
-def _owners(entry: DeviceEntry, *relations: Claims[Any]) -> "dict[Any, tuple[UnitId, ...]]":
-    found: dict[Any, tuple[UnitId, ...]] = {}
-    for claims in relations:
-        for part in entry.parts:
-            for owner, unit in claims.on(part):
-                found[owner] = (*found.get(owner, ()), unit)
-    return found
-
-
-def _mask_of(
-    entry: DeviceEntry,
-    claims: "Claims[ReservationId]",
-    counts: "Callable[[ReservationId], bool]",
-) -> int:
-    mask = 0
-    for part in entry.parts:
-        for owner, unit in claims.on(part):
-            if counts(owner):
-                mask |= entry.layout.mask_of(unit)
-    return mask

@@ -121,6 +121,16 @@ class Devices:
         names = self._names_by_part.get(part_of(unit))
         return self._by_name[names[0]] if names else None
 
+    def is_on(self, unit: "UnitId", node: "NodeName") -> bool:
+        """Say whether the unit is of a device, or of a MIG instance, on the node."""
+        names = self.with_part(part_of(unit))
+        return any(self._by_name[name].facts.node == node for name in names)
+
+    def owners(self, entry: DeviceEntry) -> "frozenset[DeviceName]":
+        """Return the other devices that own a UUID which this one claims."""
+        firsts = {self._names_by_part[part][0] for part in entry.parts}
+        return frozenset(firsts - {entry.facts.name})
+
     def add(self, entry: DeviceEntry) -> list[DeviceEntry]:
         """Take in a device; return those that this makes duplicates, or no duplicates any more."""
         facts = entry.facts

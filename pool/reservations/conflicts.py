@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
     """Say whether a bound pod or another reservation has any of the reservation's units."""
     return any(
-        mask & (entry.observed | index.assumed_without(entry, {reservation.id}))
+        mask & (entry.observed | index.claims.assumed_without(entry, {reservation.id}))
         for entry, mask in _entries_of(reservation, index)
     )
 
@@ -23,7 +23,7 @@ def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
 def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex") -> bool:
     """Say whether a pod that exists has any of the reservation's units, bound or by its reservation."""
     return any(
-        mask & (entry.observed | index.confirmed_without(entry, {reservation.id}))
+        mask & (entry.observed | index.claims.confirmed_without(entry, {reservation.id}))
         for entry, mask in _entries_of(reservation, index)
     )
 
@@ -32,7 +32,7 @@ def unconfirmed_rivals(reservation: "Reservation", index: "DeviceIndex") -> "lis
     """Return the other reservations with any of these units whose pods nobody has seen, in order."""
     rivals: set[ReservationId] = set()
     for entry, mask in _entries_of(reservation, index):
-        rivals |= index.unconfirmed_on(entry, mask)
+        rivals |= index.claims.unconfirmed_on(entry, mask)
     return sorted(rivals - {reservation.id})
 
 
@@ -50,22 +50,23 @@ def units_within_reach(
     unseen first.
     """
     gone = {own.id} if own is not None else set()
-    unseen = {id_ for entry in entries for id_ in index.unconfirmed_on(entry, entry.assumed)}
+    unseen = {id_ for entry in entries for id_ in index.claims.unconfirmed_on(entry, entry.assumed)}
     reservations = filter(None, map(ledger.get, unseen - gone))
     for one in sorted(reservations, key=lambda one: (one.observe_by, one.id)):
         if _free_units(entries, gone, index) >= wanted:
             break
         gone.add(one.id)
     return {
-        entry.facts.name: entry.assumed & ~index.assumed_without(entry, gone) for entry in entries
+        entry.facts.name: entry.assumed & ~index.claims.assumed_without(entry, gone)
+        for entry in entries
     }
 
 
 def _entries_of(
     reservation: "Reservation", index: "DeviceIndex"
 ) -> "Iterator[tuple[DeviceEntry, int]]":
-    for name, mask in index.masks_of(reservation.units).items():
-        entry = index.device(name)
+    for name, mask in index.claims.masks_of(reservation.units).items():
+        entry = index.devices.get(name)
         if entry is not None:
             yield entry, mask
 
@@ -79,7 +80,7 @@ def recoverable_units(reservation: "Reservation", pool: "PoolName", index: "Devi
     for entry, mask in _entries_of(reservation, index):
         is_here = (entry.facts.node, entry.facts.pool) == (reservation.node, pool)
         if is_here and entry.is_usable:
-            others = entry.observed | index.confirmed_without(entry, {reservation.id})
+            others = entry.observed | index.claims.confirmed_without(entry, {reservation.id})
             count += (mask & ~others).bit_count()
     return count
 
@@ -101,7 +102,7 @@ def _taken_without(
     gone: "Collection[PodUid | ReservationId]", entry: "DeviceEntry", index: "DeviceIndex"
 ) -> int:
     mask = 0
-    for owner, units in index.firm_holders(entry).items():
+    for owner, units in index.claims.confirmed_holders(entry).items():
         if owner in gone:
             continue
         for unit in units:
@@ -113,7 +114,9 @@ def _free_units(
     entries: "Iterable[DeviceEntry]", gone: "Collection[ReservationId]", index: "DeviceIndex"
 ) -> int:
     return sum(
-        (entry.layout.full & ~entry.observed & ~index.assumed_without(entry, gone)).bit_count()
+        (
+            entry.layout.full & ~entry.observed & ~index.claims.assumed_without(entry, gone)
+        ).bit_count()
         for entry in entries
         if entry.is_usable
     )

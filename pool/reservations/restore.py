@@ -54,5 +54,5 @@ def _is_good(hold: Reservation, index: "DeviceIndex") -> bool:
     if given != {one.name: one.units for one in hold.demand.containers}:
         return False
     entries = index.devices_on(hold.pool, hold.node)
-    masks = index.masks_of(hold.units)
+    masks = index.claims.masks_of(hold.units)
     return is_intact(hold.devices, masks, entries)

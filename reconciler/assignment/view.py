@@ -38,11 +38,11 @@ class AssignmentSources:
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
         """Return the node with these devices, as it is at this moment."""
         index = self.allocation_state.index
-        facts = index.node(node)
+        facts = index.nodes.get(node)
         users: dict[DeviceName, frozenset[str]] = {}
         duplicates: set[DeviceName] = set()
         for device in devices:
-            entry = index.device(device.name)
+            entry = index.devices.get(device.name)
             found = self._users(entry) | self._strangers(node, device) if entry else _SOMEBODY
             if found:
                 users[device.name] = found
@@ -59,13 +59,13 @@ class AssignmentSources:
 
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
         """Say whether somebody may have a unit of the node's device."""
-        entry = self.allocation_state.index.device(device.name)
+        entry = self.allocation_state.index.devices.get(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
 
     def _users(self, entry: "DeviceEntry") -> frozenset[str]:
         """Return the resources under which units of the device are in use or reserved."""
         found: set[str] = set()
-        for holder in self.allocation_state.index.holders(entry):
+        for holder in self.allocation_state.index.claims.holders(entry):
             pod = self.allocation_state.pod(PodUid(holder))
             reservation = self.allocation_state.ledger.get(ReservationId(holder))
             if pod is not None:
@@ -83,7 +83,7 @@ class AssignmentSources:
             return frozenset()
         pool = self.pools.get(PoolName(ref.name))
         resource = pool.resource_name if pool is not None else RESOURCE_PREFIX + ref.name
-        is_used = self.allocation_state.index.unaccounted_pods(resource, node)
+        is_used = self.allocation_state.index.unaccounted.at(resource, node)
         return frozenset({resource}) if is_used else frozenset()
 
     def _unready(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> str:

@@ -52,13 +52,13 @@ class FaultEvents:
         )
 
     def _pods_on(self, device: "GPUDevice") -> "list[PodFacts]":
-        entry = self._allocation_state.index.device(device.name)
+        entry = self._allocation_state.index.devices.get(device.name)
         if entry is None:
             return []
         # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
         found = (
             self._allocation_state.pod(PodUid(holder))
-            for holder in self._allocation_state.index.holders(entry)
+            for holder in self._allocation_state.index.claims.holders(entry)
         )
         return sorted((pod for pod in found if pod is not None), key=lambda pod: pod.ref)
 

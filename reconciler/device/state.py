@@ -50,7 +50,7 @@ class DeviceStatus:
 
     async def reconcile(self, name: "DeviceName") -> float | None:
         """Make the device's status say what the index says."""
-        entry = self._index.device(name)
+        entry = self._index.devices.get(name)
         if entry is None:
             return None
         wanted, shown = state_of(entry), self._sink.reported.get(name)

@@ -106,7 +106,7 @@ class NodeInventory:
 
     async def reconcile(self, name: "NodeName") -> float | None:
         """Make devices and inventory what the sources tell; look again when one may have gone silent."""
-        node = self._known.index.node(name)
+        node = self._known.index.nodes.get(name)
         devices = self._known.devices.on_node(name)
         inventory = self._known.inventories.by_name.get(name)
         if not self._writer.are_shown(name):
@@ -124,7 +124,7 @@ class NodeInventory:
             devices,
             sighting,
             is_managed=managed,
-            claimants={uuid: self._known.index.claimants(uuid) for uuid in uuids},
+            claimants={uuid: self._known.index.devices.with_part(uuid) for uuid in uuids},
         )
         if has_inventory(sighting, devices, plan, is_shown=inventory is not None):
             await self._write_devices(node, plan)

@@ -119,10 +119,12 @@ class InventoryEvents:
     def duplicates(self, devices: "Sequence[GPUDevice]") -> None:
         """Tell devices that claim a UUID of another one, and the other one."""
         for device in devices:
-            entry = self._index.device(device.name)
+            entry = self._index.devices.get(device.name)
             is_duplicate = entry is not None and entry.is_duplicate
             owners = (
-                self._index.owners(entry) if entry is not None and is_duplicate else frozenset()
+                self._index.devices.owners(entry)
+                if entry is not None and is_duplicate
+                else frozenset()
             )
             known = self._duplicates.pop(device.name, frozenset())
             if owners:

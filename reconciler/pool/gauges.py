@@ -108,7 +108,7 @@ def showing_sums(
     """
     INDEX_GENERATION.set(allocation_state.index.generation)
     UNITS_HELD_TWICE.set(len(allocation_state.shared_units()))
-    PODS_UNACCOUNTED.set(allocation_state.index.unaccounted_count())
+    PODS_UNACCOUNTED.set(len(allocation_state.index.unaccounted))
     yield from _showing_devices(allocation_state, catalog)
     _show_reservations(allocation_state, catalog, now)
     for name, pool in catalog.pools.items():
@@ -143,7 +143,7 @@ def forget_all() -> None:
 def _showing_devices(allocation_state: "AllocationState", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
-    for some in steps(list(allocation_state.index.devices()), DEVICES_A_STEP):
+    for some in steps(list(allocation_state.index.devices.all()), DEVICES_A_STEP):
         for entry in some:
             pool = entry.facts.pool
             if pool is None:

@@ -62,15 +62,15 @@ class IndexChangeDispatcher:
         try:
             await self._run()
         finally:
-            self._allocation_state.index.leave_changes()
+            self._allocation_state.index.changes.leave()
 
     async def _run(self) -> NoReturn:
-        self._allocation_state.index.take_changes()
+        self._allocation_state.index.changes.take()
         everything = Changes(
-            frozenset(entry.facts.name for entry in self._allocation_state.index.devices()),
+            frozenset(entry.facts.name for entry in self._allocation_state.index.devices.all()),
             frozenset(self._catalog.pools),
-            frozenset(node.name for node in self._allocation_state.index.nodes())
-            | frozenset(entry.facts.node for entry in self._allocation_state.index.devices()),
+            frozenset(node.name for node in self._allocation_state.index.nodes.values())
+            | frozenset(entry.facts.node for entry in self._allocation_state.index.devices.all()),
         )
         await self._queue(everything, device_delay_s=0)
         round_ = 0
@@ -84,7 +84,7 @@ class IndexChangeDispatcher:
     async def pump(self) -> None:
         """Queue what changed since the last call."""
         await self._queue(
-            self._allocation_state.index.take_changes(), device_delay_s=DEVICE_DELAY_S
+            self._allocation_state.index.changes.take(), device_delay_s=DEVICE_DELAY_S
         )
 
     async def set_gauges(self) -> None:

@@ -82,7 +82,7 @@ class PoolNodeLabels:
 
     async def reconcile(self, name: "NodeName") -> float | None:
         """Make the node's marks those of exactly the pools that have a device on it."""
-        node = self._index.node(name)
+        node = self._index.nodes.get(name)
         if node is None:
             self._written.pop(name, None)
             return None

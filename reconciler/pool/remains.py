@@ -48,7 +48,7 @@ class PoolRemains:
 
     def _labelled(self, pool: "PoolName") -> "Iterator[str]":
         label = pool_node_label(pool)
-        return (node.name for node in self._index.nodes() if label in node.labels)
+        return (node.name for node in self._index.nodes.values() if label in node.labels)
 
 
 def _named(noun: str, names: "Iterable[str]") -> str:

@@ -24,10 +24,10 @@ def usage_of(allocation_state: "AllocationState", name: "PoolName") -> Usage:
         devices += len(whole)
         cut += sum(1 for one in whole if one.layout.count)
         for entry in entries:
-            for uid, units in index.occupants(entry).items():
+            for uid, units in index.claims.occupants(entry).items():
                 held[uid] = held.get(uid, 0) + len(units)
         if facts is not None:
-            for uid, count in index.unaccounted_pods(facts.resource, node).items():
+            for uid, count in index.unaccounted.at(facts.resource, node).items():
                 held[uid] = held.get(uid, 0) + count
     pods = sorted(_occupants(allocation_state, held))
     reserved = state.capacity().reserved

@@ -74,7 +74,7 @@ class NodeSources:
         return next((one for one in ages if one is not None), None)
 
     def _is_in_use(self, name: "DeviceName") -> bool:
-        entry = self.index.device(name)
+        entry = self.index.devices.get(name)
         return entry is not None and bool(entry.observed)
 
 

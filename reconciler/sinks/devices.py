@@ -88,7 +88,7 @@ class DeviceSink:
 
     def _take_over(self, item: ObservedDevice, *, is_event: bool) -> None:
         if self.reported.get(item.facts.name) != item.reported:
-            self._index.touch_device(item.facts.name)
+            self._index.changes.touch_device(item.facts.name)
         self.reported[item.facts.name] = item.reported
         self._index.replace_device(item.facts, is_event=is_event)
         self.store.upsert(item.device)

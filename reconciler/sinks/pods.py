@@ -112,7 +112,7 @@ class PodSink:
             return
         resources = [resource for resource, _ in pod.astray] or [pod.demand.resource]
         for resource in resources:
-            units = self._allocation_state.index.unaccounted_pods(resource, pod.node).get(pod.uid)
+            units = self._allocation_state.index.unaccounted.at(resource, pod.node).get(pod.uid)
             if units:
                 _log.warning(
                     "pod runs on devices that nobody knows",

@@ -40,7 +40,7 @@ class PoolSink:
         Its generation and status are no facts of the index, but its status has to follow them.
         """
         if self._catalog.pools.get(item.name) != item:
-            self._index.touch_pool(item.name)
+            self._index.changes.touch_pool(item.name)
         self._catalog.pools[item.name] = item
         self._index.replace_pool(pool_facts(item))
 

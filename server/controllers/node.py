@@ -64,7 +64,7 @@ def add_inventory(term: "ControllerManager") -> None:
     ):
         term.tell(listeners, enqueue)
     term.of_nodes.append(controller.enqueue)
-    controller.enqueue_all(node.name for node in caches.allocation_state.index.nodes())
+    controller.enqueue_all(node.name for node in caches.allocation_state.index.nodes.values())
     # Of nodes that are gone, what was made for them may be left.
     controller.enqueue_all(list(caches.devices.nodes()))
     controller.enqueue_all(NodeName(name) for name in caches.inventories.by_name)

@@ -126,7 +126,7 @@ class StockTaking:
     async def pump(self) -> None:
         """Queue nodes whose object changed, as the server's pump does."""
         while True:
-            for name in self.index.take_changes().nodes:
+            for name in self.index.changes.take().nodes:
                 self.controller.enqueue(name)
             await asyncio.sleep(POLL_S)
 

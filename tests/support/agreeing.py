@@ -56,9 +56,9 @@ def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocat
     for one in allocation_state.ledger.all():
         assert allocation_state.ledger.get(one.id) is one
         assert one.uid is None or allocation_state.ledger.of_pod(one.uid) is one
-        assert allocation_state.index.assumed_units(one.id) == one.units
+        assert allocation_state.index.claims.assumed.units(one.id) == one.units
         is_unconfirmed = one.holds_units and one.phase.value in UNCONFIRMED
-        assert (one.id in allocation_state.index._unconfirmed) is is_unconfirmed
+        assert (one.id in allocation_state.index.claims.unconfirmed) is is_unconfirmed
     deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
@@ -73,7 +73,9 @@ def agree_on_pods(
         assert [str(pod.uid) for pod in allocation_state.waiting(resource)] == model.waiting(
             resource
         )
-    twice = {str(unit): set(pods) for unit, pods in allocation_state.index.held_twice().items()}
+    twice = {
+        str(unit): set(pods) for unit, pods in allocation_state.index.claims.duplicates().items()
+    }
     assert twice == model.held_twice()
 
 
@@ -117,14 +119,14 @@ def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
         capacity = allocation_state.index.state(pool.name).capacity()
         assert (capacity.used, capacity.reserved) == (0, 0)
     assert not allocation_state.ledger.has_unconfirmed()
-    assert allocation_state.index._unconfirmed == set()
-    for claims in (allocation_state.index._observed, allocation_state.index._assumed):
+    assert allocation_state.index.claims.unconfirmed == set()
+    for claims in (allocation_state.index.claims.observed, allocation_state.index.claims.assumed):
         assert (claims._units_by_owner, claims._claims_by_part) == ({}, {})
     assert (len(allocation_state._pods), len(allocation_state._pods.pending)) == (0, 0)
     assert not allocation_state._pods.pending._demands
-    unaccounted = allocation_state.index._unaccounted
+    unaccounted = allocation_state.index.unaccounted
     assert (unaccounted._units_by_place, unaccounted._units_by_pod) == ({}, {})
-    assert allocation_state.index.held_twice() == {}
+    assert allocation_state.index.claims.duplicates() == {}
     assert (
         len(allocation_state._reports),
         len(allocation_state._discrepancies),

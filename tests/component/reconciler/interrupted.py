@@ -100,7 +100,7 @@ class Office:
         allocation_state = self.context.allocation_state
         given: list[str] = []
         for pod in (await self.cluster.client.list_(PODS, Pod)).items:
-            held = allocation_state.index.observed_units(PodUid(pod.metadata.uid))
+            held = allocation_state.index.claims.observed.units(PodUid(pod.metadata.uid))
             devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
             units = tuple(itertools.chain(*devices.values())) if pod.spec.node_name else ()
             assert held == units

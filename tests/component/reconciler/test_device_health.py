@@ -88,7 +88,7 @@ async def test_a_faulted_device_gets_no_new_pod_and_its_neighbour_does(world: Wo
     await show(world, FATAL)
     await world.process.observe()
     index = world.process.allocation_state.index
-    first, second = (index.device(name) for name in ("n1-0", "n1-1"))  # type: ignore[arg-type]
+    first, second = (index.devices.get(name) for name in ("n1-0", "n1-1"))  # type: ignore[arg-type]
     assert first is not None
     assert first.free == 0
     assert second is not None

@@ -138,10 +138,10 @@ async def test_what_the_inventory_reports_is_left_alone(cluster: Cluster):
 
 async def test_a_state_that_somebody_spoiled_is_put_right(cluster: Cluster):
     await settled(cluster)
-    cluster.allocation_state.index.take_changes()
+    cluster.allocation_state.index.changes.take()
     await cluster.report(state="Faulted", units={"capacity": 9})
     await cluster.observe()
-    assert "n1-0" in cluster.allocation_state.index.take_changes().devices
+    assert "n1-0" in cluster.allocation_state.index.changes.take().devices
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
 
 
@@ -150,14 +150,14 @@ async def test_an_older_report_that_comes_after_our_write_is_looked_at_and_so_is
 ):
     """The watch shows our writes one by one; in between nothing may be taken for settled."""
     await settled(cluster)
-    cluster.allocation_state.index.take_changes()
-    entry = cluster.allocation_state.index.device(DeviceName("n1-0"))
+    cluster.allocation_state.index.changes.take()
+    entry = cluster.allocation_state.index.devices.get(DeviceName("n1-0"))
     assert entry is not None
     late = Reported(DeviceState.RESERVED, DeviceUnits(capacity=1, reserved=1))
     cluster.devices.upsert(ObservedDevice(entry.facts, late, shown_device(cluster)))
-    assert cluster.allocation_state.index.take_changes().devices == {"n1-0"}
+    assert cluster.allocation_state.index.changes.take().devices == {"n1-0"}
     await cluster.observe()
-    assert cluster.allocation_state.index.take_changes().devices == {"n1-0"}
+    assert cluster.allocation_state.index.changes.take().devices == {"n1-0"}
     assert await settled(cluster) == ("Assigned", 1, 0, 0)
 
 
@@ -166,7 +166,7 @@ async def test_what_the_watch_shows_during_a_write_is_not_taken_for_what_was_wri
     cluster: Cluster,
 ):
     name = DeviceName("n1-0")
-    entry = cluster.allocation_state.index.device(name)
+    entry = cluster.allocation_state.index.devices.get(name)
     assert entry is not None
     news = Reported(DeviceState.FAULTED, DeviceUnits(capacity=9))
     cluster.api.faults.delay("PATCH", STATUS_PATH, 2)

@@ -36,7 +36,7 @@ def claims(node: str, *uuids: str) -> dict[str, Any]:
 
 
 def usable(caches: Stocktaking) -> dict[str, bool]:
-    return {str(one.facts.name): one.is_usable for one in caches.index.devices()}
+    return {str(one.facts.name): one.is_usable for one in caches.index.devices.all()}
 
 
 def duplicates_told(caches: Stocktaking) -> list[tuple[str, str]]:

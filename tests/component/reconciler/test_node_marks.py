@@ -47,10 +47,10 @@ async def test_a_node_that_lost_its_last_device_of_a_pool_loses_the_label(cluste
 
 async def test_the_label_goes_with_its_pool(cluster: Cluster):
     assert await settled(cluster) == {"whole"}
-    cluster.allocation_state.index.take_changes()
+    cluster.allocation_state.index.changes.take()
     await cluster.client.delete(GPU_POOLS, "whole")
     await cluster.observe()
-    assert N1 in cluster.allocation_state.index.take_changes().nodes
+    assert N1 in cluster.allocation_state.index.changes.take().nodes
     assert await settled(cluster) == set()
 
 
@@ -92,11 +92,11 @@ async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Clust
 
 async def test_a_label_that_somebody_took_away_comes_back(cluster: Cluster):
     await settled(cluster)
-    cluster.allocation_state.index.take_changes()
+    cluster.allocation_state.index.changes.take()
     patch = {"metadata": {"labels": {f"{POOL_NODE_LABEL_PREFIX}whole": None}}}
     await cluster.client.merge_patch(NODES, patch, name="n1")
     await cluster.observe()
-    assert N1 in cluster.allocation_state.index.take_changes().nodes
+    assert N1 in cluster.allocation_state.index.changes.take().nodes
     assert await settled(cluster) == {"whole"}
 
 
@@ -172,7 +172,7 @@ async def test_nodes_carry_what_pods_of_the_pool_are_made_to_tolerate(cluster: C
     await taint_pool(cluster, OURS, {"key": "example.com/b", "effect": "NoExecute"})
     await settled(cluster)
     pool = cluster.catalog.pools[PoolName("whole")]
-    node = cluster.allocation_state.index.node(N1)
+    node = cluster.allocation_state.index.nodes.get(N1)
     assert node is not None
     tolerations = podpatch.missing_tolerations(PodSpec(), pool.taints)
     assert len(node.taints) == len(tolerations) == 2

@@ -161,7 +161,7 @@ async def test_a_new_generation_is_acknowledged_though_no_figure_changed(cluster
     patch = {"spec": {"access": {"namespaces": ["ml"]}}}
     await cluster.client.merge_patch(GPU_POOLS, patch, name="whole")
     await cluster.observe()
-    assert "whole" in cluster.allocation_state.index.take_changes().pools
+    assert "whole" in cluster.allocation_state.index.changes.take().pools
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert (status["observedGeneration"], ready(status)["observedGeneration"]) == (2, 2)
@@ -170,11 +170,11 @@ async def test_a_new_generation_is_acknowledged_though_no_figure_changed(cluster
 async def test_a_status_that_somebody_spoiled_is_put_right(cluster: Cluster):
     await cluster.reconcile_pool()
     await cluster.observe()
-    cluster.allocation_state.index.take_changes()
+    cluster.allocation_state.index.changes.take()
     spoiled = {"status": {"phase": "Nonsense", "capacity": {"total": 99}}}
     await cluster.client.merge_patch(GPU_POOLS, spoiled, name="whole", subresource="status")
     await cluster.observe()
-    assert "whole" in cluster.allocation_state.index.take_changes().pools
+    assert "whole" in cluster.allocation_state.index.changes.take().pools
     await cluster.reconcile_pool()
     status = await cluster.status_of()
     assert (status["phase"], status["capacity"]["total"]) == ("Ready", 2)

@@ -97,7 +97,7 @@ class Replica:
         self.seconds += seconds
         self.allocation_state.expire(self.now())
         if self.leads:
-            self.allocation_state.index.take_changes()
+            self.allocation_state.index.changes.take()
 
 
 class Lives:
@@ -188,7 +188,7 @@ class Lives:
 
     def _schedule(self, stored: Json) -> Json:
         meta, context, binder = stored["metadata"], self.leader.scheduling, self.leader.binder
-        names = [one.name for one in self.leader.allocation_state.index.nodes()]
+        names = [one.name for one in self.leader.allocation_state.index.nodes.values()]
         args = msgspec.json.encode({"Pod": stored, "NodeNames": names})
         fitting = msgspec.json.decode(filter_nodes(args, context).body)["NodeNames"]
         if not fitting:

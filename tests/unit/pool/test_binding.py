@@ -87,7 +87,7 @@ def test_a_pod_may_be_bound_to_another_node_than_it_was_held_on() -> None:
     pod = a_reserved_pod(allocation_state)
     commit_to(allocation_state, pod, "n2")
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
-    assert allocation_state.index.assumed_units(ReservationId("r-p")) == ("GPU-n2-0",)
+    assert allocation_state.index.claims.assumed.units(ReservationId("r-p")) == ("GPU-n2-0",)
 
 
 def test_a_pod_that_asks_for_more_than_it_held_is_planned_again_with_its_own_units() -> None:
@@ -440,7 +440,7 @@ def test_a_commitment_to_no_node_is_a_bug() -> None:
 def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     assert capacity(allocation_state).available == 1
-    for entry in allocation_state.index.devices():
+    for entry in allocation_state.index.devices.all():
         entry.observed = 1
     with pytest.raises(InvariantViolatedError, match="cannot be given out"):
         plan_reservation(allocation_state, a_demand(1))

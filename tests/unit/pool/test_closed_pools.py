@@ -137,7 +137,7 @@ def test_no_unit_of_the_old_layout_is_left_after_the_change():
     assert allocation_state.index.state(pool_of(allocation_state).name).capacity() == Capacity(
         total=8, available=8
     )
-    assert all(not entry.taken for entry in allocation_state.index.devices())
+    assert all(not entry.taken for entry in allocation_state.index.devices.all())
     assert len(allocation_state.ledger) == 0
 
 

@@ -258,9 +258,9 @@ def test_of_two_devices_with_one_uuid_one_has_it(
     claims_it = a_device("n2", uuid="GPU-x", **{"name": "n2-0", **second})
     seen = [has_it, claims_it] if is_first_seen_first else [claims_it, has_it]
     index = some_allocation_state(devices=seen).index
-    usable = {one.facts.name: one.is_usable for one in index.devices()}
+    usable = {one.facts.name: one.is_usable for one in index.devices.all()}
     assert usable == {has_it.name: True, claims_it.name: False}
-    assert index.claimants("GPU-x") == (has_it.name, claims_it.name)
+    assert index.devices.with_part("GPU-x") == (has_it.name, claims_it.name)
 
 
 def test_a_device_that_claims_all_uuids_of_a_node_takes_none_of_them_away() -> None:
@@ -342,9 +342,9 @@ def test_holders_of_a_device_are_bound_pods_and_reservations() -> None:
         a_bound_pod("b", "GPU-n1-0::0", "GPU-n1-0::1", pool="slices"), at(0)
     )
     hold = reserve(allocation_state, a_demand(1, pool="slices"))
-    entry = allocation_state.index.device_of(hold.units[0])
+    entry = allocation_state.index.devices.of_unit(hold.units[0])
     assert entry is not None
-    assert allocation_state.index.holders(entry) == {
+    assert allocation_state.index.claims.holders(entry) == {
         uid_of("b"): ("GPU-n1-0::0", "GPU-n1-0::1"),
         hold.id: ("GPU-n1-0::2",),
     }
@@ -355,11 +355,11 @@ def test_a_device_entry_says_what_is_free_of_it() -> None:
         a_slice_pool(slices=3), devices=some_devices(1, pool="slices")
     )
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0::0", pool="slices"), at(0))
-    entry = allocation_state.index.device(DeviceName("n1-0"))
+    entry = allocation_state.index.devices.get(DeviceName("n1-0"))
     assert entry is not None
     assert (entry.taken, entry.free) == (0b001, 0b110)
     allocation_state.index.replace_device(a_device(pool="slices", is_faulted=True))
-    entry = allocation_state.index.device(DeviceName("n1-0"))
+    entry = allocation_state.index.devices.get(DeviceName("n1-0"))
     assert entry is not None
     assert (entry.taken, entry.free) == (0b001, 0)
 
@@ -368,12 +368,12 @@ def test_a_pod_is_told_where_a_unit_sits() -> None:
     index = some_allocation_state(devices=some_devices(2)).index
     pod = a_bound_pod("b", "GPU-n1-1", "GPU-gone")
     assert pod.devices is not None
-    entries = [index.device_of(unit) for unit in pod.devices["c0"]]
+    entries = [index.devices.of_unit(unit) for unit in pod.devices["c0"]]
     assert [entry.facts.name if entry else None for entry in entries] == ["n1-1", None]
-    assert index.masks_of(pod.devices["c0"]) == {"n1-1": 1}
+    assert index.claims.masks_of(pod.devices["c0"]) == {"n1-1": 1}
 
 
 def test_a_pending_pods_units_are_nobodys() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_pod_facts(devices={"c0": unit_ids("GPU-n1-0")}), at(0))
-    assert allocation_state.index.observed_units(uid_of("p")) == ()
+    assert allocation_state.index.claims.observed.units(uid_of("p")) == ()

@@ -20,7 +20,7 @@ def held_twice(*claims: tuple[PodUid, list[str]]) -> dict[str, set[str]]:
     index = DeviceIndex()
     for pod, units in claims:
         index.set_observed(pod, tuple(map(UnitId, units)))
-    return {unit: set(pods) for unit, pods in index.held_twice().items()}
+    return {unit: set(pods) for unit, pods in index.claims.duplicates().items()}
 
 
 def test_a_unit_of_one_pod_is_not_held_twice():
@@ -53,7 +53,7 @@ def test_such_a_unit_is_taken_until_both_pods_are_gone(first: str, ends: bool):
             allocation_state.observe_pod(a_bound_pod(name, "GPU-n1-0", phase=PodPhase.ENDED), at(1))
         else:
             allocation_state.discard_pod(uid_of(name))
-        assert allocation_state.index.held_twice() == {}
+        assert allocation_state.index.claims.duplicates() == {}
         assert allocation_state.index.state(WHOLE).capacity().available == available
 
 

@@ -94,7 +94,7 @@ def picture(allocation_state: AllocationState) -> Any:
     return (
         {
             entry.facts.name: (entry.facts, entry.layout, entry.observed, entry.is_usable)
-            for entry in index.devices()
+            for entry in index.devices.all()
         },
         {name: dict(index.state(PoolName(name)).nodes()) for name in POOLS},
         {name: index.state(PoolName(name)).capacity() for name in POOLS},

@@ -170,4 +170,4 @@ def test_a_gone_pod_that_was_bound_around_us_has_what_is_reported() -> None:
     say(allocation_state, p=Y)
     allocation_state.discard_pod(UID)
     assert used(allocation_state) == {Y}
-    assert allocation_state.index.unaccounted_pods(a_pool().resource, NodeName("n1")) == {}
+    assert allocation_state.index.unaccounted.at(a_pool().resource, NodeName("n1")) == {}

@@ -237,7 +237,7 @@ def test_a_binding_ends_the_hold_whoever_made_it() -> None:
         allocation_state, phase=PodPhase.BOUND, node=N1, devices={"c0": ("GPU-n1-0",)}
     )
     assert ends(allocation_state.observe_pod(pod, at(1))) == [("r-p", End.BOUND)]
-    assert allocation_state.index.observed_units(pod.uid) == ("GPU-n1-0",)
+    assert allocation_state.index.claims.observed.units(pod.uid) == ("GPU-n1-0",)
 
 
 def test_an_older_event_that_comes_late_changes_nothing() -> None:

@@ -24,7 +24,7 @@ D0 = DeviceName("n1-0")
 
 def an_index(*devices) -> DeviceIndex:
     index = some_allocation_state(devices=devices or some_devices(1)).index
-    index.take_changes()
+    index.changes.take()
     return index
 
 
@@ -33,7 +33,7 @@ def changes(devices=(), pools=(), nodes=()) -> Changes:
 
 
 def masks(index: DeviceIndex) -> tuple[int, int]:
-    entry = index.device(D0)
+    entry = index.devices.get(D0)
     assert entry is not None
     return entry.observed, entry.assumed
 
@@ -65,7 +65,7 @@ def test_what_is_known_already_changes_nothing(write) -> None:
     before = index.generation
     write(index)
     assert index.generation == before
-    assert index.take_changes() == changes()
+    assert index.changes.take() == changes()
 
 
 @pytest.mark.parametrize(
@@ -126,17 +126,17 @@ def test_a_change_is_told_once(write, want: Changes) -> None:
     index = an_index()
     before = index.generation
     write(index)
-    assert index.take_changes() == want
-    assert index.take_changes() == changes()
+    assert index.changes.take() == want
+    assert index.changes.take() == changes()
     assert index.generation > before
 
 
 def test_what_the_index_does_not_keep_can_be_reported_as_changed() -> None:
     index = an_index()
     before = index.generation
-    index.touch_pool(WHOLE)
-    index.touch_device(D0)
-    assert index.take_changes() == changes([D0], [WHOLE])
+    index.changes.touch_pool(WHOLE)
+    index.changes.touch_device(D0)
+    assert index.changes.take() == changes([D0], [WHOLE])
     assert index.generation == before
 
 
@@ -151,7 +151,7 @@ def test_a_claim_on_a_device_in_no_pool_is_noted() -> None:
 def test_a_node_that_changes_touches_only_pools_with_devices_there() -> None:
     index = an_index(a_device(), a_device(index=1, pool=None), *some_devices(1, "n2", pool="other"))
     index.replace_node(a_node("n1", is_ready=False))
-    assert index.take_changes().pools == {WHOLE}
+    assert index.changes.take().pools == {WHOLE}
 
 
 def test_the_pools_of_a_node_are_those_with_an_object_and_a_device_there() -> None:
@@ -163,10 +163,10 @@ def test_the_pools_of_a_node_are_those_with_an_object_and_a_device_there() -> No
 def test_all_pools_and_devices_can_be_read() -> None:
     index = an_index(a_device(), a_device(index=1, pool="ghost"))
     assert [pool.name for pool in index.pools()] == [WHOLE]
-    assert sorted(entry.facts.name for entry in index.devices()) == ["n1-0", "n1-1"]
+    assert sorted(entry.facts.name for entry in index.devices.all()) == ["n1-0", "n1-1"]
     assert [entry.facts.name for entry in index.devices_on(WHOLE, N1)] == [D0]
     assert index.devices_on(PoolName("nowhere"), N1) == []
-    assert index.node(N1) == a_node()
+    assert index.nodes.get(N1) == a_node()
 
 
 def test_two_pools_with_one_resource_are_served_by_the_first_by_name() -> None:
@@ -195,7 +195,7 @@ def test_a_device_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> Non
     index = some_allocation_state(devices=[a_device(pool="ghost")]).index
     index.discard_device(D0)
     assert set(index._pools) == {WHOLE}
-    assert (index._devices._names_by_part, index._devices._names_by_node) == ({}, {})
+    assert (index.devices._names_by_part, index.devices._names_by_node) == ({}, {})
 
 
 def test_a_reservation_holds_alone_what_no_other_holds() -> None:
@@ -205,15 +205,15 @@ def test_a_reservation_holds_alone_what_no_other_holds() -> None:
     for name in ("a", "b"):
         a_reserved_pod(allocation_state, name, pool="slices")
     one, other = ReservationId("r-a"), ReservationId("r-b")
-    assert allocation_state.index.masks_held_alone(one) == {D0: 0b01}
-    entry = allocation_state.index.device(D0)
+    assert allocation_state.index.claims.exclusive_masks(one) == {D0: 0b01}
+    entry = allocation_state.index.devices.get(D0)
     assert entry is not None
-    assert allocation_state.index.assumed_without(entry, {one}) == 0b10
-    assert allocation_state.index.assumed_without(entry, set()) == 0b11
+    assert allocation_state.index.claims.assumed_without(entry, {one}) == 0b10
+    assert allocation_state.index.claims.assumed_without(entry, set()) == 0b11
     allocation_state.index.replace_pool(a_pool("slices"))
     assert (
-        allocation_state.index.masks_held_alone(one)
-        == allocation_state.index.masks_held_alone(other)
+        allocation_state.index.claims.exclusive_masks(one)
+        == allocation_state.index.claims.exclusive_masks(other)
         == {D0: 0}
     )
 
@@ -221,16 +221,16 @@ def test_a_reservation_holds_alone_what_no_other_holds() -> None:
 def test_an_instance_that_has_no_uuid_yet_is_nobodys() -> None:
     unnamed = (("1g.10gb", ""),)
     index = an_index(a_device(mig_instances=unnamed), a_device(index=1, mig_instances=unnamed))
-    assert [entry.is_usable for entry in index.devices()] == [True, True]
+    assert [entry.is_usable for entry in index.devices.all()] == [True, True]
 
 
 def test_a_uuid_may_be_claimed_by_more_than_two_devices() -> None:
     twins = [a_device(index=n, uuid="GPU-x") for n in range(3)]
     index = an_index(*twins)
     index.discard_device(twins[0].name)
-    assert [entry.is_usable for entry in index.devices()] == [True, False]
+    assert [entry.is_usable for entry in index.devices.all()] == [True, False]
     index.discard_device(twins[1].name)
-    assert [entry.is_usable for entry in index.devices()] == [True]
+    assert [entry.is_usable for entry in index.devices.all()] == [True]
 
 
 def test_a_pool_is_labelled_when_all_its_known_nodes_carry_the_label() -> None:
@@ -254,8 +254,8 @@ def test_unaccounted_pods_are_known_by_resource_and_node() -> None:
     for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
         allocation_state.observe_pod(a_bound_pod(name, node=node, units=2), at(0))
     resource = a_pool().resource
-    assert allocation_state.index.unaccounted_pods(resource, N1) == {"uid-a": 2, "uid-b": 2}
-    assert allocation_state.index.unaccounted_pods("other", N1) == {}
+    assert allocation_state.index.unaccounted.at(resource, N1) == {"uid-a": 2, "uid-b": 2}
+    assert allocation_state.index.unaccounted.at("other", N1) == {}
 
 
 def test_an_unaccounted_pod_may_be_found_to_be_elsewhere() -> None:
@@ -263,8 +263,8 @@ def test_an_unaccounted_pod_may_be_found_to_be_elsewhere() -> None:
     resource = a_pool().resource
     index.set_unaccounted(PodUid("x"), {(resource, N1): 2})
     index.set_unaccounted(PodUid("x"), {(resource, N2): 2})
-    assert index.unaccounted_pods(resource, N1) == {}
-    assert index.unaccounted_pods(resource, N2) == {"x": 2}
+    assert index.unaccounted.at(resource, N1) == {}
+    assert index.unaccounted.at(resource, N2) == {"x": 2}
 
 
 UNITS = st.lists(

@@ -51,7 +51,7 @@ def say(allocation_state: "AllocationState", node: NodeName = N1, **units: str) 
 
 
 def used(allocation_state: "AllocationState") -> set[str]:
-    return {entry.facts.uuid for entry in allocation_state.index.devices() if entry.observed}
+    return {entry.facts.uuid for entry in allocation_state.index.devices.all() if entry.observed}
 
 
 def test_what_was_not_given_is_free_and_what_was_given_is_used() -> None:
@@ -161,7 +161,7 @@ def test_a_hold_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     allocation_state.commit(
         an_applicant(allocation_state, held.demand, id_="b"), plan, uid=held.uid, now=at(1)
     )
-    assert allocation_state.index.held_twice() == {}
+    assert allocation_state.index.claims.duplicates() == {}
 
 
 def test_a_hold_that_lost_its_unit_and_finds_no_other_waits() -> None:

@@ -184,5 +184,5 @@ def test_a_hold_that_ran_out_before_its_pod_was_shown_is_taken_up_while_it_is_st
 def test_bound_pods_hold_what_they_were_bound_with() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-1", reservation=a_note()), at(0))
-    assert allocation_state.index.observed_units(uid_of("b")) == ("GPU-n1-1",)
+    assert allocation_state.index.claims.observed.units(uid_of("b")) == ("GPU-n1-1",)
     assert len(allocation_state.ledger) == 0

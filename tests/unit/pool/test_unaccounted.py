@@ -166,4 +166,4 @@ def test_the_end_of_a_pod_with_two_pools_opens_its_node_for_both(end: str) -> No
     else:
         allocation_state.observe_pod(a_pod_of_two_pools(phase=PodPhase.ENDED), at(1))
     assert (node(allocation_state).available, node(allocation_state, "other").available) == (3, 1)
-    assert len(allocation_state.index._unaccounted) == 0
+    assert len(allocation_state.index.unaccounted) == 0

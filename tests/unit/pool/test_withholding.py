@@ -18,7 +18,7 @@ def index() -> DeviceIndex:
     found.replace_node(a_node())
     found.replace_device(a_device(index=0))
     found.replace_device(a_device(index=1))
-    found.take_changes()
+    found.changes.take()
     return found
 
 
@@ -30,7 +30,7 @@ def test_withheld_device_gives_nothing_out(index):
     index.withhold(FIRST)
 
     assert free(index) == 1
-    assert FIRST in index.take_changes().devices
+    assert FIRST in index.changes.take().devices
     generation = index.generation
     index.withhold(FIRST)
     assert index.generation == generation
@@ -76,9 +76,9 @@ def test_units_in_use_stay_their_pods(index):
     index.withhold(FIRST)
 
     assert index.state(WHOLE).capacity().used == 1
-    entry = index.device(FIRST)
+    entry = index.devices.get(FIRST)
     assert entry is not None
-    assert index.holders(entry) == {"p": ("GPU-n1-0",)}
+    assert index.claims.holders(entry) == {"p": ("GPU-n1-0",)}
 
 
 def test_hold_on_a_withheld_device_is_not_what_its_pod_is_bound_to():

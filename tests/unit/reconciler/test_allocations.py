@@ -72,7 +72,7 @@ class World:
 
 
 def used(allocation_state: AllocationState) -> set[str]:
-    return {entry.facts.uuid for entry in allocation_state.index.devices() if entry.observed}
+    return {entry.facts.uuid for entry in allocation_state.index.devices.all() if entry.observed}
 
 
 def test_what_an_inventory_reports_is_in_the_allocation_state() -> None:
@@ -171,13 +171,13 @@ def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
     world.pods.upsert(a_bound_pod("p", X))
     world.sink.upsert(an_inventory(p=Y))
     world.pods.upsert(a_bound_pod("q", Y))
-    assert world.allocation_state.index.held_twice() != {}
+    assert world.allocation_state.index.claims.duplicates() != {}
     assert world.allocation_state.shared_units() == {}
     world.pods.upsert(a_bound_pod("r", Y))
     assert world.told.doubles == []
     world.pods.discard(a_bound_pod("r", Y))
     world.sink.upsert(an_inventory(version=2, p=Y, q=X))
-    assert world.allocation_state.index.held_twice() == {}
+    assert world.allocation_state.index.claims.duplicates() == {}
     assert world.told.doubles == []
 
 

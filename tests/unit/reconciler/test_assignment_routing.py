@@ -38,7 +38,7 @@ class Scene:
         )
         for number in range(3):
             self.device(number)
-        self.sources.allocation_state.index.take_changes()
+        self.sources.allocation_state.index.changes.take()
         self.enqueued: list[NodeName] = []
         self.router = AssignmentRouter(self.sources, self.enqueued.append)
         self.sources.devices.listeners._callbacks.append(self.router.devices_changed)
@@ -59,7 +59,7 @@ class Scene:
         self.sources.inventories.upsert(msgspec.convert(raw, GPUNodeInventory))
 
     def index_changed(self) -> None:
-        self.router.index_changed(self.sources.allocation_state.index.take_changes())
+        self.router.index_changed(self.sources.allocation_state.index.changes.take())
 
     def taken(self) -> list[str]:
         found = sorted(set(self.enqueued))
@@ -255,7 +255,7 @@ def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
 
     for number in (0, 1):
         index.set_observed(PodUid(f"p{number}"), ())
-    scene.router.index_changed(Changes(index.take_changes().devices, frozenset(), frozenset()))
+    scene.router.index_changed(Changes(index.changes.take().devices, frozenset(), frozenset()))
 
     assert scene.taken() == ["n0"]
 
@@ -268,6 +268,6 @@ def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(sce
 
     scene.device(0, uuid="GPU-another")
     scene.taken()
-    changes = scene.sources.allocation_state.index.take_changes()
+    changes = scene.sources.allocation_state.index.changes.take()
     scene.router.index_changed(Changes(changes.devices, frozenset(), frozenset()))
     assert scene.taken() == ["n1"]

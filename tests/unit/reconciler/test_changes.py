@@ -87,7 +87,7 @@ async def test_everything_is_looked_at_once_at_the_start():
 
 async def test_everything_is_looked_at_though_somebody_took_the_changes_before():
     scene = Scene()
-    scene.allocation_state.index.take_changes()
+    scene.allocation_state.index.changes.take()
     await scene.run(until=5)
     assert scene.keys("pools") == ["whole"]
     assert scene.keys("devices") == ["n1-0", "n1-1"]

@@ -56,7 +56,9 @@ class TestNodes:
         self.sink = NodeSink(self.index)
 
     def known(self) -> set[str]:
-        return {name for name in ("n1", "n2", "n3") if self.index.node(NodeName(name)) is not None}
+        return {
+            name for name in ("n1", "n2", "n3") if self.index.nodes.get(NodeName(name)) is not None
+        }
 
     def test_a_list_leaves_exactly_its_nodes(self):
         self.sink.replace_all([a_node("n1"), a_node("n2")])
@@ -79,18 +81,18 @@ class TestNodes:
     def test_a_changed_node_replaces_the_old_one(self):
         self.sink.upsert(a_node("n1"))
         self.sink.upsert(a_node("n1", is_cordoned=True))
-        node = self.index.node(NodeName("n1"))
+        node = self.index.nodes.get(NodeName("n1"))
         assert node is not None
         assert node.is_cordoned
 
     def test_the_same_node_again_is_no_change(self):
         self.sink.upsert(a_node("n1"))
         generation = self.index.generation
-        self.index.take_changes()
+        self.index.changes.take()
         self.sink.upsert(a_node("n1"))
         self.sink.replace_all([a_node("n1")])
         assert self.index.generation == generation
-        assert self.index.take_changes().nodes == frozenset()
+        assert self.index.changes.take().nodes == frozenset()
 
 
 class TestNamespaces:
@@ -128,7 +130,7 @@ class TestPools:
         return set(self.catalog.pools), {pool.name for pool in self.index.pools()}
 
     def looked_at(self) -> set[str]:
-        return set(self.index.take_changes().pools)
+        return set(self.index.changes.take().pools)
 
     def test_a_list_leaves_exactly_its_pools_in_catalog_and_index(self):
         self.sink.replace_all([a_pool_object("a"), a_pool_object("b")])
@@ -183,13 +185,13 @@ class TestDevices:
         self.index = DeviceIndex()
         self.index.replace_pool(a_pool())
         self.sink = DeviceSink(self.index)
-        self.index.take_changes()
+        self.index.changes.take()
 
     def known(self) -> set[str]:
-        return {entry.facts.name for entry in self.index.devices()}
+        return {entry.facts.name for entry in self.index.devices.all()}
 
     def looked_at(self) -> set[str]:
-        return set(self.index.take_changes().devices)
+        return set(self.index.changes.take().devices)
 
     def test_a_list_leaves_exactly_its_devices(self):
         self.sink.replace_all([an_observed_device("n1-0"), an_observed_device("n1-1")])

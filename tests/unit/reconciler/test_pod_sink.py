@@ -185,7 +185,7 @@ class World:
     def picture(self) -> Any:
         index = self.allocation_state.index
         return (
-            {entry.facts.name: (entry.observed, entry.assumed) for entry in index.devices()},
+            {entry.facts.name: (entry.observed, entry.assumed) for entry in index.devices.all()},
             dict(index.state(WHOLE).nodes()),
             index.state(WHOLE).capacity(),
             sorted(pod.ref for pod in self.allocation_state.waiting(a_pool().resource)),

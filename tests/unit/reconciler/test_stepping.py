@@ -50,7 +50,7 @@ def test_devices_are_taken_over_a_step_at_a_time() -> None:
     assert isinstance(sink, SteppingSink)
     listed = [an_observed_device(f"n2-{number}") for number in range(STEP * 3)]
     assert most_in_a_step(index, sink.replacing(listed)) <= STEP
-    assert {entry.facts.name for entry in index.devices()} == {one.facts.name for one in listed}
+    assert {entry.facts.name for entry in index.devices.all()} == {one.facts.name for one in listed}
     assert sink.reported.keys() == {one.facts.name for one in listed}
 
 
@@ -61,8 +61,8 @@ def test_nodes_are_taken_over_a_step_at_a_time() -> None:
     assert isinstance(sink, SteppingSink)
     listed = [a_node(f"m{number}") for number in range(STEP * 2)]
     assert most_in_a_step(index, sink.replacing(listed)) <= STEP
-    assert all(index.node(one.name) is not None for one in listed)
-    assert index.node(a_node("n0").name) is None
+    assert all(index.nodes.get(one.name) is not None for one in listed)
+    assert index.nodes.get(a_node("n0").name) is None
 
 
 def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_name() -> None:
@@ -72,7 +72,7 @@ def test_an_event_between_two_steps_is_not_undone_for_what_the_list_does_not_nam
     next(stepping)
     sink.upsert(an_observed_device("n1-1"))
     assert list(stepping) == []
-    assert {entry.facts.name for entry in index.devices()} == {"n1-0", "n1-1"}
+    assert {entry.facts.name for entry in index.devices.all()} == {"n1-0", "n1-1"}
 
 
 def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:

@@ -127,8 +127,8 @@ def test_owners_are_the_others_that_had_a_uuid_first():
     for node in ("n1", "n2", "n3"):
         uuid = "GPU-other" if node == "n3" else "GPU-twice"
         index.replace_device(a_device(node, 0, uuid=uuid))
-    entry = index.device(DeviceName("n2-0"))
+    entry = index.devices.get(DeviceName("n2-0"))
     assert entry is not None
-    assert index.owners(entry) == {"n1-0"}
+    assert index.devices.owners(entry) == {"n1-0"}
     index.discard_device(DeviceName("n1-0"))
-    assert index.owners(entry) == frozenset()
+    assert index.devices.owners(entry) == frozenset()

@@ -145,7 +145,7 @@ async def test_a_pod_bound_here_with_other_devices_is_a_success_and_is_followed(
     scene = a_scene()
     scene.binder.bound["uid-p"] = seen_on("n1", "GPU-n1-1")
     assert await ask(scene) == ("", "already_bound")
-    assert scene.allocation_state.index.observed_units(PodUid("uid-p")) == ("GPU-n1-1",)
+    assert scene.allocation_state.index.claims.observed.units(PodUid("uid-p")) == ("GPU-n1-1",)
     assert (scene.phase(), scene.free("n1")) == (None, 1)
 
 

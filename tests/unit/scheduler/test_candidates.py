@@ -202,9 +202,9 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 6), is_faulted=st.booleans())
     def fault(self, number: int, is_faulted: bool) -> None:
-        entry = sorted(self.scene.allocation_state.index.devices(), key=lambda one: one.facts.name)[
-            number
-        ]
+        entry = sorted(
+            self.scene.allocation_state.index.devices.all(), key=lambda one: one.facts.name
+        )[number]
         self.scene.allocation_state.index.replace_device(
             replace(entry.facts, is_faulted=is_faulted)
         )

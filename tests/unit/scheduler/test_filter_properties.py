@@ -21,7 +21,7 @@ units = st.integers(1, 4)
 def scenes(draw: st.DrawFn) -> Scene:
     """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
     scene = Scene().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
-    for device in [entry.facts for entry in scene.allocation_state.index.devices()]:
+    for device in [entry.facts for entry in scene.allocation_state.index.devices.all()]:
         if draw(st.integers(0, 3)) == 0:
             scene.allocation_state.index.replace_device(replace(device, is_faulted=True))
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
