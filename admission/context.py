@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from api.names import ReservationId
+    from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from pool.model import Instant
 
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 class AdmissionContext:
     """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
 
+    index: "DeviceIndex"
+    reader: "AllocationReader"
     allocation_state: "AllocationState"
     catalog: "Catalog"
     scheduler_name: str | None

@@ -90,7 +90,7 @@ def _pool_faults(
     if pool is None:
         yield "pool not found; `kubectl get gpupools` lists those there are"
         return
-    node = context.allocation_state.index.nodes.get(device.node)
+    node = context.index.nodes.get(device.node)
     obstacles = (
         *terminating(pool),
         *(unselected(pool, device) if is_known else ()),

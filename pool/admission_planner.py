@@ -1,7 +1,7 @@
-"""What a pod may hold at admission: a plan, or why it holds nothing.
+"""Planning of reservations at admission: a placement, or the reason why nothing is reserved.
 
-It only reads, but for its memory of which namespaces' pods did not appear. The rules about who may hold are
-`pool.admission_rules`'s; `pool.allocation_state` takes what is planned.
+It only reads. The rules about which pods may reserve are `pool.admission_rules`'s;
+`pool.allocation_state` carries plans out.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, final
 
 from pool.admission_rules import (
     ANYBODY,
-    AdmissionBackoff,
     Deferral,
     Newcomer,
     leaves_room,
@@ -21,11 +20,11 @@ from pool.placement.planner import Placed, may_go_to, plan_devices
 
 if TYPE_CHECKING:
     from api.names import NodeName, PodUid
+    from pool.admission_rules import AdmissionBackoff
     from pool.index.device_index import DeviceIndex
-    from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+    from pool.model import Constraints, Demand, PoolFacts
     from pool.pods.observed import ObservedPods
     from pool.reservations.ledger import ReservationLedger
-    from pool.reservations.reservation import Reservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,17 @@ class AdmissionPlanner:
     """Plans reservations for pods that the API server has not stored yet."""
 
     def __init__(
-        self, index: "DeviceIndex", ledger: "ReservationLedger", pods: "ObservedPods"
+        self,
+        index: "DeviceIndex",
+        ledger: "ReservationLedger",
+        pods: "ObservedPods",
+        *,
+        backoff: "AdmissionBackoff",
     ) -> None:
-        """Take what `pool.allocation_state` keeps."""
         self._index = index
         self._ledger = ledger
         self._pods = pods
-        self._backoff = AdmissionBackoff()
+        self._backoff = backoff
 
     def plan(
         self,
@@ -120,18 +123,6 @@ class AdmissionPlanner:
         if not self._backoff.is_over(pool.name, namespace, newcomer.now):
             return Deferral.BACKOFF
         return None
-
-    def note_absence(self, reservation: "Reservation", now: "Instant") -> None:
-        """Note that a reservation ended because its pod had not appeared."""
-        if reservation.holds_units:
-            self._backoff.note_absence(reservation.pool, reservation.namespace, now.monotonic)
-
-    def note_appearance(self, facts: "PodFacts") -> None:
-        """Note that a pod was seen for the first time."""
-        if len(self._backoff):
-            pool = self._index.pool_of(facts.demand.resource)
-            if pool is not None:
-                self._backoff.note_appearance(pool.name, facts.namespace)
 
     def _nominated_units(self, resource: str, node: "NodeName", now: float) -> int:
         """Count the units that preemption made free there for pods that hold nothing there."""

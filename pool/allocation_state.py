@@ -1,23 +1,21 @@
-"""The books: index and ledger kept in step, and every transition of a pod between them.
+"""Writing side of the allocation state: device index and reservation ledger, kept in step.
 
-All methods are synchronous and therefore atomic. `plan_*`, `fits_*` and `can_*` only read; the others
-write. A plan is valid until the next `await`: commit it before that, or plan again.
+Every transition of a pod between the two is a method here. All methods are synchronous and therefore
+atomic. Plans and queries are `pool.allocation_reader`'s; a plan is valid until the next `await`.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 from msgspec.structs import replace
 
 from api.names import PodUid, ReservationId
-from pool.admission_planner import AdmissionPlanner, Exhausted
-from pool.admission_rules import ANYBODY, Newcomer
+from pool.admission_planner import AdmissionPlanner
+from pool.admission_rules import AdmissionBackoff
+from pool.allocation_reader import AllocationReader
 from pool.errors import InvariantViolatedError
 from pool.index.device_index import DeviceIndex
-from pool.index.node_view import refusal_of
 from pool.model import PodPhase
-from pool.placement.planner import Placed, PlacementRefused, is_intact, plan_devices
 from pool.pods.observed import ObservedPods
 from pool.pods.reported import (
     AllocationMismatches,
@@ -26,38 +24,26 @@ from pool.pods.reported import (
     as_reported,
     reported_units,
 )
-from pool.refusal import NodeReason, NodeRefusal
 from pool.reservations.conflicts import (
     conflicts,
     conflicts_with_stored_pods,
-    free_units_without,
-    recoverable_units,
     unconfirmed_rivals,
-    units_within_reach,
 )
 from pool.reservations.ledger import ReservationLedger
 from pool.reservations.reservation import End, Ended, Reservation, ReservationPhase
 from pool.reservations.restore import restored_reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
-    from api.names import NodeName, PoolName, UnitId
-    from pool.model import Constraints, Demand, Instant, PodFacts, PoolFacts
+    from api.names import NodeName, PoolName
+    from pool.model import Demand, Instant, PodFacts, PoolFacts
+    from pool.placement.planner import Placed
     from pool.pods.reported import AllocationMismatch, PodReport
 
 OBSERVE_WITHIN_S: Final = 5.0
 """How long after admission the watch may take to show the pod; the API server stores it within
 milliseconds of the last webhook, so this covers a slow etcd and a watch that reconnects."""
-
-
-@dataclass(frozen=True, slots=True)
-class AlreadyBound:
-    """The pod is bound, or its binding was sent; this is where."""
-
-    node: "NodeName"
-    reservation: Reservation | None
-    """None once the watch has shown the binding."""
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,48 +58,47 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @final
 class AllocationState:
-    """Who holds what, and who may take what."""
+    """Reservations, and the observed and reported pods, applied to the device index."""
 
     def __init__(
         self,
+        index: DeviceIndex | None = None,
+        *,
         observe_within_s: float = OBSERVE_WITHIN_S,
         on_end: "Callable[[Ended], None] | None" = None,
-        on_discrepancy: "Callable[[AllocationMismatch], None] | None" = None,
+        on_mismatch: "Callable[[AllocationMismatch], None] | None" = None,
     ) -> None:
-        """Start with empty books.
+        """Start without pods and reservations.
 
         Args:
+            index: the device index, which this becomes the only writer of claims of; a new one if omitted.
             observe_within_s: how long after admission the watch may take to show a pod.
-            on_end: told of every reservation with units that ends; it must not call back.
-            on_discrepancy: told of every pod whose node reports other units than it was bound with;
+            on_end: called for every reservation with units that ends; it must not call back.
+            on_mismatch: called for every pod whose node reports other units than it was bound with;
                 it must not call back.
         """
-        self.index = DeviceIndex(on_devices=self._reconsider_nodes)
+        self.index = index if index is not None else DeviceIndex()
+        self.index.on_devices = self._reconsider_nodes
         self.ledger = ReservationLedger()
         self._observe_within_s = observe_within_s
         self._on_end = on_end
         self._pods = ObservedPods()
-        self._admission = AdmissionPlanner(self.index, self.ledger, self._pods)
         self._reports = NodeReports()
-        self._discrepancies = AllocationMismatches(on_discrepancy)
-        self._left: dict[PodUid, PodFacts] = {}
-        # Pods that are gone without having ended, and that their node reports still.
+        self._mismatches = AllocationMismatches(on_mismatch)
+        self._backoff = AdmissionBackoff()
+        self._deleted: dict[PodUid, PodFacts] = {}
+        # pods that were deleted before they ended, and that their node still reports
+        self.reader = AllocationReader(
+            self.index,
+            self.ledger,
+            self._pods,
+            deleted=self._deleted,
+            reports=self._reports,
+            admission=AdmissionPlanner(self.index, self.ledger, self._pods, backoff=self._backoff),
+        )
 
-    # --- admission -----------------------------------------------------------------------------
-
-    def plan_reservation(
-        self,
-        pool: "PoolFacts",
-        demand: "Demand",
-        constraints: "Constraints",
-        *,
-        newcomer: Newcomer = ANYBODY,
-    ) -> Placed | Exhausted:
-        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
-        return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
-
-    def hold(
-        self, applicant: PlacementRequest, placed: Placed | None, now: "Instant"
+    def reserve(
+        self, applicant: PlacementRequest, placed: "Placed | None", now: "Instant"
     ) -> Reservation:
         """Take the planned units for a pod; without a plan, note only that it was admitted."""
         reservation = Reservation(
@@ -160,11 +145,9 @@ class AllocationState:
         held = [
             one
             for one in self.ledger.all()
-            if one.pool == pool and one.phase.is_hold and one.holds_units
+            if one.pool == pool and one.phase.is_uncommitted and one.has_units
         ]
         return [self._end(reservation, End.RELEASED) for reservation in held]
-
-    # --- what the watch says of pods -----------------------------------------------------------
 
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
         """Take over a pod that names a pool; return the reservations that this ends.
@@ -175,8 +158,8 @@ class AllocationState:
         if not self._pods.take_in(facts):
             return []
         if before is None:
-            self._admission.note_appearance(facts)
-            self._forget_left(facts.uid)
+            self._note_appearance(facts)
+            self._forget_deleted(facts.uid)
         ended: list[Ended]
         match facts.phase:
             case PodPhase.PENDING:
@@ -185,7 +168,7 @@ class AllocationState:
                 ended = self._observe_bound(facts, before)
             case PodPhase.ENDED:  # pragma: no branch  # mypy proves that no case is missing
                 ended = self._drop_claims(facts)
-        return [one for one in ended if one.reservation.holds_units]
+        return [one for one in ended if one.reservation.has_units]
 
     def discard_pod(self, uid: PodUid) -> list[Ended]:
         """Forget a pod that is gone; return the reservations that this ends.
@@ -195,10 +178,10 @@ class AllocationState:
         """
         facts = self._pods.discard(uid)
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
-        if facts is not None and facts.phase is PodPhase.BOUND and self.is_reported(facts):
-            self._left[uid] = facts
-            self._account_left(facts)
-        return [one for one in ended if one.reservation.holds_units]
+        if facts is not None and facts.phase is PodPhase.BOUND and self.reader.is_reported(facts):
+            self._deleted[uid] = facts
+            self._account_deleted(facts)
+        return [one for one in ended if one.reservation.has_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
         """End the holds whose time is over; devices that were new may be so no longer."""
@@ -207,12 +190,10 @@ class AllocationState:
         for reservation, end in self.ledger.due(now.monotonic):
             one = self._end(reservation, end)
             if end is End.NOT_OBSERVED:
-                self._admission.note_absence(reservation, now)
-            if reservation.holds_units:
+                self._note_absence(reservation, now)
+            if reservation.has_units:
                 ended.append(one)
         return ended
-
-    # --- what nodes say of pods ----------------------------------------------------------------
 
     def observe_reports(
         self, node: "NodeName", reports: "Mapping[PodUid, PodReport]"
@@ -227,103 +208,17 @@ class AllocationState:
         """
         changed = self._reports.replace(node, reports)
         for uid in changed:
-            left = self._left.get(uid)
+            left = self._deleted.get(uid)
             if left is not None and left.node == node:
-                self._account_left(left)
+                self._account_deleted(left)
         found = [facts for uid in changed if (facts := self._bound(uid)) is not None]
         for facts in found:
             if facts.node == node:
                 self._account(facts, node)
         return found
 
-    def is_reported(self, pod: "PodFacts") -> bool:
-        """Say whether the node of a bound pod reports what the pod has."""
-        return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
-
-    def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
-        """Return the units that several bound pods have, with these pods: none, if all goes well.
-
-        Where a node reports who has a unit, somebody else's promise of it is none: kubelet gives a unit
-        once, so that the other pod gets another one, which its own report is about to say.
-        """
-        found: dict[UnitId, frozenset[PodUid]] = {}
-        for unit, owners in self.index.claims.duplicates().items():
-            pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
-            reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
-            if not reported or len(reported) > 1:
-                found[unit] = reported or owners
-        return found
-
-    # --- scheduling ----------------------------------------------------------------------------
-
-    def refusal_on(
-        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid | None = None
-    ) -> NodeRefusal | None:
-        """Return why a node cannot take a pod, the units of its own hold counted as free.
-
-        Views answer this for pods that hold nothing there; this is for the one node that differs.
-        """
-        summary = self.index.state(pool.name).node(node)
-        if summary is None:
-            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
-        reservation = self.ledger.of_pod(uid) if uid is not None else None
-        if (
-            reservation is not None
-            and reservation.node == node
-            and reservation.phase.is_confirmed  # as long as it is not, its units count as free
-        ):
-            mine = recoverable_units(reservation, pool.name, self.index)
-            summary = summary.without_hold(mine)
-        return refusal_of(summary, demand.units)
-
-    def bound_to(self, uid: PodUid) -> AlreadyBound | None:
-        """Return where a pod is bound or its binding was sent; None while it may go anywhere."""
-        facts = self._pods.get(uid)
-        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
-            return AlreadyBound(facts.node, None)
-        reservation = self.ledger.of_pod(uid)
-        if reservation is None or reservation.phase.is_hold:
-            return None
-        if reservation.node is None:
-            raise InvariantViolatedError(f"reservation {reservation.id} is committed to no node")
-        return AlreadyBound(reservation.node, reservation)
-
-    def plan_bind(
-        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: PodUid
-    ) -> Placed | PlacementRefused | AlreadyBound:
-        """Choose the units that a pod gets on the node kube-scheduler chose.
-
-        Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
-        own counted as free. An intact hold does not help where an unaccounted pod may sit on it.
-        """
-        bound = self.bound_to(uid)
-        if bound is not None:
-            return bound
-        reservation = self.ledger.of_pod(uid)
-        refusal = self.refusal_on(node, pool, demand, uid=uid)
-        if refusal is not None:
-            return PlacementRefused(node, refusal)
-        entries = self.index.devices_on(pool.name, node)
-        own = self.index.claims.exclusive_masks(reservation.id) if reservation else {}
-        if (
-            reservation is not None
-            and (reservation.node, reservation.pool) == (node, pool.name)
-            and reservation.demand == demand
-            and is_intact(reservation.devices, own, entries)
-        ):
-            return Placed(pool.name, node, reservation.devices)
-        devices = plan_devices(entries, demand, pool.strategy, own=own)
-        if devices is None:
-            within_reach = units_within_reach(
-                entries, demand.units, own=reservation, index=self.index, ledger=self.ledger
-            )
-            devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
-        if devices is None:
-            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
-        return Placed(pool.name, node, devices)
-
     def commit(
-        self, applicant: PlacementRequest, placed: Placed, *, uid: PodUid, now: "Instant"
+        self, applicant: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
     ) -> Reservation:
         """Turn a plan into a commitment, in place of the pod's hold if it has one.
 
@@ -336,7 +231,7 @@ class AllocationState:
         """
         existing = self.ledger.of_pod(uid) or self._untied(applicant.id)
         facts = self._pods.get(uid)
-        if (existing is not None and not existing.phase.is_hold) or (
+        if (existing is not None and not existing.phase.is_uncommitted) or (
             facts is not None and facts.phase is not PodPhase.PENDING
         ):
             raise InvariantViolatedError(f"pod uid {uid} is bound or committed already")
@@ -367,7 +262,7 @@ class AllocationState:
     def written(self, uid: PodUid) -> None:
         """Note that the API server accepted the Binding. The watch retires the commitment."""
         reservation = self.ledger.of_pod(uid)
-        if reservation is not None and not reservation.phase.is_hold:
+        if reservation is not None and not reservation.phase.is_uncommitted:
             self.ledger.move(replace(reservation, phase=ReservationPhase.BOUND))
 
     def doubt(self, uid: PodUid, now: "Instant") -> None:
@@ -401,74 +296,6 @@ class AllocationState:
         reservation = self.ledger.of_pod(uid)
         return self._end(reservation, End.RELEASED) if reservation else None
 
-    def unsettled(self) -> list[Reservation]:
-        """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
-        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
-        return [one for one in self.ledger.all() if one.phase in late]
-
-    def can_place_without(
-        self,
-        victims: "Collection[PodUid]",
-        node: "NodeName",
-        applicant: "tuple[PoolFacts, Demand]",
-        *,
-        uid: PodUid | None = None,
-    ) -> bool:
-        """Say whether the pod would fit the node if these bound pods were gone.
-
-        The pod's own hold counts as free, and so does what was assumed for a victim whose binding
-        the watch has not shown yet.
-        """
-        pool, demand = applicant
-        known = self.index.pool(pool.name)
-        if known is not None and known.closed is not None:
-            return False
-        gone: set[PodUid | ReservationId] = set(victims)
-        for pod in (*victims, uid):
-            reservation = self.ledger.of_pod(pod) if pod is not None else None
-            if reservation is not None:
-                gone.add(reservation.id)
-        free = free_units_without(gone, self.index.devices_on(pool.name, node), self.index)
-        strangers = self.index.unaccounted.at(pool.resource, node)
-        return free >= demand.units and not (strangers.keys() - gone)
-
-    # --- reading -------------------------------------------------------------------------------
-
-    def pod(self, uid: PodUid) -> "PodFacts | None":
-        """Return an observed pod that names a pool."""
-        return self._pods.get(uid)
-
-    def holder(self, uid: PodUid) -> "PodFacts | None":
-        """Return a pod that may have units: an observed one, or one that is gone and still reported."""
-        return self._pods.get(uid) or self._left.get(uid)
-
-    def pods(self) -> "Iterable[PodFacts]":
-        """Return all observed pods that name a pool. Read them, don't keep them."""
-        return self._pods.all()
-
-    def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
-        return self._pods.waiting(resource)
-
-    def waiting_count(self, resource: str) -> int:
-        """Return how many pending pods hold nothing and aren't gated."""
-        return self._pods.waiting_count(resource)
-
-    def waiting_since(self, resource: str) -> str:
-        """Return when the oldest of them was created; empty without one that says so."""
-        return self._pods.waiting_since(resource)
-
-    def oldest_reservations(self) -> "dict[PoolName, Reservation]":
-        """Return each pool's oldest reservation that holds units; one pass over all of them."""
-        oldest: dict[PoolName, Reservation] = {}
-        for one in self.ledger.all():
-            known = oldest.get(one.pool)
-            if one.holds_units and (known is None or one.created_at < known.created_at):
-                oldest[one.pool] = one
-        return oldest
-
-    # --- steps ---------------------------------------------------------------------------------
-
     def _observe_pending(self, facts: "PodFacts", now: "Instant", *, is_new: bool) -> list[Ended]:
         self._pods.pending.nominate(facts, now.monotonic)
         reservation = self._reservation_of(facts)
@@ -477,9 +304,9 @@ class AllocationState:
         if reservation is None:
             self._pods.pending.wait(facts)
             return []
-        if not reservation.phase.is_hold:
+        if not reservation.phase.is_uncommitted:
             return []
-        if not reservation.holds_units:
+        if not reservation.has_units:
             self._pods.pending.wait(facts)
             return self._drop(reservation)
         self.ledger.confirm(reservation.id, facts.uid, facts.name)
@@ -504,7 +331,7 @@ class AllocationState:
             )
         self.index.set_observed(facts.uid, truth.units)
         self.index.set_unaccounted(facts.uid, truth.missing)
-        self._discrepancies.judge(facts, truth, self.index)
+        self._mismatches.judge(facts, truth, self.index)
 
     def _bound(self, uid: PodUid) -> "PodFacts | None":
         facts = self._pods.get(uid)
@@ -512,34 +339,34 @@ class AllocationState:
 
     def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
         """Account for what these nodes report anew: cards came, or are gone."""
-        if len(self._pods) == 0 and not self._left:
+        if len(self._pods) == 0 and not self._deleted:
             return
         for node in nodes:
             for uid in self._reports.on(node):
-                facts, left = self._bound(uid), self._left.get(uid)
+                facts, left = self._bound(uid), self._deleted.get(uid)
                 if facts is not None and facts.node == node:
                     self._account(facts, node)
                 if left is not None and left.node == node:
-                    self._account_left(left)
+                    self._account_deleted(left)
 
-    def _account_left(self, facts: "PodFacts") -> None:
+    def _account_deleted(self, facts: "PodFacts") -> None:
         """Make the claims of a pod that is gone what its node reports, and forget it with the report."""
         node = facts.node
         report = self._reports.of(node, facts.uid) if node is not None else None
         if node is None or report is None:
-            self._forget_left(facts.uid)
+            self._forget_deleted(facts.uid)
             return
         reported = reported_units(
             facts, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
         )
         self.index.set_observed(facts.uid, reported)
 
-    def _forget_left(self, uid: PodUid) -> None:
-        if self._left.pop(uid, None) is not None:
+    def _forget_deleted(self, uid: PodUid) -> None:
+        if self._deleted.pop(uid, None) is not None:
             self.index.set_observed(uid, ())
 
     def _drop_claims(self, facts: "PodFacts") -> list[Ended]:
-        self._discrepancies.forget(facts.uid)
+        self._mismatches.forget(facts.uid)
         self.index.set_observed(facts.uid, ())
         self.index.set_unaccounted(facts.uid, {})
         return self._drop(self._reservation_of(facts))
@@ -589,7 +416,17 @@ class AllocationState:
                     f"reservation {id_} has units and is not in the ledger"
                 )
             self._end(rival, End.TAKEN_OVER)
-            self._admission.note_absence(rival, now)
+            self._note_absence(rival, now)
+
+    def _note_absence(self, reservation: Reservation, now: "Instant") -> None:
+        if reservation.has_units:
+            self._backoff.note_absence(reservation.pool, reservation.namespace, now.monotonic)
+
+    def _note_appearance(self, facts: "PodFacts") -> None:
+        if len(self._backoff):
+            pool = self.index.pool_of(facts.demand.resource)
+            if pool is not None:
+                self._backoff.note_appearance(pool.name, facts.namespace)
 
     def _drop(self, reservation: Reservation | None, end: End = End.RELEASED) -> list[Ended]:
         return [self._end(reservation, end)] if reservation is not None else []
@@ -599,7 +436,7 @@ class AllocationState:
         self.ledger.end(reservation.id, end)
         self.index.set_assumed(reservation.id, ())
         ended = Ended(reservation, end)
-        if self._on_end is not None and reservation.holds_units:
+        if self._on_end is not None and reservation.has_units:
             self._on_end(ended)
         self._pods.await_units(reservation.uid)
         return ended

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from api.annotations import encode_devices
 from api.names import DEVICES_ANNOTATION, LEADER_ANNOTATION, POOL_LABEL
-from pool.allocation_state import AlreadyBound, PlacementRequest
+from pool.allocation_reader import AlreadyBound
+from pool.allocation_state import PlacementRequest
 from pool.errors import InvariantViolatedError
 from pool.model import Instant, PodPhase
 from pool.placement import planner as placement
@@ -51,7 +52,7 @@ async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
     objection = _objection(pod, context)
     if objection is not None:
         return objection
-    bound = context.allocation_state.bound_to(pod.uid)
+    bound = context.reader.bound_to(pod.uid)
     if bound is not None:
         return await _bind_again(bound, request, context)
     asked = recall_pod(pod, context)
@@ -74,9 +75,7 @@ async def _bind_units(
     asked: AsksUnits, request: "BindRequest", context: "ExtenderContext"
 ) -> Bound:
     pod = request.pod
-    planned = context.allocation_state.plan_bind(
-        request.node, asked.pool, asked.demand, uid=pod.uid
-    )
+    planned = context.reader.plan_bind(request.node, asked.pool, asked.demand, uid=pod.uid)
     match planned:
         case AlreadyBound():
             return await _bind_again(planned, request, context)
@@ -205,7 +204,7 @@ def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
     """Return why nothing can be done about this pod, whatever the node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
-    known = context.allocation_state.pod(pod.uid)
+    known = context.reader.pod(pod.uid)
     if known is None:
         return None
     if known.ref != str(pod):

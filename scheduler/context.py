@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.names import ReservationId
+    from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
+    from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from scheduler.ports import BindPort
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 class ExtenderContext:
     """The books, the port that binds, and where ids and the time come from."""
 
+    index: "DeviceIndex"
+    reader: "AllocationReader"
     allocation_state: "AllocationState"
     binder: "BindPort"
     new_id: "Callable[[], ReservationId]"

@@ -38,11 +38,11 @@ def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
         error = encode_filter_error(question.error)
         return VerbResult(error, Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
-    asked = read_pod(pod, context.allocation_state.index)
+    asked = read_pod(pod, context.index)
     remember_pod(pod, asked, context)
     if _must_wait(asked, context):
         return VerbResult(encode_filter_error(NOT_READY), Outcome.NOT_READY, _facts(pod, asked))
-    outcome, filtered = filter_names(asked, candidates, context.allocation_state)
+    outcome, filtered = filter_names(asked, candidates, context)
     if filtered.passing is not None:
         context.candidates.expect(filtered.passing)
     facts = _facts(pod, asked, nodes=len(candidates.names), fit=filtered.fit)
@@ -55,11 +55,11 @@ def prioritize(body: bytes, context: "ExtenderContext") -> VerbResult:
     if isinstance(question, MalformedArgs):
         return VerbResult(encode_priorities([]), Outcome.MALFORMED, {"error": question.error})
     pod, candidates = question.pod, question.candidates
-    asked = read_pod(pod, context.allocation_state.index)
+    asked = read_pod(pod, context.index)
     facts = _facts(pod, asked, nodes=len(candidates.names))
     if _must_wait(asked, context):
         return VerbResult(no_scores(candidates.names), Outcome.NOT_READY, facts)
-    outcome, scores = score_names(asked, candidates, context.allocation_state)
+    outcome, scores = score_names(asked, candidates, context)
     return VerbResult(scores, outcome, facts)
 
 
@@ -68,10 +68,10 @@ def preempt(body: bytes, context: "ExtenderContext") -> VerbResult:
     request = decode_preemption(body)
     if isinstance(request, MalformedArgs):
         return VerbResult(encode_preemption({}), Outcome.MALFORMED, {"error": request.error})
-    asked = read_pod(request.pod, context.allocation_state.index)
+    asked = read_pod(request.pod, context.index)
     if _must_wait(asked, context):
         return VerbResult(encode_preemption({}), Outcome.NOT_READY, _facts(request.pod, asked))
-    outcome, kept = keep_nodes(asked, request.victims_by_node, context.allocation_state)
+    outcome, kept = keep_nodes(asked, request.victims_by_node, context.reader)
     facts = _facts(request.pod, asked, nodes=len(request.victims_by_node), kept=len(kept))
     return VerbResult(encode_preemption(kept), outcome, facts)
 

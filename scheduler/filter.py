@@ -27,8 +27,9 @@ from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from api.names import NodeName, PoolName
-    from pool.allocation_state import AllocationState, AlreadyBound
+    from pool.allocation_reader import AlreadyBound
     from pool.index.node_view import FitView
+    from scheduler.context import ExtenderContext
     from scheduler.pod_demand import Asked
 
 _text_of = functools.lru_cache(maxsize=8192)(node_refusal_text)
@@ -41,7 +42,7 @@ _ANY_GENERATION: Final = -1
 
 
 def filter_names(
-    asked: "Asked", candidates: Candidates, allocation_state: "AllocationState"
+    asked: "Asked", candidates: Candidates, context: "ExtenderContext"
 ) -> tuple[Outcome, Filtered]:
     """Sort the names, each into exactly one of the reply's three parts, in their order.
 
@@ -54,11 +55,11 @@ def filter_names(
             nowhere = dict.fromkeys(candidates.names, text)
             return Outcome.IMPOSSIBLE, _parted([], {}, nowhere)
         case AsksUnits():
-            bound = allocation_state.bound_to(asked.uid) if asked.uid is not None else None
+            bound = context.reader.bound_to(asked.uid) if asked.uid is not None else None
             if bound is not None:
                 filtered = _pinned(asked, candidates.names, bound)
             else:
-                filtered = _sorted(asked, candidates, allocation_state)
+                filtered = _sorted(asked, candidates, context)
             return Outcome.FITS if filtered.fit else Outcome.NONE_FITS, filtered
 
 
@@ -72,32 +73,30 @@ def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") ->
     return _parted([name for name in names if name == bound.node], {}, dict.fromkeys(others, text))
 
 
-def _sorted(
-    asked: AsksUnits, candidates: Candidates, allocation_state: "AllocationState"
-) -> Filtered:
-    own, refusal = own_node(asked, allocation_state)
+def _sorted(asked: AsksUnits, candidates: Candidates, context: "ExtenderContext") -> Filtered:
+    own, refusal = own_node(asked, context.reader)
     if own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
-    view = allocation_state.index.view(asked.pool.name, asked.demand.units)
+    view = context.index.view(asked.pool.name, asked.demand.units)
     if own is None or refusal == view.refusals.get(own, _ABSENT):
-        return _as_view_says(asked, candidates, allocation_state, view=view)
+        return _as_view_says(asked, candidates, context, view=view)
     names = candidates.names
     verdicts = [
         refusal if name == own else verdict
         for name, verdict in zip(names, _verdicts(names, view), strict=True)
     ]
-    return _arranged(candidates, verdicts, asked.pool.name, allocation_state=allocation_state)
+    return _arranged(candidates, verdicts, asked.pool.name, context=context)
 
 
 def _as_view_says(
     asked: AsksUnits,
     candidates: Candidates,
-    allocation_state: "AllocationState",
+    context: "ExtenderContext",
     *,
     view: "FitView",
 ) -> Filtered:
     found = candidates.findings(view)
-    generation = allocation_state.index.generation
+    generation = context.index.generation
     if found.filtered is not None and found.filtered_at in {
         (view.verdicts_moved, _ANY_GENERATION),
         (view.verdicts_moved, generation),
@@ -109,9 +108,7 @@ def _as_view_says(
         found.keep_items(items, view)
     else:
         verdicts = _verdicts(candidates.names, view)
-        filtered = _arranged(
-            candidates, verdicts, asked.pool.name, allocation_state=allocation_state
-        )
+        filtered = _arranged(candidates, verdicts, asked.pool.name, context=context)
         if _ABSENT not in verdicts:
             generation = _ANY_GENERATION
         fitting = [item for item in items if item is not None]
@@ -130,16 +127,14 @@ def _arranged(
     verdicts: "list[NodeRefusal | None]",
     pool: "PoolName",
     *,
-    allocation_state: "AllocationState",
+    context: "ExtenderContext",
 ) -> Filtered:
     names, kinds = candidates.names, set(verdicts)
     if kinds == {None}:
         return _all_of(candidates)
     if _ABSENT in kinds:
         verdicts = [
-            _UNKNOWN
-            if verdict is _ABSENT and not allocation_state.index.knows_node(name)
-            else verdict
+            _UNKNOWN if verdict is _ABSENT and not context.index.knows_node(name) else verdict
             for name, verdict in zip(names, verdicts, strict=True)
         ]
     fits: dict[NodeName, str] = {}

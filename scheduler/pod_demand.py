@@ -11,7 +11,7 @@ from telemetry.reasons import too_large_text
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import AllocationState, AlreadyBound
+    from pool.allocation_reader import AllocationReader, AlreadyBound
     from pool.index.device_index import DeviceIndex
     from pool.model import Demand, PoolFacts
     from pool.refusal import NodeRefusal
@@ -85,19 +85,15 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> Asked | None:
     The watch and filter read the stored pod; the ledger has what admission saw, which validation
     compared with the final pod.
     """
-    observed = context.allocation_state.pod(pod.uid)
+    observed = context.reader.pod(pod.uid)
     if observed is not None:
-        return _asked(observed.demand, context.allocation_state.index, pod.uid)
+        return _asked(observed.demand, context.index, pod.uid)
     if context.recent.knows(pod.uid):
         demand = context.recent.demand(pod.uid)
-        return (
-            AsksNothing()
-            if demand is None
-            else _asked(demand, context.allocation_state.index, pod.uid)
-        )
-    reservation = context.allocation_state.ledger.of_pod(pod.uid)
+        return AsksNothing() if demand is None else _asked(demand, context.index, pod.uid)
+    reservation = context.reader.reservation_of(pod.uid)
     if reservation is not None:
-        return _asked(reservation.demand, context.allocation_state.index, pod.uid)
+        return _asked(reservation.demand, context.index, pod.uid)
     return None
 
 
@@ -111,18 +107,16 @@ def _asked(
 
 
 def own_node(
-    asked: AsksUnits, allocation_state: "AllocationState"
+    asked: AsksUnits, reader: "AllocationReader"
 ) -> "tuple[NodeName | None, NodeRefusal | None]":
     """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
 
     Views count a pod's own hold against it; this is the one node where that has to be undone.
     """
-    held = allocation_state.ledger.of_pod(asked.uid) if asked.uid is not None else None
+    held = reader.reservation_of(asked.uid) if asked.uid is not None else None
     if held is None or held.node is None:
         return None, None
-    return held.node, allocation_state.refusal_on(
-        held.node, asked.pool, asked.demand, uid=asked.uid
-    )
+    return held.node, reader.refusal_on(held.node, asked.pool, asked.demand, uid=asked.uid)
 
 
 def binding_text(bound: "AlreadyBound") -> str:

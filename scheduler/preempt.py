@@ -12,13 +12,13 @@ from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from scheduler.codec import MetaVictims, VictimsByNode
     from scheduler.pod_demand import Asked
 
 
 def keep_nodes(
-    asked: "Asked", proposed: "VictimsByNode", allocation_state: "AllocationState"
+    asked: "Asked", proposed: "VictimsByNode", reader: "AllocationReader"
 ) -> "tuple[Outcome, VictimsByNode]":
     """Return the nodes worth an eviction.
 
@@ -33,7 +33,7 @@ def keep_nodes(
             kept = {
                 node: victims
                 for node, victims in proposed.items()
-                if _is_worth_it(asked, node, victims, allocation_state=allocation_state)
+                if _is_worth_it(asked, node, victims, reader=reader)
             }
             return Outcome.FITS if kept else Outcome.NONE_FITS, kept
 
@@ -43,11 +43,11 @@ def _is_worth_it(
     node: "NodeName",
     victims: "MetaVictims",
     *,
-    allocation_state: "AllocationState",
+    reader: "AllocationReader",
 ) -> bool:
     if not victims.pods:
         return False
-    if asked.uid is not None and allocation_state.bound_to(asked.uid) is not None:
+    if asked.uid is not None and reader.bound_to(asked.uid) is not None:
         return False  # it may not go anywhere else, and has its units there
     uids = [pod.uid for pod in victims.pods]
-    return allocation_state.can_place_without(uids, node, (asked.pool, asked.demand), uid=asked.uid)
+    return reader.fits_without(uids, node, (asked.pool, asked.demand), uid=asked.uid)

@@ -15,8 +15,8 @@ from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_nod
 
 if TYPE_CHECKING:
     from api.names import NodeName
-    from pool.allocation_state import AllocationState
     from pool.index.node_view import FitView
+    from scheduler.context import ExtenderContext
     from scheduler.node_lists import Candidates
     from scheduler.pod_demand import Asked
 
@@ -25,7 +25,7 @@ OWN_SCORE: Final = MAX_SCORE + 1
 
 
 def score_names(
-    asked: "Asked", candidates: "Candidates", allocation_state: "AllocationState"
+    asked: "Asked", candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
@@ -34,7 +34,7 @@ def score_names(
         case AsksImpossible():
             return Outcome.IMPOSSIBLE, no_scores(candidates.names)
         case AsksUnits():
-            return _scored(asked, candidates, allocation_state)
+            return _scored(asked, candidates, context)
 
 
 def no_scores(names: "list[NodeName]") -> bytes:
@@ -43,11 +43,11 @@ def no_scores(names: "list[NodeName]") -> bytes:
 
 
 def _scored(
-    asked: AsksUnits, candidates: "Candidates", allocation_state: "AllocationState"
+    asked: AsksUnits, candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
-    view = allocation_state.index.view(asked.pool.name, asked.demand.units)
+    view = context.index.view(asked.pool.name, asked.demand.units)
     scored = _as_view_says(candidates, view)
-    best = _preferred(asked, allocation_state)
+    best = _preferred(asked, context)
     if best is not None and best in candidates.names:
         return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
     return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
@@ -78,10 +78,10 @@ def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
     return body.replace(encode_priority(node, score), encode_priority(node, OWN_SCORE), 1)
 
 
-def _preferred(asked: AsksUnits, allocation_state: "AllocationState") -> "NodeName | None":
+def _preferred(asked: AsksUnits, context: "ExtenderContext") -> "NodeName | None":
     """Return the node that the pod is bound to or holds enough units on."""
-    bound = allocation_state.bound_to(asked.uid) if asked.uid is not None else None
+    bound = context.reader.bound_to(asked.uid) if asked.uid is not None else None
     if bound is not None:
         return bound.node
-    own, refusal = own_node(asked, allocation_state)
+    own, refusal = own_node(asked, context.reader)
     return own if refusal is None else None

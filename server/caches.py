@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from reconciler.sinks.pods import BoundPodWarnings
     from server.settings import Settings
 
@@ -52,13 +53,17 @@ class Caches:
 
     def __init__(
         self,
+        index: "DeviceIndex",
         allocation_state: "AllocationState",
         catalog: "Catalog",
+        *,
         warnings: "BoundPodWarnings | None" = None,
     ) -> None:
+        self.index = index
         self.allocation_state = allocation_state
+        self.reader = allocation_state.reader
         self.catalog = catalog
-        self.device_sink = DeviceSink(allocation_state.index)
+        self.device_sink = DeviceSink(index)
         self.devices = self.device_sink.store
         self.inventory_sink = InventorySink(allocation_state, warnings)
         self.inventories = self.inventory_sink.store
@@ -71,7 +76,7 @@ class Caches:
         self, client: "KubeClient", settings: "Settings", clock: "Clock"
     ) -> "Mapping[str, Informer[Any]]":
         """Return the informers by the name that readiness and metrics know them by."""
-        index = self.allocation_state.index
+        index = self.index
         operand_terms = OperandTerms(
             namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
         )

@@ -27,6 +27,7 @@ from kube.resources import PODS
 from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
+from pool.index.device_index import DeviceIndex
 from reconciler.pod.reservation_end import ReservationEnd
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
@@ -93,15 +94,19 @@ class ControlPlane:
             reporting_instance=identity,
         )
         self.announcing = ReservationEvents(self.recorder, self.catalog)
+        self.index = DeviceIndex()
         self.allocation_state = AllocationState(
-            settings.observe_within_s,
+            self.index,
+            observe_within_s=settings.observe_within_s,
             on_end=ReservationEnd(self.announcing),
-            on_discrepancy=Mismatches(self.announcing),
+            on_mismatch=Mismatches(self.announcing),
         )
         self.readiness = Readiness()
         self.seal = ReservationSigner(client, settings.namespace)
         new_id = ReservationIds()
         self.scheduling = ExtenderContext(
+            index=self.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             binder=KubeBinder(
                 client, settings.extender.bind_timeout_s, on_forbidden=self._doubt_term
@@ -112,6 +117,8 @@ class ControlPlane:
             leader=self._leader,
         )
         self.admission = AdmissionContext(
+            index=self.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name=settings.scheduler_name or None,
@@ -123,7 +130,9 @@ class ControlPlane:
             callers_are_known=settings.webhooks.know_their_callers,
         )
         self.certificates = ServingCertificate(settings, client, clock)
-        self.caches = Caches(self.allocation_state, self.catalog, self.announcing)
+        self.caches = Caches(
+            self.index, self.allocation_state, self.catalog, warnings=self.announcing
+        )
         self.bound_pods = BoundPods(
             client, PodSink(self.allocation_state, clock.instant, self.announcing)
         )
@@ -208,7 +217,7 @@ class ControlPlane:
             _log.info(
                 "serving",
                 pools=len(self.catalog.pools),
-                devices=sum(1 for _ in self.allocation_state.index.devices.all()),
+                devices=sum(1 for _ in self.index.devices.all()),
                 reservations=len(self.allocation_state.ledger),
             )
             try:

@@ -52,7 +52,7 @@ def mutate(request: "PodRequest", context: "AdmissionContext") -> Decision:
 def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
     if not context.is_ready():
         return NOT_READY
-    facts = context.allocation_state.index.pool_of(demand.resource)
+    facts = context.index.pool_of(demand.resource)
     pool = context.catalog.pools.get(facts.name) if facts is not None else None
     if facts is None or pool is None:
         return _pool_not_found(request, demand, context)
@@ -143,7 +143,7 @@ def _spread(spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext") -> "l
     "Spread" would promise more than it does.
     """
     key = pool.spec.scheduling.topology_key
-    is_strict = context.allocation_state.index.can_spread(pool.name, key)
+    is_strict = context.index.can_spread(pool.name, key)
     return podpatch.spread(
         spec,
         pool.name,
@@ -154,7 +154,7 @@ def _spread(spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext") -> "l
 
 def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":
     """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
-    index, key = context.allocation_state.index, pool.spec.scheduling.topology_key
+    index, key = context.index, pool.spec.scheduling.topology_key
     if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
         return
     if index.state(pool.name).nodes():
@@ -176,7 +176,7 @@ def _refusal(request: "PodRequest", pool: "GPUPool", context: "AdmissionContext"
 
 
 def _maintenance_text(pool: "GPUPool", context: "AdmissionContext") -> str:
-    capacity = context.allocation_state.index.state(pool.name).capacity()
+    capacity = context.index.state(pool.name).capacity()
     return (
         f"pool {pool.name} is in maintenance and takes no new pods: it {change_text(pool)} once no unit"
         f" is in use ({units(capacity.used + capacity.reserved)} are now); try again when the pool's"

@@ -73,7 +73,7 @@ def grant(pod: "PoolPod", context: "AdmissionContext") -> ReservationResult | De
         namespace=request.namespace,
         name=request.pod.metadata.name,
     )
-    reservation = context.allocation_state.hold(
+    reservation = context.allocation_state.reserve(
         applicant, placed if context.may_hold() else None, now
     )
     return ReservationResult(
@@ -96,9 +96,7 @@ def _plan(
         priority=pod.request.pod.spec.priority or 0,
         now=context.now().monotonic,
     )
-    plan = context.allocation_state.plan_reservation(
-        pool, demand, pod.constraints, newcomer=newcomer
-    )
+    plan = context.reader.plan_reservation(pool, demand, pod.constraints, newcomer=newcomer)
     if not isinstance(plan, Exhausted):
         return plan, ()
     if plan.deferral is not None:
@@ -118,7 +116,7 @@ def _held_by(request: "PodRequest", context: "AdmissionContext") -> "Reservation
     note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None:
         return None
-    reservation = context.allocation_state.ledger.get(ReservationId(note.id))
+    reservation = context.reader.reservation(ReservationId(note.id))
     if reservation is None or reservation.phase is not ReservationPhase.HELD:
         return None
     return reservation if reservation.namespace == request.namespace else None
@@ -175,7 +173,7 @@ def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") ->
 
     Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.
     """
-    state = context.allocation_state.index.state(pool.name)
+    state = context.index.state(pool.name)
     largest_node, largest = state.largest_node(), state.largest_possible()
     if not largest_node or demand.units <= largest:
         return None

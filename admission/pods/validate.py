@@ -68,7 +68,7 @@ def validate(request: "PodRequest", context: "AdmissionContext") -> Decision:
 def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
     if not context.is_ready():
         return NOT_READY
-    pool = context.allocation_state.index.pool_of(demand.resource)
+    pool = context.index.pool_of(demand.resource)
     note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if pool is None or note is None or note.pool != pool.name:
         text = (
@@ -96,7 +96,7 @@ def _tie(
             "metadata.name and metadata.uid are final at validation, but one of them is missing",
         )
     id_ = ReservationId(note.id)
-    reservation = context.allocation_state.ledger.get(id_)
+    reservation = context.reader.reservation(id_)
     if reservation is None:
         return _adopt(request, demand, note, context=context)
     if reservation.namespace != request.namespace:
@@ -120,7 +120,7 @@ def _adopt(
     now = context.now()
     if not is_sealed(note, demand, namespace=request.namespace, context=context):
         return _not_admitted(note, "was not given to this pod; create the pod again")
-    pool = context.allocation_state.index.pool_of(demand.resource)
+    pool = context.index.pool_of(demand.resource)
     if pool is None or not context.may_hold():
         return None
     meta = request.pod.metadata
@@ -132,12 +132,8 @@ def _adopt(
         phase=PodPhase.PENDING,
         reservation=note,
     )
-    hold = restored_reservation(facts, context.allocation_state.index, now)
-    if (
-        hold is not None
-        and hold.node is not None
-        and not conflicts(hold, context.allocation_state.index)
-    ):
+    hold = restored_reservation(facts, context.index, now)
+    if hold is not None and hold.node is not None and not conflicts(hold, context.index):
         left_s = math.ceil(hold.expires_at - now.monotonic)
         applicant = PlacementRequest(
             id=hold.id,
@@ -146,7 +142,7 @@ def _adopt(
             namespace=request.namespace,
             name=meta.name,
         )
-        context.allocation_state.hold(applicant, Placed(pool.name, hold.node, hold.devices), now)
+        context.allocation_state.reserve(applicant, Placed(pool.name, hold.node, hold.devices), now)
         context.allocation_state.tie(hold.id, facts.uid, name=meta.name, now=now)
     return None
 

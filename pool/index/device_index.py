@@ -34,13 +34,9 @@ if TYPE_CHECKING:
 class DeviceIndex:
     """Devices, pools and nodes, with the claims on them."""
 
-    def __init__(self, on_devices: "Callable[[Collection[NodeName]], None] | None" = None) -> None:
-        """Start empty.
-
-        Args:
-            on_devices: told, once it is so, the nodes on which another set of UUIDs is found than before.
-        """
-        self._on_devices = on_devices
+    def __init__(self) -> None:
+        self.on_devices: Callable[[Collection[NodeName]], None] | None = None
+        """Called with the nodes whose set of UUIDs has changed, after the change."""
         self.generation = 0
         """Moves with every real change."""
         self.devices = Devices()
@@ -361,11 +357,11 @@ class DeviceIndex:
             self.changes.pools.discard(pool)
 
     def _tell_of_devices(self, before: DeviceEntry | None, after: DeviceEntry | None) -> None:
-        if self._on_devices is None:
+        if self.on_devices is None:
             return
         homes = [(one.facts.node, set(one.parts)) for one in (before, after) if one is not None]
         if len(homes) == 1 or homes[0] != homes[1]:
-            self._on_devices({node for node, _ in homes})
+            self.on_devices({node for node, _ in homes})
 
     def _recount(self, parts: "Iterable[str]", recount: "Callable[[DeviceEntry], bool]") -> None:
         """Recompute one mask of every device that one of the UUIDs belongs to."""

@@ -116,7 +116,7 @@ class ReservationLedger:
         while self._deadlines and self._deadlines[0][0] <= now:
             _, id_ = heapq.heappop(self._deadlines)
             reservation = self._by_id.get(id_)
-            if reservation is None or id_ in seen or not reservation.phase.is_hold:
+            if reservation is None or id_ in seen or not reservation.phase.is_uncommitted:
                 continue
             deadline, end = _deadline_of(reservation)
             if deadline <= now:
@@ -147,13 +147,13 @@ class ReservationLedger:
             self._count_unconfirmed(reservation, +1)
             self._count_unconfirmed(before, -1)
         self._by_id[reservation.id] = reservation
-        if reservation.phase.is_hold:
+        if reservation.phase.is_uncommitted:
             heapq.heappush(self._deadlines, (_deadline_of(reservation)[0], reservation.id))
             if len(self._deadlines) > _FEW_DEADLINES + 4 * len(self._by_id):
                 self._drop_stale_deadlines()
 
     def _count_unconfirmed(self, reservation: Reservation | None, sign: int) -> None:
-        if reservation is None or reservation.phase.is_confirmed or not reservation.holds_units:
+        if reservation is None or reservation.phase.is_confirmed or not reservation.has_units:
             return
         key = reservation.pool, reservation.namespace
         self._unconfirmed[key] += sign * reservation.demand.units
@@ -163,7 +163,9 @@ class ReservationLedger:
     def _drop_stale_deadlines(self) -> None:
         """Keep one entry for each hold; most holds end long before their deadline comes up."""
         self._deadlines = [
-            (_deadline_of(one)[0], one.id) for one in self._by_id.values() if one.phase.is_hold
+            (_deadline_of(one)[0], one.id)
+            for one in self._by_id.values()
+            if one.phase.is_uncommitted
         ]
         heapq.heapify(self._deadlines)
 

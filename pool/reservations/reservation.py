@@ -36,7 +36,7 @@ class ReservationPhase(Enum):
     BOUND = "bound"
     """The API server accepted the Binding; the watch has not shown it yet."""
 
-    is_hold: bool
+    is_uncommitted: bool
     """Whether it may still be given up without asking the API server."""
     is_confirmed: bool
     """Whether the API server is known to have stored the pod. Before that, its units are kept from other
@@ -44,7 +44,7 @@ class ReservationPhase(Enum):
 
     def __init__(self, name: str) -> None:
         # Kept with the member: it is asked at every step, and to hash a member takes longer.
-        self.is_hold = name in {"held", "tied", "confirmed"}
+        self.is_uncommitted = name in {"held", "tied", "confirmed"}
         self.is_confirmed = name not in {"held", "tied"}
 
 
@@ -90,7 +90,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(unit for units in self.devices.values() for unit in units))
 
     @property
-    def holds_units(self) -> bool:
+    def has_units(self) -> bool:
         """Say whether units are set aside, or the pod was only admitted."""
         return self.node is not None
 

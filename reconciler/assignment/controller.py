@@ -129,7 +129,7 @@ class DeviceAssignment:
 
     def _shut(self, decisions: "Iterable[Decision]") -> None:
         """Let the index give out nothing of what leaves, before anything is written."""
-        index = self._sources.allocation_state.index
+        index = self._sources.index
         for one in decisions:
             if one.action in {Action.DRAIN, Action.RELEASE}:
                 index.withhold(one.device)

@@ -155,7 +155,7 @@ class AssignmentRouter:
         known = self._sources.devices.nodes()
         self._enqueue_each(changes.nodes & known)
         for name in changes.devices:
-            entry = self._sources.allocation_state.index.devices.get(name)
+            entry = self._sources.index.devices.get(name)
             was_duplicate = self._unsettled.pop(name, False)
             if entry is None:
                 continue

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from api.meta import Condition
     from api.names import DeviceName, NodeName
     from inventory.pools.validation import Verdicts
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
+    from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
     from reconciler.runtime.store import DeviceStore, Store
 
@@ -32,17 +33,17 @@ class AssignmentSources:
     inventories: "Store[GPUNodeInventory]"
     pools: "Mapping[PoolName, GPUPool]"
     """`Catalog.pools`."""
-    allocation_state: "AllocationState"
+    index: "DeviceIndex"
+    reader: "AllocationReader"
     verdicts: "Verdicts"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
         """Return the node with these devices, as it is at this moment."""
-        index = self.allocation_state.index
-        facts = index.nodes.get(node)
+        facts = self.index.nodes.get(node)
         users: dict[DeviceName, frozenset[str]] = {}
         duplicates: set[DeviceName] = set()
         for device in devices:
-            entry = index.devices.get(device.name)
+            entry = self.index.devices.get(device.name)
             found = self._users(entry) | self._strangers(node, device) if entry else _SOMEBODY
             if found:
                 users[device.name] = found
@@ -59,15 +60,15 @@ class AssignmentSources:
 
     def is_used(self, node: "NodeName", device: "GPUDevice") -> bool:
         """Say whether somebody may have a unit of the node's device."""
-        entry = self.allocation_state.index.devices.get(device.name)
+        entry = self.index.devices.get(device.name)
         return entry is None or bool(self._users(entry) | self._strangers(node, device))
 
     def _users(self, entry: "DeviceEntry") -> frozenset[str]:
         """Return the resources under which units of the device are in use or reserved."""
         found: set[str] = set()
-        for holder in self.allocation_state.index.claims.holders(entry):
-            pod = self.allocation_state.pod(PodUid(holder))
-            reservation = self.allocation_state.ledger.get(ReservationId(holder))
+        for holder in self.index.claims.holders(entry):
+            pod = self.reader.pod(PodUid(holder))
+            reservation = self.reader.reservation(ReservationId(holder))
             if pod is not None:
                 found.add(pod.demand.resource)
             elif reservation is not None:
@@ -83,7 +84,7 @@ class AssignmentSources:
             return frozenset()
         pool = self.pools.get(PoolName(ref.name))
         resource = pool.resource_name if pool is not None else RESOURCE_PREFIX + ref.name
-        is_used = self.allocation_state.index.unaccounted.at(resource, node)
+        is_used = self.index.unaccounted.at(resource, node)
         return frozenset({resource}) if is_used else frozenset()
 
     def _unready(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> str:

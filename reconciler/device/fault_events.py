@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, final
 
-from api.names import PodUid
 from api.text import listed
 from kube.events import ObjectReference
 from kube.resources import PODS
@@ -12,7 +11,7 @@ from telemetry.reasons import EventReason
 if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from inventory.health.device import Fault
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from pool.model import PodFacts
     from reconciler.runtime.events import Recorder
 
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
 class FaultEvents:
     """Tells of faults; pods are left alone, and named."""
 
-    def __init__(self, recorder: "Recorder", allocation_state: "AllocationState") -> None:
+    def __init__(self, recorder: "Recorder", reader: "AllocationReader") -> None:
         """Take who writes Events, and who knows which pods run where."""
         self._announcer = Announcer(recorder, "WatchHealth")
-        self._allocation_state = allocation_state
+        self._reader = reader
 
     def faulted(self, device: "GPUDevice", fault: "Fault") -> None:
         """Say that a card is faulty, or that something else is wrong with it now."""
@@ -52,15 +51,7 @@ class FaultEvents:
         )
 
     def _pods_on(self, device: "GPUDevice") -> "list[PodFacts]":
-        entry = self._allocation_state.index.devices.get(device.name)
-        if entry is None:
-            return []
-        # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
-        found = (
-            self._allocation_state.pod(PodUid(holder))
-            for holder in self._allocation_state.index.claims.holders(entry)
-        )
-        return sorted((pod for pod in found if pod is not None), key=lambda pod: pod.ref)
+        return sorted(self._reader.pods_on(device.name), key=lambda pod: pod.ref)
 
 
 def _about_pod(pod: "PodFacts") -> ObjectReference:

@@ -58,7 +58,7 @@ class BindingRecovery:
     def _due(self) -> "list[Reservation]":
         """Return doubtful bindings, and written ones that the watch has not shown for long."""
         now = self._context.now().monotonic
-        unsettled = self._context.allocation_state.unsettled()
+        unsettled = self._context.reader.unsettled()
         proven = {one.id: self._proven[one.id] for one in unsettled if one.id in self._proven}
         self._proven = proven
         return [

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid
     from kube.client import KubeClient
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from pool.model import Instant, PodFacts
 
 RBAC: Final = (PolicyRule(resources=("pods/status",), verbs=("patch",)),)
@@ -70,14 +70,14 @@ class NominationWriter:
     def __init__(
         self,
         client: "KubeClient",
-        allocation_state: "AllocationState",
+        reader: "AllocationReader",
         now: "Callable[[], Instant]",
         *,
         head: int = HEAD,
     ) -> None:
         """Take the books; `head` is how many pods at the head of the queue are left alone at least."""
         self._client = client
-        self._allocation_state = allocation_state
+        self._reader = reader
         self._now = now
         self._head = head
         self._seen: frozenset[PodUid] = frozenset()
@@ -127,10 +127,10 @@ class NominationWriter:
     def _queued(self) -> "list[tuple[PodFacts, NodeName]]":
         """Return the pods that hold units and whose binding has not begun, and where they hold them."""
         queued: list[tuple[PodFacts, NodeName]] = []
-        for reservation in self._allocation_state.ledger.all():
+        for reservation in self._reader.reservations():
             if reservation.phase is not ReservationPhase.CONFIRMED or reservation.uid is None:
                 continue
-            pod = self._allocation_state.pod(reservation.uid)
+            pod = self._reader.pod(reservation.uid)
             if pod is not None and reservation.node is not None and pod.phase is PodPhase.PENDING:
                 queued.append((pod, reservation.node))
         # Stable: pods of one priority stay in the order of their admission.
@@ -160,8 +160,8 @@ class NominationWriter:
 
     async def _write(self, one: Nomination) -> None:
         pod = one.pod
-        held = self._allocation_state.ledger.of_pod(pod.uid)
-        if held is None or not held.phase.is_hold or held.node != one.node:
+        held = self._reader.reservation_of(pod.uid)
+        if held is None or not held.phase.is_uncommitted or held.node != one.node:
             return  # it was scheduled, or its hold ended, while others were written
         patch = [
             # A status write ignores a uid in the object; another pod of that name is not meant.

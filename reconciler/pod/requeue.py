@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from api.names import NodeName, PodUid, PoolName
     from kube.client import KubeClient
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
+    from pool.index.device_index import DeviceIndex
     from pool.model import Instant, PodFacts, PoolFacts
 
     _Fits = dict[tuple[PoolName, int], frozenset[NodeName]]
@@ -72,11 +73,14 @@ class SchedulerRequeue:
     def __init__(
         self,
         client: "KubeClient",
-        allocation_state: "AllocationState",
+        index: "DeviceIndex",
         now: "Callable[[], Instant]",
+        *,
+        reader: "AllocationReader",
     ) -> None:
         self._client = client
-        self._allocation_state = allocation_state
+        self._index = index
+        self._reader = reader
         self._now = now
         self._sleepers: dict[PodUid, _Sleeper] = {}
         self._fits: _Fits = {}
@@ -100,7 +104,7 @@ class SchedulerRequeue:
         now = self._now().monotonic
         fitting: dict[PodUid, PodFacts] = {}
         passed_over: set[PodUid] = set()
-        index = self._allocation_state.index
+        index = self._index
         before, self._fits = self._fits, {}
         for pool in index.pools():
             if pool != index.pool_of(pool.resource):
@@ -131,10 +135,10 @@ class SchedulerRequeue:
         Of those that have a new chance as many begin anew as there are units left to the others, the
         one that was touched longest ago first: none of them takes a turn from a pod that had none yet.
         """
-        waiting = self._allocation_state.waiting(pool.resource)
+        waiting = self._reader.waiting(pool.resource)
         if not waiting:
             return
-        state = self._allocation_state.index.state(pool.name)
+        state = self._index.state(pool.name)
         left = available = state.capacity().available
         more: dict[int, bool] = {}
         again: list[tuple[float, PodFacts]] = []
@@ -159,9 +163,7 @@ class SchedulerRequeue:
 
     def _fits_more(self, pool: "PoolName", units: int, before: "_Fits") -> bool:
         """Note the nodes that so many units fit; say whether they did not fit one of them before."""
-        fits = self._fits[pool, units] = frozenset(
-            self._allocation_state.index.view(pool, units).scores
-        )
+        fits = self._fits[pool, units] = frozenset(self._index.view(pool, units).scores)
         return not fits <= before.get((pool, units), frozenset())
 
     async def _touch(self, pod: "PodFacts") -> None:

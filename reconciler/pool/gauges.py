@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import PoolCapacity
     from api.meta import Condition
     from api.names import NodeName, PoolName
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from pool.model import Capacity, Instant
 
 _OF_POOLS: Final = (
@@ -93,32 +94,26 @@ def forget_slots(pool: "PoolName", shown: "Iterable[NodeName]") -> None:
         POOL_NODE_SLOTS.remove(pool, node)
 
 
-def show_sums(allocation_state: "AllocationState", catalog: "Catalog", now: "Instant") -> None:
-    """Set the gauges that are sums over devices, pods and reservations."""
-    for _ in showing_sums(allocation_state, catalog, now):
-        pass
-
-
 def showing_sums(
-    allocation_state: "AllocationState", catalog: "Catalog", now: "Instant"
+    reader: "AllocationReader", catalog: "Catalog", now: "Instant", *, index: "DeviceIndex"
 ) -> "Iterator[None]":
     """Set them in steps of a millisecond: one pass over all devices takes ten.
 
     Each gauge is set at once; what it counts may change while it is counted.
     """
-    INDEX_GENERATION.set(allocation_state.index.generation)
-    UNITS_HELD_TWICE.set(len(allocation_state.shared_units()))
-    PODS_UNACCOUNTED.set(len(allocation_state.index.unaccounted))
-    yield from _showing_devices(allocation_state, catalog)
-    _show_reservations(allocation_state, catalog, now)
+    INDEX_GENERATION.set(index.generation)
+    UNITS_HELD_TWICE.set(len(reader.shared_units()))
+    PODS_UNACCOUNTED.set(len(index.unaccounted))
+    yield from _showing_devices(index, catalog)
+    _show_reservations(reader, catalog, now)
     for name, pool in catalog.pools.items():
         # Also when it changes; its status, with which that comes, waits for a slow API server.
-        show_capacity(name, allocation_state.index.state(name).capacity())
+        show_capacity(name, index.state(name).capacity())
         resource = pool.resource_name
-        serving = allocation_state.index.pool_of(resource)
+        serving = index.pool_of(resource)
         is_serving = serving is not None and serving.name == name
-        PODS_WAITING.labels(name).set(allocation_state.waiting_count(resource) if is_serving else 0)
-        since = allocation_state.waiting_since(resource) if is_serving else ""
+        PODS_WAITING.labels(name).set(reader.waiting_count(resource) if is_serving else 0)
+        since = reader.waiting_since(resource) if is_serving else ""
         PODS_LONGEST_WAIT.labels(name).set(_age_s(since, now.utc))
         ALLOCATION_MISMATCHES.labels(name)
 
@@ -140,10 +135,10 @@ def forget_all() -> None:
     RESERVATIONS.clear()
 
 
-def _showing_devices(allocation_state: "AllocationState", catalog: "Catalog") -> "Iterator[None]":
+def _showing_devices(index: "DeviceIndex", catalog: "Catalog") -> "Iterator[None]":
     unassigned = 0
     reserved: Counter[PoolName] = Counter()
-    for some in steps(list(allocation_state.index.devices.all()), DEVICES_A_STEP):
+    for some in steps(list(index.devices.all()), DEVICES_A_STEP):
         for entry in some:
             pool = entry.facts.pool
             if pool is None:
@@ -156,16 +151,14 @@ def _showing_devices(allocation_state: "AllocationState", catalog: "Catalog") ->
         DEVICES_RESERVED.labels(name).set(reserved[name])
 
 
-def _show_reservations(
-    allocation_state: "AllocationState", catalog: "Catalog", now: "Instant"
-) -> None:
+def _show_reservations(reader: "AllocationReader", catalog: "Catalog", now: "Instant") -> None:
     phases = dict.fromkeys(ReservationPhase, 0)
-    for one in allocation_state.ledger.all():
-        if one.holds_units:
+    for one in reader.reservations():
+        if one.has_units:
             phases[one.phase] += 1
     for phase, count in phases.items():
         RESERVATIONS.labels(phase.value).set(count)
-    oldest = allocation_state.oldest_reservations()
+    oldest = reader.oldest_reservations()
     for name in catalog.pools:
         age_s = now.monotonic - oldest[name].created_at if name in oldest else 0.0
         RESERVATION_AGE.labels(name).set(age_s)

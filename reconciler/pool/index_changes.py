@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.names import DeviceName, NodeName, PoolName
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from reconciler.runtime.controller import Controller
 
@@ -39,17 +40,19 @@ class IndexChangeDispatcher:
 
     def __init__(  # noqa: PLR0913  # where changes come from, and all who get them
         self,
-        allocation_state: "AllocationState",
+        index: "DeviceIndex",
         catalog: "Catalog",
         now: "Callable[[], Instant]",
         *,
+        reader: "AllocationReader",
         pools: "Controller[PoolName]",
         devices: "Controller[DeviceName]",
         nodes: "Controller[NodeName]",
         on_changes: "Callable[[Changes], None]" = _nobody,
     ) -> None:
         """Take where changes come from and where they go; `on_changes` gets them too, in parts, and only notes them."""
-        self._allocation_state = allocation_state
+        self._index = index
+        self._reader = reader
         self._catalog = catalog
         self._now = now
         self._pools = pools
@@ -62,15 +65,15 @@ class IndexChangeDispatcher:
         try:
             await self._run()
         finally:
-            self._allocation_state.index.changes.leave()
+            self._index.changes.leave()
 
     async def _run(self) -> NoReturn:
-        self._allocation_state.index.changes.take()
+        self._index.changes.take()
         everything = Changes(
-            frozenset(entry.facts.name for entry in self._allocation_state.index.devices.all()),
+            frozenset(entry.facts.name for entry in self._index.devices.all()),
             frozenset(self._catalog.pools),
-            frozenset(node.name for node in self._allocation_state.index.nodes.values())
-            | frozenset(entry.facts.node for entry in self._allocation_state.index.devices.all()),
+            frozenset(node.name for node in self._index.nodes.values())
+            | frozenset(entry.facts.node for entry in self._index.devices.all()),
         )
         await self._queue(everything, device_delay_s=0)
         round_ = 0
@@ -83,13 +86,11 @@ class IndexChangeDispatcher:
 
     async def pump(self) -> None:
         """Queue what changed since the last call."""
-        await self._queue(
-            self._allocation_state.index.changes.take(), device_delay_s=DEVICE_DELAY_S
-        )
+        await self._queue(self._index.changes.take(), device_delay_s=DEVICE_DELAY_S)
 
     async def set_gauges(self) -> None:
         """Set the gauges that are sums; others get their turn while it adds up."""
-        for _ in showing_sums(self._allocation_state, self._catalog, self._now()):
+        for _ in showing_sums(self._reader, self._catalog, self._now(), index=self._index):
             await asyncio.sleep(0)
 
     async def _queue(self, changes: Changes, *, device_delay_s: float) -> None:

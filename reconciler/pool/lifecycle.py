@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from pool.model import Instant
     from reconciler.runtime.events import Announcer
 
@@ -68,6 +69,7 @@ class LifecycleDependencies:
     """What the life of pools is decided by."""
 
     allocation_state: "AllocationState"
+    index: "DeviceIndex"
     catalog: "Catalog"
     verdict: "Verdicts"
     remains: "Callable[[PoolName], tuple[str, ...]]"
@@ -152,7 +154,7 @@ class PoolLifecycle:
             return None
         self._context.allocation_state.release_reservations(pool.name)
         if self._context.remains(pool.name):
-            usage = usage_of(self._context.allocation_state, pool.name)
+            usage = usage_of(self._context.allocation_state.reader, self._context.index, pool.name)
             if usage.pods and course.said is not _Said.TERMINATING:
                 course.said = _Said.TERMINATING
                 text = f"being deleted, and waits for {pods_text(usage.pods)}"
@@ -183,7 +185,7 @@ class PoolLifecycle:
         if pool.is_in_maintenance or began is not None:
             if not self._is_known_to_allocation_state(pool):
                 return LOOK_S
-            usage = usage_of(allocation_state, pool.name)
+            usage = usage_of(allocation_state.reader, self._context.index, pool.name)
         plan = plan_allocation(
             pool,
             usage,
@@ -209,7 +211,7 @@ class PoolLifecycle:
 
     def _is_known_to_allocation_state(self, pool: "GPUPool") -> bool:
         """Say whether the index counts units as the pool's status says: it lags behind our own writes."""
-        facts, allocation = self._context.allocation_state.index.pool(pool.name), pool.allocation
+        facts, allocation = self._context.index.pool(pool.name), pool.allocation
         return facts is not None and (
             facts.mode,
             facts.mig_profile,

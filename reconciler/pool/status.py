@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from api.names import NodeName, PoolName
     from inventory.pools.validation import Verdicts
     from kube.client import KubeClient
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
     from pool.index.pool_state import PoolState
     from pool.model import Instant
     from reconciler.runtime.events import Announcer
@@ -66,18 +67,20 @@ def _our_part(status: GPUPoolStatus) -> GPUPoolStatus:
 class PoolStatus:
     """Writes the status of one pool, and sets its gauges."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # sources, and where status and Events go
         self,
         client: "KubeClient",
-        allocation_state: "AllocationState",
+        index: "DeviceIndex",
         catalog: "Catalog",
         *,
+        reader: "AllocationReader",
         now: "Callable[[], Instant]",
         verdict: "Verdicts",
         announcer: "Announcer",
     ) -> None:
         self._client = client
-        self._allocation_state = allocation_state
+        self._index = index
+        self._reader = reader
         self._catalog = catalog
         self._now = now
         self._verdict = verdict
@@ -95,7 +98,7 @@ class PoolStatus:
         if pool is None:
             self._forget(name)
             return None
-        state = self._allocation_state.index.state(name)
+        state = self._index.state(name)
         figures = self._figures(pool, state)
         shown = self._shown(pool)
         status = status_of(pool, shown, figures, now=self._now().utc)
@@ -130,7 +133,7 @@ class PoolStatus:
             ),
             nodes=len(state.nodes()),
             verdict=self._verdict(pool.name),
-            occupants=usage_of(self._allocation_state, pool.name).pods if is_ending else (),
+            occupants=usage_of(self._reader, self._index, pool.name).pods if is_ending else (),
         )
 
     def _shown(self, pool: "GPUPool") -> GPUPoolStatus:

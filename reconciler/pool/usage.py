@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from api.names import PodUid, PoolName
-    from pool.allocation_state import AllocationState
+    from pool.allocation_reader import AllocationReader
+    from pool.index.device_index import DeviceIndex
 
 
-def usage_of(allocation_state: "AllocationState", name: "PoolName") -> Usage:
+def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName") -> Usage:
     """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
-    index = allocation_state.index
     state, facts = index.state(name), index.pool(name)
     held: dict[PodUid, int] = {}
     devices = cut = 0
@@ -29,15 +29,13 @@ def usage_of(allocation_state: "AllocationState", name: "PoolName") -> Usage:
         if facts is not None:
             for uid, count in index.unaccounted.at(facts.resource, node).items():
                 held[uid] = held.get(uid, 0) + count
-    pods = sorted(_occupants(allocation_state, held))
+    pods = sorted(_occupants(reader, held))
     reserved = state.capacity().reserved
     return Usage(pods=tuple(pods), reserved=reserved, devices=devices, cut_devices=cut)
 
 
-def _occupants(
-    allocation_state: "AllocationState", held: "dict[PodUid, int]"
-) -> "Iterator[Occupant]":
+def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
     for uid, count in held.items():
-        pod = allocation_state.holder(uid)
+        pod = reader.holder(uid)
         if pod is not None and pod.phase is PodPhase.BOUND:
             yield Occupant(namespace=pod.namespace, name=pod.name, uid=uid, units=count)

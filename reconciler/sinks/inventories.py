@@ -116,7 +116,7 @@ class InventorySink:
         reports = reports_of(item)
         for pod in self._allocation_state.observe_reports(node, reports):
             if pod.node == node:
-                check_alone(self._allocation_state, pod, self._warnings)
+                check_alone(self._allocation_state.reader, pod, self._warnings)
             elif pod.uid in reports:
                 _log.warning(
                     "report ignored: the pod runs on another node",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from api.names import PodUid, UnitId
+    from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.model import Instant, PodFacts
 
@@ -50,6 +51,7 @@ class PodSink:
     ) -> None:
         """Take the books, the time, and who is told of pods that were not bound as they should be."""
         self._allocation_state = allocation_state
+        self._reader = allocation_state.reader
         self._now = now
         self._warnings = warnings
 
@@ -67,9 +69,7 @@ class PodSink:
         Each frees or takes what a later one may rely on: a pod may have the units of one that ended.
         """
         uids = {facts.uid for facts in items}
-        for gone in steps(
-            [pod.uid for pod in self._allocation_state.pods() if pod.uid not in uids]
-        ):
+        for gone in steps([pod.uid for pod in self._reader.pods() if pod.uid not in uids]):
             for uid in gone:
                 self._allocation_state.discard_pod(uid)
             yield
@@ -96,7 +96,7 @@ class PodSink:
 
     def _observe(self, pod: "PodFacts") -> bool:
         """Take over a pod; say whether this shows it bound: anew, or again after an end that was none."""
-        before = self._allocation_state.pod(pod.uid)
+        before = self._reader.pod(pod.uid)
         self._allocation_state.observe_pod(pod, self._now())
         is_news = pod.phase is PodPhase.BOUND and (
             before is None or before.phase is not PodPhase.BOUND
@@ -104,15 +104,11 @@ class PodSink:
         if is_news:
             self._check_accounted(pod)
         if is_news or (before is not None and before.devices != pod.devices):
-            check_alone(self._allocation_state, pod, self._warnings)
+            check_alone(self._reader, pod, self._warnings)
         return is_news
 
     def _check_accounted(self, pod: "PodFacts") -> None:
-        if pod.node is None:
-            return
-        resources = [resource for resource, _ in pod.astray] or [pod.demand.resource]
-        for resource in resources:
-            units = self._allocation_state.index.unaccounted.at(resource, pod.node).get(pod.uid)
+        for resource, units in self._reader.unaccounted_units(pod):
             if units:
                 _log.warning(
                     "pod runs on devices that nobody knows",
@@ -127,15 +123,15 @@ class PodSink:
 
 
 def check_alone(
-    allocation_state: "AllocationState", pod: "PodFacts", warnings: BoundPodWarnings | None
+    reader: "AllocationReader", pod: "PodFacts", warnings: BoundPodWarnings | None
 ) -> None:
     """Tell of another bound pod that has units of this one."""
     shared: dict[PodUid, list[UnitId]] = {}
-    for unit, owners in allocation_state.shared_units().items():
+    for unit, owners in reader.shared_units().items():
         for owner in owners - {pod.uid} if pod.uid in owners else ():
             shared.setdefault(owner, []).append(unit)
     for uid, units in sorted(shared.items()):
-        other = allocation_state.holder(uid)
+        other = reader.holder(uid)
         if other is None:
             raise InvariantViolatedError(f"pod uid {uid} holds units and is not known")
         _log.error(

@@ -51,9 +51,10 @@ async def _add_controllers(term: ControllerManager) -> None:
         router.index_changed(changes)
 
     pump = IndexChangeDispatcher(
-        caches.allocation_state,
+        caches.index,
         caches.catalog,
         context.clock.instant,
+        reader=caches.reader,
         pools=pools,
         devices=devices,
         nodes=nodes,
@@ -63,14 +64,10 @@ async def _add_controllers(term: ControllerManager) -> None:
 
 
 def _add_tasks(term: ControllerManager) -> None:
-    client, allocation_state, now = (
-        term.context.client,
-        term.context.caches.allocation_state,
-        term.context.clock.instant,
-    )
+    client, caches, now = term.context.client, term.context.caches, term.context.clock.instant
     term.works += [
-        ("pod.waking", SchedulerRequeue(client, allocation_state, now).run),
+        ("pod.waking", SchedulerRequeue(client, caches.index, now, reader=caches.reader).run),
         ("binding.settling", BindingRecovery(term.context.scheduling).run),
     ]
     if term.context.settings.placement == "Nominated":
-        term.works.append(("pod.nominating", NominationWriter(client, allocation_state, now).run))
+        term.works.append(("pod.nominating", NominationWriter(client, caches.reader, now).run))

@@ -37,7 +37,7 @@ def add_inventory(term: "ControllerManager") -> None:
     inventory = NodeInventory(
         context.client,
         KnownDevices(
-            index=caches.allocation_state.index,
+            index=caches.index,
             devices=caches.devices,
             inventories=caches.inventories,
             features=caches.features,
@@ -64,7 +64,7 @@ def add_inventory(term: "ControllerManager") -> None:
     ):
         term.tell(listeners, enqueue)
     term.of_nodes.append(controller.enqueue)
-    controller.enqueue_all(node.name for node in caches.allocation_state.index.nodes.values())
+    controller.enqueue_all(node.name for node in caches.index.nodes.values())
     # Of nodes that are gone, what was made for them may be left.
     controller.enqueue_all(list(caches.devices.nodes()))
     controller.enqueue_all(NodeName(name) for name in caches.inventories.by_name)
@@ -97,7 +97,7 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
             inventories=caches.inventories,
             devices=caches.devices,
             operands=caches.operands,
-            index=caches.allocation_state.index,
+            index=caches.index,
             heartbeats=(scraping.heartbeat_age_s, agents.heartbeat_age_s),
         ),
         terms=BootstrapTerms(
@@ -126,7 +126,7 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
             reports=agents.health,
             listeners=(scraping.listeners, caches.features.listeners),
         ),
-        events=FaultEvents(context.recorder, caches.allocation_state),
+        events=FaultEvents(context.recorder, caches.reader),
         terms=HealthDebounceTerms(
             ignored_xids=frozenset(settings.ignored_xids),
             clean_samples=settings.clean_samples,
@@ -146,7 +146,8 @@ def add_assignment(term: "ControllerManager") -> AssignmentRouter:
         devices=caches.devices,
         inventories=caches.inventories,
         pools=caches.catalog.pools,
-        allocation_state=caches.allocation_state,
+        index=caches.index,
+        reader=caches.reader,
         verdicts=term.rules.verdict,
     )
     found = Conflicts()

@@ -98,8 +98,9 @@ def add_status(
     context, caches, now = term.context, term.context.caches, term.context.clock.instant
     status = PoolStatus(
         context.client,
-        caches.allocation_state,
+        caches.index,
         caches.catalog,
+        reader=caches.reader,
         now=now,
         verdict=term.rules.verdict,
         announcer=Announcer(context.recorder, "ReportPool"),
@@ -108,17 +109,15 @@ def add_status(
     term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
     devices = term.controller(
         "device.state",
-        DeviceStatus(context.client, caches.allocation_state.index, caches.device_sink).reconcile,
+        DeviceStatus(context.client, caches.index, caches.device_sink).reconcile,
         workers=DEVICE_WORKERS,
         share=STATUS_SHARE,
     )
-    marks = PoolNodeLabels(
-        context.client, caches.allocation_state.index, caches.catalog, verdict=term.rules.verdict
-    )
+    marks = PoolNodeLabels(context.client, caches.index, caches.catalog, verdict=term.rules.verdict)
     nodes = term.controller("node.pool-marks", marks.reconcile)
 
     def mark_nodes_of(pool: str) -> None:
-        state = caches.allocation_state.index.state(PoolName(pool))
+        state = caches.index.state(PoolName(pool))
         nodes.enqueue_all(list(state.devices_by_node))
 
     term.of_pools.append(_OnMarksChanged(caches, mark_nodes_of))
@@ -133,10 +132,11 @@ def add_life(term: "ControllerManager") -> None:
         context.client,
         LifecycleDependencies(
             allocation_state=caches.allocation_state,
+            index=caches.index,
             catalog=caches.catalog,
             verdict=term.rules.verdict,
             remains=PoolRemains(
-                caches.allocation_state.index,
+                caches.index,
                 naming_workloads(caches.config_maps, caches.daemon_sets),
             ).of,
             announcer=Announcer(context.recorder, "LeadPool"),

@@ -4,7 +4,8 @@ import inspect
 from typing import Any
 
 from api.names import NodeName, PodUid, PoolName
-from pool.allocation_state import AllocationState, AlreadyBound
+from pool.allocation_reader import AlreadyBound
+from pool.allocation_state import AllocationState
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
@@ -57,20 +58,20 @@ def agree_on_reservations(allocation_state: AllocationState, model: NaiveAllocat
         assert allocation_state.ledger.get(one.id) is one
         assert one.uid is None or allocation_state.ledger.of_pod(one.uid) is one
         assert allocation_state.index.claims.assumed.units(one.id) == one.units
-        is_unconfirmed = one.holds_units and one.phase.value in UNCONFIRMED
+        is_unconfirmed = one.has_units and one.phase.value in UNCONFIRMED
         assert (one.id in allocation_state.index.claims.unconfirmed) is is_unconfirmed
     deadline, want = allocation_state.ledger.next_deadline(), model.next_deadline()
     assert want is None or (deadline is not None and deadline <= want)
     late = {id_ for id_, one in model.reservations.items() if one["phase"] in LATE}
-    assert {one.id for one in allocation_state.unsettled()} == late
+    assert {one.id for one in allocation_state.reader.unsettled()} == late
 
 
 def agree_on_pods(
     allocation_state: AllocationState, model: NaiveAllocationState, resources: list[str]
 ) -> None:
-    assert {str(pod.uid) for pod in allocation_state.pods()} == model.pods.keys()
+    assert {str(pod.uid) for pod in allocation_state.reader.pods()} == model.pods.keys()
     for resource in resources:
-        assert [str(pod.uid) for pod in allocation_state.waiting(resource)] == model.waiting(
+        assert [str(pod.uid) for pod in allocation_state.reader.waiting(resource)] == model.waiting(
             resource
         )
     twice = {
@@ -129,8 +130,8 @@ def nothing_is_left(allocation_state: AllocationState, now: float) -> None:
     assert allocation_state.index.claims.duplicates() == {}
     assert (
         len(allocation_state._reports),
-        len(allocation_state._discrepancies),
-        len(allocation_state._left),
+        len(allocation_state._mismatches),
+        len(allocation_state._deleted),
     ) == (0, 0, 0)
 
 
@@ -143,7 +144,7 @@ def bind_plan_as_the_model_says(
 ) -> Placed | None:
     """Plan a bind and hold the answer against the model's; return a plan that may be committed."""
     uid, demand, name = PodUid(pod["uid"]), demand_of(pod), NodeName(node)
-    plan = allocation_state.plan_bind(name, pool, demand, uid=uid)
+    plan = allocation_state.reader.plan_bind(name, pool, demand, uid=uid)
     seen, own = model.pods.get(uid), model.reservation_of(uid)
     if seen is not None and seen["phase"] != "pending" and seen["node"] is not None:
         assert plan == AlreadyBound(seen["node"], None)
@@ -157,7 +158,7 @@ def bind_plan_as_the_model_says(
     mine = {own["id"]} if own is not None and own["node"] == node else set()
     figures = model.figures(pool.name, node, mine)
     reason = model.reason(figures, demand.units) if figures else "NodeNotInPool"
-    refusal = allocation_state.refusal_on(name, pool, demand, uid=uid)
+    refusal = allocation_state.reader.refusal_on(name, pool, demand, uid=uid)
     assert (refusal.reason.value if refusal else None) == reason
     if refusal is not None:
         assert plan == PlacementRefused(name, refusal)

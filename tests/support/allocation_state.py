@@ -69,7 +69,9 @@ def plan_reservation(
     """What the mutating webhook plans for a pod, the first of its namespace unless told otherwise."""
     pool = about.pop("pool", None) or allocation_state.index.pool_of(demand.resource)
     assert pool is not None
-    return allocation_state.plan_reservation(pool, demand, constraints, newcomer=Newcomer(**about))
+    return allocation_state.reader.plan_reservation(
+        pool, demand, constraints, newcomer=Newcomer(**about)
+    )
 
 
 def reserve(
@@ -78,14 +80,14 @@ def reserve(
     """What the mutating webhook does where something is free."""
     applicant = an_applicant(allocation_state, demand, id_=id_)
     placed = plan_reservation(allocation_state, demand)
-    return allocation_state.hold(
+    return allocation_state.reserve(
         applicant, placed if isinstance(placed, Placed) else None, at(seconds)
     )
 
 
 def note_of(reservation: "Reservation") -> ReservationNote:
     """What the mutating webhook writes into the pod."""
-    if not reservation.holds_units:
+    if not reservation.has_units:
         return ReservationNote(id=reservation.id, pool=reservation.pool)
     return ReservationNote(
         id=reservation.id,
@@ -113,7 +115,9 @@ def commit_to(
 ) -> "Reservation":
     """What the extender's bind does before it writes."""
     applicant = an_applicant(allocation_state, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)
-    placed = allocation_state.plan_bind(NodeName(node), applicant.pool, pod.demand, uid=pod.uid)
+    placed = allocation_state.reader.plan_bind(
+        NodeName(node), applicant.pool, pod.demand, uid=pod.uid
+    )
     assert isinstance(placed, Placed), placed
     return allocation_state.commit(applicant, placed, uid=pod.uid, now=at(seconds))
 

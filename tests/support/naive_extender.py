@@ -27,7 +27,7 @@ def naive_filter(body: bytes, allocation_state: "AllocationState") -> dict[str, 
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
     passing: list[str] = []
-    bound = allocation_state.bound_to(asked.uid) if asked.uid else None
+    bound = allocation_state.reader.bound_to(asked.uid) if asked.uid else None
     own = _own(asked, allocation_state)
     if bound is None and own in request.names:
         return _reply([own], {}, {})
@@ -78,7 +78,7 @@ def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -
 def _own(asked: "AsksUnits", allocation_state: "AllocationState") -> "NodeName | None":
     if asked.uid is None:
         return None
-    bound = allocation_state.bound_to(asked.uid)
+    bound = allocation_state.reader.bound_to(asked.uid)
     if bound is not None:
         return bound.node
     held = allocation_state.ledger.of_pod(asked.uid)
@@ -94,7 +94,7 @@ def _own(asked: "AsksUnits", allocation_state: "AllocationState") -> "NodeName |
 def _refusal(
     name: "NodeName", asked: "AsksUnits", allocation_state: "AllocationState"
 ) -> NodeRefusal | None:
-    refusal = allocation_state.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
+    refusal = allocation_state.reader.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:
         return refusal
     known = allocation_state.index.knows_node(name)

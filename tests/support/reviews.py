@@ -41,6 +41,8 @@ class Office:
 
     def context(self) -> AdmissionContext:
         return AdmissionContext(
+            index=self.allocation_state.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name=self.scheduler_name,

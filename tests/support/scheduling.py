@@ -117,6 +117,8 @@ class Scene:
     def __post_init__(self) -> None:
         numbers = iter(self.ids)
         self.context = ExtenderContext(
+            index=self.allocation_state.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             binder=self.binder,
             new_id=lambda: ReservationId(f"r{next(numbers)}"),
@@ -164,11 +166,11 @@ class Scene:
         )
         placed = None
         if node is not None:
-            planned = self.allocation_state.plan_bind(
+            planned = self.allocation_state.reader.plan_bind(
                 NodeName(node), pool, demand, uid=PodUid("nobody")
             )
             placed = planned
-        reservation = self.allocation_state.hold(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
+        reservation = self.allocation_state.reserve(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
         self.allocation_state.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
         return reservation
 

@@ -72,7 +72,9 @@ class SmallCluster(ClusterState):
         pod = self.new_pod(pick, resource)
         id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
         newcomer = Newcomer(namespace=pod["ns"], priority=pod["priority"], now=self.now)
-        plan = self.allocation_state.plan_reservation(pool, asked, Constraints(), newcomer=newcomer)
+        plan = self.allocation_state.reader.plan_reservation(
+            pool, asked, Constraints(), newcomer=newcomer
+        )
         deferral = self.model.deferral(pod, pool.name, self.now)
         want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
         told = plan.deferral if isinstance(plan, Exhausted) else None
@@ -96,11 +98,11 @@ class SmallCluster(ClusterState):
         pod["note"] = {"id": id_, "pool": str(pool.name), "node": want or "", "devices": {}}
         if isinstance(plan, Exhausted):
             assert want is None
-            self.allocation_state.hold(applicant, None, self.instant())
+            self.allocation_state.reserve(applicant, None, self.instant())
         else:
             assert plan.node == want
             agreeing.given_as_the_model_allows(self.model, plan, pod)
-            self.allocation_state.hold(applicant, plan, self.instant())
+            self.allocation_state.reserve(applicant, plan, self.instant())
             given = {name: list(units) for name, units in plan.devices.items()}
             reservation |= {"devices": given, "units": units_of(given)}
             pod["note"] |= {"devices": given, "expires": self.utc() + pool.ttl_s}
@@ -166,7 +168,7 @@ class SmallCluster(ClusterState):
     def told_gone(self, uid: str) -> None:
         """The DELETED event, or for a pod that was never shown what a read of it finds."""
         self.untold.discard(uid)
-        if self.allocation_state.pod(PodUid(uid)) is None:
+        if self.allocation_state.reader.pod(PodUid(uid)) is None:
             self.answer(uid, "release")
         else:
             self.check_ended(
@@ -393,7 +395,7 @@ class SmallCluster(ClusterState):
         uids, node = sorted(self.stored), pick(NODES)
         victims = {pick(uids) for _ in range(pick(range(4)))}
         uid, units = pick([None, *uids]), pick(range(1, 5))
-        got = self.allocation_state.can_place_without(
+        got = self.allocation_state.reader.fits_without(
             [PodUid(one) for one in sorted(victims)],
             NodeName(node),
             (facts, Demand(facts.resource, (), units)),

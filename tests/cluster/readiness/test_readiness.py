@@ -195,7 +195,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
             HealthSources(
                 page=scraping.seen, reports=lambda _node: {}, listeners=(scraping.listeners,)
             ),
-            events=FaultEvents(scene.recorder, allocation_state),
+            events=FaultEvents(scene.recorder, allocation_state.reader),
             terms=HealthDebounceTerms(period_s=PERIOD_S / 2),
             now=clock.instant,
         )

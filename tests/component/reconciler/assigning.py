@@ -55,7 +55,8 @@ class Assigning:
             devices=self.devices,
             inventories=self.inventories,
             pools=self.cluster.catalog.pools,
-            allocation_state=self.cluster.allocation_state,
+            index=self.cluster.allocation_state.index,
+            reader=self.cluster.allocation_state.reader,
             verdicts=lambda name: self.verdicts.get(name, SOUND),
         )
         now = self.cluster.time.now

@@ -78,8 +78,9 @@ class Cluster:
         announcer = Announcer(self, "Reconcile")
         self.pool_status = PoolStatus(
             self.client,
-            self.allocation_state,
+            index,
             self.catalog,
+            reader=self.allocation_state.reader,
             now=self.time.now,
             verdict=self.verdict,
             announcer=announcer,
@@ -87,6 +88,7 @@ class Cluster:
         remains = PoolRemains(index, lambda pool: self.workloads.get(pool, []))
         context = LifecycleDependencies(
             allocation_state=self.allocation_state,
+            index=index,
             catalog=self.catalog,
             verdict=self.verdict,
             remains=remains.of,

@@ -79,7 +79,7 @@ class Office:
         return BindRequest(PodRef("default", name, uid), NodeName("n1"))
 
     async def settle_all(self) -> None:
-        for reservation in self.context.allocation_state.unsettled():
+        for reservation in self.context.allocation_state.reader.unsettled():
             await recover_binding(reservation, self.context)
 
     async def calms_down(self) -> None:
@@ -133,6 +133,8 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
         numbers = itertools.count()
         writes = Writes(client, group)
         context = ExtenderContext(
+            index=cluster.allocation_state.index,
+            reader=cluster.allocation_state.reader,
             allocation_state=cluster.allocation_state,
             binder=KubeBinder(writes, BIND_TIMEOUT_S),  # type: ignore[arg-type]  # its two methods
             new_id=lambda: ReservationId(f"r{next(numbers)}"),

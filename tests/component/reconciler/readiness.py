@@ -99,7 +99,7 @@ class Process:
             client,
             self.devices.store,
             speaking,
-            events=FaultEvents(self.recorder, self.allocation_state),
+            events=FaultEvents(self.recorder, self.allocation_state.reader),
             terms=HealthDebounceTerms(),
             now=time.now,
         )

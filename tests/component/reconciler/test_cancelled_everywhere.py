@@ -93,7 +93,7 @@ async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
             assert (await office.bind("p")).outcome is Outcome.IN_DOUBT
-            (doubtful,) = office.context.allocation_state.unsettled()
+            (doubtful,) = office.context.allocation_state.reader.unsettled()
             is_through = await runs_through(
                 recover_binding(doubtful, office.context), cancel_at=number
             )
@@ -127,7 +127,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
                 await cluster.add_pod("r")
 
             def has_all() -> bool:
-                return {pod.name: pod.phase.value for pod in allocation_state.pods()} == {
+                return {pod.name: pod.phase.value for pod in allocation_state.reader.pods()} == {
                     "p": "bound",
                     "r": "pending",
                 }

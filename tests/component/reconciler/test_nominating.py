@@ -48,7 +48,7 @@ def deciding(
     allocation_state: AllocationState, *, head: int, time: Time | None = None
 ) -> NominationWriter:
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return NominationWriter(client, allocation_state, (time or Time()).now, head=head)
+    return NominationWriter(client, allocation_state.reader, (time or Time()).now, head=head)
 
 
 def names(nominating: NominationWriter) -> list[str]:
@@ -138,7 +138,7 @@ def test_a_long_queue_is_looked_at_again_after_a_batch():
 def of_cluster(cluster: Cluster, *, head: int) -> NominationWriter:
     clock = LoopClock()
     return NominationWriter(
-        cluster.client, cluster.allocation_state, lambda: at(clock.monotonic()), head=head
+        cluster.client, cluster.allocation_state.reader, lambda: at(clock.monotonic()), head=head
     )
 
 
@@ -243,7 +243,7 @@ async def test_a_round_of_writes_ends_with_the_first_that_fails(cluster: Cluster
     allocation_state = some_allocation_state(devices=some_devices(4 * WRITERS))
     held(allocation_state, 4 * WRITERS)
     cluster.api.faults.fail("PATCH", "/status$", 500, times=1_000)
-    task = NominationWriter(cluster.client, allocation_state, Time().now, head=0)
+    task = NominationWriter(cluster.client, allocation_state.reader, Time().now, head=0)
     assert not await task.nominate(task.due())
     assert len(cluster.writes()) <= WRITERS
 

@@ -39,7 +39,9 @@ def allocation_state():
 def requeue_of(time):
     # `due` decides and sends nothing.
     client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
-    return lambda allocation_state: SchedulerRequeue(client, allocation_state, time.now)
+    return lambda allocation_state: SchedulerRequeue(
+        client, allocation_state.index, time.now, reader=allocation_state.reader
+    )
 
 
 @pytest.fixture

@@ -34,7 +34,10 @@ async def requeue(cluster: Cluster) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         work = SchedulerRequeue(
-            cluster.client, cluster.allocation_state, lambda: at(loop.time())
+            cluster.client,
+            cluster.allocation_state.index,
+            lambda: at(loop.time()),
+            reader=cluster.allocation_state.reader,
         ).run()
         task = group.create_task(work)
         yield

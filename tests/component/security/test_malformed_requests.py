@@ -56,7 +56,7 @@ class World:
         allocation_state = self.office.allocation_state
         return (
             list(allocation_state.ledger.all()),
-            list(allocation_state.pods()),
+            list(allocation_state.reader.pods()),
             [self.scene.free(node) for node in ("n1", "n2")],
             list(self.office.catalog.pools.values()),
             len(self.scene.binder.bindings),

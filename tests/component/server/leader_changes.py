@@ -129,6 +129,8 @@ class Replica:
             rng=rng,
         )
         self.context = ExtenderContext(
+            index=self.allocation_state.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             binder=KubeBinder(client, 4.0, on_forbidden=self.leading.doubt),
             new_id=ReservationIds(),

@@ -64,7 +64,7 @@ class Replica:
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
         self.allocation_state, self.catalog = AllocationState(), Catalog()
-        self.caches = Caches(self.allocation_state, self.catalog)
+        self.caches = Caches(self.allocation_state.index, self.allocation_state, self.catalog)
         self.pools = PoolSink(self.allocation_state.index, self.catalog)
         self.nodes = NodeSink(self.allocation_state.index)
         client: KubeClient = None  # type: ignore[assignment]  # nothing is read
@@ -74,6 +74,8 @@ class Replica:
         self.binder = FakeBinder()
         new_id = ReservationIds()
         self.scheduling = ExtenderContext(
+            index=self.allocation_state.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             binder=self.binder,
             new_id=new_id,
@@ -81,6 +83,8 @@ class Replica:
             is_ready=lambda: True,
         )
         self.admission = AdmissionContext(
+            index=self.allocation_state.index,
+            reader=self.allocation_state.reader,
             allocation_state=self.allocation_state,
             catalog=self.catalog,
             scheduler_name="gpu-scheduler",

@@ -196,7 +196,7 @@ async def wake(cluster: Cluster, client: KubeClient) -> None:
     def now() -> Instant:
         return at(next(times))
 
-    requeue = SchedulerRequeue(client, allocation_state, now)
+    requeue = SchedulerRequeue(client, allocation_state.index, now, reader=allocation_state.reader)
     assert requeue.due() == []
     (pod,) = requeue.due()
     await requeue._touch(pod)
@@ -206,7 +206,7 @@ async def nominate(cluster: Cluster, client: KubeClient) -> None:
     uid = (await cluster.stored_pod("waiting")).metadata.uid
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_reserved_pod(allocation_state, "waiting", uid=PodUid(uid))
-    nominating = NominationWriter(client, allocation_state, lambda: at(0), head=0)
+    nominating = NominationWriter(client, allocation_state.reader, lambda: at(0), head=0)
     assert await nominating.nominate(nominating.due())
 
 

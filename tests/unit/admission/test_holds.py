@@ -225,10 +225,12 @@ def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one
     pod = stored(mutate(office, a_pod_object()))
     waits(office, name="other")
     pool = office.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
-    other = office.allocation_state.pod(PodUid("uid-other"))
+    other = office.allocation_state.reader.pod(PodUid("uid-other"))
     assert pool is not None
     assert other is not None
-    plan = office.allocation_state.plan_bind(NodeName("n1"), pool, other.demand, uid=other.uid)
+    plan = office.allocation_state.reader.plan_bind(
+        NodeName("n1"), pool, other.demand, uid=other.uid
+    )
     assert isinstance(plan, Placed)
     applicant = PlacementRequest(
         id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"

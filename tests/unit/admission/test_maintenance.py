@@ -53,4 +53,4 @@ def test_a_pod_that_was_mutated_before_is_created_and_waits():
     office.allocation_state.release_reservations(pool.name)
 
     assert office.ask(validate_pod, stored(pod)).allowed
-    assert not any(one.holds_units for one in office.allocation_state.ledger.all())
+    assert not any(one.has_units for one in office.allocation_state.ledger.all())

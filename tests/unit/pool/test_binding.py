@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from api.names import PoolName, ReservationId
-from pool.allocation_state import AllocationState, AlreadyBound
+from pool.allocation_reader import AlreadyBound
+from pool.allocation_state import AllocationState
 from pool.errors import InvariantViolatedError
 from pool.model import Capacity, PodPhase
 from pool.placement.planner import Placed, PlacementRefused
@@ -43,7 +44,7 @@ def bind_plan(
     node: "NodeName" = N1,
     demand: "Demand | None" = None,
 ) -> Placed | PlacementRefused | AlreadyBound:
-    return allocation_state.plan_bind(
+    return allocation_state.reader.plan_bind(
         node, pool_of(allocation_state), demand or pod.demand, uid=pod.uid
     )
 
@@ -141,7 +142,7 @@ def test_a_pod_that_the_watch_has_not_shown_can_be_committed() -> None:
     pod = a_pod_facts()
     commit_to(allocation_state, pod)
     assert phase(allocation_state, pod) is ReservationPhase.COMMITTED
-    assert allocation_state.waiting(pod.demand.resource) == []
+    assert allocation_state.reader.waiting(pod.demand.resource) == []
 
 
 def test_a_commitment_does_not_expire() -> None:
@@ -179,7 +180,7 @@ def test_a_refused_binding_frees_the_units() -> None:
     assert ended is not None
     assert ended.end is End.RELEASED
     assert capacity(allocation_state) == Capacity(total=1, available=1)
-    assert [one.name for one in allocation_state.waiting(pod.demand.resource)] == ["p"]
+    assert [one.name for one in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
 
 
 def test_releasing_what_holds_nothing_changes_nothing() -> None:
@@ -188,7 +189,7 @@ def test_releasing_what_holds_nothing_changes_nothing() -> None:
     pod = a_pod_facts()
     allocation_state.observe_pod(pod, at(0))
     assert allocation_state.release(pod.uid) is None
-    assert [one.name for one in allocation_state.waiting(pod.demand.resource)] == ["p"]
+    assert [one.name for one in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
 
 
 def test_a_doubtful_binding_keeps_its_units_and_its_node() -> None:
@@ -208,7 +209,7 @@ def test_doubting_again_does_not_start_the_doubt_again() -> None:
     pod = a_committed_pod(allocation_state)
     allocation_state.doubt(pod.uid, at(3))
     allocation_state.doubt(pod.uid, at(9))
-    assert [one.observe_by for one in allocation_state.unsettled()] == [3]
+    assert [one.observe_by for one in allocation_state.reader.unsettled()] == [3]
 
 
 def test_an_answer_is_not_doubted_afterwards() -> None:
@@ -280,7 +281,10 @@ def test_unsettled_bindings_are_the_doubtful_and_the_unobserved_ones() -> None:
     allocation_state.written(pods["written"].uid)
     allocation_state.doubt(pods["doubtful"].uid, at(1))
     a_reserved_pod(allocation_state, "held")
-    assert sorted(one.name for one in allocation_state.unsettled()) == ["doubtful", "written"]
+    assert sorted(one.name for one in allocation_state.reader.unsettled()) == [
+        "doubtful",
+        "written",
+    ]
 
 
 @pytest.mark.parametrize("end", ["deleted", "failed"])
@@ -319,7 +323,7 @@ def test_a_bound_pod_is_where_the_watch_shows_it() -> None:
 def test_a_pod_that_failed_unbound_is_nowhere() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(0))
-    assert allocation_state.bound_to(uid_of("p")) is None
+    assert allocation_state.reader.bound_to(uid_of("p")) is None
 
 
 def test_a_pod_cannot_be_committed_twice() -> None:
@@ -377,15 +381,15 @@ def test_victims_make_room() -> None:
     for index in range(3):
         allocation_state.observe_pod(a_bound_pod(f"v{index}", f"GPU-n1-{index}"), at(0))
     applicant = (pool_of(allocation_state), a_demand(2))
-    assert not allocation_state.can_place_without([uid_of("v0")], N1, applicant)
-    assert allocation_state.can_place_without([uid_of("v0"), uid_of("v2")], N1, applicant)
-    assert not allocation_state.can_place_without([uid_of("v0"), uid_of("v2")], N2, applicant)
+    assert not allocation_state.reader.fits_without([uid_of("v0")], N1, applicant)
+    assert allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N1, applicant)
+    assert not allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N2, applicant)
 
 
 def test_a_victim_on_a_faulted_device_makes_no_room() -> None:
     allocation_state = some_allocation_state(devices=[a_device(is_faulted=True)])
     allocation_state.observe_pod(a_bound_pod("v", "GPU-n1-0"), at(0))
-    assert not allocation_state.can_place_without(
+    assert not allocation_state.reader.fits_without(
         [uid_of("v")], N1, (pool_of(allocation_state), a_demand(1))
     )
 
@@ -393,7 +397,7 @@ def test_a_victim_on_a_faulted_device_makes_no_room() -> None:
 def test_a_victim_whose_binding_is_not_observed_yet_makes_room() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     victim = a_committed_pod(allocation_state)
-    assert allocation_state.can_place_without(
+    assert allocation_state.reader.fits_without(
         [victim.uid], N1, (pool_of(allocation_state), a_demand(1))
     )
 
@@ -403,8 +407,8 @@ def test_the_applicants_own_hold_is_room_for_it() -> None:
     a_reserved_pod(allocation_state)
     allocation_state.observe_pod(a_bound_pod("v", "GPU-n1-1"), at(0))
     applicant = (pool_of(allocation_state), a_demand(2))
-    assert not allocation_state.can_place_without([uid_of("v")], N1, applicant)
-    assert allocation_state.can_place_without([uid_of("v")], N1, applicant, uid=uid_of("p"))
+    assert not allocation_state.reader.fits_without([uid_of("v")], N1, applicant)
+    assert allocation_state.reader.fits_without([uid_of("v")], N1, applicant, uid=uid_of("p"))
 
 
 def test_unaccounted_pods_make_room_only_when_all_of_them_go() -> None:
@@ -412,8 +416,8 @@ def test_unaccounted_pods_make_room_only_when_all_of_them_go() -> None:
     for name in ("s", "t"):
         allocation_state.observe_pod(a_bound_pod(name), at(0))
     applicant = (pool_of(allocation_state), a_demand(1))
-    assert not allocation_state.can_place_without([uid_of("s")], N1, applicant)
-    assert allocation_state.can_place_without([uid_of("s"), uid_of("t")], N1, applicant)
+    assert not allocation_state.reader.fits_without([uid_of("s")], N1, applicant)
+    assert allocation_state.reader.fits_without([uid_of("s"), uid_of("t")], N1, applicant)
 
 
 def test_a_hold_that_was_only_noted_is_committed_with_units() -> None:
@@ -434,7 +438,7 @@ def test_a_commitment_to_no_node_is_a_bug() -> None:
     assert reservation is not None
     allocation_state.ledger.move(replace(reservation, node=None))
     with pytest.raises(InvariantViolatedError, match="committed to no node"):
-        allocation_state.bound_to(pod.uid)
+        allocation_state.reader.bound_to(pod.uid)
 
 
 def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:

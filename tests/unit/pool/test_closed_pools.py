@@ -46,10 +46,10 @@ def test_no_node_takes_a_pod_and_none_is_worth_an_eviction(change, reason):
     assert refusal.reason is reason
     assert not reason.is_resolvable
     assert isinstance(plan_reservation(allocation_state, demand), Exhausted)
-    plan = allocation_state.plan_bind(N1, pool, demand, uid=uid_of("p"))
+    plan = allocation_state.reader.plan_bind(N1, pool, demand, uid=uid_of("p"))
     assert isinstance(plan, PlacementRefused)
     assert plan.refusal.reason is reason
-    assert not allocation_state.can_place_without([uid_of("b")], N1, (pool, demand))
+    assert not allocation_state.reader.fits_without([uid_of("b")], N1, (pool, demand))
 
 
 @pytest.mark.parametrize(("change", "reason"), CLOSED)
@@ -69,7 +69,9 @@ def test_a_hold_on_the_node_does_not_help():
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_pool(a_pool(is_in_maintenance=True))
 
-    refusal = allocation_state.refusal_on(N1, pool_of(allocation_state), pod.demand, uid=pod.uid)
+    refusal = allocation_state.reader.refusal_on(
+        N1, pool_of(allocation_state), pod.demand, uid=pod.uid
+    )
 
     assert refusal is not None
     assert refusal.reason is NodeReason.POOL_CHANGING
@@ -86,7 +88,9 @@ def test_holds_are_given_up_and_commitments_are_not():
 
     assert {one.reservation.id for one in ended} == {"r-p", untied.id}
     assert [one.id for one in allocation_state.ledger.all()] == [committed.id]
-    assert allocation_state.waiting(pod.demand.resource) == [allocation_state.pod(pod.uid)]
+    assert allocation_state.reader.waiting(pod.demand.resource) == [
+        allocation_state.reader.pod(pod.uid)
+    ]
 
 
 def test_holds_of_other_pools_stay():

@@ -7,7 +7,8 @@ import pytest
 from api.kinds.gpupool import AllocationMode
 from api.names import DeviceName, PoolName
 from pool.admission_planner import Exhausted
-from pool.allocation_state import AllocationState, AlreadyBound
+from pool.allocation_reader import AlreadyBound
+from pool.allocation_state import AllocationState
 from pool.model import Capacity
 from pool.placement.planner import Placed, PlacementRefused
 from tests.support.allocation_state import (
@@ -46,7 +47,7 @@ def bind_plan(
 ) -> Placed | PlacementRefused | AlreadyBound:
     pool = allocation_state.index.pool_of(pod.demand.resource)
     assert pool is not None
-    return allocation_state.plan_bind(N1, pool, pod.demand, uid=pod.uid)
+    return allocation_state.reader.plan_bind(N1, pool, pod.demand, uid=pod.uid)
 
 
 def test_a_faulted_device_is_not_held_and_a_healed_one_is() -> None:

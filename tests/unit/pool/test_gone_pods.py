@@ -77,7 +77,7 @@ def test_a_node_that_is_gone_with_its_inventory_holds_nothing_for_gone_pods() ->
     say(allocation_state, p=X)
     allocation_state.discard_pod(UID)
     allocation_state.observe_reports(N1, {})
-    assert (used(allocation_state), len(allocation_state._left)) == (set(), 0)
+    assert (used(allocation_state), len(allocation_state._deleted)) == (set(), 0)
 
 
 def test_a_pod_that_the_watch_shows_again_has_what_it_had() -> None:
@@ -88,7 +88,7 @@ def test_a_pod_that_the_watch_shows_again_has_what_it_had() -> None:
     allocation_state.discard_pod(UID)
     allocation_state.observe_pod(pod, at(1))
     say(allocation_state)
-    assert (used(allocation_state), len(allocation_state._left)) == ({X}, 0)
+    assert (used(allocation_state), len(allocation_state._deleted)) == ({X}, 0)
 
 
 def test_a_gone_pod_and_one_that_was_given_its_units_are_told_of() -> None:
@@ -97,10 +97,10 @@ def test_a_gone_pod_and_one_that_was_given_its_units_are_told_of() -> None:
     say(allocation_state, p=X)
     allocation_state.discard_pod(UID)
     allocation_state.observe_pod(a_bound_pod("q", X), at(1))
-    assert allocation_state.shared_units() == {}
+    assert allocation_state.reader.shared_units() == {}
     say(allocation_state, p=X, q=X)
-    assert allocation_state.shared_units() == {X: {UID, uid_of("q")}}
-    gone = allocation_state.holder(UID)
+    assert allocation_state.reader.shared_units() == {X: {UID, uid_of("q")}}
+    gone = allocation_state.reader.holder(UID)
     assert gone is not None
     assert gone.ref == "default/p"
 
@@ -152,13 +152,13 @@ def test_an_init_container_that_runs_contradicts_the_phase() -> None:
 def test_a_pod_whose_node_takes_its_user_s_end_back_counts_again_and_two_are_told_of() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     told: list[AllocationMismatch] = []
-    allocation_state._discrepancies._on_found = told.append
+    allocation_state._mismatches._on_found = told.append
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     allocation_state.observe_pod(a_bound_pod("p", X, phase=PodPhase.ENDED), at(1))
     allocation_state.observe_pod(a_bound_pod("q", X), at(2))
     allocation_state.observe_pod(a_bound_pod("p", X), at(3))
     assert used(allocation_state) == {X}
-    assert allocation_state.shared_units() == {X: {UID, uid_of("q")}}
+    assert allocation_state.reader.shared_units() == {X: {UID, uid_of("q")}}
     allocation_state.observe_pod(a_bound_pod("q", X, phase=PodPhase.ENDED), at(4))
     assert used(allocation_state) == {X}
     assert told == []

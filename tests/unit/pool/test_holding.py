@@ -40,7 +40,7 @@ def free(allocation_state) -> int:
 
 
 def waiting(allocation_state) -> list[str]:
-    return [pod.name for pod in allocation_state.waiting(RESOURCE)]
+    return [pod.name for pod in allocation_state.reader.waiting(RESOURCE)]
 
 
 def ends(ended: "list[Ended]") -> list[tuple[str, End]]:
@@ -67,7 +67,7 @@ def test_a_hold_takes_its_units() -> None:
 def test_a_hold_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
     allocation_state = some_allocation_state()
     hold = reserve(allocation_state, a_demand(1))
-    assert (hold.node, hold.units, hold.holds_units) == (None, (), False)
+    assert (hold.node, hold.units, hold.has_units) == (None, (), False)
 
 
 def test_units_that_are_not_free_cannot_be_held() -> None:
@@ -77,7 +77,7 @@ def test_units_that_are_not_free_cannot_be_held() -> None:
     assert isinstance(plan, Placed)
     reserve(allocation_state, a_demand(1))
     with pytest.raises(InvariantViolatedError, match="late of pod default/p takes units"):
-        allocation_state.hold(applicant, plan, at(0))
+        allocation_state.reserve(applicant, plan, at(0))
     assert allocation_state.ledger.get(ReservationId("late")) is None
 
 
@@ -195,7 +195,11 @@ def test_a_deleted_pod_gives_its_hold_back() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     assert ends(allocation_state.discard_pod(pod.uid)) == [("r-p", End.RELEASED)]
-    assert (free(allocation_state), waiting(allocation_state), allocation_state.pod(pod.uid)) == (
+    assert (
+        free(allocation_state),
+        waiting(allocation_state),
+        allocation_state.reader.pod(pod.uid),
+    ) == (
         1,
         [],
         None,
@@ -277,17 +281,20 @@ def test_waiting_pods_come_by_priority_then_age_then_name() -> None:
     ):
         allocation_state.observe_pod(a_pod_facts(name, priority=priority, created=created), at(0))
     assert waiting(allocation_state) == ["a", "b", "c", "d"]
-    assert allocation_state.waiting("gpu.deckhouse.io/other") == []
+    assert allocation_state.reader.waiting("gpu.deckhouse.io/other") == []
 
 
 def test_a_gated_pod_waits_once_its_gates_are_gone() -> None:
     allocation_state = some_allocation_state()
     allocation_state.observe_pod(a_pod_facts(is_gated=True, created="2026-01-01T00:00:00Z"), at(0))
-    assert (waiting(allocation_state), allocation_state.waiting_count(RESOURCE)) == ([], 0)
-    assert allocation_state.waiting_since(RESOURCE) == ""
+    assert (waiting(allocation_state), allocation_state.reader.waiting_count(RESOURCE)) == ([], 0)
+    assert allocation_state.reader.waiting_since(RESOURCE) == ""
     allocation_state.observe_pod(a_pod_facts(created="2026-01-01T00:00:00Z"), at(1))
-    assert (waiting(allocation_state), allocation_state.waiting_count(RESOURCE)) == (["p"], 1)
-    assert allocation_state.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
+    assert (waiting(allocation_state), allocation_state.reader.waiting_count(RESOURCE)) == (
+        ["p"],
+        1,
+    )
+    assert allocation_state.reader.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
 
 
 def test_a_gated_pod_whose_hold_ends_does_not_wait() -> None:
@@ -330,12 +337,13 @@ def test_the_oldest_reservation_of_a_pool_is_the_one_taken_first() -> None:
     allocation_state = some_allocation_state(
         a_pool(), a_pool("other"), devices=[*some_devices(2), a_device("n2", pool="other")]
     )
-    assert allocation_state.oldest_reservations() == {}
+    assert allocation_state.reader.oldest_reservations() == {}
     reserve(allocation_state, a_demand(1, pool="other"), id_="other", seconds=9)
     for n in (2, 1, 3):
         reserve(allocation_state, a_demand(1), id_=f"r{n}", seconds=n)
     oldest = {
-        str(pool): str(one.id) for pool, one in allocation_state.oldest_reservations().items()
+        str(pool): str(one.id)
+        for pool, one in allocation_state.reader.oldest_reservations().items()
     }
     assert oldest == {"whole": "r1", "other": "other"}
 
@@ -344,8 +352,8 @@ def test_observed_pods_can_be_read() -> None:
     allocation_state = some_allocation_state()
     pod = a_pod_facts()
     allocation_state.observe_pod(pod, at(0))
-    assert allocation_state.pod(pod.uid) is pod
-    assert list(allocation_state.pods()) == [pod]
+    assert allocation_state.reader.pod(pod.uid) is pod
+    assert list(allocation_state.reader.pods()) == [pod]
 
 
 def test_a_pod_is_accounted_where_it_was_nominated_only_while_it_is_pending() -> None:

@@ -119,7 +119,7 @@ def test_a_reservation_with_several_deadlines_behind_it_is_due_once() -> None:
     assert due(ledger, 10.0) == [(ID, End.NOT_OBSERVED)]
 
 
-@pytest.mark.parametrize("phase", [phase for phase in ReservationPhase if not phase.is_hold])
+@pytest.mark.parametrize("phase", [phase for phase in ReservationPhase if not phase.is_uncommitted])
 def test_a_commitment_has_no_deadline(phase: ReservationPhase) -> None:
     assert due(a_ledger(a_reservation(uid=UID, phase=phase)), 1e9) == []
 
@@ -192,7 +192,7 @@ def test_a_unit_that_a_container_names_twice_is_one_unit() -> None:
 
 def test_only_what_was_not_sent_to_the_api_server_is_a_hold() -> None:
     holds = {ReservationPhase.HELD, ReservationPhase.TIED, ReservationPhase.CONFIRMED}
-    assert {phase for phase in ReservationPhase if phase.is_hold} == holds
+    assert {phase for phase in ReservationPhase if phase.is_uncommitted} == holds
 
 
 def test_a_reservation_names_its_pod_even_before_the_pod_has_a_name() -> None:

@@ -136,7 +136,7 @@ def test_a_fault_of_a_device_is_no_reason_to_look_at_reports() -> None:
     """40,000 devices change their health and units; only what is where matters here."""
     told: list[Any] = []
     allocation_state = some_allocation_state(devices=some_devices(1))
-    allocation_state.index._on_devices = told.append
+    allocation_state.index.on_devices = told.append
     allocation_state.index.replace_device(a_device(is_faulted=True))
     allocation_state.index.replace_device(a_device(pool=None))
     assert told == []
@@ -155,7 +155,9 @@ def test_a_hold_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     say(allocation_state, p=unit)
     capacity = allocation_state.index.state(WHOLE).capacity()
     assert (capacity.used, capacity.reserved, capacity.available) == (1, 0, 1)
-    plan = allocation_state.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid)
+    plan = allocation_state.reader.plan_bind(
+        N1, pool_of(allocation_state), held.demand, uid=held.uid
+    )
     assert isinstance(plan, Placed)
     assert plan.devices == {"c0": (UnitId(other),)}
     allocation_state.commit(
@@ -170,11 +172,13 @@ def test_a_hold_that_lost_its_unit_and_finds_no_other_waits() -> None:
     allocation_state.observe_pod(a_bound_pod("p", "GPU-elsewhere"), at(0))
     say(allocation_state, p=X)
     assert not isinstance(
-        allocation_state.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid), Placed
+        allocation_state.reader.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid),
+        Placed,
     )
     say(allocation_state)
     assert isinstance(
-        allocation_state.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid), Placed
+        allocation_state.reader.plan_bind(N1, pool_of(allocation_state), held.demand, uid=held.uid),
+        Placed,
     )
 
 
@@ -204,7 +208,7 @@ class Told(list[AllocationMismatch]):
     def __init__(self) -> None:
         super().__init__()
         self.allocation_state = some_allocation_state(devices=some_devices(3))
-        self.allocation_state._discrepancies._on_found = self.append
+        self.allocation_state._mismatches._on_found = self.append
 
 
 def test_a_pod_that_was_given_something_else_is_told_of_once() -> None:
@@ -242,7 +246,7 @@ def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_fi
         told.allocation_state.observe_reports(N1, {uid: (entry,)})
         told.allocation_state.discard_pod(uid)
     assert [one.pod.uid for one in told] == ["uid-0", "uid-1"]
-    assert len(told.allocation_state._discrepancies) == 0
+    assert len(told.allocation_state._mismatches) == 0
 
 
 def test_a_pod_that_is_shown_on_another_node_counts_there() -> None:

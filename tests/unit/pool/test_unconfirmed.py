@@ -44,7 +44,7 @@ def deferral_of(allocation_state: AllocationState, units: int = 1, **about: Any)
 
 
 def bind_plan(allocation_state: AllocationState, pod: PodFacts) -> Any:
-    return allocation_state.plan_bind(N1, pool_of(allocation_state), pod.demand, uid=pod.uid)
+    return allocation_state.reader.plan_bind(N1, pool_of(allocation_state), pod.demand, uid=pod.uid)
 
 
 def test_units_held_for_a_pod_that_nobody_has_seen_are_available_and_not_reserved() -> None:
@@ -93,7 +93,10 @@ def test_as_few_reservations_as_will_do_are_ended_the_longest_unseen_first() -> 
     pod = a_pod_facts("q", 2)
     allocation_state.observe_pod(pod, at(4))
     assert sorted(commit_to(allocation_state, pod).units) == ["GPU-n1-1", "GPU-n1-3"]
-    assert {one.id for one in allocation_state.ledger.all() if one.phase.is_hold} == {"r0", "r2"}
+    assert {one.id for one in allocation_state.ledger.all() if one.phase.is_uncommitted} == {
+        "r0",
+        "r2",
+    }
 
 
 def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> None:
@@ -109,7 +112,7 @@ def test_a_pod_that_lost_its_units_before_it_was_seen_waits_like_any_other() -> 
     allocation_state.observe_pod(late, at(1))
 
     assert allocation_state.ledger.of_pod(late.uid) is None
-    assert [pod.name for pod in allocation_state.waiting(late.demand.resource)] == ["late"]
+    assert [pod.name for pod in allocation_state.reader.waiting(late.demand.resource)] == ["late"]
 
 
 def test_a_pod_that_was_seen_keeps_its_units() -> None:
@@ -161,8 +164,8 @@ def test_preemption_counts_what_nobody_has_seen_as_room() -> None:
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
     reserve(allocation_state, a_demand(1))
     asked = pool_of(allocation_state), a_demand(2)
-    assert not allocation_state.can_place_without([], N1, asked)
-    assert allocation_state.can_place_without([uid_of("b")], N1, asked)
+    assert not allocation_state.reader.fits_without([], N1, asked)
+    assert allocation_state.reader.fits_without([uid_of("b")], N1, asked)
 
 
 def test_a_newcomer_does_not_hold_what_is_held_for_another() -> None:
@@ -267,9 +270,9 @@ class TestBackoff:
             planned = plan_reservation(allocation_state, a_demand(1))
             assert isinstance(planned, Placed)
             renamed = replace(applicant, namespace=f"team-{number}")
-            allocation_state.hold(renamed, planned, at(number * 10))
+            allocation_state.reserve(renamed, planned, at(number * 10))
             allocation_state.expire(at(number * 10 + 5))
-        assert len(allocation_state._admission._backoff) == 4096
+        assert len(allocation_state._backoff) == 4096
 
 
 @pytest.mark.parametrize("strategy", Strategy)
@@ -278,8 +281,10 @@ def test_scores_rank_a_node_with_free_units_first(strategy: Strategy) -> None:
         a_pool(strategy=strategy), devices=[*some_devices(2), *some_devices(4, "n2")]
     )
     applicant = an_applicant(allocation_state, a_demand(2), id_="r")
-    placed = allocation_state.plan_bind(N1, applicant.pool, applicant.demand, uid=uid_of("x"))
+    placed = allocation_state.reader.plan_bind(
+        N1, applicant.pool, applicant.demand, uid=uid_of("x")
+    )
     assert isinstance(placed, Placed)
-    allocation_state.hold(applicant, placed, at(0))
+    allocation_state.reserve(applicant, placed, at(0))
     scores = allocation_state.index.view(WHOLE, 1).scores
     assert scores[N1] == 0 < scores[NodeName("n2")]

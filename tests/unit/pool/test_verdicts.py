@@ -180,9 +180,9 @@ def test_the_pods_own_hold_counts_as_free_for_itself_only() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "mine", 2)
     pool = pool_of(allocation_state)
-    assert allocation_state.refusal_on(N1, pool, a_demand(2), uid=uid_of("mine")) is None
+    assert allocation_state.reader.refusal_on(N1, pool, a_demand(2), uid=uid_of("mine")) is None
     for stranger in (uid_of("other"), None):
-        refusal = allocation_state.refusal_on(N1, pool, a_demand(2), uid=stranger)
+        refusal = allocation_state.reader.refusal_on(N1, pool, a_demand(2), uid=stranger)
         assert refusal is not None
         assert (refusal.free, refusal.held) == (0, 2)
 
@@ -191,7 +191,7 @@ def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     a_reserved_pod(allocation_state, "mine", 1)
     a_reserved_pod(allocation_state, "other", 1)
-    refusal = allocation_state.refusal_on(
+    refusal = allocation_state.reader.refusal_on(
         N1, pool_of(allocation_state), a_demand(3), uid=uid_of("mine")
     )
     assert refusal is not None
@@ -203,11 +203,15 @@ def test_a_hold_elsewhere_does_not_help_here() -> None:
     a_reserved_pod(allocation_state, "mine", 1)
     a_reserved_pod(allocation_state, "other", 1)
     assert (
-        allocation_state.refusal_on(N1, pool_of(allocation_state), a_demand(1), uid=uid_of("mine"))
+        allocation_state.reader.refusal_on(
+            N1, pool_of(allocation_state), a_demand(1), uid=uid_of("mine")
+        )
         is None
     )
     assert (
-        allocation_state.refusal_on(N2, pool_of(allocation_state), a_demand(1), uid=uid_of("mine"))
+        allocation_state.reader.refusal_on(
+            N2, pool_of(allocation_state), a_demand(1), uid=uid_of("mine")
+        )
         is not None
     )
 
@@ -225,7 +229,7 @@ def test_a_held_device_that_changed_is_no_room_for_its_holder(change: dict[str, 
     a_reserved_pod(allocation_state, "mine", 2)
     fields: dict[str, Any] = {"node": "n1", "pool": "whole", **change}
     allocation_state.index.replace_device(a_device(uuid="GPU-n1-0", **fields, name="n1-0"))
-    refusal = allocation_state.refusal_on(
+    refusal = allocation_state.reader.refusal_on(
         N1, pool_of(allocation_state), a_demand(2), uid=uid_of("mine")
     )
     assert refusal is not None
@@ -233,7 +237,7 @@ def test_a_held_device_that_changed_is_no_room_for_its_holder(change: dict[str, 
 
 
 def test_a_node_outside_of_the_pool_says_so() -> None:
-    refusal = some_allocation_state(devices=some_devices(1)).refusal_on(
+    refusal = some_allocation_state(devices=some_devices(1)).reader.refusal_on(
         NodeName("n9"), a_pool(), a_demand(1)
     )
     assert refusal == NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=1)

@@ -18,7 +18,7 @@ def with_a_hold(ended: list[Ended] | None = None) -> AllocationState:
     allocation_state.index.replace_device(a_device())
     placed = plan_reservation(allocation_state, demand)
     assert isinstance(placed, Placed)
-    allocation_state.hold(
+    allocation_state.reserve(
         PlacementRequest(id=ID, pool=pool, demand=demand, namespace="default"), placed, at(0)
     )
     return allocation_state

@@ -89,6 +89,6 @@ def test_hold_on_a_withheld_device_is_not_what_its_pod_is_bound_to():
         allocation_state.index.replace_device(a_device(index=number))
     allocation_state.index.withhold(FIRST)
 
-    plan = allocation_state.plan_bind(a_node().name, a_pool(), a_demand(1), uid=PodUid("p"))
+    plan = allocation_state.reader.plan_bind(a_node().name, a_pool(), a_demand(1), uid=PodUid("p"))
 
     assert "GPU-n1-1" in str(plan)

@@ -61,7 +61,7 @@ class World:
         self.allocation_state = some_allocation_state(
             devices=[*some_devices(count), *some_devices(1, "n2")]
         )
-        self.allocation_state._discrepancies._on_found = Mismatches(self.told)
+        self.allocation_state._mismatches._on_found = Mismatches(self.told)
         self.sink = InventorySink(self.allocation_state, self.told)
         self.pods = PodSink(self.allocation_state, lambda: at(0), self.told)
         self.heard: list[str] = []
@@ -172,7 +172,7 @@ def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:
     world.sink.upsert(an_inventory(p=Y))
     world.pods.upsert(a_bound_pod("q", Y))
     assert world.allocation_state.index.claims.duplicates() != {}
-    assert world.allocation_state.shared_units() == {}
+    assert world.allocation_state.reader.shared_units() == {}
     world.pods.upsert(a_bound_pod("r", Y))
     assert world.told.doubles == []
     world.pods.discard(a_bound_pod("r", Y))
@@ -189,7 +189,7 @@ def test_a_unit_that_a_node_says_it_gave_twice_is_told_of_on_both_pods() -> None
     world.sink.upsert(an_inventory(version=2, p=X, q=X))
     assert world.told.doubles == [("q", "p", [X]), ("p", "q", [X])]
     world.pods.upsert(a_bound_pod("promised", X))
-    assert world.allocation_state.shared_units() == {X: {uid_of("p"), uid_of("q")}}
+    assert world.allocation_state.reader.shared_units() == {X: {uid_of("p"), uid_of("q")}}
     assert len(world.told.doubles) == 2
 
 

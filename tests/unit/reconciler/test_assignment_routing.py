@@ -33,12 +33,13 @@ class Scene:
             devices=DeviceStore(),
             inventories=Store(),
             pools=self.pools,
-            allocation_state=allocation_state,
+            index=allocation_state.index,
+            reader=allocation_state.reader,
             verdicts=lambda name: self.verdicts.get(name, SOUND),
         )
         for number in range(3):
             self.device(number)
-        self.sources.allocation_state.index.changes.take()
+        self.sources.index.changes.take()
         self.enqueued: list[NodeName] = []
         self.router = AssignmentRouter(self.sources, self.enqueued.append)
         self.sources.devices.listeners._callbacks.append(self.router.devices_changed)
@@ -48,7 +49,7 @@ class Scene:
         node = {"nodeName": f"n{number}", "uuid": f"GPU-{number}"}
         device = a_device(number, **{**node, **changes})
         self.sources.devices.upsert(device)
-        self.sources.allocation_state.index.replace_device(device_facts(device))
+        self.sources.index.replace_device(device_facts(device))
 
     def pool(self, name: str, **changes: Any) -> None:
         self.pools[PoolName(name)] = a_gpupool(name, **changes)
@@ -59,7 +60,7 @@ class Scene:
         self.sources.inventories.upsert(msgspec.convert(raw, GPUNodeInventory))
 
     def index_changed(self) -> None:
-        self.router.index_changed(self.sources.allocation_state.index.changes.take())
+        self.router.index_changed(self.sources.index.changes.take())
 
     def taken(self) -> list[str]:
         found = sorted(set(self.enqueued))
@@ -235,7 +236,7 @@ def test_pools_of_an_inventory_that_somebody_else_wrote_are_looked_at(scene):
 
 
 def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
-    index = scene.sources.allocation_state.index
+    index = scene.sources.index
     for name in ("n1", "n9"):
         index.replace_node(a_node(name, labels={"zone": "b"}))
 
@@ -245,7 +246,7 @@ def test_labels_of_a_node_are_a_change_where_it_has_devices(scene):
 
 
 def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
-    index = scene.sources.allocation_state.index
+    index = scene.sources.index
     scene.device(0, owner="a", draining=True)
     scene.device(1, owner="a")
     for number in (0, 1):
@@ -268,6 +269,6 @@ def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(sce
 
     scene.device(0, uuid="GPU-another")
     scene.taken()
-    changes = scene.sources.allocation_state.index.changes.take()
+    changes = scene.sources.index.changes.take()
     scene.router.index_changed(Changes(changes.devices, frozenset(), frozenset()))
     assert scene.taken() == ["n1"]

@@ -45,7 +45,11 @@ class Scene:
         self.controllers = {kind: self.controller(kind) for kind in self.seen}
         controllers: Any = self.controllers
         self.pump = IndexChangeDispatcher(
-            self.allocation_state, self.catalog, self.now, **controllers
+            self.allocation_state.index,
+            self.catalog,
+            self.now,
+            reader=self.allocation_state.reader,
+            **controllers,
         )
 
     def controller(self, kind: str) -> Controller[str]:

@@ -16,7 +16,7 @@ from reconciler.pool.gauges import (
     forget_pool,
     show_assignments,
     show_capacity,
-    show_sums,
+    showing_sums,
 )
 from telemetry.metrics import REGISTRY
 from tests.support.allocation_state import (
@@ -49,7 +49,10 @@ def a_catalog(*names: str) -> Catalog:
 def show(
     allocation_state: AllocationState, seconds: float = 60, catalog: Catalog | None = None
 ) -> None:
-    show_sums(allocation_state, catalog or a_catalog("whole"), at(seconds))
+    catalog = catalog or a_catalog("whole")
+    index = allocation_state.index
+    for _ in showing_sums(allocation_state.reader, catalog, at(seconds), index=index):
+        pass
 
 
 def gauge(name: str, **labels: str) -> float | None:

@@ -74,7 +74,7 @@ async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it
     scene = Scene(time=LoopTime()).pool(n1=1)
     scene.pending("p")
     await bind(binding_args(), scene.context)
-    (reservation,) = scene.allocation_state.unsettled()
+    (reservation,) = scene.allocation_state.reader.unsettled()
     async with settling(scene):
         await asyncio.sleep(reservation.observe_by + UNSEEN_AFTER_S - 0.1)
         assert scene.binder.looks == []
@@ -145,7 +145,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
     for name in ("p", "q", "r"):
         scene.pending(name)
         await bind(binding_args(name), scene.context)
-    (reservation, *_) = scene.allocation_state.unsettled()
+    (reservation, *_) = scene.allocation_state.reader.unsettled()
     begins = reservation.observe_by + UNSEEN_AFTER_S
     worker = BindingRecovery(scene.context)
     async with asyncio.TaskGroup() as group:

@@ -84,13 +84,13 @@ def test_pods_that_are_gone_come_first_and_pending_ones_last() -> None:
     pending = [a_pod_facts(f"pending-{number}") for number in range(STEP)]
     stepping = sink.replacing([*pending, a_bound_pod("bound", "GPU-n1-1")])
     next(stepping)
-    assert [pod.name for pod in allocation_state.pods()] == []
+    assert [pod.name for pod in allocation_state.reader.pods()] == []
     next(stepping)
-    assert allocation_state.pods()
-    assert "bound" in {pod.name for pod in allocation_state.pods()}
-    assert len(list(allocation_state.pods())) == STEP
+    assert allocation_state.reader.pods()
+    assert "bound" in {pod.name for pod in allocation_state.reader.pods()}
+    assert len(list(allocation_state.reader.pods())) == STEP
     assert list(stepping) == [None]
-    assert len(list(allocation_state.pods())) == STEP + 1
+    assert len(list(allocation_state.reader.pods())) == STEP + 1
 
 
 def test_sums_over_many_devices_are_taken_in_steps_and_are_right() -> None:
@@ -98,5 +98,14 @@ def test_sums_over_many_devices_are_taken_in_steps_and_are_right() -> None:
     allocation_state = some_allocation_state(
         devices=[a_device(f"n1-{number}", pool=None) for number in range(count)]
     )
-    assert len(list(showing_sums(allocation_state, Catalog(), at(0)))) == 2
+    assert (
+        len(
+            list(
+                showing_sums(
+                    allocation_state.reader, Catalog(), at(0), index=allocation_state.index
+                )
+            )
+        )
+        == 2
+    )
     assert REGISTRY.get_sample_value("gpu_device_unassigned_total") == count

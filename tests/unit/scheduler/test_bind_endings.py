@@ -162,7 +162,7 @@ async def test_a_pod_bound_elsewhere_that_the_watch_has_not_shown_is_only_releas
     scene.binder.bound["uid-p"] = seen_on("n2", "GPU-n2-1")
     assert (await ask(scene))[1] == "bound_elsewhere"
     assert scene.phase() is None
-    assert scene.allocation_state.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.reader.pod(PodUid("uid-p")) is None
 
 
 async def test_a_pod_deleted_during_the_look_is_not_brought_back():
@@ -176,7 +176,7 @@ async def test_a_pod_deleted_during_the_look_is_not_brought_back():
         scene.allocation_state.discard_pod(PodUid("uid-p"))
         assert binder.hold is not None
         binder.hold.set()
-    assert scene.allocation_state.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.reader.pod(PodUid("uid-p")) is None
     assert (scene.free("n1"), scene.free("n2")) == (2, 2)
 
 

@@ -192,7 +192,9 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
         pool = self.scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
         uid = PodUid(f"uid-{name}")
-        placed = self.scene.allocation_state.plan_bind(NodeName(node), pool, a_demand(1), uid=uid)
+        placed = self.scene.allocation_state.reader.plan_bind(
+            NodeName(node), pool, a_demand(1), uid=uid
+        )
         if isinstance(placed, Placed):
             self.scene.bound(name, node, *placed.devices["c0"])
 

@@ -42,7 +42,7 @@ def scenes(draw: st.DrawFn) -> Scene:
 def plan(scene: Scene, node: str, wanted: int) -> Placed:
     pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     assert pool is not None
-    placed = scene.allocation_state.plan_bind(
+    placed = scene.allocation_state.reader.plan_bind(
         NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody")
     )
     assert isinstance(placed, Placed)
@@ -85,13 +85,13 @@ def test_a_node_passes_exactly_when_bind_finds_devices_there(scene, request_):
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
     passing = json.loads(filter_nodes(body, scene.context).body)["NodeNames"]
     pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
-    bound = scene.allocation_state.bound_to(PodUid(f"uid-{name}"))
+    bound = scene.allocation_state.reader.bound_to(PodUid(f"uid-{name}"))
     held = held_node(scene, name)
     for node in names if held is None or passing != [held] else [held]:
         if bound is not None:
             assert (node in passing) == (node == bound.node)
             continue
-        planned = scene.allocation_state.plan_bind(
+        planned = scene.allocation_state.reader.plan_bind(
             NodeName(node), pool, a_demand(wanted), uid=PodUid(f"uid-{name}")
         )
         assert (node in passing) == isinstance(planned, Placed)

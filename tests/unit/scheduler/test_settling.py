@@ -28,7 +28,8 @@ async def a_written_scene() -> Scene:
 
 async def settle_all(scene: Scene) -> list[str]:
     return [
-        str(await recover_binding(one, scene.context)) for one in scene.allocation_state.unsettled()
+        str(await recover_binding(one, scene.context))
+        for one in scene.allocation_state.reader.unsettled()
     ]
 
 
@@ -52,8 +53,10 @@ async def test_a_released_pod_waits_again_and_may_go_anywhere():
     scene = await a_doubtful_scene()
     scene.time.seconds += 60
     await settle_all(scene)
-    assert [pod.name for pod in scene.allocation_state.waiting("gpu.deckhouse.io/whole")] == ["p"]
-    assert scene.allocation_state.bound_to(PodUid("uid-p")) is None
+    assert [
+        pod.name for pod in scene.allocation_state.reader.waiting("gpu.deckhouse.io/whole")
+    ] == ["p"]
+    assert scene.allocation_state.reader.bound_to(PodUid("uid-p")) is None
 
 
 @pytest.mark.parametrize("scene_of", [a_doubtful_scene, a_written_scene])
@@ -106,7 +109,7 @@ async def test_settling_twice_changes_nothing_more():
 async def test_a_read_that_a_retry_overtook_is_disregarded():
     scene = await a_doubtful_scene()
     scene.time.seconds += 60
-    (reservation,) = scene.allocation_state.unsettled()
+    (reservation,) = scene.allocation_state.reader.unsettled()
     scene.binder.hold, scene.binder.blind = asyncio.Event(), SeenPending()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, scene.context))
@@ -119,7 +122,7 @@ async def test_a_read_that_a_retry_overtook_is_disregarded():
 
 async def test_a_read_that_the_watch_overtook_is_disregarded():
     scene = await a_doubtful_scene()
-    (reservation,) = scene.allocation_state.unsettled()
+    (reservation,) = scene.allocation_state.reader.unsettled()
     scene.binder.hold = asyncio.Event()
     scene.binder.blind = seen_on("n1", "GPU-n1-0")
     async with asyncio.TaskGroup() as group:
@@ -128,19 +131,19 @@ async def test_a_read_that_the_watch_overtook_is_disregarded():
         scene.allocation_state.discard_pod(PodUid("uid-p"))
         scene.binder.hold.set()
     assert call.result() == "moved_on"
-    assert scene.allocation_state.pod(PodUid("uid-p")) is None
+    assert scene.allocation_state.reader.pod(PodUid("uid-p")) is None
     assert scene.free("n1") == 2
 
 
 async def test_settling_that_is_cancelled_leaves_everything_as_it_was():
     scene = await a_doubtful_scene()
-    (reservation,) = scene.allocation_state.unsettled()
+    (reservation,) = scene.allocation_state.reader.unsettled()
     scene.binder.hold = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         call = group.create_task(recover_binding(reservation, scene.context))
         await scene.binder.sent.wait()
         call.cancel()
-    assert scene.allocation_state.unsettled() == [reservation]
+    assert scene.allocation_state.reader.unsettled() == [reservation]
 
 
 async def test_a_binding_under_way_is_none_of_settlings_business():

@@ -1,0 +1,257 @@
+"""Reading side of the allocation state: plans for pods, and queries on pods and reservations.
+
+Every method is synchronous and changes nothing. A plan is valid until the next `await`: hand it to
+`pool.allocation_state` before that, or plan again.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+from api.names import PodUid
+from pool.admission_planner import AdmissionPlanner, Exhausted
+from pool.admission_rules import ANYBODY, Newcomer
+from pool.errors import InvariantViolatedError
+from pool.index.node_view import refusal_of
+from pool.model import PodPhase
+from pool.placement.planner import Placed, PlacementRefused, is_intact, plan_devices
+from pool.refusal import NodeReason, NodeRefusal
+from pool.reservations.conflicts import free_units_without, recoverable_units, units_within_reach
+from pool.reservations.reservation import Reservation, ReservationPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from api.names import DeviceName, NodeName, PoolName, ReservationId, UnitId
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Constraints, Demand, PodFacts, PoolFacts
+    from pool.pods.observed import ObservedPods
+    from pool.pods.reported import NodeReports
+    from pool.reservations.ledger import ReservationLedger
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyBound:
+    """The pod is bound, or its binding was sent; this is where."""
+
+    node: "NodeName"
+    reservation: Reservation | None
+    """None once the watch has shown the binding."""
+
+
+@final
+class AllocationReader:
+    """Plans and queries over the index, the ledger, and the pods as observed and reported."""
+
+    def __init__(
+        self,
+        index: "DeviceIndex",
+        ledger: "ReservationLedger",
+        pods: "ObservedPods",
+        *,
+        deleted: "Mapping[PodUid, PodFacts]",
+        reports: "NodeReports",
+        admission: AdmissionPlanner,
+    ) -> None:
+        """Take the parts of an allocation state.
+
+        Args:
+            index: the device index.
+            ledger: the live reservations.
+            pods: the observed pods.
+            deleted: pods that were deleted before they ended, and that their node still reports.
+            reports: the actual allocations by node.
+            admission: plans reservations.
+        """
+        self._index = index
+        self._ledger = ledger
+        self._pods = pods
+        self._deleted = deleted
+        self._reports = reports
+        self._admission = admission
+
+    def reservation(self, id_: "ReservationId") -> Reservation | None:
+        return self._ledger.get(id_)
+
+    def reservation_of(self, uid: "PodUid") -> Reservation | None:
+        return self._ledger.of_pod(uid)
+
+    def reservations(self) -> "Iterable[Reservation]":
+        """Return all live reservations, to be read and not kept."""
+        return self._ledger.all()
+
+    def plan_reservation(
+        self,
+        pool: "PoolFacts",
+        demand: "Demand",
+        constraints: "Constraints",
+        *,
+        newcomer: Newcomer = ANYBODY,
+    ) -> Placed | Exhausted:
+        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
+
+    def plan_bind(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid"
+    ) -> Placed | PlacementRefused | AlreadyBound:
+        """Choose the units that a pod gets on the node kube-scheduler chose.
+
+        Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
+        own counted as free. An intact hold does not help where an unaccounted pod may sit on it.
+        """
+        bound = self.bound_to(uid)
+        if bound is not None:
+            return bound
+        reservation = self._ledger.of_pod(uid)
+        refusal = self.refusal_on(node, pool, demand, uid=uid)
+        if refusal is not None:
+            return PlacementRefused(node, refusal)
+        entries = self._index.devices_on(pool.name, node)
+        own = self._index.claims.exclusive_masks(reservation.id) if reservation else {}
+        if (
+            reservation is not None
+            and (reservation.node, reservation.pool) == (node, pool.name)
+            and reservation.demand == demand
+            and is_intact(reservation.devices, own, entries)
+        ):
+            return Placed(pool.name, node, reservation.devices)
+        devices = plan_devices(entries, demand, pool.strategy, own=own)
+        if devices is None:
+            within_reach = units_within_reach(
+                entries, demand.units, own=reservation, index=self._index, ledger=self._ledger
+            )
+            devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
+        if devices is None:
+            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
+        return Placed(pool.name, node, devices)
+
+    def refusal_on(
+        self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid | None" = None
+    ) -> NodeRefusal | None:
+        """Return why a node cannot take a pod, the units of its own hold counted as free.
+
+        Views answer this for pods that hold nothing there; this is for the one node that differs.
+        """
+        summary = self._index.state(pool.name).node(node)
+        if summary is None:
+            return NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL, wanted=demand.units)
+        reservation = self._ledger.of_pod(uid) if uid is not None else None
+        if (
+            reservation is not None
+            and reservation.node == node
+            and reservation.phase.is_confirmed  # as long as it is not, its units count as free
+        ):
+            mine = recoverable_units(reservation, pool.name, self._index)
+            summary = summary.without_hold(mine)
+        return refusal_of(summary, demand.units)
+
+    def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
+        """Return where a pod is bound or its binding was sent; None while it may go anywhere."""
+        facts = self._pods.get(uid)
+        if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
+            return AlreadyBound(facts.node, None)
+        reservation = self._ledger.of_pod(uid)
+        if reservation is None or reservation.phase.is_uncommitted:
+            return None
+        if reservation.node is None:
+            raise InvariantViolatedError(f"reservation {reservation.id} is committed to no node")
+        return AlreadyBound(reservation.node, reservation)
+
+    def fits_without(
+        self,
+        victims: "Collection[PodUid]",
+        node: "NodeName",
+        applicant: "tuple[PoolFacts, Demand]",
+        *,
+        uid: "PodUid | None" = None,
+    ) -> bool:
+        """Say whether the pod would fit the node if these bound pods were gone.
+
+        The pod's own hold counts as free, and so does what was assumed for a victim whose binding
+        the watch has not shown yet.
+        """
+        pool, demand = applicant
+        known = self._index.pool(pool.name)
+        if known is not None and known.closed is not None:
+            return False
+        gone: set[PodUid | ReservationId] = set(victims)
+        for pod in (*victims, uid):
+            reservation = self._ledger.of_pod(pod) if pod is not None else None
+            if reservation is not None:
+                gone.add(reservation.id)
+        free = free_units_without(gone, self._index.devices_on(pool.name, node), self._index)
+        strangers = self._index.unaccounted.at(pool.resource, node)
+        return free >= demand.units and not (strangers.keys() - gone)
+
+    def pod(self, uid: "PodUid") -> "PodFacts | None":
+        """Return an observed pod that names a pool."""
+        return self._pods.get(uid)
+
+    def holder(self, uid: "PodUid") -> "PodFacts | None":
+        """Return a pod that may have units: an observed one, or one that is gone and still reported."""
+        return self._pods.get(uid) or self._deleted.get(uid)
+
+    def pods_on(self, device: "DeviceName") -> "list[PodFacts]":
+        """Return the pods that have units of a device, bound or by a reservation for a known uid."""
+        entry = self._index.devices.get(device)
+        if entry is None:
+            return []
+        # Holders are bound pods and reservations, and a reservation's id is no pod's uid.
+        pods = (self._pods.get(PodUid(holder)) for holder in self._index.claims.holders(entry))
+        return [pod for pod in pods if pod is not None]
+
+    def unaccounted_units(self, pod: "PodFacts") -> "Iterator[tuple[str, int]]":
+        """Yield, by resource, the units of a bound pod whose devices are unknown."""
+        if pod.node is None:
+            return
+        for resource in [resource for resource, _ in pod.astray] or [pod.demand.resource]:
+            units = self._index.unaccounted.at(resource, pod.node).get(pod.uid)
+            if units:
+                yield resource, units
+
+    def pods(self) -> "Iterable[PodFacts]":
+        """Return all observed pods that name a pool. Read them, don't keep them."""
+        return self._pods.all()
+
+    def waiting(self, resource: str) -> "list[PodFacts]":
+        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
+        return self._pods.waiting(resource)
+
+    def waiting_count(self, resource: str) -> int:
+        """Return how many pending pods hold nothing and aren't gated."""
+        return self._pods.waiting_count(resource)
+
+    def waiting_since(self, resource: str) -> str:
+        """Return when the oldest of them was created; empty without one that says so."""
+        return self._pods.waiting_since(resource)
+
+    def oldest_reservations(self) -> "dict[PoolName, Reservation]":
+        """Return each pool's oldest reservation that holds units; one pass over all of them."""
+        oldest: dict[PoolName, Reservation] = {}
+        for one in self._ledger.all():
+            known = oldest.get(one.pool)
+            if one.has_units and (known is None or one.created_at < known.created_at):
+                oldest[one.pool] = one
+        return oldest
+
+    def unsettled(self) -> list[Reservation]:
+        """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
+        late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
+        return [one for one in self._ledger.all() if one.phase in late]
+
+    def is_reported(self, pod: "PodFacts") -> bool:
+        """Say whether the node of a bound pod reports what the pod has."""
+        return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
+
+    def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
+        """Return the units that several bound pods have, with these pods: none, if all goes well.
+
+        Where a node reports who has a unit, somebody else's promise of it is none: kubelet gives a unit
+        once, so that the other pod gets another one, which its own report is about to say.
+        """
+        found: dict[UnitId, frozenset[PodUid]] = {}
+        for unit, owners in self._index.claims.duplicates().items():
+            pods = [facts for uid in owners if (facts := self.holder(uid)) is not None]
+            reported = frozenset(facts.uid for facts in pods if self.is_reported(facts))
+            if not reported or len(reported) > 1:
+                found[unit] = reported or owners
+        return found
