@@ -5,9 +5,9 @@ with a delay, and at the start nobody is written before every node was looked at
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Final, final
 
-from api.meta import Condition
+from api.conditions import find_condition, new_condition
 from api.names import API_VERSION, GROUP
 from api.text import listed
 from kube.errors import NotFound
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from api.kinds.gpupool import GPUPool
+    from api.meta import Condition
     from api.names import DeviceName, NodeName, PoolName
     from kube.client import KubeClient
     from pool.model import Instant
@@ -124,7 +125,15 @@ class PoolConflicts:
         shown = self._shown(pool)
         if shown is None and not contested:
             return None
-        wanted = self._condition(pool, contested, shown)
+        wanted = new_condition(
+            PoolCondition.CONFLICT,
+            PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE,
+            _text(contested) if contested else "",
+            status=bool(contested),
+            shown=() if shown is None else (shown,),
+            generation=pool.metadata.generation,
+            now=self._now().utc,
+        )
         if wanted == shown:
             return None
         body = {
@@ -144,28 +153,11 @@ class PoolConflicts:
             self._tell(pool, contested, wanted.message)
         return None
 
-    def _shown(self, pool: "GPUPool") -> Condition | None:
+    def _shown(self, pool: "GPUPool") -> "Condition | None":
         version, written = self._written.get(pool.name, ("", None))
         if version == pool.metadata.resource_version:
             return written
-        wanted = PoolCondition.CONFLICT.value
-        return next((one for one in pool.status.conditions or () if one.type == wanted), None)
-
-    def _condition(
-        self, pool: "GPUPool", contested: "list[Contested]", shown: Condition | None
-    ) -> Condition:
-        status: Literal["True", "False"] = "True" if contested else "False"
-        is_same = shown is not None and shown.status == status
-        return Condition(
-            type=PoolCondition.CONFLICT.value,
-            status=status,
-            reason=(PoolConflict.OWNED_BY_OTHER_POOL if contested else PoolConflict.NONE).value,
-            message=_text(contested) if contested else "",
-            last_transition_time=shown.last_transition_time
-            if shown is not None and is_same
-            else self._now().utc.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            observed_generation=pool.metadata.generation,
-        )
+        return find_condition(pool.status.conditions, PoolCondition.CONFLICT)
 
     def _tell(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
         self._announcer.warn(about_pool(pool.metadata), EventReason.ASSIGNMENT_CONFLICT, text)

@@ -1,12 +1,12 @@
 """What a device and its node's inventory show of assignment, as a function of what was decided."""
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from api.conditions import find_condition, new_condition, without_conditions
 from api.kinds.gpudevice import PoolRef
 from api.kinds.gpunodeinventory import PoolDevices, PoolMembership
-from api.meta import Condition
 from api.text import MAX_MESSAGE_LENGTH, truncate
 from inventory.assignment.decide import Action
 from telemetry.conditions import DeviceAssigned, DeviceCondition
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
+    from api.conditions import ConditionStatus
     from api.kinds.gpudevice import GPUDevice
+    from api.meta import Condition
     from inventory.assignment.decide import Decision
 
-_OURS: Final = (DeviceCondition.ASSIGNED.value, DeviceCondition.DRAINING.value)
+_OURS: Final = (DeviceCondition.ASSIGNED, DeviceCondition.DRAINING)
 
 
 def membership_of(decisions: "Iterable[Decision]") -> PoolMembership:
@@ -46,7 +48,7 @@ def carried_out(device: "GPUDevice", decision: "Decision", now: "dt.datetime") -
 
     A release leaves the conditions as they are: they follow when the watch has shown it.
     """
-    conditions = [one for one in device.status.conditions or () if one.type not in _OURS]
+    conditions = without_conditions(device.status.conditions, _OURS)
     if decision.action is Action.RELEASE:
         conditions = list(device.status.conditions or ())
     else:
@@ -79,20 +81,17 @@ def _condition(
     kind: DeviceCondition,
     decision: "Decision",
     *,
-    status: Literal["True", "False"],
+    status: "ConditionStatus",
     now: "dt.datetime",
-) -> Condition:
-    shown = shown_condition(device, kind)
-    is_same = shown is not None and shown.status == status
-    return Condition(
-        type=kind.value,
+) -> "Condition":
+    return new_condition(
+        kind,
+        DeviceAssigned[decision.reason.name],
+        decision.message,
         status=status,
-        reason=DeviceAssigned[decision.reason.name].value,
-        message=text_of(decision),
-        last_transition_time=shown.last_transition_time
-        if shown is not None and is_same
-        else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        observed_generation=device.metadata.generation,
+        shown=device.status.conditions,
+        generation=device.metadata.generation,
+        now=now,
     )
 
 
@@ -101,12 +100,12 @@ def text_of(decision: "Decision") -> str:
     return truncate(decision.message, MAX_MESSAGE_LENGTH)
 
 
-def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> Condition | None:
+def shown_condition(device: "GPUDevice", kind: DeviceCondition) -> "Condition | None":
     """Return the device's condition of a type."""
-    return next((one for one in device.status.conditions or () if one.type == kind.value), None)
+    return find_condition(device.status.conditions, kind)
 
 
 def our_part(device: "GPUDevice") -> "tuple[PoolRef | None, Sequence[Condition]]":
     """Return what of a device's status is this controller's, for comparing and for writing."""
-    ours = [one for one in device.status.conditions or () if one.type in _OURS]
-    return device.status.pool_ref, sorted(ours, key=lambda one: one.type)
+    found = (find_condition(device.status.conditions, one) for one in _OURS)
+    return device.status.pool_ref, [one for one in found if one is not None]

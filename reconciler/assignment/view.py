@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from api.conditions import find_condition
 from api.names import DEVICE_NODE_LABEL, RESOURCE_PREFIX, PodUid, PoolName, ReservationId
 from inventory.assignment.decide import NodeView
 from telemetry.conditions import InventoryCondition
@@ -101,5 +102,4 @@ class AssignmentSources:
 
 def readiness_of(inventory: "GPUNodeInventory") -> "Condition | None":
     """Return the condition ReadyForPooling."""
-    wanted = InventoryCondition.READY_FOR_POOLING.value
-    return next((one for one in inventory.status.conditions or () if one.type == wanted), None)
+    return find_condition(inventory.status.conditions, InventoryCondition.READY_FOR_POOLING)

@@ -8,11 +8,10 @@ placements as soon as the watch shows it. Judging is `inventory.health.device`'s
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Literal, final
+from typing import TYPE_CHECKING, Final, final
 
-from api.meta import Condition
+from api.conditions import find_condition, new_condition
 from api.names import API_VERSION, GROUP, NodeName
-from api.text import truncate
 from inventory.debounce import DebouncedState, Track
 from inventory.health.device import UNKNOWN, DeviceHealth, Fault, FaultKind, HealthReport, examine
 from kube.errors import NotFound
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from api.kinds.gpudevice import GPUDevice
+    from api.meta import Condition
     from api.names import DeviceName
     from inventory.health.device import HealthDebounceTerms, PageSeen
     from kube.client import KubeClient
@@ -40,7 +40,6 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=(
 FIELD_MANAGER: Final = "gpu-control-plane/device-health"
 DEVICES_DELAY_S: Final = 1.0
 """A node's devices change in bursts, and say nothing of their health by that."""
-_HEALTHY: Final = DeviceCondition.HEALTHY.value
 _REASONS: Final = {kind: DeviceHealthy[kind.name] for kind in FaultKind}
 _KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
 
@@ -179,7 +178,7 @@ class DeviceHealthController:
         elif fault is None and before.present_fault is not None:
             self._events.recovered(device)
 
-    def _shown(self, device: "GPUDevice") -> Condition | None:
+    def _shown(self, device: "GPUDevice") -> "Condition | None":
         """Return the condition at the API server: what we wrote, until the watch shows it."""
         unseen = self._own.unseen(device.metadata)
         return _condition_of(device) if unseen is None else unseen
@@ -219,28 +218,22 @@ def _before(device: "GPUDevice", gpu: _Device | None) -> DeviceHealth:
 
 
 def _condition(
-    device: "GPUDevice", health: DeviceHealth, shown: Condition | None, *, now: "dt.datetime"
-) -> Condition:
-    """Return the condition that a device should show; its time moves with the status only."""
+    device: "GPUDevice", health: DeviceHealth, shown: "Condition | None", *, now: "dt.datetime"
+) -> "Condition":
     fault = health.present_fault
-    status: Literal["True", "False"] = "True" if fault is None else "False"
-    if shown is not None and shown.status == status:
-        since = shown.last_transition_time
-    else:
-        since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Condition(
-        type=_HEALTHY,
-        status=status,
-        reason=(DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind]).value,
-        message="" if fault is None else truncate(fault.text, 1024),
-        last_transition_time=since,
-        observed_generation=device.metadata.generation,
+    return new_condition(
+        DeviceCondition.HEALTHY,
+        DeviceHealthy.HEALTHY if fault is None else _REASONS[fault.kind],
+        "" if fault is None else fault.text,
+        status=fault is None,
+        shown=() if shown is None else (shown,),
+        generation=device.metadata.generation,
+        now=now,
     )
 
 
-def _condition_of(device: "GPUDevice") -> Condition | None:
-    found = (one for one in device.status.conditions or () if one.type == _HEALTHY)
-    return next(found, None)
+def _condition_of(device: "GPUDevice") -> "Condition | None":
+    return find_condition(device.status.conditions, DeviceCondition.HEALTHY)
 
 
 def _recalled(device: "GPUDevice") -> DeviceHealth:

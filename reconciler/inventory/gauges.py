@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, final
 
-from telemetry.conditions import DeviceCondition
+from reconciler.inventory.status import is_stale
 from telemetry.metrics import (
     DEVICES_STALE,
     INVENTORY_CONDITION,
@@ -49,7 +49,7 @@ class InventoryGauges:
             INVENTORY_DEVICES_STATE.labels(node, state).set(count)
         self._states[node] = frozenset(states)
         self._show_conditions(node, inventory)
-        self._show_stale(node, sum(is_condition_stale(one) for one in devices))
+        self._show_stale(node, sum(is_stale(one) for one in devices))
 
     def forget(self, node: "NodeName") -> None:
         """Drop the series of a node that is gone."""
@@ -85,11 +85,3 @@ class InventoryGauges:
         DEVICES_STALE.inc(count - self._stale.pop(node, 0))
         if count:
             self._stale[node] = count
-
-
-def is_condition_stale(device: "GPUDevice") -> bool:
-    """Say whether the device shows that a source of its facts went silent."""
-    return any(
-        one.type == DeviceCondition.STALE.value and one.status == "True"
-        for one in device.status.conditions or ()
-    )

@@ -5,11 +5,10 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from api.conditions import format_time, is_condition_true, new_condition
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from inventory.discovery.node import versions_of
 from inventory.discovery.plan import device_shows, own_status
-from reconciler.inventory.gauges import is_condition_stale
-from reconciler.runtime.conditions import condition
 from telemetry.conditions import (
     DeviceCondition,
     DeviceStale,
@@ -49,10 +48,13 @@ def shows_device(device: "GPUDevice", wanted: "WantedDevice", now: dt.datetime) 
 def newly_stale(plan: "DevicePlan") -> "list[WantedDevice]":
     """Return the devices of which a source went silent since the last write."""
     return [
-        wanted
-        for device, wanted in plan.keep
-        if wanted.staleness.is_stale and not is_condition_stale(device)
+        wanted for device, wanted in plan.keep if wanted.staleness.is_stale and not is_stale(device)
     ]
+
+
+def is_stale(device: "GPUDevice") -> bool:
+    """Say whether the device shows that a source of its facts went silent."""
+    return is_condition_true(device.status.conditions, DeviceCondition.STALE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,19 +79,19 @@ def inventory_status(
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
     beat, lack = sighting.heartbeat, judged.lack
-    dated = functools.partial(condition, shown=shown.conditions, generation=generation, now=now)
+    dated = functools.partial(new_condition, shown=shown.conditions, generation=generation, now=now)
     opted_out = f"the node's label {judged.managed_label} keeps its devices out of every pool"
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
         driver=versions_of(sighting, shown.driver),
         managed=judged.managed,
-        last_heartbeat=shown.last_heartbeat if beat is None else f"{beat:%Y-%m-%dT%H:%M:%SZ}",
+        last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
         conditions=[
             dated(
                 InventoryCondition.MANAGED_DISABLED,
                 InventoryManaged.MANAGED if judged.managed else InventoryManaged.DISABLED,
                 "" if judged.managed else opted_out,
-                is_true=not judged.managed,
+                status=not judged.managed,
             ),
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
@@ -97,7 +99,7 @@ def inventory_status(
                 if lack is None
                 else InventoryIncomplete[lack.what.name],
                 "" if lack is None else lack.message,
-                is_true=lack is not None,
+                status=lack is not None,
             ),
         ],
     )
@@ -140,11 +142,11 @@ def _stale(
     now: dt.datetime,
 ) -> "Condition":
     staleness = wanted.staleness
-    return condition(
+    return new_condition(
         DeviceCondition.STALE,
         DeviceStale.SOURCE_SILENT if staleness.is_stale else DeviceStale.FRESH,
         staleness.message,
-        is_true=staleness.is_stale,
+        status=staleness.is_stale,
         shown=shown,
         generation=metadata.generation,
         now=now,

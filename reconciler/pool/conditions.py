@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from api.conditions import is_condition_true, new_condition
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from inventory.pools.maintenance import change_text, pods_text
 from inventory.pools.validation import SOUND, Objection
-from reconciler.runtime.conditions import condition, condition_of
 from telemetry.conditions import (
     PoolCapacityLow,
     PoolCondition,
@@ -63,11 +63,11 @@ def status_of(
     phase, reason, message = _readiness(pool, figures)
 
     def say(type_: PoolCondition, reason: "Enum", text: str, *, is_true: bool) -> "Condition":
-        return condition(
+        return new_condition(
             type_,
             reason,
             text,
-            is_true=is_true,
+            status=is_true,
             shown=shown.conditions,
             generation=pool.metadata.generation,
             now=now,
@@ -145,8 +145,7 @@ def _scarcity(
     tenths = capacity.available * 10
     if capacity.available == 0:
         return True, PoolCapacityLow.EXHAUSTED, "no unit is free: pods wait for one"
-    before = condition_of(shown.conditions, PoolCondition.CAPACITY_LOW)
-    was_low = before is not None and before.status == "True"
+    was_low = is_condition_true(shown.conditions, PoolCondition.CAPACITY_LOW)
     if tenths < LOW_TENTHS * healthy or (was_low and tenths <= ENOUGH_TENTHS * healthy):
         # Without the figures, which would be a write for every pod: they are in status.capacity.
         text = "less than a tenth of the units is free, or not more than a fifth since"

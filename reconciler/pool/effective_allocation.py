@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from api.conditions import find_condition, new_condition, without_conditions
 from api.names import API_VERSION
 from kube.resources import GPU_POOLS
-from reconciler.runtime.conditions import condition, condition_of, without
 from telemetry.conditions import PoolCondition, PoolMaintenance
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class _Written:
 
 def maintenance_of(pool: "GPUPool") -> "Condition | None":
     """Return the condition Maintenance that a pool shows."""
-    return condition_of(pool.status.conditions, PoolCondition.MAINTENANCE)
+    return find_condition(pool.status.conditions, PoolCondition.MAINTENANCE)
 
 
 @final
@@ -54,7 +54,7 @@ class PoolAllocations:
         written = self._written.get(pool.name)
         if written is None or written.version != pool.metadata.resource_version:
             return pool
-        others = without(pool.status.conditions, [PoolCondition.MAINTENANCE])
+        others = without_conditions(pool.status.conditions, [PoolCondition.MAINTENANCE])
         status = msgspec.structs.replace(
             pool.status, allocation=written.allocation, conditions=[*others, written.condition]
         )
@@ -69,11 +69,11 @@ class PoolAllocations:
         that was read: a spec that changed meanwhile, or another leader, makes it a Conflict.
         """
         allocation = pool.wanted_allocation if switches else pool.allocation
-        wanted = condition(
+        wanted = new_condition(
             PoolCondition.MAINTENANCE,
             reason,
             text,
-            is_true=reason is not PoolMaintenance.NONE,
+            status=reason is not PoolMaintenance.NONE,
             shown=pool.status.conditions,
             generation=pool.metadata.generation,
             now=self._now().utc,

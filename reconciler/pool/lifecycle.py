@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
+from api.conditions import true_since
 from api.kinds.gpupool import AllocationMode
 from api.names import GROUP, POOL_FINALIZER
 from inventory.pools.maintenance import (
@@ -24,7 +25,6 @@ from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
 from reconciler.pool.usage import usage_of
-from reconciler.runtime.conditions import since
 from reconciler.runtime.events import about_pool
 from reconciler.runtime.eviction import Evicted, EvictionQueue
 from telemetry.conditions import PoolMaintenance
@@ -178,7 +178,7 @@ class PoolLifecycle:
     # --- the allocation --------------------------------------------------------------------------
 
     async def _allocate(self, pool: "GPUPool", course: _Course) -> float | None:
-        allocation_state, began = self._context.allocation_state, since(maintenance_of(pool))
+        allocation_state, began = self._context.allocation_state, true_since(maintenance_of(pool))
         usage = Usage()
         if pool.is_in_maintenance:
             allocation_state.release_reservations(pool.name)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
+from api.conditions import find_condition, is_condition_true
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import API_VERSION, GROUP
 from kube.errors import NotFound
@@ -23,7 +24,6 @@ from reconciler.pool.gauges import (
     show_slots,
 )
 from reconciler.pool.usage import usage_of
-from reconciler.runtime.conditions import condition_of
 from reconciler.runtime.events import about_pool
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.kinds.gpupool import GPUPool
-    from api.meta import Condition
     from api.names import NodeName, PoolName
     from inventory.pools.validation import Verdicts
     from kube.client import KubeClient
@@ -168,16 +167,13 @@ class PoolStatus:
             told = _true_ones(shown)
         now_true = self._told[pool.name] = _true_ones(status)
         for type_ in sorted(now_true - told, key=lambda one: one.value):
-            found = condition_of(status.conditions, type_)
+            found = find_condition(status.conditions, type_)
             if found is not None:
                 self._announcer.warn(about_pool(pool.metadata), _TOLD[type_], found.message)
 
 
 def _true_ones(status: GPUPoolStatus) -> frozenset[PoolCondition]:
-    def is_true(found: "Condition | None") -> bool:
-        return found is not None and found.status == "True"
-
-    return frozenset(one for one in _TOLD if is_true(condition_of(status.conditions, one)))
+    return frozenset(one for one in _TOLD if is_condition_true(status.conditions, one))
 
 
 def _complete(status: GPUPoolStatus) -> dict[str, object]:

@@ -3,11 +3,10 @@
 Pure; `reconciler.readiness.controller` writes them.
 """
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from api.conditions import is_condition_true, new_condition
 from api.kinds.gpunodeinventory import BootstrapPhase
-from api.meta import Condition
-from api.text import truncate
 from inventory.debounce import DebouncedState, Track
 from inventory.readiness.phases import BootstrapState, CheckState
 from inventory.readiness.software import Check
@@ -15,9 +14,12 @@ from telemetry.conditions import InventoryCondition, NodeSoftware, ReadyForPooli
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
+    from enum import Enum
 
+    from api.conditions import ConditionStatus
     from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
+    from api.meta import Condition
     from inventory.readiness.phases import ReadinessVerdict
 
 OURS: Final = frozenset(
@@ -47,27 +49,18 @@ _NOT_REQUIRED: Final = CheckState(Track(DebouncedState.UP), is_required=False)
 
 def conditions_of(
     verdict: "ReadinessVerdict",
-    shown: "Iterable[Condition]",
+    shown: "Sequence[Condition]",
     *,
     generation: int,
     now: "dt.datetime",
-) -> list[Condition]:
-    """Return our conditions, given those that the inventory shows; times move with a status only."""
-    since = {one.type: (one.status, one.last_transition_time) for one in shown}
-    conditions = []
-    for type_, status, reason, message in _said(verdict):
-        before, at = since.get(type_, ("", ""))
-        conditions.append(
-            Condition(
-                type=type_,
-                status=status,
-                reason=reason,
-                message=truncate(message, 1024),
-                last_transition_time=at if before == status else now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-                observed_generation=generation,
-            )
+) -> "list[Condition]":
+    """Return the conditions of readiness that the inventory should show, given those that it shows."""
+    return [
+        new_condition(
+            type_, reason, message, status=status, shown=shown, generation=generation, now=now
         )
-    return conditions
+        for type_, status, reason, message in _fields_of(verdict)
+    ]
 
 
 def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
@@ -84,13 +77,13 @@ def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
         states[check].track.standing is DebouncedState.UP for check in (Check.DRIVER, Check.TOOLKIT)
     ):
         states[Check.VALIDATOR] = CheckState(Track(DebouncedState.DOWN))
-    was_ready = status.phase is BootstrapPhase.READY or _is_true(
-        shown.get(InventoryCondition.INFRA_DEGRADED.value)
+    was_ready = status.phase is BootstrapPhase.READY or is_condition_true(
+        status.conditions, InventoryCondition.INFRA_DEGRADED
     )
     return BootstrapState(states, was_ready)
 
 
-def _recalled_check(condition: Condition, up: str) -> CheckState:
+def _recalled_check(condition: "Condition", up: str) -> CheckState:
     if condition.status == up:
         return _UP
     if condition.reason == NodeSoftware.NOT_REQUIRED.value:
@@ -100,56 +93,50 @@ def _recalled_check(condition: Condition, up: str) -> CheckState:
     return CheckState()
 
 
-def _is_true(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"
+_Fields = tuple["ConditionStatus | bool", "Enum", str]
+"""Status, reason and message."""
 
 
-_Status = Literal["True", "False", "Unknown"]
-
-
-def _said(verdict: "ReadinessVerdict") -> "Iterator[tuple[str, _Status, str, str]]":
+def _fields_of(
+    verdict: "ReadinessVerdict",
+) -> "Iterator[tuple[InventoryCondition, ConditionStatus | bool, Enum, str]]":
     bootstrap = verdict.bootstrap
     for check, type_, up in _OF_CHECKS:
-        yield type_.value, *_said_of(bootstrap.states[check], up, is_managed=verdict.is_managed)
+        yield type_, *_check_fields(bootstrap.states[check], up, is_managed=verdict.is_managed)
     down = ", ".join(check.value for check in bootstrap.down)
-    yield _flag(
+    yield (
         InventoryCondition.INFRA_DEGRADED,
-        is_so=verdict.is_degraded,
-        text=f"it was ready, and is not any more: {down}",
+        *_flag_fields(
+            f"the node was ready for pools and no longer is; not ready: {down}",
+            is_set=verdict.is_degraded,
+        ),
     )
-    yield _flag(
+    yield (
         InventoryCondition.DEGRADED_WORKLOADS,
-        is_so=verdict.harms_workloads,
-        text=f"pods use devices of the node while this is not ready: {down}",
+        *_flag_fields(
+            f"pods use devices of the node; not ready: {down}", is_set=verdict.harms_workloads
+        ),
     )
     obstacle = verdict.obstacle
     reason = ReadyForPooling.READY if obstacle is None else ReadyForPooling[obstacle.name]
-    yield (
-        InventoryCondition.READY_FOR_POOLING.value,
-        "True" if obstacle is None else "False",
-        reason.value,
-        verdict.message,
-    )
+    yield InventoryCondition.READY_FOR_POOLING, obstacle is None, reason, verdict.message
 
 
-def _said_of(state: CheckState, up: str, *, is_managed: bool) -> tuple[_Status, str, str]:
+def _check_fields(state: CheckState, up: str, *, is_managed: bool) -> _Fields:
     if not is_managed:
-        return "Unknown", NodeSoftware.NOT_MANAGED.value, "the node opts out by its label"
+        return "Unknown", NodeSoftware.NOT_MANAGED, "a label of the node opts out of management"
     match state.track.standing:
         case DebouncedState.UNDECIDED:
-            text = "not seen the same way often enough yet"
-            return "Unknown", NodeSoftware.VALIDATING.value, text
+            return "Unknown", NodeSoftware.VALIDATING, "waiting for more observations that agree"
         case DebouncedState.DOWN:
-            is_true = up == "False"
-            return "True" if is_true else "False", NodeSoftware.NOT_READY.value, state.text
+            return up == "False", NodeSoftware.NOT_READY, state.text
         case DebouncedState.UP if not state.is_required:
-            return "Unknown", NodeSoftware.NOT_REQUIRED.value, "nothing reports it or needs it"
+            return "Unknown", NodeSoftware.NOT_REQUIRED, "not required, and not deployed"
         case DebouncedState.UP:
-            is_true = up == "True"
-            return "True" if is_true else "False", NodeSoftware.READY.value, ""
+            return up == "True", NodeSoftware.READY, ""
 
 
-def _flag(type_: InventoryCondition, *, is_so: bool, text: str) -> tuple[str, _Status, str, str]:
-    if is_so:
-        return type_.value, "True", NodeSoftware.NOT_READY.value, text
-    return type_.value, "False", NodeSoftware.AS_EXPECTED.value, ""
+def _flag_fields(message: str, *, is_set: bool) -> _Fields:
+    if is_set:
+        return True, NodeSoftware.NOT_READY, message
+    return False, NodeSoftware.AS_EXPECTED, ""

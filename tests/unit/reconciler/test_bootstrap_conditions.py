@@ -101,7 +101,10 @@ def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
     sight = a_sight(operands=failing(Operand.GFD, Operand.DCGM))
     degraded = said(settled(sight, up.bootstrap, start=100))["InfraDegraded"]
     assert degraded.status == "True"
-    assert degraded.message == "it was ready, and is not any more: gfd, monitoring"
+    assert (
+        degraded.message
+        == "the node was ready for pools and no longer is; not ready: gfd, monitoring"
+    )
 
 
 def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from api.conditions import find_condition
 from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
 from inventory.pools.maintenance import Occupant
 from inventory.pools.validation import SOUND, Objection, PoolFault, PoolValidity
 from reconciler.pool.conditions import PoolFigures, status_of
-from reconciler.runtime.conditions import condition_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -53,7 +53,7 @@ def said(
 
 
 def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> Condition:
-    condition = condition_of(status.conditions, type_)
+    condition = find_condition(status.conditions, type_)
     assert condition is not None
     return condition
 

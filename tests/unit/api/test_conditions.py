@@ -1,11 +1,17 @@
-"""Conditions: the transition time is that of the status, and nobody trips over a bad one."""
+"""Conditions: the transition time is that of the status; a malformed time is ignored."""
 
 import datetime as dt
 
 import pytest
 
+from api.conditions import (
+    find_condition,
+    is_condition_true,
+    new_condition,
+    true_since,
+    without_conditions,
+)
 from api.meta import Condition
-from reconciler.runtime.conditions import condition, condition_of, since, without
 from telemetry.conditions import PoolCondition, PoolReady
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
@@ -19,19 +25,20 @@ def ready(status: str = "True", at: str = BEFORE) -> Condition:
 
 
 @pytest.mark.parametrize(
-    ("shown", "is_true", "at"),
+    ("shown", "status", "at"),
     [
         pytest.param([], True, "2026-01-02T00:00:00Z", id="new"),
         pytest.param([ready()], True, BEFORE, id="the same status"),
         pytest.param([ready()], False, "2026-01-02T00:00:00Z", id="another status"),
+        pytest.param([ready()], "Unknown", "2026-01-02T00:00:00Z", id="unknown"),
     ],
 )
-def test_the_transition_time_moves_with_the_status_only(shown, is_true, at):
-    found = condition(
+def test_the_transition_time_moves_with_the_status_only(shown, status, at):
+    found = new_condition(
         PoolCondition.READY,
         PoolReady.SERVING,
         "another text",
-        is_true=is_true,
+        status=status,
         shown=shown,
         generation=2,
         now=NOW,
@@ -50,11 +57,14 @@ def test_the_transition_time_moves_with_the_status_only(shown, is_true, at):
     ],
 )
 def test_since_when_a_condition_is_true(shown, wanted):
-    assert since(shown) == wanted
+    assert true_since(shown) == wanted
 
 
 def test_conditions_are_found_and_left_out_by_type():
     other = Condition(type="Other", status="True")
-    assert condition_of([other, ready()], PoolCondition.READY) == ready()
-    assert condition_of(None, PoolCondition.READY) is None
-    assert without([other, ready()], [PoolCondition.READY]) == [other]
+    assert find_condition([other, ready()], PoolCondition.READY) == ready()
+    assert find_condition(None, PoolCondition.READY) is None
+    assert without_conditions([other, ready()], [PoolCondition.READY]) == [other]
+    assert is_condition_true([ready()], PoolCondition.READY)
+    assert not is_condition_true([ready("False")], PoolCondition.READY)
+    assert not is_condition_true([other], PoolCondition.READY)
