@@ -17,7 +17,7 @@ from inventory.health.dcgm import parse_page
 from inventory.health.device import PageSeen
 from kube.backoff import Backoff
 from reconciler.runtime.errors import ExporterUnavailableError
-from reconciler.runtime.store import Listeners
+from reconciler.runtime.event_source import EventSource
 from telemetry.metrics import HEALTH_SCRAPES
 
 if TYPE_CHECKING:
@@ -101,8 +101,8 @@ class DcgmScraper:
         self._nodes: dict[NodeName, _Followed] = {}
         self._first, self._later = _Pace(terms.per_second), _Pace(terms.per_second)
         # apart, so that a new node does not wait behind a round of all others
-        self.listeners = Listeners()
-        """Told the node of which a page was read."""
+        self.changes: EventSource[NodeName] = EventSource()
+        """Nodes whose exporter was read."""
         for outcome in _OUTCOMES:
             HEALTH_SCRAPES.labels(outcome)
 
@@ -113,7 +113,7 @@ class DcgmScraper:
         def enqueue(node: str) -> None:
             controller.enqueue(NodeName(node))
 
-        with self._operands.listeners.told(enqueue), self._devices.listeners.told(enqueue):
+        with self._operands.changes.subscribed(enqueue), self._devices.changes.subscribed(enqueue):
             controller.enqueue_all(list(self._devices.nodes()))
             yield
 
@@ -165,7 +165,7 @@ class DcgmScraper:
         now = self._now().monotonic
         followed.due = self._later.slot(now + self._terms.period_s * self._rng.uniform(0.8, 1.0))
         followed.seen = PageSeen(now, page)
-        self.listeners.tell(node)
+        self.changes.publish(node)
 
     def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:
         HEALTH_SCRAPES.labels(outcome).inc()

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from pool.model import Instant
     from reconciler.device.fault_events import FaultEvents
     from reconciler.runtime.controller import Controller
-    from reconciler.runtime.store import DeviceStore, Listeners
+    from reconciler.runtime.event_source import EventSource
+    from reconciler.runtime.store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
@@ -53,8 +54,8 @@ class HealthSources:
     """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
     reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
     """What our agent says: UUID -> status and reason, while the agent is heard."""
-    listeners: "tuple[Listeners, ...]"
-    """Told the node of which one of the two says something new."""
+    changes: "tuple[EventSource[NodeName], ...]"
+    """Nodes of which one of the two says something new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,9 @@ class DeviceHealthController:
 
         with contextlib.ExitStack() as stack:
             stack.callback(DEVICES_FAULTED.clear)
-            stack.enter_context(self._devices.listeners.told(enqueue_soon))
-            for listeners in self._sources.listeners:
-                stack.enter_context(listeners.told(enqueue))
+            stack.enter_context(self._devices.changes.subscribed(enqueue_soon))
+            for source in self._sources.changes:
+                stack.enter_context(source.subscribed(enqueue))
             controller.enqueue_all(list(self._devices.nodes()))
             self._show_faulted()
             yield

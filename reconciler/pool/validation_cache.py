@@ -12,7 +12,7 @@ from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
 from inventory.pools.validation import SOUND, judge, makes_profile
-from reconciler.runtime.store import Listeners
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,8 +42,8 @@ class PoolValidityCache:
         self._answers_by_node: dict[NodeName, dict[PoolName, _Answers]] = {}
         self._answers: dict[PoolName, _Answers] = {}
         self._verdicts: dict[PoolName, PoolValidity] = {}
-        self.listeners = Listeners()
-        """Told the pool's name when another verdict is found."""
+        self.changes: EventSource[PoolName] = EventSource()
+        """Pools whose validity changed."""
         for name in sorted(catalog.pools):
             self._take_in(name)
         for node in devices.nodes():
@@ -112,7 +112,7 @@ class PoolValidityCache:
         verdict = judge(pool, rivals, can_make_profile=known)
         self._verdicts[name] = verdict
         if verdict != before:
-            self.listeners.tell(name)
+            self.changes.publish(name)
 
     def _count(self, node: NodeName, pools: "Iterable[PoolName]") -> set[PoolName]:
         """Ask the cards of a node about these pools; return the pools for which the sum changed."""

@@ -28,8 +28,8 @@ from manifests.node.device_plugin import (
     pool_config,
     unserved,
 )
+from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.events import about_pool
-from reconciler.runtime.store import Listeners
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
@@ -77,8 +77,8 @@ class LiveWorkloads(Generic[Live]):
     def __init__(self) -> None:
         self._by_pool: dict[PoolName, dict[str, Live]] = {}
         self._pool_by_name: dict[str, PoolName] = {}
-        self.listeners = Listeners()
-        """Told the pool, `ALL_POOLS` for what belongs to none; both where the label changed."""
+        self.changes: EventSource[PoolName] = EventSource()
+        """Pools, `ALL_POOLS` for an object of none; both where the label changed."""
 
     def of_pool(self, pool: PoolName) -> "Mapping[str, Live]":
         """Return the pool's objects by name."""
@@ -105,7 +105,7 @@ class LiveWorkloads(Generic[Live]):
         by_name = self._by_pool.setdefault(pool, {})
         if by_name.get(name) != item:
             by_name[name] = item
-            self.listeners.tell(pool)
+            self.changes.publish(pool)
 
     def discard(self, item: Live) -> None:
         """Forget an object."""
@@ -118,7 +118,7 @@ class LiveWorkloads(Generic[Live]):
         del self._by_pool[pool][name]
         if not self._by_pool[pool]:
             del self._by_pool[pool]
-        self.listeners.tell(pool)
+        self.changes.publish(pool)
 
 
 def naming_workloads(

@@ -112,17 +112,17 @@ class NodeBootstrap:
         def enqueue_soon(node: str) -> None:
             controller.enqueue(NodeName(node), delay_s=DEVICES_DELAY_S)
 
-        def enqueue_all(_operand: str) -> None:
+        def enqueue_all(_operand: object) -> None:
             controller.enqueue_all(NodeName(name) for name in sources.inventories.by_name)
 
         try:
             with (
-                sources.inventories.listeners.told(enqueue),
-                sources.devices.listeners.told(enqueue_soon),
-                sources.operands.listeners.told(enqueue),
-                sources.operands.presence.told(enqueue_all),
+                sources.inventories.changes.subscribed(enqueue),
+                sources.devices.changes.subscribed(enqueue_soon),
+                sources.operands.changes.subscribed(enqueue),
+                sources.operands.presence.subscribed(enqueue_all),
             ):
-                enqueue_all("")
+                enqueue_all(None)
                 yield
         finally:
             self._gauges.forget_all()

@@ -5,7 +5,6 @@ frozen; two that are equal are no change, whatever their resourceVersion says: `
 only a write that changed nothing else is seen as a change of it.
 """
 
-import contextlib
 import functools
 from sys import intern
 from typing import TYPE_CHECKING, Generic, TypeVar, final
@@ -16,35 +15,15 @@ from api.kinds.gpudevice import PCI, DeviceUnits, GPUDevice, Link, PoolRef
 from api.meta import Condition, OwnerReference
 from api.names import DEVICE_NODE_ANNOTATION, DeviceName, NodeName
 from reconciler.runtime.batches import steps
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from kube.informer import KubeObject
 
 T = TypeVar("T", bound="KubeObject")
-
-
-class Listeners:
-    """Callbacks that are told the key of what changed; they only note it."""
-
-    def __init__(self) -> None:
-        self._callbacks: list[Callable[[str], None]] = []
-
-    @contextlib.contextmanager
-    def told(self, callback: "Callable[[str], None]") -> "Iterator[None]":
-        """Tell the callback the key of every change while the context lasts."""
-        self._callbacks.append(callback)
-        try:
-            yield
-        finally:
-            self._callbacks.remove(callback)
-
-    def tell(self, key: str) -> None:
-        """Tell everybody."""
-        for callback in self._callbacks:
-            callback(key)
 
 
 @final
@@ -54,15 +33,15 @@ class Store(Generic[T]):
     def __init__(self) -> None:
         self.by_name: dict[str, T] = {}
         """Read it, don't keep it."""
-        self.listeners = Listeners()
-        """Told the object's name."""
+        self.changes: EventSource[str] = EventSource()
+        """Names of objects."""
 
     def replace_all(self, items: "Sequence[T]") -> None:
         """Take over a full list: objects that are not in it are gone."""
         names = {item.metadata.name for item in items}
         for name in sorted(self.by_name.keys() - names):
             del self.by_name[name]
-            self.listeners.tell(name)
+            self.changes.publish(name)
         for item in items:
             self.upsert(item)
 
@@ -71,12 +50,12 @@ class Store(Generic[T]):
         name = item.metadata.name
         if self.by_name.get(name) != item:
             self.by_name[name] = item
-            self.listeners.tell(name)
+            self.changes.publish(name)
 
     def discard(self, item: T) -> None:
         """Forget an object."""
         if self.by_name.pop(item.metadata.name, None) is not None:
-            self.listeners.tell(item.metadata.name)
+            self.changes.publish(item.metadata.name)
 
 
 @final
@@ -86,8 +65,8 @@ class DeviceStore:
     def __init__(self) -> None:
         self._by_name: dict[DeviceName, GPUDevice] = {}
         self._by_node: dict[NodeName, dict[DeviceName, GPUDevice]] = {}
-        self.listeners = Listeners()
-        """Told the name of the device's node; both names where a device changed its node."""
+        self.changes: EventSource[NodeName] = EventSource()
+        """Nodes of devices; both nodes where a device changed its node."""
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -128,7 +107,7 @@ class DeviceStore:
         item = _shared(item)
         self._by_name[item.name] = item
         self._by_node.setdefault(node, {})[item.name] = item
-        self.listeners.tell(node)
+        self.changes.publish(node)
 
     def discard(self, name: DeviceName) -> None:
         """Forget a device."""
@@ -140,7 +119,7 @@ class DeviceStore:
         del siblings[name]
         if not siblings:
             del self._by_node[node]
-        self.listeners.tell(node)
+        self.changes.publish(node)
 
 
 def home_of(device: GPUDevice) -> NodeName:

@@ -15,7 +15,7 @@ from inventory.discovery.sources import feature_report
 from kube.resources import NODE_FEATURES
 from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
-from reconciler.runtime.store import Listeners
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,8 +58,8 @@ class NodeFeatureSink:
     def __init__(self) -> None:
         self._by_key: dict[str, ObservedFeature] = {}
         self._by_node: dict[NodeName, dict[str, ObservedFeature]] = {}
-        self.listeners = Listeners()
-        """Told the node; both where a feature changed its node."""
+        self.changes: EventSource[NodeName] = EventSource()
+        """Nodes; both where a feature changed its node."""
 
     def on_node(self, node: NodeName) -> "list[FeatureReport]":
         """Return what the node's features say: by key, and NFD's own, of the node's name, last."""
@@ -110,7 +110,7 @@ class NodeFeatureSink:
         self._by_key[item.key] = item
         self._by_node.setdefault(item.node, {})[item.key] = item
         if before is None or _says_more(before.report, item.report):
-            self.listeners.tell(item.node)
+            self.changes.publish(item.node)
 
     def discard(self, item: ObservedFeature) -> None:
         """Forget a feature."""
@@ -124,7 +124,7 @@ class NodeFeatureSink:
         del others[key]
         if not others:
             del self._by_node[item.node]
-        self.listeners.tell(item.node)
+        self.changes.publish(item.node)
 
 
 def _says_more(before: "FeatureReport", now: "FeatureReport") -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 from inventory.readiness.software import Operand, OperandFacts
 from manifests.install.rbac import PolicyRule
 from reconciler.runtime.batches import steps
-from reconciler.runtime.store import Listeners
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,10 +25,10 @@ class OperandPodSink:
         self._by_ref: dict[str, OperandPod] = {}
         self._by_node: dict[NodeName, dict[str, OperandPod]] = {}
         self._count: Counter[Operand] = Counter()
-        self.listeners = Listeners()
-        """Told the node whose operands changed."""
-        self.presence = Listeners()
-        """Told the operand of which the first pod came, or the last one went."""
+        self.changes: EventSource[NodeName] = EventSource()
+        """Nodes whose operands changed."""
+        self.presence: EventSource[Operand] = EventSource()
+        """Operands of which the first pod came, or the last one went."""
 
     def sights(self, node: "NodeName") -> dict[Operand, OperandFacts]:
         """Return what is seen of every operand on a node."""
@@ -87,13 +87,13 @@ class OperandPodSink:
 
     def _tell(self, node: "NodeName") -> None:
         if node:
-            self.listeners.tell(node)
+            self.changes.publish(node)
 
     def _recount(self, operand: Operand, change: int) -> None:
         before = self._count[operand]
         self._count[operand] = before + change
         if (before == 0) is not (before + change == 0):
-            self.presence.tell(operand.value)
+            self.presence.publish(operand)
 
     def _best(self, operand: Operand, node: "NodeName") -> "OperandPod | None":
         """Return the node's pod of an operand: a ready one first, since a rollout may have two."""

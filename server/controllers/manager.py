@@ -9,12 +9,13 @@ from reconciler.runtime.controller import Controller
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Any
 
     from api.names import NodeName, PoolName
     from kube.client import KubeClient
     from kube.events import EventRecorder
     from reconciler.runtime.controller import Key
-    from reconciler.runtime.store import Listeners
+    from reconciler.runtime.event_source import EventSource
     from scheduler.context import ExtenderContext
     from server.caches import Caches
     from server.clock import ProcessClock
@@ -51,11 +52,11 @@ class ControllerManager:
         """Told each pool that changed, in this order."""
         self.of_nodes: list[Callable[[NodeName], None]] = []
         """Told each node whose object changed."""
-        self.tell(context.caches.devices.listeners, self.rules.node_changed)
+        self.tell(context.caches.devices.changes, self.rules.node_changed)
 
-    def tell(self, listeners: "Listeners", callback: "Callable[[str], None]") -> None:
+    def tell(self, source: "EventSource[Any]", callback: "Callable[[str], None]") -> None:
         """Tell the callback the keys of what changes, as long as the term lasts."""
-        self.stack.enter_context(listeners.told(callback))
+        self.stack.enter_context(source.subscribed(callback))
 
     def controller(
         self,

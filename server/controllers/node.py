@@ -58,9 +58,9 @@ def add_inventory(term: "ControllerManager") -> None:
         controller.enqueue(NodeName(node))
 
     for listeners in (
-        caches.devices.listeners,
-        caches.inventories.listeners,
-        caches.features.listeners,
+        caches.devices.changes,
+        caches.inventories.changes,
+        caches.features.changes,
     ):
         term.tell(listeners, enqueue)
     term.of_nodes.append(controller.enqueue)
@@ -124,7 +124,7 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
         HealthSources(
             page=scraping.seen,
             reports=agents.health,
-            listeners=(scraping.listeners, caches.features.listeners),
+            changes=(scraping.changes, caches.features.changes),
         ),
         events=FaultEvents(context.recorder, caches.reader),
         terms=HealthDebounceTerms(
@@ -172,9 +172,9 @@ def add_assignment(term: "ControllerManager") -> AssignmentRouter:
     )
     nodes = term.controller("device.assignment", assignment.reconcile, workers=NODE_WORKERS)
     router = AssignmentRouter(sources, nodes.enqueue)
-    term.tell(caches.devices.listeners, router.devices_changed)
-    term.tell(caches.inventories.listeners, router.inventory_changed)
-    term.tell(term.rules.listeners, router.pool_changed)
+    term.tell(caches.devices.changes, router.devices_changed)
+    term.tell(caches.inventories.changes, router.inventory_changed)
+    term.tell(term.rules.changes, router.pool_changed)
     term.of_pools.append(router.pool_changed)
     term.of_pools.append(conflicts.enqueue)
     router.enqueue_all()

@@ -83,9 +83,9 @@ def add_workloads(term: "ControllerManager") -> None:
         pools.enqueue(PoolName(pool), delay_s=COALESCE_S)
 
     nodes = term.controller("node.exports", NodePluginConfigs(exported, pools.enqueue).reconcile)
-    term.tell(caches.devices.listeners, lambda node: nodes.enqueue(NodeName(node)))
+    term.tell(caches.devices.changes, lambda node: nodes.enqueue(NodeName(node)))
     for live in (caches.config_maps, caches.daemon_sets):
-        term.tell(live.listeners, enqueue)
+        term.tell(live.changes, enqueue)
         pools.enqueue_all(live.pools())
     term.of_pools.append(enqueue)
     pools.enqueue_all([ALL_POOLS, *caches.catalog.pools])
@@ -106,7 +106,7 @@ def add_status(
         announcer=Announcer(context.recorder, "ReportPool"),
     )
     pools = term.controller("pool.status", status.reconcile, share=STATUS_SHARE)
-    term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
+    term.tell(term.rules.changes, lambda pool: pools.enqueue(PoolName(pool)))
     devices = term.controller(
         "device.state",
         DeviceStatus(context.client, caches.index, caches.device_sink).reconcile,
@@ -121,7 +121,7 @@ def add_status(
         nodes.enqueue_all(list(state.devices_by_node))
 
     term.of_pools.append(_OnMarksChanged(caches, mark_nodes_of))
-    term.tell(term.rules.listeners, mark_nodes_of)
+    term.tell(term.rules.changes, mark_nodes_of)
     return pools, devices, nodes
 
 
@@ -144,7 +144,7 @@ def add_life(term: "ControllerManager") -> None:
         ),
     )
     pools = term.controller("pool.life", life.reconcile)
-    term.tell(term.rules.listeners, lambda pool: pools.enqueue(PoolName(pool)))
+    term.tell(term.rules.changes, lambda pool: pools.enqueue(PoolName(pool)))
     term.of_pools.append(pools.enqueue)
     pools.enqueue_all(list(caches.catalog.pools))
 

@@ -172,7 +172,7 @@ async def main(options: argparse.Namespace) -> None:
         async with KubeClient(configuration_for(options.url), clock) as client:
             taking = StockTaking(client, clock, options.nodes)
             for one in (taking.features, taking.devices.store, taking.inventories):
-                stack.enter_context(one.listeners.told(taking.enqueue))
+                stack.enter_context(one.changes.subscribed(taking.enqueue))
             async with asyncio.TaskGroup() as group:
                 began, cpu_s = time.perf_counter(), time.process_time()
                 tasks: list[asyncio.Task[Any]] = []

@@ -193,7 +193,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
             kube,
             devices.store,
             HealthSources(
-                page=scraping.seen, reports=lambda _node: {}, listeners=(scraping.listeners,)
+                page=scraping.seen, reports=lambda _node: {}, changes=(scraping.changes,)
             ),
             events=FaultEvents(scene.recorder, allocation_state.reader),
             terms=HealthDebounceTerms(period_s=PERIOD_S / 2),

@@ -31,7 +31,8 @@ from pool.facts import node_facts, pod_facts
 from reconciler.device.fault_events import FaultEvents
 from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
-from reconciler.runtime.store import Listeners, Store
+from reconciler.runtime.event_source import EventSource
+from reconciler.runtime.store import Store
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
@@ -80,7 +81,7 @@ class Process:
         self.recorder = Recorder()
         self.page: PageSeen | None = None
         self.reports: dict[str, tuple[str, str]] = {}
-        self.spoken = Listeners()
+        self.spoken: EventSource[NodeName] = EventSource()
         self.heartbeat_age_s: float | None = None
         sources = NodeSources(
             inventories=self.inventories,
@@ -93,7 +94,7 @@ class Process:
         speaking = HealthSources(
             page=lambda _node: self.page,
             reports=lambda _node: self.reports,
-            listeners=(self.spoken,),
+            changes=(self.spoken,),
         )
         self.health = DeviceHealthController(
             client,

@@ -102,7 +102,7 @@ async def test_a_heartbeat_that_stops_marks_stale_and_one_that_comes_back_does_n
     assert condition(device, "Stale")[0] == "True"
     assert (await caches.inventory()).status.last_heartbeat == last.strftime("%Y-%m-%dT%H:%M:%SZ")
     told: list[str] = []
-    with caches.features.listeners.told(told.append):
+    with caches.features.changes.subscribed(told.append):
         await caches.publish(agent_feature("n1", devices, heartbeat=caches.now()))
         await caches.observe_features()
     assert told == ["n1"]

@@ -71,7 +71,7 @@ class Workloads:
     async def observe(self) -> None:
         """Let the process see the world as it is now."""
         changed: set[str] = set()
-        with self.cluster.devices.store.listeners.told(changed.add):
+        with self.cluster.devices.store.changes.subscribed(changed.add):
             await self.cluster.observe()
         for node in sorted(changed):
             await self.nodes.reconcile(NodeName(node))

@@ -65,7 +65,7 @@ class World:
         self.sink = InventorySink(self.allocation_state, self.told)
         self.pods = PodSink(self.allocation_state, lambda: at(0), self.told)
         self.heard: list[str] = []
-        self.sink.store.listeners._callbacks.append(self.heard.append)
+        self.sink.store.changes.subscribe(self.heard.append)
 
     def used(self) -> set[str]:
         return used(self.allocation_state)

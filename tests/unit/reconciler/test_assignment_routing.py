@@ -42,8 +42,8 @@ class Scene:
         self.sources.index.changes.take()
         self.enqueued: list[NodeName] = []
         self.router = AssignmentRouter(self.sources, self.enqueued.append)
-        self.sources.devices.listeners._callbacks.append(self.router.devices_changed)
-        self.sources.inventories.listeners._callbacks.append(self.router.inventory_changed)
+        self.sources.devices.changes.subscribe(self.router.devices_changed)
+        self.sources.inventories.changes.subscribe(self.router.inventory_changed)
 
     def device(self, number: int, **changes: Any) -> None:
         node = {"nodeName": f"n{number}", "uuid": f"GPU-{number}"}

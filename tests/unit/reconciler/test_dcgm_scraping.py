@@ -53,7 +53,7 @@ class Scene:
             now=self.time.now,
             rng=random.Random(7),
         )
-        self.scraping.listeners._callbacks.append(self.told.append)
+        self.scraping.changes.subscribe(self.told.append)
 
     def add(self, node: str = "n1", *, ready: bool = True) -> None:
         """Have a card and an exporter on a node."""

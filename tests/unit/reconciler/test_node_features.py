@@ -39,7 +39,7 @@ def told() -> list[str]:
 @pytest.fixture
 def sink(told: list[str]) -> Iterator[NodeFeatureSink]:
     sink = NodeFeatureSink()
-    with sink.listeners.told(told.append):
+    with sink.changes.subscribed(told.append):
         yield sink
 
 

@@ -112,8 +112,8 @@ class Heard:
     def __init__(self, sink: OperandPodSink) -> None:
         self.nodes: list[str] = []
         self.presence: list[str] = []
-        sink.listeners._callbacks.append(self.nodes.append)
-        sink.presence._callbacks.append(self.presence.append)
+        sink.changes.subscribe(self.nodes.append)
+        sink.presence.subscribe(lambda operand: self.presence.append(operand.value))
 
     def taken(self) -> tuple[list[str], list[str]]:
         told = (self.nodes[:], self.presence[:])

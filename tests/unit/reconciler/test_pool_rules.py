@@ -29,12 +29,12 @@ class World:
         self.tell_pool(pool.name)
 
     def tell_pool(self, name: str) -> None:
-        with self.rules.listeners.told(self.told.append):
+        with self.rules.changes.subscribed(self.told.append):
             self.rules.pool_changed(name)
 
     def set_device(self, number: int = 0, **changes: Any) -> None:
         self.devices.upsert(a_device(number, **changes))
-        with self.rules.listeners.told(self.told.append):
+        with self.rules.changes.subscribed(self.told.append):
             self.rules.node_changed("n1")
 
     def objections(self, name: str = "a") -> list[Objection]:

@@ -31,7 +31,7 @@ def told() -> list[str]:
 @pytest.fixture
 def store(told: list[str]) -> Iterator[DeviceStore]:
     store = DeviceStore()
-    with store.listeners.told(told.append):
+    with store.changes.subscribed(told.append):
         yield store
 
 
@@ -111,7 +111,7 @@ def test_objects_are_kept_by_name_and_told_when_they_differ():
     def pool(name: str, version: str = "1") -> GPUPool:
         return GPUPool(metadata=ObjectMeta(name=name, resource_version=version))
 
-    with store.listeners.told(told.append):
+    with store.changes.subscribed(told.append):
         store.replace_all([pool("a"), pool("b")])
         store.replace_all([pool("b"), pool("c")])
         store.upsert(pool("b", "2"))
