@@ -250,7 +250,7 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
         await world.process.examine()
         assert faulted("XIDError") == 0
         queued(controller)
-        world.process.spoken.publish("n1")
+        world.process.spoken.publish(N1)
         assert queued(controller) == [N1]
     assert faulted("XIDError") is None
 
