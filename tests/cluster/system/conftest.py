@@ -48,16 +48,16 @@ async def make_pool(
     api: client.ApiClient,
     create_nodes: "Callable[..., Awaitable[list[str]]]",
 ) -> "AsyncIterator[MakePool]":
-    """`await make_pool(nodes=2, cards=4, slices=1, **spec)`: a pool that is ready, deleted after.
+    """`await make_pool(nodes=2, devices=4, slices=1, **spec)`: a pool that is ready, deleted after.
 
-    With `mig_profiles`, those of the instances on each card, the first one is the pool's. `on` puts the cards on nodes that exist, behind those of another pool.
+    With `mig_profiles`, those of the instances on each device, the first one is the pool's. `on` puts the devices on nodes that exist, behind those of another pool.
     """
     made: list[str] = []
 
     async def make(
         *,
         nodes: int = 1,
-        gpus: int = 4,
+        devices: int = 4,
         slices: int = 1,
         mig_profiles: tuple[str, ...] = (),
         on: Pool | None = None,
@@ -68,7 +68,7 @@ async def make_pool(
             spec["allocation"] = {"mode": "TimeSlice", "slicesPerDevice": slices}
         if mig_profiles:
             spec["allocation"] = {"mode": "MIG", "migProfile": mig_profiles[0]}
-        units = gpus * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
+        units = devices * (mig_profiles.count(mig_profiles[0]) if mig_profiles else slices)
         resource = {f"gpu.deckhouse.io/{name}": units}
         if on is None:
             names = await create_nodes(nodes, gpus=0, resources=resource)
@@ -82,8 +82,8 @@ async def make_pool(
         await api.create(POOLS, a_pool_object(name, **spec))
         async with asyncio.TaskGroup() as group:
             for node in names:
-                for gpu in range(first, first + gpus):
-                    device = a_device(node, gpu, name, mig_profiles=mig_profiles)
+                for index in range(first, first + devices):
+                    device = a_device(node, index, name, mig_profiles=mig_profiles)
                     made.append(f"{DEVICES}/{device['metadata']['name']}")
                     group.create_task(_add_device(api, device))
         pool = Pool(name=name, nodes=tuple(names), slices=slices)

@@ -7,7 +7,7 @@ from tests.cluster.system.features import FEATURES, apply_feature
 from tests.cluster.system.objects import API, DEVICES, Pool, capacity
 from tests.support.node_features import agent_device, agent_feature
 
-GPUS = 8
+DEVICES_OF_NODE = 8
 
 
 async def uuids_of(api: client.ApiClient, *nodes: str) -> list[str]:
@@ -38,18 +38,18 @@ async def available(api: client.ApiClient, pool: Pool) -> int:
 async def test_node_that_tells_of_devices_of_another_takes_none_of_them_away(
     make_pool, create_nodes, api
 ):
-    pool = await make_pool(nodes=1, devices=GPUS)
+    pool = await make_pool(nodes=1, devices=DEVICES_OF_NODE)
     (thief,) = await create_nodes(1, gpus=0)
     uuids = await uuids_of(api, *pool.nodes)
-    assert (len(uuids), await available(api, pool)) == (GPUS, GPUS)
+    assert (len(uuids), await available(api, pool)) == (DEVICES_OF_NODE, DEVICES_OF_NODE)
     forged = [agent_device(thief, number) | {"uuid": uuid} for number, uuid in enumerate(uuids)]
-    own = agent_device(thief, GPUS)
+    own = agent_device(thief, DEVICES_OF_NODE)
     feature = agent_feature(thief, [*forged, own])
     await apply_feature(api, feature)
     await until_incomplete(api, thief, "UUIDsClaimed")
     assert await uuids_of(api, thief) == [own["uuid"]]
-    assert await available(api, pool) == GPUS
+    assert await available(api, pool) == DEVICES_OF_NODE
     await api.delete(f"{FEATURES}/{feature['metadata']['name']}")
     await until_incomplete(api, thief, "Complete")
     assert await uuids_of(api, thief) == [own["uuid"]]
-    assert await available(api, pool) == GPUS
+    assert await available(api, pool) == DEVICES_OF_NODE

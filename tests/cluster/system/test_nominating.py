@@ -18,7 +18,7 @@ HEAD = 32
 BEHIND = 8
 COUNT = HEAD + BEHIND
 
-CLUSTER = {"nodes": 3, "cards": 4, "slices": 8}
+CLUSTER = {"nodes": 3, "devices": 4, "slices": 8}
 """32 units a node: holds of the first 32 pods fill one node, those of the others go to a second."""
 
 
