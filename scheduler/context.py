@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scheduler.encoded_scores import EncodedScores
 from scheduler.node_lists import CandidatesReader
 from scheduler.recent_demands import RecentPods
 
@@ -33,5 +34,6 @@ class ExtenderContext:
     leader: "Callable[[], str | None]" = lambda: None
     """The term under which this replica leads now, for the API server to check; None where nobody
     is elected."""
+    scores: EncodedScores = field(default_factory=EncodedScores)
     recent: RecentPods = field(default_factory=RecentPods)
     candidates: CandidatesReader = field(default_factory=CandidatesReader)

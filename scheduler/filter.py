@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from pool.refusal import NodeReason, NodeRefusal
 from scheduler.answer import Outcome
 from scheduler.codec import encode_all_fit, encode_names, encode_sorted
-from scheduler.encoded_scores import items_of
 from scheduler.node_lists import Candidates, Filtered
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, own_node
 from telemetry.reasons import node_refusal_text
@@ -102,7 +101,7 @@ def _as_view_says(
         (view.verdicts_moved, generation),
     }:
         return found.filtered
-    items = items_of(view, candidates.names)
+    items = context.scores.of(view, candidates.names)
     if None not in items:
         filtered, generation = _all_of(candidates), _ANY_GENERATION
         found.keep_items(items, view)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from pool.index.node_view import MAX_SCORE
 from scheduler.answer import Outcome
 from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
-from scheduler.encoded_scores import items_of
 from scheduler.node_lists import Scored
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_node
 
@@ -46,21 +45,21 @@ def _scored(
     asked: AsksUnits, candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
     view = context.index.view(asked.pool.name, asked.demand.units)
-    scored = _as_view_says(candidates, view)
+    scored = _as_view_says(candidates, view, context)
     best = _preferred(asked, context)
     if best is not None and best in candidates.names:
         return Outcome.FITS, _with_own(scored.body, best, view.scores.get(best, 0))
     return Outcome.FITS if scored.any_fits else Outcome.NONE_FITS, scored.body
 
 
-def _as_view_says(candidates: "Candidates", view: "FitView") -> Scored:
+def _as_view_says(candidates: "Candidates", view: "FitView", context: "ExtenderContext") -> Scored:
     found = candidates.findings(view)
     if found.scored is not None and found.scored_at == view.scores_moved:
         return found.scored
     names = candidates.names
     items = found.take_items(view)
     if items is None:
-        items = items_of(view, names)
+        items = context.scores.of(view, names)
     written = [
         item if item is not None else encode_priority(name, 0)
         for name, item in zip(names, items, strict=True)

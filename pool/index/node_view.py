@@ -145,7 +145,7 @@ _FEW_REFUSALS: Final = 64
 """Refusals that are not worth a sweep; beyond them, two for each node."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class FitView:
     """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await.
 
@@ -161,11 +161,17 @@ class FitView:
     """Every node of the pool; None means that it fits."""
     scores: "dict[NodeName, int]" = field(default_factory=dict)
     """Nodes that fit."""
-    items: "dict[NodeName, bytes]" = field(default_factory=dict)
-    """What `scheduler.encoded_scores` made of the score of each node that fits; it keeps them up to date."""
-    stale: "set[NodeName]" = field(default_factory=set)
-    """Nodes whose score has changed since it did."""
+    _followers: "list[set[NodeName]]" = field(default_factory=list)
     _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
+
+    def follow_scores(self) -> "set[NodeName]":
+        """Return a set that gets each node whose score changes, at first all that fit; its owner clears it.
+
+        A view has one follower for each reader that derives something from scores, in a process one.
+        """
+        follower = set(self.scores)
+        self._followers.append(follower)
+        return follower
 
     def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
         """Return one object for equal refusals; those that no node has any more are forgotten in time."""
@@ -192,7 +198,8 @@ class FitView:
                 self.refusals[name] = refusal
         if score != self.scores.get(name):
             self.scores_moved += 1
-            self.stale.add(name)
+            for follower in self._followers:
+                follower.add(name)
             if score is None:
                 del self.scores[name]
             else:
