@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from api.kinds.gpupool import GPUPool
     from api.names import ReservationId
     from pool.allocation_reader import AllocationReader
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
-    from pool.model import Instant
+    from pool.model import Instant, PoolFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,3 +36,12 @@ class AdmissionContext:
     """Reviews come from API servers for certain, so that their users may be told what concerns them."""
     seal: Callable[[bytes], str]
     """An unforgeable text for these bytes, the same at every replica."""
+
+    def served_pool(self, resource: str) -> "tuple[PoolFacts, GPUPool] | None":
+        """Return the facts and the object of the pool that serves a resource.
+
+        One informer writes both in one step, so they are of the same observation.
+        """
+        facts = self.index.pool_of(resource)
+        pool = self.catalog.pools.get(facts.name) if facts is not None else None
+        return (facts, pool) if facts is not None and pool is not None else None

@@ -4,20 +4,20 @@ Decisions are values; `admission.review` turns them into bytes.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import msgspec
 
 from telemetry.reasons import RefusalReason
 
-if TYPE_CHECKING:
-    from admission.jsonpatch import Operation
+PatchOperation = dict[str, Any]
+"""One operation of a JSON Patch."""
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """The object may come in."""
 
-    patch: "tuple[Operation, ...]" = ()
+    patch: tuple[PatchOperation, ...] = ()
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = msgspec.field(default_factory=dict)
     facts: Mapping[str, object] = msgspec.field(default_factory=dict)

@@ -6,21 +6,18 @@ A broken envelope is answered with HTTP 400. An object that cannot be read is a 
 API server asks us before it validates, so that it is the user's text and not a broken peer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from admission.answer import AdmissionResult
 from admission.decision import CODES, Admitted, Decision, Denied
 from api.field_errors import UNDECODABLE
 from api.meta import Model
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, truncate
 from telemetry.reasons import RefusalReason
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RETRY_AFTER_S: Final = 1
 """With a 503 the API server passes this on as Retry-After, and clients built on client-go try again
@@ -105,7 +102,21 @@ class _Response(Model, frozen=True):
     patch: bytes | None = None
     """Encoded as base64."""
     warnings: list[str] | None = None
-    audit_annotations: "Mapping[str, str] | None" = None
+    audit_annotations: Mapping[str, str] | None = None
+
+
+class AdmissionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished HTTP answer, and the facts about it for one log line."""
+
+    status: int
+    """200 for every decision, a denial included; 400 when the envelope cannot be read."""
+    body: bytes
+    """JSON: an AdmissionReview, or a `metav1.Status` with status 400."""
+    outcome: str
+    """`allowed`, `patched`, `denied` or `malformed`."""
+    reason: RefusalReason | None = None
+    facts: Mapping[str, object]
+    """Log keys and values; foreign text in them is cut."""
 
 
 _review_decoder = msgspec.json.Decoder(_Review)
@@ -123,7 +134,7 @@ def decode_review(body: bytes, expected: GroupVersionKind) -> AdmissionRequest |
     return request
 
 
-def encode_decision(uid: str, decision: Decision, facts: "Mapping[str, object]") -> AdmissionResult:
+def encode_decision(uid: str, decision: Decision, facts: Mapping[str, object]) -> AdmissionResult:
     """Return the answer to the question with this uid."""
     match decision:
         case Denied():
@@ -152,7 +163,7 @@ def encode_malformed(malformed: Malformed) -> AdmissionResult:
     )
 
 
-def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> AdmissionResult:
+def _encode_denial(uid: str, denied: Denied, facts: Mapping[str, object]) -> AdmissionResult:
     code = CODES[denied.reason]
     message = truncate(f"{denied.reason.value}: {denied.text}", MAX_MESSAGE_LENGTH)
     status = _Status(
@@ -170,9 +181,7 @@ def _encode_denial(uid: str, denied: Denied, facts: "Mapping[str, object]") -> A
     )
 
 
-def _encode_admission(
-    uid: str, admitted: Admitted, facts: "Mapping[str, object]"
-) -> AdmissionResult:
+def _encode_admission(uid: str, admitted: Admitted, facts: Mapping[str, object]) -> AdmissionResult:
     response = _Response(
         uid=uid,
         allowed=True,

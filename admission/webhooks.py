@@ -20,10 +20,9 @@ from api.text import truncate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from admission.answer import AdmissionResult
     from admission.context import AdmissionContext
     from admission.decision import Decision
-    from admission.review import AdmissionRequest, GroupVersionKind
+    from admission.review import AdmissionRequest, AdmissionResult, GroupVersionKind
 
 _UNTOUCHED: Final = Admitted()
 

@@ -14,17 +14,8 @@ if TYPE_CHECKING:
 
 @final
 class Catalog:
-    """Pools by name and by resource, and labels by namespace."""
+    """Pools by name, and labels by namespace."""
 
     def __init__(self) -> None:
         self.pools: dict[PoolName, GPUPool] = {}
         self.labels_by_namespace: dict[str, Mapping[str, str]] = {}
-
-    def by_resource(self, resource: str) -> "GPUPool | None":
-        """Return the pool that serves a resource: the older, should two claim it, or the first by name."""
-        claims = [
-            (pool.metadata.creation_timestamp or "", name)
-            for name, pool in self.pools.items()
-            if pool.resource_name == resource
-        ]
-        return self.pools[min(claims)[1]] if claims else None

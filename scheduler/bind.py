@@ -23,8 +23,8 @@ from pool.model import Instant, PodPhase
 from pool.placement import planner as placement
 from pool.placement.planner import Placed
 from pool.reservations.reservation import ReservationPhase
-from scheduler.answer import NOT_READY, Outcome
 from scheduler.bind_recovery import Settlement, pod_of, take_in, write_may_land
+from scheduler.outcome import NOT_READY, Outcome
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, recall_pod
 from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, SeenBound
 from telemetry.reasons import node_refusal_text

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from scheduler.encoded_scores import EncodedScores
 from scheduler.node_lists import CandidatesReader
-from scheduler.recent_demands import RecentPods
+from scheduler.pod_demand import RecentPods
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,6 @@ score, no eviction; the outcome and the log line say why.
 
 from typing import TYPE_CHECKING
 
-from scheduler.answer import NOT_READY, Outcome, VerbResult
 from scheduler.bind import bind_pod
 from scheduler.codec import (
     MalformedArgs,
@@ -18,6 +17,7 @@ from scheduler.codec import (
     encode_priorities,
 )
 from scheduler.filter import filter_names
+from scheduler.outcome import NOT_READY, Outcome, VerbResult
 from scheduler.pod_demand import AsksNothing, AsksUnits, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names

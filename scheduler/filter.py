@@ -18,9 +18,9 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from pool.refusal import NodeReason, NodeRefusal
-from scheduler.answer import Outcome
 from scheduler.codec import encode_all_fit, encode_names, encode_sorted
 from scheduler.node_lists import Candidates, Filtered
+from scheduler.outcome import Outcome
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, own_node
 from telemetry.reasons import node_refusal_text
 

@@ -7,7 +7,7 @@ None is added, and victims and PDB violations are handed back as they came.
 
 from typing import TYPE_CHECKING
 
-from scheduler.answer import Outcome
+from scheduler.outcome import Outcome
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits
 
 if TYPE_CHECKING:

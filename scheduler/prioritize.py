@@ -7,9 +7,9 @@ one look-up a name where it has not, and none where the list and the view are th
 from typing import TYPE_CHECKING, Final
 
 from pool.index.node_view import MAX_SCORE
-from scheduler.answer import Outcome
 from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
 from scheduler.node_lists import Scored
+from scheduler.outcome import Outcome
 from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_node
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from admission.pods import patch as podpatch
 from admission.pods.access import may_use, refusal_text
 from admission.pods.constraints import constraints_of, excludes_pool_nodes
 from admission.pods.request import PoolPod, node_preset_denial
-from admission.pods.reserve import ReservationResult, exceeds, grant
+from admission.pods.reserve import exceeds, reserve
 from admission.pods.size_limits import size_denial
 from api.kinds.gpupool import Strategy
 from api.names import POOL_LABEL, pool_node_label
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.context import AdmissionContext
-    from admission.jsonpatch import Operation
+    from admission.decision import PatchOperation
     from admission.pods.request import PodRequest
     from api.foreign.core import PodSpec, Toleration
     from api.kinds.gpupool import GPUPool
@@ -52,10 +52,10 @@ def mutate(request: "PodRequest", context: "AdmissionContext") -> Decision:
 def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -> Decision:
     if not context.is_ready():
         return NOT_READY
-    facts = context.index.pool_of(demand.resource)
-    pool = context.catalog.pools.get(facts.name) if facts is not None else None
-    if facts is None or pool is None:
+    served = context.served_pool(demand.resource)
+    if served is None:
         return _pool_not_found(request, demand, context)
+    facts, pool = served
     refusal = _refusal(request, pool, context)
     if refusal is not None:
         return refusal
@@ -70,34 +70,29 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
         demand=demand,
         constraints=constraints_of(spec, pool.name, tolerations),
     )
-    granted = grant(pod, context)
+    decision = reserve(pod, context)
     if pod.constraints.required is not None and pod.constraints.required.is_exhausted:
-        granted = _unplanned(granted, facts)
-    if isinstance(granted, Denied):
-        return granted
-    return Admitted(
-        patch=_patch(pod, pool, granted, tolerations=tolerations, context=context),
-        warnings=(*granted.warnings, *_spread_warning(pool, context)),
-        audit={"pool": pool.name, "reservation": granted.id},
-        facts=_about(request, demand, pool=pool.name, reservation=granted.id, node=granted.node),
+        decision = _unplanned(decision, facts)
+    if isinstance(decision, Denied):
+        return decision
+    return msgspec.structs.replace(
+        decision,
+        patch=(*decision.patch, *_patch(pod, pool, tolerations=tolerations, context=context)),
+        warnings=(*decision.warnings, *_spread_warning(pool, context)),
+        facts={**_about(request, demand), **decision.facts},
     )
 
 
-def _unplanned(
-    granted: ReservationResult | Denied, pool: "PoolFacts"
-) -> ReservationResult | Denied:
-    """Say the truth of a pod that was not compared with every node: nobody knows where it fits.
+def _unplanned(decision: Decision, pool: "PoolFacts") -> Decision:
+    """Correct the decision on a pod that was not compared with every node.
 
-    Holding units is a courtesy, so that it comes in without them; to a pool that takes no pod which would
-    have to wait it does not.
+    A reservation is optional, so the pod is admitted without one; a pool that rejects waiting pods denies it.
     """
-    if isinstance(granted, ReservationResult):
-        text = (
-            f"GPU pool {pool.name} holds nothing for the pod: its node affinity is too long to plan"
-        )
-        return msgspec.structs.replace(granted, warnings=(text,))
-    if granted.reason is not RefusalReason.INSUFFICIENT_CAPACITY:
-        return granted
+    if isinstance(decision, Admitted):
+        text = f"GPU pool {pool.name} reserves no units for the pod: its node affinity is too long to plan"
+        return msgspec.structs.replace(decision, warnings=(text,))
+    if decision.reason is not RefusalReason.INSUFFICIENT_CAPACITY:
+        return decision
     text = (
         f"pool {pool.name} refuses pods that would have to wait, and the required nodeAffinity of this one has"
         f" too many expressions to find out: comparing it with all nodes takes more than {MAX_COMPARISONS}"
@@ -106,26 +101,23 @@ def _unplanned(
     return Denied(RefusalReason.TOO_LARGE, text)
 
 
-def _about(request: "PodRequest", demand: Demand, **more: str) -> dict[str, object]:
+def _about(request: "PodRequest", demand: Demand) -> dict[str, object]:
     return {
         "object": request.ref,
         "resource": truncate(demand.resource),
         "units": demand.units,
-        **more,
     }
 
 
 def _patch(
     pod: PoolPod,
     pool: "GPUPool",
-    granted: ReservationResult,
     *,
     tolerations: "list[Toleration]",
     context: "AdmissionContext",
-) -> "tuple[Operation, ...]":
+) -> "tuple[PatchOperation, ...]":
     meta, spec = pod.request.pod.metadata, pod.request.pod.spec
     return (
-        *podpatch.annotate(meta, granted.annotation),
         *podpatch.label(meta, pool.name),
         *podpatch.tolerate(spec, tolerations),
         *podpatch.require_pool_nodes(spec, pool.name),
@@ -134,7 +126,9 @@ def _patch(
     )
 
 
-def _spread(spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext") -> "list[Operation]":
+def _spread(
+    spec: "PodSpec", pool: "GPUPool", context: "AdmissionContext"
+) -> "list[PatchOperation]":
     """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
     A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than

@@ -1,13 +1,14 @@
-"""The changes that a pool pod gets, as JSON Patch operations.
+"""Changes of a pool pod, as JSON Patch (RFC 6902) operations.
 
-Each builder returns nothing where the pod already says what it should, so that a pod of ours is left
-alone when it comes again. Nothing else of the pod is touched, reordered or read back: an API server
-newer than this code may send fields that we do not know.
+Each builder returns no operation where the pod is as it should be, so that a reinvocation changes nothing.
+No other field is touched, reordered or read back: a newer API server may send fields unknown to this code.
+
+Operations are `add` and `remove` only. A failing `test`, or an `add` under a missing parent, is an internal
+error for the user, so the builders create parents first. `add` on an existing member replaces it.
 """
 
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.jsonpatch import Operation, add, escape, remove
 from admission.pods.constraints import required_terms
 from api.foreign.core import Toleration
 from api.meta import SelectorOperator
@@ -23,8 +24,15 @@ from pool.node_affinity import Tolerations
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from admission.decision import PatchOperation
     from api.foreign.core import NodeSelectorTerm, PodSpec, Taint
     from api.meta import ObjectMeta
+
+
+def escape(token: str) -> str:
+    """Return a key as it stands in a JSON pointer."""
+    return token.replace("~", "~0").replace("/", "~1")
+
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
@@ -41,31 +49,40 @@ _REQUIRED: Final = f"{_NODE_AFFINITY}/{_REQUIRED_KEY}"
 _TERMS: Final = f"{_REQUIRED}/nodeSelectorTerms"
 
 
+def _add(path: str, value: object) -> "PatchOperation":
+    """Set a member, or append to a list where the path ends in `/-`."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def _remove(path: str) -> "PatchOperation":
+    return {"op": "remove", "path": path}
+
+
 def strip_annotations(
     meta: "ObjectMeta", keys: "Iterable[str]" = ENGINE_ANNOTATIONS
-) -> list[Operation]:
+) -> "list[PatchOperation]":
     """Take out annotations that only the engine may write."""
     present = meta.annotations or {}
-    return [remove(f"{_ANNOTATIONS}/{escape(key)}") for key in keys if key in present]
+    return [_remove(f"{_ANNOTATIONS}/{escape(key)}") for key in keys if key in present]
 
 
-def annotate(meta: "ObjectMeta", reservation: str) -> list[Operation]:
+def annotate(meta: "ObjectMeta", reservation: str) -> "list[PatchOperation]":
     """Make this text the reservation, and drop the engine's other annotations."""
     operations = strip_annotations(meta, WRITTEN_LATER)
     if meta.annotation(RESERVATION_ANNOTATION) == reservation:
         return operations
     if meta.annotations is None:
-        return [add(_ANNOTATIONS, {RESERVATION_ANNOTATION: reservation})]
-    return [*operations, add(_RESERVATION_PATH, reservation)]
+        return [_add(_ANNOTATIONS, {RESERVATION_ANNOTATION: reservation})]
+    return [*operations, _add(_RESERVATION_PATH, reservation)]
 
 
-def label(meta: "ObjectMeta", pool: PoolName) -> list[Operation]:
+def label(meta: "ObjectMeta", pool: PoolName) -> "list[PatchOperation]":
     """Label the pod with its pool."""
     if meta.label(POOL_LABEL) == pool:
         return []
     if meta.labels is None:
-        return [add(_LABELS, {POOL_LABEL: pool})]
-    return [add(_POOL_LABEL_PATH, pool)]
+        return [_add(_LABELS, {POOL_LABEL: pool})]
+    return [_add(_POOL_LABEL_PATH, pool)]
 
 
 def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[Toleration]:
@@ -79,16 +96,16 @@ def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[To
     return [_toleration(taint) for taint in taints if not given.cover(taint)]
 
 
-def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> list[Operation]:
+def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> "list[PatchOperation]":
     """Append tolerations."""
     if not missing:
         return []
     if spec.tolerations is None:
-        return [add("/spec/tolerations", list(missing))]
-    return [add("/spec/tolerations/-", one) for one in missing]
+        return [_add("/spec/tolerations", list(missing))]
+    return [_add("/spec/tolerations/-", one) for one in missing]
 
 
-def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> list[Operation]:
+def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]":
     """Require a node of the pool in every term of the pod's node affinity.
 
     Terms are alternatives, so that one without the requirement would undo it. An empty term, and an
@@ -98,27 +115,27 @@ def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> list[Operation]:
     expression = {"key": key, "operator": SelectorOperator.EXISTS.value}
     required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     if spec.affinity is None:
-        return [add(_AFFINITY, {"nodeAffinity": {_REQUIRED_KEY: required}})]
+        return [_add(_AFFINITY, {"nodeAffinity": {_REQUIRED_KEY: required}})]
     if spec.affinity.node_affinity is None:
-        return [add(_NODE_AFFINITY, {_REQUIRED_KEY: required})]
+        return [_add(_NODE_AFFINITY, {_REQUIRED_KEY: required})]
     if spec.affinity.node_affinity.required is None:
-        return [add(_REQUIRED, required)]
-    operations: list[Operation] = []
+        return [_add(_REQUIRED, required)]
+    operations: list[PatchOperation] = []
     for number, term in enumerate(required_terms(spec.affinity)):
         if not (term.match_expressions or term.match_fields) or _names_pool_nodes(term, key):
             continue
         expressions = f"{_TERMS}/{number}/matchExpressions"
         operations.append(
-            add(expressions, [expression])
+            _add(expressions, [expression])
             if term.match_expressions is None
-            else add(f"{expressions}/-", expression)
+            else _add(f"{expressions}/-", expression)
         )
     return operations
 
 
 def spread(
     spec: "PodSpec", pool: PoolName, topology_key: str, *, when_unsatisfiable: str
-) -> list[Operation]:
+) -> "list[PatchOperation]":
     """Spread the pool's pods over the values of a node label.
 
     The selector is the label that `label` puts on this very pod. A constraint on the same key is the
@@ -137,16 +154,16 @@ def spread(
         "labelSelector": {"matchLabels": {POOL_LABEL: pool}},
     }
     path = "/spec/topologySpreadConstraints"
-    return [add(path, [constraint]) if given is None else add(f"{path}/-", constraint)]
+    return [_add(path, [constraint]) if given is None else _add(f"{path}/-", constraint)]
 
 
-def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> list[Operation]:
+def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> "list[PatchOperation]":
     """Hand the pod to our scheduler, unless its author chose one."""
     if scheduler is None or scheduler == spec.scheduler_name:
         return []
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         return []
-    return [add("/spec/schedulerName", scheduler)]
+    return [_add("/spec/schedulerName", scheduler)]
 
 
 def _toleration(taint: "Taint") -> Toleration:

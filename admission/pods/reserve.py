@@ -8,9 +8,8 @@ a hold of this namespace, not tied to a pod yet, is forged or copied from an old
 import datetime as dt
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from admission.decision import Denied
+from admission.decision import Admitted, Denied
+from admission.pods.patch import annotate
 from admission.pods.signature import is_sealed, sealed_text
 from api.annotations import ReservationNote, decode_reservation
 from api.kinds.gpupool import WhenExhausted
@@ -24,6 +23,7 @@ from telemetry.reasons import RefusalReason
 
 if TYPE_CHECKING:
     from admission.context import AdmissionContext
+    from admission.decision import Decision
     from admission.pods.request import PodRequest, PoolPod
     from pool.model import Capacity, Demand, Instant, PoolFacts
     from pool.placement.planner import Placed
@@ -36,21 +36,12 @@ _SAME_EXPIRY: Final = dt.timedelta(seconds=1)
 """Expiry is kept on the monotonic clock; turned back into UTC it differs by rounding."""
 
 
-class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pod gets: a hold, or without a node only a ticket that says it was admitted."""
+def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
+    """Reserve units for the pod, or keep its reservation; the decision's patch writes the annotation.
 
-    id: str
-    annotation: str
-    node: str = ""
-    warnings: tuple[str, ...] = ()
-
-
-def grant(pod: "PoolPod", context: "AdmissionContext") -> ReservationResult | Denied:
-    """Hold units for the pod, or keep what it holds already.
-
-    A dry run plans and takes nothing. A replica that does not lead takes nothing either, but admits
-    or refuses by what it knows. A gated pod gets a ticket only: whoever holds the gate (a
-    queue, a quota) may keep it for hours, and a hold would idle cards for its TTL and then be gone.
+    A dry run plans and reserves nothing. A replica that does not lead reserves nothing either, but admits
+    or denies by its caches. A gated pod gets a reservation without units: its gate (a queue, a quota) may
+    stay for hours, and reserved devices would be idle for the TTL and then be released.
     """
     now = context.now()
     request = pod.request
@@ -65,8 +56,8 @@ def grant(pod: "PoolPod", context: "AdmissionContext") -> ReservationResult | De
     placed, warnings = planned
     if request.is_dry_run:
         note = ReservationNote(id=DRY_RUN_ID, pool=pod.pool.name)
-        return ReservationResult(id=DRY_RUN_ID, annotation=note.encode(), warnings=warnings)
-    applicant = PlacementRequest(
+        return _admitted(pod, note, note.encode(), warnings=warnings)
+    placement = PlacementRequest(
         id=context.new_id(),
         pool=pod.pool,
         demand=pod.demand,
@@ -74,13 +65,21 @@ def grant(pod: "PoolPod", context: "AdmissionContext") -> ReservationResult | De
         name=request.pod.metadata.name,
     )
     reservation = context.allocation_state.reserve(
-        applicant, placed if context.may_hold() else None, now
+        placement, placed if context.may_hold() else None, now
     )
-    return ReservationResult(
-        id=reservation.id,
-        annotation=_annotation_of(reservation, context, now=now),
-        node=reservation.node or "",
+    note = _note_of(reservation, now)
+    annotation = _annotation_of(note, reservation, context)
+    return _admitted(pod, note, annotation, warnings=warnings)
+
+
+def _admitted(
+    pod: "PoolPod", note: ReservationNote, annotation: str, *, warnings: tuple[str, ...] = ()
+) -> Admitted:
+    return Admitted(
+        patch=tuple(annotate(pod.request.pod.metadata, annotation)),
         warnings=warnings,
+        audit={"pool": pod.pool.name, "reservation": note.id},
+        facts={"pool": pod.pool.name, "reservation": note.id, "node": note.node},
     )
 
 
@@ -124,7 +123,7 @@ def _held_by(request: "PodRequest", context: "AdmissionContext") -> "Reservation
 
 def _kept(
     pod: "PoolPod", reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
-) -> ReservationResult:
+) -> Admitted:
     """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
     request = pod.request
     truth = _note_of(reservation, now)
@@ -136,8 +135,8 @@ def _kept(
         or not _agree(note, truth)
         or not is_sealed(note, pod.demand, namespace=request.namespace, context=context)
     ):
-        text = _annotation_of(reservation, context, now=now)
-    return ReservationResult(id=reservation.id, annotation=text, node=truth.node)
+        text = _annotation_of(truth, reservation, context)
+    return _admitted(pod, truth, text)
 
 
 def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
@@ -149,9 +148,8 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
 
 
 def _annotation_of(
-    reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
+    note: ReservationNote, reservation: "Reservation", context: "AdmissionContext"
 ) -> str:
-    note = _note_of(reservation, now)
     return sealed_text(note, reservation.demand, namespace=reservation.namespace, context=context)
 
 

@@ -17,8 +17,8 @@ from pool.index.change_log import ChangeLog
 from pool.index.device_claims import DeviceClaims
 from pool.index.devices import DeviceEntry, Devices
 from pool.index.new_devices import NewDevices
+from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
-from pool.index.summary import summarize
 from pool.index.unaccounted import UnaccountedPods
 from pool.units import layout_of
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping
 
-    from admission.answer import AdmissionResult
     from admission.context import AdmissionContext
+    from admission.review import AdmissionResult
     from api.clock import Clock
-    from scheduler.answer import VerbResult
     from scheduler.context import ExtenderContext
+    from scheduler.outcome import VerbResult
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
 
     AtOnce = Callable[[bytes, ExtenderContext], VerbResult]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from admission.answer import AdmissionResult
+    from admission.review import AdmissionResult
     from tests.bench.sizes import Sizes
     from tests.support.reviews import Office
 

@@ -10,8 +10,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from admission.answer import AdmissionResult
 from admission.context import AdmissionContext
+from admission.review import AdmissionResult
 from api.kinds.gpupool import EffectiveAllocation, GPUPool
 from api.names import PoolName, ReservationId
 from pool.allocation_state import AllocationState

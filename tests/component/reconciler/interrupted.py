@@ -15,11 +15,11 @@ from kube.config.kubeconfig import configuration_for
 from kube.errors import KubeError
 from kube.resources import PODS, Resource
 from pool.reservations.reservation import ReservationPhase
-from scheduler.answer import Outcome
 from scheduler.bind import Bound, bind_pod
 from scheduler.bind_recovery import MAY_LAND_S, recover_binding
 from scheduler.codec import BindRequest
 from scheduler.context import ExtenderContext
+from scheduler.outcome import Outcome
 from scheduler.ports import PodRef
 from server.binder import KubeBinder
 from tests.component.reconciler.cluster import Cluster, a_cluster

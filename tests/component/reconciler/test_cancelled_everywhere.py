@@ -15,9 +15,9 @@ from api.names import DeviceName, NodeName, PoolName
 from kube.informer import Informer
 from kube.resources import PODS
 from pool.facts import pod_facts
-from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
 from scheduler.bind_recovery import recover_binding
+from scheduler.outcome import Outcome
 from tests.component.reconciler.cluster import Cluster, a_cluster
 from tests.component.reconciler.interrupted import Office, an_office
 from tests.support.interrupting import Stepping, at_every_suspension, runs_through

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
+from scheduler.outcome import Outcome
 from simulator.apiserver.injection import ErrorInjection, InjectedError
 from tests.component.reconciler.interrupted import BIND_TIMEOUT_S, Office, an_office
 

@@ -29,7 +29,7 @@ from reconciler.sinks.pods import PodSink
 from reconciler.sinks.pools import PoolSink
 from scheduler.context import ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
-from scheduler.recent_demands import LIMIT as RECENT_PODS
+from scheduler.pod_demand import RECENT_PODS
 from server.caches import Caches
 from server.leadership.bound_pods import BoundPods
 from server.reservation_ids import ReservationIds

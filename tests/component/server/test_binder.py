@@ -21,9 +21,9 @@ from kube.client import KubeClient
 from kube.config.kubeconfig import configuration_for
 from kube.errors import Conflict
 from kube.resources import PODS
-from scheduler.answer import Outcome
 from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
+from scheduler.outcome import Outcome
 from scheduler.ports import (
     BindRefused,
     BindUnknown,

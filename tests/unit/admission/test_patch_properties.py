@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.jsonpatch import escape
+from admission.pods.patch import escape
 from admission.webhooks import mutate_pod
 from api.foreign.core import Pod
 from pool.demand import demand_of

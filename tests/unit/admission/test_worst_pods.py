@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from admission.answer import AdmissionResult
 from admission.context import AdmissionContext
+from admission.review import AdmissionResult
 from admission.webhooks import mutate_pod, validate_pod
 from pool.reservations.reservation import ReservationPhase
 from tests.support.reviews import Office, Reply, a_review, stored

@@ -11,7 +11,6 @@ from api.foreign.core import Node, NodeTaint, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, GPUPool, Strategy, WhenExhausted
 from api.names import DEVICES_ANNOTATION, RESERVATION_ANNOTATION
-from pool.catalog import Catalog
 from pool.facts import device_facts, node_facts, pod_facts, pool_facts
 from pool.model import DeviceFacts, NodeFacts, PodFacts, PodPhase, PoolFacts
 from tests.support.allocation_state import unit_ids
@@ -265,14 +264,3 @@ def test_a_pod_of_thousands_of_pools_is_counted_in_so_many_as_a_node_can_have() 
 
 def test_a_pod_of_which_the_units_are_all_none_is_not_kept_though_it_is_bound() -> None:
     assert pod_facts(a_pod({A: 0, B: 0}, nodeName="n1")) is None
-
-
-def test_the_catalog_serves_a_resource_by_the_first_pool_by_name() -> None:
-    catalog = Catalog()
-    for name in ("b", "a"):
-        pool = a_gpupool(name, resource={"name": "gpu.deckhouse.io/x"})
-        catalog.pools[pool.name] = pool
-    found = catalog.by_resource("gpu.deckhouse.io/x")
-    assert found is not None
-    assert found.name == "a"
-    assert catalog.by_resource("gpu.deckhouse.io/y") is None

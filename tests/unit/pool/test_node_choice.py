@@ -19,7 +19,7 @@ from pool.admission_planner import Exhausted
 from pool.admission_rules import Deferral
 from pool.model import Constraints
 from pool.placement.planner import Placed, may_go_to
-from pool.pods.pending import NOMINATED_FOR_S
+from pool.pods.observed import NOMINATED_FOR_S
 from tests.support.allocation_state import (
     ANYWHERE,
     a_bound_pod,

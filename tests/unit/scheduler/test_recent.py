@@ -2,7 +2,7 @@
 
 from api.names import PodUid
 from scheduler.extender import filter_nodes
-from scheduler.recent_demands import RecentPods
+from scheduler.pod_demand import RecentPods
 from tests.support.builders import a_demand
 from tests.support.scheduling import Scene, a_wire_pod, extender_args
 
