@@ -157,13 +157,24 @@ def units_by_resource(spec: "PodContainers") -> dict[str, int]:
 
 def distinct_units(containers: "Iterable[ContainerDemand]") -> int:
     """Return how many distinct units the pod occupies at its peak."""
-    peak = running = 0
-    for container in containers:
-        if container.role is ContainerRole.INIT:
-            peak = max(peak, running + container.units)
+    counts = [(one.role, one.units) for one in containers]
+    return sum(units for _, units in counts) - sum(reused_units(counts))
+
+
+def reused_units(counts: "Iterable[tuple[ContainerRole, int]]") -> "Iterator[int]":
+    """Yield how many units each container takes over from plain init containers before it.
+
+    `counts` are the containers' units in kubelet's order. kubelet gives a container the units of earlier
+    init containers first; a sidecar or main container keeps them, an init container passes them on.
+    """
+    reusable = 0
+    for role, units in counts:
+        reused = min(reusable, units)
+        yield reused
+        if role is ContainerRole.INIT:
+            reusable = max(reusable, units)
         else:
-            running += container.units
-    return max(peak, running)
+            reusable -= reused
 
 
 _INIT, _SIDECAR, _MAIN = (

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpupool import AllocationMode
 from api.names import MAX_SLICES_PER_DEVICE, UnitId
+from api.units import SLICE_SEPARATOR, slices_of
 
 if TYPE_CHECKING:
     from pool.model import DeviceFacts, PoolFacts
 
-_SLICE_SEPARATOR = "::"
 _MOST_COMPUTE_SLICES: Final = 7
 _COMPUTE_SLICES: Final = re.compile(r"([0-9]{1,2})g\.")
 
@@ -66,8 +66,7 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
         case AllocationMode.TIME_SLICE:
             if pool.slices_per_device > MAX_SLICES_PER_DEVICE:
                 return NO_UNITS
-            slices = range(pool.slices_per_device)
-            return Layout(tuple(UnitId(f"{device.uuid}{_SLICE_SEPARATOR}{n}") for n in slices))
+            return Layout(slices_of(device.uuid, pool.slices_per_device))
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
             uuids = {
                 uuid
@@ -78,7 +77,7 @@ def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
 
 
 def _is_uuid(text: str) -> bool:
-    return text != "" and _SLICE_SEPARATOR not in text
+    return text != "" and SLICE_SEPARATOR not in text
 
 
 def most_units_of_a_device(pool: "PoolFacts") -> int:
@@ -95,8 +94,3 @@ def most_units_of_a_device(pool: "PoolFacts") -> int:
         case AllocationMode.MIG:  # pragma: no branch  # mypy proves that none is missing
             found = _COMPUTE_SLICES.search(pool.mig_profile)
             return _MOST_COMPUTE_SLICES // max(1, int(found[1])) if found else _MOST_COMPUTE_SLICES
-
-
-def part_of(unit: UnitId) -> str:
-    """Return the UUID of the card or MIG instance that the unit is, or is a slice of."""
-    return unit.partition(_SLICE_SEPARATOR)[0]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from agent.kubelet.pods import ContainerKind
 from api.kinds.gpunodeinventory import MAX_ALLOCATIONS, ContainerDevices
 from api.names import API_VERSION
 from kube.resources import GPU_NODE_INVENTORIES
+from pool.model import ContainerRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +31,7 @@ def awaited(pod: "NodePod", is_of_a_pool: "Callable[[str], bool]") -> frozenset[
     return frozenset(
         (container.name, resource)
         for container in pod.containers
-        if container.kind is not ContainerKind.INIT
+        if container.kind is not ContainerRole.INIT
         for resource, count in container.counts.items()
         if count and is_of_a_pool(resource)
     )

@@ -6,12 +6,12 @@ the promised devices come from here. Which pod is being admitted is decided in `
 
 import asyncio
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.annotations import decode_devices
 from api.names import DEVICES_ANNOTATION, PodUid
 from api.quantity import parse_count
+from pool.model import ContainerRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,23 +24,13 @@ MAX_ENDED: Final = 1024
 """Far more than a node's pods; a pod that ended is asked about within seconds or never."""
 
 
-class ContainerKind(Enum):
-    """When a container runs, which decides how kubelet shares devices among a pod's containers."""
-
-    INIT = "init"
-    """Runs to its end before the others; kubelet gives its devices to them."""
-    SIDECAR = "sidecar"
-    """An init container that is restarted always: it runs beside the others, and shares nothing."""
-    MAIN = "main"
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
     """What a container asks for."""
 
     name: str
-    kind: ContainerKind
+    kind: ContainerRole
     counts: "Mapping[str, int]"
     """Extended resource -> units."""
 
@@ -85,7 +75,7 @@ def node_pod(pod: "Pod") -> NodePod | None:
         request
         for request in (
             *(_request(one, _kind_of(one)) for one in pod.spec.init_containers or ()),
-            *(_request(one, ContainerKind.MAIN) for one in pod.spec.containers or ()),
+            *(_request(one, ContainerRole.MAIN) for one in pod.spec.containers or ()),
         )
         if request.counts
     )
@@ -177,12 +167,12 @@ class NodePods:
         changed.set()
 
 
-def _kind_of(container: "Container") -> ContainerKind:
+def _kind_of(container: "Container") -> ContainerRole:
     is_sidecar = container.restart_policy == "Always"
-    return ContainerKind.SIDECAR if is_sidecar else ContainerKind.INIT
+    return ContainerRole.SIDECAR if is_sidecar else ContainerRole.INIT
 
 
-def _request(container: "Container", kind: ContainerKind) -> ContainerRequest:
+def _request(container: "Container", kind: ContainerRole) -> ContainerRequest:
     limits = container.resources.limits if container.resources is not None else None
     counts: dict[str, int] = {}
     for resource, quantity in (limits or {}).items():

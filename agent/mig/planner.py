@@ -17,9 +17,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
-from api.names import UnitId
 from api.text import listed
-from pool.units import part_of
+from api.units import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -242,7 +241,7 @@ def _hindrance(
     if in_use is None:
         return Blocked(BlockReason.USE_UNKNOWN, "who uses it is not known yet")
     own = {device.uuid, *(one.uuid for one in device.instances)} - {""}
-    used = own & {part_of(UnitId(unit)) for unit in in_use}
+    used = own & {part_of(unit) for unit in in_use}
     if used:
         return Blocked(BlockReason.IN_USE, f"pods of this node have {listed(used)}: they end first")
     if device.processes:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, final
 
 from api.kubelet.deviceplugin import OfferedDevice
 from api.names import UnitId
-from pool.units import part_of
+from api.units import part_of
 
 if TYPE_CHECKING:
     from agent.plugin.devices_file import DevicesOfNode

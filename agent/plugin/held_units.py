@@ -10,8 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, final
 
 from api.names import PodUid, UnitId
-from api.nodefiles.poolconfig import SLICE_SEPARATOR
-from pool.units import part_of
+from api.units import SLICE_SEPARATOR, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -150,7 +149,7 @@ class HeldUnits:
 
         A whole card shares with its slices, and a card of one pool with the same card in another.
         """
-        for hold in self._by_part.get(part_of(UnitId(unit)), ()):
+        for hold in self._by_part.get(part_of(unit), ()):
             if not _is_one(hold, unit, resource) or not self._is_live(hold.holder):
                 continue
             # kubelet admits no pod while another of its name is alive, see `settle`.
@@ -195,7 +194,7 @@ class HeldUnits:
 
     def _told(self, unit: str) -> "Iterator[NodePodUnits]":
         """Yield the pods that have the unit by the word of the node's agent."""
-        for one in self._occupancy.with_part(part_of(UnitId(unit))) if self._occupancy else ():
+        for one in self._occupancy.with_part(part_of(unit)) if self._occupancy else ():
             if any(_is_shared(unit, other) for other in one.units):
                 yield one
 
@@ -224,7 +223,7 @@ class HeldUnits:
         """
         holds = [
             hold
-            for hold in self._by_part.get(part_of(UnitId(unit)), ())
+            for hold in self._by_part.get(part_of(unit), ())
             if hold.holder.uid is None or self._is_shown(hold.holder.uid)
         ]
         holds += (
@@ -283,4 +282,4 @@ def _is_one(hold: HeldUnit, unit: str, resource: str) -> bool:
 
 def _is_shared(unit: str, other: str) -> bool:
     are_slices = SLICE_SEPARATOR in unit and SLICE_SEPARATOR in other
-    return unit == other or (not are_slices and part_of(UnitId(unit)) == part_of(UnitId(other)))
+    return unit == other or (not are_slices and part_of(unit) == part_of(other))

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
-from agent.kubelet.pods import ContainerKind
+from pool.demand import reused_units
+from pool.model import ContainerRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +158,7 @@ def asked_container(
     later = [one.name for one in pod.asks_for(resource)]
     for container, reused in _in_order(pod, resource):
         later.pop(0)
-        is_shown = container.kind is not ContainerKind.INIT
+        is_shown = container.kind is not ContainerRole.INIT
         if is_shown and container.name in served:
             continue
         count = container.counts[resource]
@@ -173,16 +174,10 @@ def asked_container(
 
 
 def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest, int]]":
-    """Yield containers as kubelet allocates, each with how many units it has from init containers."""
-    reusable = 0
-    for container in pod.asks_for(resource):
-        count = container.counts[resource]
-        reused = min(reusable, count)
-        yield container, reused
-        if container.kind is ContainerKind.INIT:
-            reusable = max(reusable, count)
-        else:
-            reusable -= reused
+    """Return containers as kubelet allocates, each with how many units it has from init containers."""
+    containers = list(pod.asks_for(resource))
+    counts = [(one.kind, one.counts[resource]) for one in containers]
+    return zip(containers, reused_units(counts), strict=True)
 
 
 def _is_promise_free(one: PodIdentified, request: "PreferenceRequest") -> bool:

@@ -10,9 +10,8 @@ import msgspec
 import structlog
 
 from agent.files import file_identity
-from api.names import UnitId
 from api.nodefiles.pods import PODS_FILE, STALE_S, NodePodsFile
-from pool.units import part_of
+from api.units import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,6 +68,6 @@ class PodsFile:
             return {}
         found: dict[str, list[NodePodUnits]] = {}
         for pod in said.pods:
-            for part in {part_of(UnitId(unit)) for unit in pod.units}:
+            for part in {part_of(unit) for unit in pod.units}:
                 found.setdefault(part, []).append(pod)
         return found

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 import structlog
 
 from agent.errors import KubeletUnavailableError
-from agent.kubelet.pods import ContainerKind
 from agent.plugin.device_selection import (
     AllocatableUnits,
     AssignedUnits,
@@ -31,6 +30,7 @@ from agent.plugin.pod_identification import (
 )
 from agent.plugin.terminated_pods import TerminatedPods
 from agent.plugin.unpreferred_allocation import Gets, held_by_kubelet
+from pool.model import ContainerRole
 from telemetry.agent_metrics import ALLOCATIONS
 from telemetry.conditions import AgentDegraded
 from telemetry.reasons import EventReason
@@ -235,7 +235,7 @@ def _waiting(pod: "NodePod", resource: str, holdings: "HeldUnits") -> "Iterable[
     waiting = [
         one for one in pod.asks_for(resource) if not holdings.is_served(pod.uid, one.name, resource)
     ]
-    shown = [one for one in pod.asks_for(resource) if one.kind is not ContainerKind.INIT]
+    shown = [one for one in pod.asks_for(resource) if one.kind is not ContainerRole.INIT]
     # Init containers come first, so that none waits any more once all others are served.
     return waiting if not shown or any(one in waiting for one in shown) else ()
 

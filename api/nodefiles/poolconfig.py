@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from api.meta import Model
 from api.names import MAX_SLICES_PER_DEVICE, MAX_UUID_LENGTH, UnitId
+from api.units import slices_of
 
 CONFIG_KEY: Final = "config.json"
 """The key of the ConfigMap, and the name of the file."""
@@ -25,7 +26,6 @@ PACKED_CONFIG_KEY: Final = "config.json.gz"
 
 PLUGINS_DIRECTORY: Final = "/var/lib/kubelet/device-plugins"
 """Where kubelet's and the plugins' sockets are."""
-SLICE_SEPARATOR: Final = "::"
 
 
 class HandOut(Enum):
@@ -68,4 +68,4 @@ class PoolConfig(Model, frozen=True):
             return tuple(UnitId(one) for one in device.instances)
         if self.slices == 1:
             return (UnitId(device.uuid),)
-        return tuple(UnitId(f"{device.uuid}{SLICE_SEPARATOR}{n}") for n in range(self.slices))
+        return slices_of(device.uuid, self.slices)

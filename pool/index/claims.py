@@ -6,7 +6,7 @@ The index has two of them, observed and assumed, which are never merged.
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 
-from pool.units import part_of
+from api.units import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,9 +6,9 @@ unit slot of one device (`pool.units.Layout`).
 
 from typing import TYPE_CHECKING, Any, final
 
+from api.units import part_of
 from pool.index.claims import Claims
 from pool.index.duplicate_claims import DuplicateClaims
-from pool.units import part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -6,7 +6,8 @@ Kept by `pool.index.device_index`, which knows pools, nodes and claims.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from pool.units import NO_UNITS, Layout, part_of
+from api.units import part_of
+from pool.units import NO_UNITS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.allocations.reporter import AllocationReporter
 from agent.errors import KubeletUnavailableError
-from agent.kubelet.pods import ContainerKind, ContainerRequest, NodePod, NodePods
+from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
 from agent.problems.registry import ProblemRegistry
 from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.kubelet.podresources import ContainerUnits, PodUnits
@@ -18,6 +18,7 @@ from kube.config.kubeconfig import configuration_for
 from kube.errors import KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_NODE_INVENTORIES
 from manifests.install.crds import build_crds
+from pool.model import ContainerRole
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.loop_clock import LoopClock
 
@@ -29,14 +30,14 @@ def a_node_pod(
     name: str = "p", uid: str = "", *, is_ended: bool = False, **containers: int
 ) -> NodePod:
     """A pod whose containers ask for so many units; `init_…` and `side_…` tell a container's kind."""
-    kinds = {"init": ContainerKind.INIT, "side": ContainerKind.SIDECAR}
+    kinds = {"init": ContainerRole.INIT, "side": ContainerRole.SIDECAR}
     return NodePod(
         uid=PodUid(uid or f"uid-{name}"),
         namespace="default",
         name=name,
         is_ended=is_ended,
         containers=tuple(
-            ContainerRequest(one, kinds.get(one[:4], ContainerKind.MAIN), {WHOLE: count})
+            ContainerRequest(one, kinds.get(one[:4], ContainerRole.MAIN), {WHOLE: count})
             for one, count in (containers or {"main": 1}).items()
         ),
         promised=None,

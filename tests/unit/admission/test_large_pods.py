@@ -235,7 +235,7 @@ class TestTooMuchToCompare:
         assert note is not None
         assert note.node == ""
         assert reply.warnings == [
-            "GPU pool whole holds nothing for the pod: its node affinity is too long to plan"
+            "GPU pool whole reserves no units for the pod: its node affinity is too long to plan"
         ]
 
     def test_pod_that_finds_a_node_in_time_gets_its_units(self):

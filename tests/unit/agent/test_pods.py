@@ -1,7 +1,8 @@
 """The node's pods: what is kept of them, and in which order."""
 
-from agent.kubelet.pods import ContainerKind, NodePod, NodePods, node_pod
+from agent.kubelet.pods import NodePod, NodePods, node_pod
 from api.foreign.core import Pod
+from pool.model import ContainerRole
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
 
@@ -23,9 +24,9 @@ def test_containers_that_ask_are_kept_in_kubelets_order():
     )
     asking = [(one.name, one.kind, one.counts[RESOURCE]) for one in pod.asks_for(RESOURCE)]
     assert asking == [
-        ("i", ContainerKind.INIT, 1),
-        ("s", ContainerKind.SIDECAR, 2),
-        ("b", ContainerKind.MAIN, 3),
+        ("i", ContainerRole.INIT, 1),
+        ("s", ContainerRole.SIDECAR, 2),
+        ("b", ContainerRole.MAIN, 3),
     ]
     assert pod.promised == {"b": ("GPU-1",)}
     assert pod.asks_for("r/other") == ()

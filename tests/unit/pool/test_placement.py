@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from api.kinds.gpupool import Strategy
 from api.names import UnitId
+from api.units import part_of
 from pool.index.devices import DeviceEntry
 from pool.model import ContainerRole
 from pool.placement.planner import is_intact, plan_devices
-from pool.units import layout_of, part_of
+from pool.units import layout_of
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
 
 if TYPE_CHECKING:

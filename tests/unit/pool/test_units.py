@@ -6,7 +6,8 @@ import pytest
 
 from api.kinds.gpupool import AllocationMode
 from api.names import UnitId
-from pool.units import NO_UNITS, layout_of, part_of
+from api.units import part_of
+from pool.units import NO_UNITS, layout_of
 from tests.support.builders import a_device, a_pool, a_slice_pool
 
 if TYPE_CHECKING:
@@ -88,4 +89,4 @@ def test_a_unit_of_another_cut_takes_the_whole_device() -> None:
 def test_the_part_of_a_unit_is_the_device_or_instance_that_it_belongs_to(
     unit: str, want: str
 ) -> None:
-    assert part_of(UnitId(unit)) == want
+    assert part_of(unit) == want
