@@ -29,12 +29,12 @@ class AdmissionContext:
     now: "Callable[[], Instant]"
     is_ready: Callable[[], bool]
     """Caches are synced and the ledger is built."""
-    may_hold: Callable[[], bool] = lambda: True
+    may_reserve: Callable[[], bool] = lambda: True
     """This replica leads. Another one admits pods without holding units: they would be held in a
     ledger from which nothing is given."""
     callers_are_known: bool = False
     """Reviews come from API servers for certain, so that their users may be told what concerns them."""
-    seal: Callable[[bytes], str]
+    sign: Callable[[bytes], str]
     """An unforgeable text for these bytes, the same at every replica."""
 
     def served_pool(self, resource: str) -> "tuple[PoolFacts, GPUPool] | None":

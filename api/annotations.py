@@ -23,8 +23,8 @@ Devices = dict[str, tuple[UnitId, ...]]
 class ReservationNote(Model, frozen=True):
     """The value of the reservation annotation.
 
-    `id` alone says "admitted by us, nothing held" (the pool was exhausted). With `node`, `devices`
-    and `expires_at` it is the hold that a restarted server takes up again.
+    `id` alone means "admitted, nothing reserved" (the pool was exhausted). With `node`, `devices` and
+    `expires_at` it is the reservation that a restarted server restores.
     """
 
     id: str
@@ -32,8 +32,8 @@ class ReservationNote(Model, frozen=True):
     node: str = ""
     devices: dict[str, tuple[UnitId, ...]] = msgspec.field(default_factory=dict)
     expires_at: dt.datetime | None = None
-    seal: str = ""
-    """By which another replica knows that one of us wrote this (`admission.pods.signature`)."""
+    signature: str = msgspec.field(default="", name="seal")
+    """Proves to other replicas that one of them wrote this (`admission.pods.signature`)."""
 
     def encode(self) -> str:
         """Return the annotation's text."""

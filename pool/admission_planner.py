@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from pool.admission_rules import (
-    ANYBODY,
+    UNKNOWN_POD,
     Deferral,
-    Newcomer,
+    IncomingPod,
     leaves_room,
     share_of,
 )
@@ -62,7 +62,7 @@ class AdmissionPlanner:
         demand: "Demand",
         constraints: "Constraints",
         *,
-        newcomer: Newcomer = ANYBODY,
+        incoming: IncomingPod = UNKNOWN_POD,
     ) -> Placed | Exhausted:
         """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
         state = self._index.state(pool.name)
@@ -70,7 +70,7 @@ class AdmissionPlanner:
         def accepts(node: "NodeName") -> bool:
             if not self._may_go_to(node, constraints):
                 return False
-            claimed = self._nominated_units(pool.resource, node, newcomer.now)
+            claimed = self._nominated_units(pool.resource, node, incoming.now)
             if not claimed:
                 return True
             summary = state.node(node)
@@ -78,10 +78,10 @@ class AdmissionPlanner:
 
         node = state.best_node(demand.units, accepts)
         if node is None:
-            fits = self._fits_once_stored(pool, demand, constraints, now=newcomer.now)
+            fits = self._fits_once_stored(pool, demand, constraints, now=incoming.now)
             deferral = Deferral.UNCONFIRMED if fits else None
         else:
-            deferral = self._deferral_of(pool, demand, newcomer)
+            deferral = self._deferral_of(pool, demand, incoming)
         if node is None or deferral is not None:
             return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
         devices = plan_devices(self._index.devices_on(pool.name, node), demand, pool.strategy)
@@ -108,19 +108,19 @@ class AdmissionPlanner:
         )
 
     def _deferral_of(
-        self, pool: "PoolFacts", demand: "Demand", newcomer: Newcomer
+        self, pool: "PoolFacts", demand: "Demand", incoming: IncomingPod
     ) -> Deferral | None:
         """Return why a pod for which units are free is not to hold them."""
-        state, namespace, wanted = self._index.state(pool.name), newcomer.namespace, demand.units
+        state, namespace, wanted = self._index.state(pool.name), incoming.namespace, demand.units
         waiting = self._pods.pending.demands(pool.resource)
         if waiting and not leaves_room(
-            state.rooms(), waiting, wanted=wanted, priority=newcomer.priority
+            state.rooms(), waiting, wanted=wanted, priority=incoming.priority
         ):
             return Deferral.WAITING_PODS
         held = self._ledger.unconfirmed_units(pool.name, namespace)
         if held and held + wanted > share_of(state.capacity().total):
             return Deferral.SHARE
-        if not self._backoff.is_over(pool.name, namespace, newcomer.now):
+        if not self._backoff.is_over(pool.name, namespace, incoming.now):
             return Deferral.BACKOFF
         return None
 

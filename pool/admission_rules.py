@@ -28,7 +28,7 @@ MAX_NAMESPACES: Final = 4096
 """Of which absences are remembered; the one that is longest unchanged is forgotten first."""
 
 
-class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
+class IncomingPod(msgspec.Struct, frozen=True, kw_only=True):
     """Where a pod at admission stands among the others."""
 
     namespace: str = ""
@@ -37,7 +37,7 @@ class Newcomer(msgspec.Struct, frozen=True, kw_only=True):
     """Clock.monotonic() seconds."""
 
 
-ANYBODY: Final = Newcomer()
+UNKNOWN_POD: Final = IncomingPod()
 """A pod of which nothing is known."""
 
 
@@ -61,7 +61,7 @@ def leaves_room(
     wanted: int,
     priority: int,
 ) -> bool:
-    """Say whether every waiting pod that fits somewhere now would still fit beside the newcomer.
+    """Say whether every waiting pod that fits somewhere now would still fit beside the incoming.
 
     Errs on the side of the waiting pods: a unit that one of them takes is counted as if it broke up a
     place of any other size.
@@ -69,8 +69,8 @@ def leaves_room(
     Args:
         rooms: units that a pod may be given on a node -> how many nodes have as many.
         waiting: (priority, units) -> how many pods wait.
-        wanted: units that the newcomer asks for.
-        priority: the newcomer's; every waiting pod of the same priority is older.
+        wanted: units that the incoming asks for.
+        priority: the incoming's; every waiting pod of the same priority is older.
     """
     ahead: dict[int, int] = {}
     for (theirs, size), count in waiting.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from api.names import PodUid
 from pool.admission_planner import AdmissionPlanner, Exhausted
-from pool.admission_rules import ANYBODY, Newcomer
+from pool.admission_rules import UNKNOWN_POD, IncomingPod
 from pool.errors import InvariantViolatedError
 from pool.index.node_view import refusal_of
 from pool.model import PodPhase
@@ -85,10 +85,10 @@ class AllocationReader:
         demand: "Demand",
         constraints: "Constraints",
         *,
-        newcomer: Newcomer = ANYBODY,
+        incoming: IncomingPod = UNKNOWN_POD,
     ) -> Placed | Exhausted:
         """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
-        return self._admission.plan(pool, demand, constraints, newcomer=newcomer)
+        return self._admission.plan(pool, demand, constraints, incoming=incoming)
 
     def plan_bind(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid"
@@ -141,7 +141,7 @@ class AllocationReader:
             and reservation.phase.is_confirmed  # as long as it is not, its units count as free
         ):
             mine = recoverable_units(reservation, pool.name, self._index)
-            summary = summary.without_hold(mine)
+            summary = summary.without_reservation(mine)
         return refusal_of(summary, demand.units)
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
@@ -160,7 +160,7 @@ class AllocationReader:
         self,
         victims: "Collection[PodUid]",
         node: "NodeName",
-        applicant: "tuple[PoolFacts, Demand]",
+        wanted: "tuple[PoolFacts, Demand]",
         *,
         uid: "PodUid | None" = None,
     ) -> bool:
@@ -169,7 +169,7 @@ class AllocationReader:
         The pod's own hold counts as free, and so does what was assumed for a victim whose binding
         the watch has not shown yet.
         """
-        pool, demand = applicant
+        pool, demand = wanted
         known = self._index.pool(pool.name)
         if known is not None and known.closed is not None:
             return False

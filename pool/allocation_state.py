@@ -20,8 +20,8 @@ from pool.pods.observed import ObservedPods
 from pool.pods.reported import (
     AllocationMismatches,
     NodeReports,
-    as_promised,
-    as_reported,
+    from_annotation,
+    from_report,
     reported_units,
 )
 from pool.reservations.conflicts import (
@@ -98,20 +98,20 @@ class AllocationState:
         )
 
     def reserve(
-        self, applicant: PlacementRequest, placed: "Placed | None", now: "Instant"
+        self, request: PlacementRequest, placed: "Placed | None", now: "Instant"
     ) -> Reservation:
         """Take the planned units for a pod; without a plan, note only that it was admitted."""
         reservation = Reservation(
-            id=applicant.id,
-            pool=applicant.pool.name,
-            demand=applicant.demand,
-            namespace=applicant.namespace,
-            name=applicant.name,
+            id=request.id,
+            pool=request.pool.name,
+            demand=request.demand,
+            namespace=request.namespace,
+            name=request.name,
             node=placed.node if placed else None,
             devices=placed.devices if placed else {},
             phase=ReservationPhase.HELD,
             created_at=now.monotonic,
-            expires_at=now.monotonic + applicant.pool.ttl_s,
+            expires_at=now.monotonic + request.pool.ttl_s,
             observe_by=now.monotonic + self._observe_within_s,
         )
         if conflicts(reservation, self.index):
@@ -218,29 +218,29 @@ class AllocationState:
         return found
 
     def commit(
-        self, applicant: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
+        self, request: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
     ) -> Reservation:
         """Turn a plan into a commitment, in place of the pod's hold if it has one.
 
-        `applicant.id` is used only for a pod without a reservation, or names a hold that nobody tied
+        `request.id` is used only for a pod without a reservation, or names a hold that nobody tied
         to its pod yet.
 
         Raises:
             InvariantViolated: the pod is bound or committed already, or a unit is another stored pod's.
                 What a pod has that nobody has seen is taken over.
         """
-        existing = self.ledger.of_pod(uid) or self._untied(applicant.id)
+        existing = self.ledger.of_pod(uid) or self._untied(request.id)
         facts = self._pods.get(uid)
         if (existing is not None and not existing.phase.is_uncommitted) or (
             facts is not None and facts.phase is not PodPhase.PENDING
         ):
             raise InvariantViolatedError(f"pod uid {uid} is bound or committed already")
         reservation = Reservation(
-            id=existing.id if existing else applicant.id,
+            id=existing.id if existing else request.id,
             pool=placed.pool,
-            demand=applicant.demand,
-            namespace=applicant.namespace,
-            name=applicant.name,
+            demand=request.demand,
+            namespace=request.namespace,
+            name=request.name,
             uid=uid,
             node=placed.node,
             devices=placed.devices,
@@ -324,14 +324,14 @@ class AllocationState:
         """Make a bound pod's claims what its node reports, or what it was bound with."""
         report = self._reports.of(node, facts.uid)
         if report is None:
-            truth = as_promised(facts, node)
+            actual = from_annotation(facts, node)
         else:
-            truth = as_reported(
+            actual = from_report(
                 facts, node, report, is_here=lambda unit: self.index.devices.is_on(unit, node)
             )
-        self.index.set_observed(facts.uid, truth.units)
-        self.index.set_unaccounted(facts.uid, truth.missing)
-        self._mismatches.judge(facts, truth, self.index)
+        self.index.set_observed(facts.uid, actual.units)
+        self.index.set_unaccounted(facts.uid, actual.missing)
+        self._mismatches.judge(facts, actual, self.index)
 
     def _bound(self, uid: PodUid) -> "PodFacts | None":
         facts = self._pods.get(uid)

@@ -38,7 +38,7 @@ class NodeRefusal(msgspec.Struct, frozen=True, cache_hash=True):
     reason: NodeReason
     wanted: int = 0
     free: int = 0
-    held: int = 0
+    reserved: int = 0
     used: int = 0
     unhealthy: int = 0
     total: int = 0

@@ -20,12 +20,11 @@ from pool.allocation_reader import AlreadyBound
 from pool.allocation_state import PlacementRequest
 from pool.errors import InvariantViolatedError
 from pool.model import Instant, PodPhase
-from pool.placement import planner as placement
-from pool.placement.planner import Placed
+from pool.placement.planner import Placed, PlacementRefused
 from pool.reservations.reservation import ReservationPhase
 from scheduler.bind_recovery import Settlement, pod_of, take_in, write_may_land
 from scheduler.outcome import NOT_READY, Outcome
-from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, recall_pod
+from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, recall_pod
 from scheduler.ports import BindRefused, BindUnknown, BindWritten, PodBinding, SeenBound
 from telemetry.reasons import node_refusal_text
 
@@ -63,26 +62,26 @@ async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
                 f"pod {pod} (uid {pod.uid}) was shown neither by the watch nor to filter yet; "
                 "the next attempt will know it",
             )
-        case AsksNothing():
+        case NoDemand():
             return await _bind_plain(request, context)
-        case AsksImpossible(text=text):
+        case ImpossibleDemand(text=text):
             return Bound(Outcome.IMPOSSIBLE, text)
-        case AsksUnits():
+        case UnitDemand():
             return await _bind_units(asked, request, context)
 
 
 async def _bind_units(
-    asked: AsksUnits, request: "BindRequest", context: "ExtenderContext"
+    asked: UnitDemand, request: "BindRequest", context: "ExtenderContext"
 ) -> Bound:
     pod = request.pod
     planned = context.reader.plan_bind(request.node, asked.pool, asked.demand, uid=pod.uid)
     match planned:
         case AlreadyBound():
             return await _bind_again(planned, request, context)
-        case placement.PlacementRefused(refusal=refusal):
+        case PlacementRefused(refusal=refusal):
             return Bound(Outcome.REFUSED, node_refusal_text(refusal, asked.pool.name))
         case Placed():
-            applicant = PlacementRequest(
+            placement = PlacementRequest(
                 id=context.new_id(),
                 pool=asked.pool,
                 demand=asked.demand,
@@ -90,7 +89,7 @@ async def _bind_units(
                 name=pod.name,
             )
             now = context.now()
-            reservation = context.allocation_state.commit(applicant, planned, uid=pod.uid, now=now)
+            reservation = context.allocation_state.commit(placement, planned, uid=pod.uid, now=now)
             return await _send(reservation, context, is_retry=False)
 
 

@@ -36,7 +36,7 @@ class PodIdentity(Model, frozen=True):
     uid: str = ""
 
 
-class AskingPod(Model, frozen=True):
+class ExtenderPod(Model, frozen=True):
     """What the verbs read of a pod; kube-scheduler sends all of it, up to a megabyte, with each call."""
 
     metadata: PodIdentity = PodIdentity()
@@ -44,7 +44,7 @@ class AskingPod(Model, frozen=True):
 
 
 class _ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: AskingPod | None = None
+    pod: ExtenderPod | None = None
     nodes: _Unread | None = None
     node_names: list[NodeName] | None = None
 
@@ -73,7 +73,7 @@ VictimsByNode = dict[NodeName, MetaVictims]
 
 
 class _PreemptionArgs(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: AskingPod | None = None
+    pod: ExtenderPod | None = None
     node_name_to_victims: _Unread | None = None
     node_name_to_meta_victims: VictimsByNode | None = None
 
@@ -122,7 +122,7 @@ class MalformedArgs:
 class CandidatesRequest:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
-    pod: AskingPod
+    pod: ExtenderPod
     names: list[NodeName]
 
 
@@ -130,7 +130,7 @@ class CandidatesRequest:
 class PreemptionRequest:
     """preempt: a pod, and whom kube-scheduler would evict for it, by node."""
 
-    pod: AskingPod
+    pod: ExtenderPod
     victims_by_node: VictimsByNode
 
 
@@ -150,7 +150,7 @@ _NODE_NAMES_MARK: Final = b',"NodeNames":['
 
 
 class _ArgsBeforeNames(msgspec.Struct, frozen=True, rename="pascal"):
-    pod: AskingPod | None = None
+    pod: ExtenderPod | None = None
     nodes: _Unread | None = None
 
 
@@ -187,7 +187,7 @@ def decode_names(body: bytes) -> tuple[bytes, list[NodeName]] | None:
         return None
 
 
-def decode_pod_before_names(before: bytes) -> AskingPod | None:
+def decode_pod_before_names(before: bytes) -> ExtenderPod | None:
     """Return the pod of a request that was cut off before its `,"NodeNames":`.
 
     None where that is no JSON object once it is closed, or not one that names alone make complete.

@@ -18,7 +18,7 @@ from scheduler.codec import (
 )
 from scheduler.filter import filter_names
 from scheduler.outcome import NOT_READY, Outcome, VerbResult
-from scheduler.pod_demand import AsksNothing, AsksUnits, read_pod, remember_pod
+from scheduler.pod_demand import NoDemand, UnitDemand, read_pod, remember_pod
 from scheduler.preempt import keep_nodes
 from scheduler.prioritize import no_scores, score_names
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from scheduler.bind import Bound
-    from scheduler.codec import AskingPod, BindRequest
+    from scheduler.codec import BindRequest, ExtenderPod
     from scheduler.context import ExtenderContext
-    from scheduler.pod_demand import Asked
+    from scheduler.pod_demand import PodDemand
 
 
 def filter_nodes(body: bytes, context: "ExtenderContext") -> VerbResult:
@@ -88,17 +88,17 @@ async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
     return VerbResult(encode_bind(bound.error), bound.outcome, _bind_facts(request, bound))
 
 
-def _must_wait(asked: "Asked", context: "ExtenderContext") -> bool:
+def _must_wait(asked: "PodDemand", context: "ExtenderContext") -> bool:
     """Say whether the answer needs caches that are not there; pods of no pool never wait for us."""
-    return not isinstance(asked, AsksNothing) and not context.is_ready()
+    return not isinstance(asked, NoDemand) and not context.is_ready()
 
 
-def _facts(pod: "AskingPod", asked: "Asked", **figures: int) -> "Mapping[str, object]":
+def _facts(pod: "ExtenderPod", asked: "PodDemand", **figures: int) -> "Mapping[str, object]":
     facts: dict[str, object] = {
         "pod": f"{pod.metadata.namespace}/{pod.metadata.name}",
         "uid": pod.metadata.uid,
     }
-    if isinstance(asked, AsksUnits):
+    if isinstance(asked, UnitDemand):
         facts |= {"pool": asked.pool.name, "units": asked.demand.units}
     return {**facts, **figures}
 

@@ -21,7 +21,7 @@ from pool.refusal import NodeReason, NodeRefusal
 from scheduler.codec import encode_all_fit, encode_names, encode_sorted
 from scheduler.node_lists import Candidates, Filtered
 from scheduler.outcome import Outcome
-from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, binding_text, own_node
+from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, binding_text, own_node
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pool.allocation_reader import AlreadyBound
     from pool.index.node_view import FitView
     from scheduler.context import ExtenderContext
-    from scheduler.pod_demand import Asked
+    from scheduler.pod_demand import PodDemand
 
 _text_of = functools.lru_cache(maxsize=8192)(node_refusal_text)
 """Figures repeat over nodes, pods and time; 8,192 texts are about 1 MB."""
@@ -41,19 +41,19 @@ _ANY_GENERATION: Final = -1
 
 
 def filter_names(
-    asked: "Asked", candidates: Candidates, context: "ExtenderContext"
+    asked: "PodDemand", candidates: Candidates, context: "ExtenderContext"
 ) -> tuple[Outcome, Filtered]:
     """Sort the names, each into exactly one of the reply's three parts, in their order.
 
     Of a pod that passes on the node of its hold, the other names are left out.
     """
     match asked:
-        case AsksNothing():
+        case NoDemand():
             return Outcome.NOT_OURS, _all_of(candidates)
-        case AsksImpossible(text=text):
+        case ImpossibleDemand(text=text):
             nowhere = dict.fromkeys(candidates.names, text)
             return Outcome.IMPOSSIBLE, _parted([], {}, nowhere)
-        case AsksUnits():
+        case UnitDemand():
             bound = context.reader.bound_to(asked.uid) if asked.uid is not None else None
             if bound is not None:
                 filtered = _pinned(asked, candidates.names, bound)
@@ -62,7 +62,7 @@ def filter_names(
             return Outcome.FITS if filtered.fit else Outcome.NONE_FITS, filtered
 
 
-def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") -> Filtered:
+def _pinned(asked: UnitDemand, names: "list[NodeName]", bound: "AlreadyBound") -> Filtered:
     """Let a pod that is bound, or may be, pass on that node only.
 
     The others are unresolvable: no eviction can help a pod that must not go there.
@@ -72,7 +72,7 @@ def _pinned(asked: AsksUnits, names: "list[NodeName]", bound: "AlreadyBound") ->
     return _parted([name for name in names if name == bound.node], {}, dict.fromkeys(others, text))
 
 
-def _sorted(asked: AsksUnits, candidates: Candidates, context: "ExtenderContext") -> Filtered:
+def _sorted(asked: UnitDemand, candidates: Candidates, context: "ExtenderContext") -> Filtered:
     own, refusal = own_node(asked, context.reader)
     if own is not None and refusal is None and own in candidates.names:
         return _parted([own], {}, {})
@@ -88,7 +88,7 @@ def _sorted(asked: AsksUnits, candidates: Candidates, context: "ExtenderContext"
 
 
 def _as_view_says(
-    asked: AsksUnits,
+    asked: UnitDemand,
     candidates: Candidates,
     context: "ExtenderContext",
     *,

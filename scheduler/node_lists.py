@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from api.names import NodeName
     from pool.index.node_view import FitView
-    from scheduler.codec import AskingPod
+    from scheduler.codec import ExtenderPod
 
 KEPT: Final = 4
 """Lists. One kube-scheduler needs two, before and after filter; what is kept beyond that pushes out of the
@@ -103,7 +103,7 @@ class Candidates:
 class ExtenderCall:
     """filter and prioritize: a pod, and the nodes it may go to."""
 
-    pod: "AskingPod"
+    pod: "ExtenderPod"
     candidates: Candidates
 
 
@@ -120,7 +120,7 @@ class CandidatesReader:
 
     _kept: list[Candidates] = field(default_factory=list)
     # the one that came last is the first
-    _pod: "tuple[bytes, AskingPod] | None" = None
+    _pod: "tuple[bytes, ExtenderPod] | None" = None
     # prioritize brings the pod that filter brought
 
     def read(self, body: bytes) -> ExtenderCall | MalformedArgs:
@@ -159,7 +159,7 @@ class CandidatesReader:
         self.expect(candidates)
         return candidates
 
-    def _read_pod(self, before: bytes) -> "AskingPod | None":
+    def _read_pod(self, before: bytes) -> "ExtenderPod | None":
         if self._pod is not None and self._pod[0] == before:
             return self._pod[1]
         pod = decode_pod_before_names(before)

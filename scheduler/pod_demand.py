@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.model import Demand, PoolFacts
     from pool.refusal import NodeRefusal
-    from scheduler.codec import AskingPod
+    from scheduler.codec import ExtenderPod
     from scheduler.context import ExtenderContext
     from scheduler.ports import PodRef
 
 
 @dataclass(frozen=True, slots=True)
-class AsksNothing:
+class NoDemand:
     """The pod names no pool; any node will do."""
 
 
 @dataclass(frozen=True, slots=True)
-class AsksImpossible:
+class ImpossibleDemand:
     """No node can serve the pod, however empty: the text says why."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class AsksUnits:
+class UnitDemand:
     """The pod asks for units of one pool."""
 
     pool: "PoolFacts"
@@ -42,7 +42,7 @@ class AsksUnits:
     """None for a pod that the API server never stored."""
 
 
-Asked = AsksNothing | AsksImpossible | AsksUnits
+PodDemand = NoDemand | ImpossibleDemand | UnitDemand
 
 RECENT_PODS: Final = 8192
 """Pods between filter and bind at 1,000 pods/s and kube-scheduler's 5 s time-out, and half as many again."""
@@ -78,41 +78,41 @@ class RecentPods:
         return self._demand_by_uid.get(uid)
 
 
-def read_pod(pod: "AskingPod", index: "DeviceIndex") -> Asked:
+def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:
     """Return what a pod's spec asks for."""
     demand = demand_of(pod.spec)
     match demand:
         case None:
-            return AsksNothing()
+            return NoDemand()
         case ManyPools():
-            return AsksImpossible(
+            return ImpossibleDemand(
                 f"the pod names several GPU pools ({listed(demand.resources)}); only one is possible"
             )
         case BadQuantity():
-            return AsksImpossible(
+            return ImpossibleDemand(
                 f'container {truncate(demand.container)}: {truncate(demand.resource)} is "{truncate(demand.value)}", '
                 "not a whole number"
             )
         case TooLarge():
-            return AsksImpossible(too_large_text(demand))
+            return ImpossibleDemand(too_large_text(demand))
         case _:
             return _asked(demand, index, PodUid(pod.metadata.uid) if pod.metadata.uid else None)
 
 
-def remember_pod(pod: "AskingPod", asked: Asked, context: "ExtenderContext") -> None:
+def remember_pod(pod: "ExtenderPod", asked: PodDemand, context: "ExtenderContext") -> None:
     """Keep what filter read in a stored pod's spec, for the bind that follows."""
     if not pod.metadata.uid:
         return
     match asked:
-        case AsksNothing():
+        case NoDemand():
             context.recent.remember(PodUid(pod.metadata.uid), None)
-        case AsksUnits(demand=demand):
+        case UnitDemand(demand=demand):
             context.recent.remember(PodUid(pod.metadata.uid), demand)
-        case AsksImpossible():
+        case ImpossibleDemand():
             pass  # no node passes, so that no bind follows
 
 
-def recall_pod(pod: "PodRef", context: "ExtenderContext") -> Asked | None:
+def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
     """Return what a pod known by its uid alone asks for; None when nobody has seen its spec.
 
     The watch and filter read the stored pod; the ledger has what admission saw, which validation
@@ -123,7 +123,7 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> Asked | None:
         return _asked(observed.demand, context.index, pod.uid)
     if context.recent.knows(pod.uid):
         demand = context.recent.demand(pod.uid)
-        return AsksNothing() if demand is None else _asked(demand, context.index, pod.uid)
+        return NoDemand() if demand is None else _asked(demand, context.index, pod.uid)
     reservation = context.reader.reservation_of(pod.uid)
     if reservation is not None:
         return _asked(reservation.demand, context.index, pod.uid)
@@ -132,15 +132,15 @@ def recall_pod(pod: "PodRef", context: "ExtenderContext") -> Asked | None:
 
 def _asked(
     demand: "Demand", index: "DeviceIndex", uid: PodUid | None
-) -> AsksUnits | AsksImpossible:
+) -> UnitDemand | ImpossibleDemand:
     pool = index.pool_of(demand.resource)
     if pool is None:
-        return AsksImpossible(f"no GPUPool serves {demand.resource}")
-    return AsksUnits(pool, demand, uid)
+        return ImpossibleDemand(f"no GPUPool serves {demand.resource}")
+    return UnitDemand(pool, demand, uid)
 
 
 def own_node(
-    asked: AsksUnits, reader: "AllocationReader"
+    asked: UnitDemand, reader: "AllocationReader"
 ) -> "tuple[NodeName | None, NodeRefusal | None]":
     """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
 

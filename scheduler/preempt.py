@@ -8,28 +8,28 @@ None is added, and victims and PDB violations are handed back as they came.
 from typing import TYPE_CHECKING
 
 from scheduler.outcome import Outcome
-from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits
+from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand
 
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.allocation_reader import AllocationReader
     from scheduler.codec import MetaVictims, VictimsByNode
-    from scheduler.pod_demand import Asked
+    from scheduler.pod_demand import PodDemand
 
 
 def keep_nodes(
-    asked: "Asked", proposed: "VictimsByNode", reader: "AllocationReader"
+    asked: "PodDemand", proposed: "VictimsByNode", reader: "AllocationReader"
 ) -> "tuple[Outcome, VictimsByNode]":
     """Return the nodes worth an eviction.
 
     A node without victims is dropped: kube-scheduler takes one in the reply for an error of the call.
     """
     match asked:
-        case AsksNothing():
+        case NoDemand():
             return Outcome.NOT_OURS, {node: one for node, one in proposed.items() if one.pods}
-        case AsksImpossible():
+        case ImpossibleDemand():
             return Outcome.IMPOSSIBLE, {}
-        case AsksUnits():
+        case UnitDemand():
             kept = {
                 node: victims
                 for node, victims in proposed.items()
@@ -39,7 +39,7 @@ def keep_nodes(
 
 
 def _is_worth_it(
-    asked: AsksUnits,
+    asked: UnitDemand,
     node: "NodeName",
     victims: "MetaVictims",
     *,

@@ -10,29 +10,29 @@ from pool.index.node_view import MAX_SCORE
 from scheduler.codec import HostPriority, encode_priorities, encode_priority, join_priorities
 from scheduler.node_lists import Scored
 from scheduler.outcome import Outcome
-from scheduler.pod_demand import AsksImpossible, AsksNothing, AsksUnits, own_node
+from scheduler.pod_demand import ImpossibleDemand, NoDemand, UnitDemand, own_node
 
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.index.node_view import FitView
     from scheduler.context import ExtenderContext
     from scheduler.node_lists import Candidates
-    from scheduler.pod_demand import Asked
+    from scheduler.pod_demand import PodDemand
 
 OWN_SCORE: Final = MAX_SCORE + 1
 """MaxExtenderPriority; kube-scheduler clamps nothing above it."""
 
 
 def score_names(
-    asked: "Asked", candidates: "Candidates", context: "ExtenderContext"
+    asked: "PodDemand", candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
     """Score every name, in their order; a node that does not fit has 0."""
     match asked:
-        case AsksNothing():
+        case NoDemand():
             return Outcome.NOT_OURS, no_scores(candidates.names)
-        case AsksImpossible():
+        case ImpossibleDemand():
             return Outcome.IMPOSSIBLE, no_scores(candidates.names)
-        case AsksUnits():
+        case UnitDemand():
             return _scored(asked, candidates, context)
 
 
@@ -42,7 +42,7 @@ def no_scores(names: "list[NodeName]") -> bytes:
 
 
 def _scored(
-    asked: AsksUnits, candidates: "Candidates", context: "ExtenderContext"
+    asked: UnitDemand, candidates: "Candidates", context: "ExtenderContext"
 ) -> tuple[Outcome, bytes]:
     view = context.index.view(asked.pool.name, asked.demand.units)
     scored = _as_view_says(candidates, view, context)
@@ -77,7 +77,7 @@ def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
     return body.replace(encode_priority(node, score), encode_priority(node, OWN_SCORE), 1)
 
 
-def _preferred(asked: AsksUnits, context: "ExtenderContext") -> "NodeName | None":
+def _preferred(asked: UnitDemand, context: "ExtenderContext") -> "NodeName | None":
     """Return the node that the pod is bound to or holds enough units on."""
     bound = context.reader.bound_to(asked.uid) if asked.uid is not None else None
     if bound is not None:

@@ -76,7 +76,7 @@ class ReservationEvents:
         if self.is_leading and found.pool is not None:
             ALLOCATION_MISMATCHES.labels(found.pool).inc()
         pod = found.pod
-        units = ", ".join(sorted(found.unpromised))
+        units = ", ".join(sorted(found.unassigned))
         promised = sorted({unit for some in (pod.devices or {}).values() for unit in some})
         note = (
             f"kubelet on node {pod.node} gave it {units}, and it was bound with {', '.join(promised)}: "

@@ -102,7 +102,7 @@ class ControlPlane:
             on_mismatch=Mismatches(self.announcing),
         )
         self.readiness = Readiness()
-        self.seal = ReservationSigner(client, settings.namespace)
+        self.signer = ReservationSigner(client, settings.namespace)
         new_id = ReservationIds()
         self.scheduling = ExtenderContext(
             index=self.index,
@@ -125,8 +125,8 @@ class ControlPlane:
             new_id=new_id,
             now=clock.instant,
             is_ready=self.readiness.is_synced,
-            may_hold=self.readiness.leads,
-            seal=self.seal,
+            may_reserve=self.readiness.leads,
+            sign=self.signer,
             callers_are_known=settings.webhooks.know_their_callers,
         )
         self.certificates = ServingCertificate(settings, client, clock)
@@ -266,7 +266,7 @@ class ControlPlane:
         for name, informer in self.informers.items():
             self.readiness.checks[f"{name} synced"] = informer.synced.is_set
         self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
-        self.readiness.checks["reservation key loaded"] = self.seal.is_loaded
+        self.readiness.checks["reservation key loaded"] = self.signer.is_loaded
         if self.settings.leadership.enabled:
             self.readiness.is_leading = self.leading.decides
 
@@ -319,7 +319,7 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
         )
         spawn("certificates", plane.certificates.run())
         spawn("certificates.clients", plane.certificates.follow_clients())
-        spawn("reservation.key", plane.seal.run())
+        spawn("reservation.key", plane.signer.run())
         spawn("events", plane.recorder.run())
         spawn("loop lag", measure_loop_lag(plane.clock))
         if logs is not None:

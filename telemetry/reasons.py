@@ -153,8 +153,8 @@ def too_large_text(found: "TooLarge") -> str:
 
 def _taken(refusal: "NodeRefusal") -> str:
     parts = [f"{refusal.used} used"]
-    if refusal.held:
-        parts.append(f"{refusal.held} reserved")
+    if refusal.reserved:
+        parts.append(f"{refusal.reserved} reserved")
     if refusal.unhealthy:
         parts.append(f"{refusal.unhealthy} unhealthy")
     return ", ".join(parts)

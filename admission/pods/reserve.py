@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from admission.decision import Admitted, Denied
 from admission.pods.patch import annotate
-from admission.pods.signature import is_sealed, sealed_text
+from admission.pods.signature import is_signed, signed_text
 from api.annotations import ReservationNote, decode_reservation
 from api.kinds.gpupool import WhenExhausted
 from api.names import RESERVATION_ANNOTATION, ReservationId
 from api.text import units
 from pool.admission_planner import Exhausted
-from pool.admission_rules import Deferral, Newcomer
+from pool.admission_rules import Deferral, IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
@@ -65,7 +65,7 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
         name=request.pod.metadata.name,
     )
     reservation = context.allocation_state.reserve(
-        placement, placed if context.may_hold() else None, now
+        placement, placed if context.may_reserve() else None, now
     )
     note = _note_of(reservation, now)
     annotation = _annotation_of(note, reservation, context)
@@ -90,12 +90,12 @@ def _plan(
     pool, demand = pod.pool, pod.demand
     if pod.request.is_gated:
         return exceeds(pool, demand, context) or (None, ())
-    newcomer = Newcomer(
+    incoming = IncomingPod(
         namespace=pod.request.namespace,
         priority=pod.request.pod.spec.priority or 0,
         now=context.now().monotonic,
     )
-    plan = context.reader.plan_reservation(pool, demand, pod.constraints, newcomer=newcomer)
+    plan = context.reader.plan_reservation(pool, demand, pod.constraints, incoming=incoming)
     if not isinstance(plan, Exhausted):
         return plan, ()
     if plan.deferral is not None:
@@ -133,7 +133,7 @@ def _kept(
         text is None
         or note is None
         or not _agree(note, truth)
-        or not is_sealed(note, pod.demand, namespace=request.namespace, context=context)
+        or not is_signed(note, pod.demand, namespace=request.namespace, context=context)
     ):
         text = _annotation_of(truth, reservation, context)
     return _admitted(pod, truth, text)
@@ -150,7 +150,7 @@ def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
 def _annotation_of(
     note: ReservationNote, reservation: "Reservation", context: "AdmissionContext"
 ) -> str:
-    return sealed_text(note, reservation.demand, namespace=reservation.namespace, context=context)
+    return signed_text(note, reservation.demand, namespace=reservation.namespace, context=context)
 
 
 def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:

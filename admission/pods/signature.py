@@ -1,9 +1,9 @@
-"""Seals on reservations, and what becomes of one that another replica took.
+"""Signatures of reservations, and reservations that another replica made.
 
-Mutation and validation of one pod may be answered by different replicas: between the two calls the
-lead may pass on, and a connection that stays open keeps asking the replica that led before. Whoever
-validates does not have the hold in its ledger then. The seal tells it that the note is ours, is for
-this very demand in this namespace, and says what it said when it was written.
+Mutation and validation of one pod may be answered by different replicas: leadership may change between the two
+calls, and an open connection keeps asking the earlier leader. The validating replica then lacks the
+reservation in its ledger. The signature proves that the annotation is from a replica of this control plane,
+for this demand in this namespace, and unchanged.
 """
 
 import hmac
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def sealed_text(
+def signed_text(
     note: "ReservationNote", demand: "Demand", *, namespace: str, context: "AdmissionContext"
 ) -> str:
-    """Return the annotation that says what the note says, with the seal that it must have.
+    """Return the annotation of a note that is not signed yet, with its signature.
 
-    The note has none yet. A seal is the last member of the object, so that it is added to the text.
+    The signature is the last member of the object, so it is appended to the encoded text.
     """
     content = _encode(note)
-    seal = _seal_on(content, demand, namespace=namespace, context=context)
-    return (b'%b,"seal":%b}' % (content[:-1], _encode(seal))).decode()
+    signature = _signature_of(content, demand, namespace=namespace, context=context)
+    return (b'%b,"seal":%b}' % (content[:-1], _encode(signature))).decode()
 
 
-def is_sealed(
+def is_signed(
     note: "ReservationNote", demand: "Demand", *, namespace: str, context: "AdmissionContext"
 ) -> bool:
-    """Say whether a replica of ours wrote this note, for this demand in this namespace."""
-    content = _encode(msgspec.structs.replace(note, seal=""))
-    seal = _seal_on(content, demand, namespace=namespace, context=context)
-    # In constant time: whoever reaches the port can send notes here.
-    is_ours = hmac.compare_digest(note.seal.encode("utf-8", "replace"), seal.encode())
-    return is_ours and note.seal == seal
+    """Say whether a replica of this control plane wrote the note for this demand and namespace."""
+    content = _encode(msgspec.structs.replace(note, signature=""))
+    signature = _signature_of(content, demand, namespace=namespace, context=context)
+    # In constant time: any client that reaches the port can send notes.
+    is_ours = hmac.compare_digest(note.signature.encode("utf-8", "replace"), signature.encode())
+    return is_ours and note.signature == signature
 
 
-def _seal_on(
+def _signature_of(
     content: bytes, demand: "Demand", *, namespace: str, context: "AdmissionContext"
 ) -> str:
     shares = [(share.name, share.role, share.units) for share in demand.containers]
-    return context.seal(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))
+    return context.sign(_encode((namespace, demand.resource, shares, msgspec.Raw(content))))

@@ -14,7 +14,7 @@ from msgspec import structs
 from admission.decision import NOT_READY, Admitted, Decision, Denied
 from admission.pods.patch import WRITTEN_LATER
 from admission.pods.request import node_preset_denial
-from admission.pods.signature import is_sealed
+from admission.pods.signature import is_signed
 from admission.pods.size_limits import size_denial
 from api.annotations import decode_reservation
 from api.names import (
@@ -118,10 +118,10 @@ def _adopt(
     not be: mutation replaces what a pod brings along, and a note without units never ended.
     """
     now = context.now()
-    if not is_sealed(note, demand, namespace=request.namespace, context=context):
+    if not is_signed(note, demand, namespace=request.namespace, context=context):
         return _not_admitted(note, "was not given to this pod; create the pod again")
     pool = context.index.pool_of(demand.resource)
-    if pool is None or not context.may_hold():
+    if pool is None or not context.may_reserve():
         return None
     meta = request.pod.metadata
     facts = PodFacts(
@@ -135,14 +135,14 @@ def _adopt(
     hold = restored_reservation(facts, context.index, now)
     if hold is not None and hold.node is not None and not conflicts(hold, context.index):
         left_s = math.ceil(hold.expires_at - now.monotonic)
-        applicant = PlacementRequest(
+        placement = PlacementRequest(
             id=hold.id,
             pool=replace(pool, ttl_s=left_s),
             demand=demand,
             namespace=request.namespace,
             name=meta.name,
         )
-        context.allocation_state.reserve(applicant, Placed(pool.name, hold.node, hold.devices), now)
+        context.allocation_state.reserve(placement, Placed(pool.name, hold.node, hold.devices), now)
         context.allocation_state.tie(hold.id, facts.uid, name=meta.name, now=now)
     return None
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since somebody last asked; a hint about what to look at, never a truth."""
+    """What changed since somebody last asked; a hint about what to look at, never a actual."""
 
     devices: "frozenset[DeviceName]"
     """Devices whose facts, units or holders changed, or that are gone."""

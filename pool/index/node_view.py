@@ -24,14 +24,14 @@ MAX_SCORE: Final = 9
 
 
 class PoolNode(msgspec.Struct, frozen=True, gc=False):
-    """Units of one pool on one node; total = used + held + unconfirmed + free + unhealthy.
+    """Units of one pool on one node; total = used + reserved + unconfirmed + free + unhealthy.
 
     Made anew at every hold and bind: a struct of msgspec's is made in a tenth of a dataclass's time.
     """
 
     total: int
     used: int
-    held: int
+    reserved: int
     """Units of reservations whose pods exist."""
     free: int
     """Units that nobody has."""
@@ -50,9 +50,9 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     closed: NodeReason | None = None
     """Why the whole pool gives out nothing, where it does not."""
 
-    def without_hold(self, units: int) -> "PoolNode":
+    def without_reservation(self, units: int) -> "PoolNode":
         """Return the node as it is to the pod that holds these units."""
-        return msgspec.structs.replace(self, held=self.held - units, free=self.free + units)
+        return msgspec.structs.replace(self, reserved=self.reserved - units, free=self.free + units)
 
     @property
     def bucket(self) -> "Bucket":
@@ -90,7 +90,7 @@ def summarize(
         is_placeable: whether holds may be taken on the node.
         closed: why the whole pool gives out nothing, where it does not.
     """
-    total = used = held = unconfirmed = free = unhealthy = partial = unusable = 0
+    total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
         observed = entry.observed
         firm = observed | entry.confirmed
@@ -98,7 +98,7 @@ def summarize(
         total += count
         if firm:
             used += observed.bit_count()
-            held += (firm & ~observed).bit_count()
+            reserved += (firm & ~observed).bit_count()
             idle = (entry.layout.full & ~firm).bit_count()
         if not entry.is_usable:
             unhealthy += idle
@@ -116,7 +116,7 @@ def summarize(
     return PoolNode(
         total=total,
         used=used,
-        held=held,
+        reserved=reserved,
         free=free,
         unhealthy=unhealthy,
         partial=partial,
@@ -145,7 +145,7 @@ def refusal_of(node: PoolNode, size: int) -> NodeRefusal | None:
         reason=reason,
         wanted=size,
         free=node.free + node.unconfirmed,
-        held=node.held,
+        reserved=node.reserved,
         used=node.used + node.unaccounted,
         unhealthy=unhealthy,
         total=node.total,

@@ -234,5 +234,5 @@ def _share_of(node: PoolNode | None) -> tuple[int, int, int, int, int]:
         return _NOTHING
     used = node.used + min(node.unaccounted, node.free)
     available = node.available if node.is_placeable else 0
-    withheld = node.total - node.held - used - available
-    return (node.total, node.held, used, available, withheld)
+    withheld = node.total - node.reserved - used - available
+    return (node.total, node.reserved, used, available, withheld)

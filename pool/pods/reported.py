@@ -34,7 +34,7 @@ class ActualAllocation(msgspec.Struct, frozen=True):
     units: tuple[UnitId, ...]
     missing: "Mapping[tuple[str, NodeName], int]"
     """Units of which nobody knows which they are, by resource and node."""
-    unpromised: tuple[UnitId, ...] = ()
+    unassigned: tuple[UnitId, ...] = ()
     """Those of its units that it was not bound with; none for a pod that was bound without any word."""
     foreign: tuple[UnitId, ...] = ()
     """Reported, and ignored: they are of no card on the node."""
@@ -46,11 +46,11 @@ class AllocationMismatch(msgspec.Struct, frozen=True):
     pod: "PodFacts"
     pool: "PoolName | None"
     """Which serves the pod's resource."""
-    unpromised: tuple[UnitId, ...]
+    unassigned: tuple[UnitId, ...]
     foreign: tuple[UnitId, ...]
 
 
-def as_promised(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
+def from_annotation(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
     """Return what a bound pod has where its node does not say."""
     units = _distinct(pod.devices.values() if pod.devices is not None else ())
     asked = pod.astray or ((pod.demand.resource, pod.demand.units - len(units)),)
@@ -59,7 +59,7 @@ def as_promised(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
     )
 
 
-def as_reported(
+def from_report(
     pod: "PodFacts", node: "NodeName", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
 ) -> ActualAllocation:
     """Return what a bound pod has by its node's word; `is_here` says whether a unit's card is on the node.
@@ -79,7 +79,7 @@ def as_reported(
             told.add(entry.container)
             given[entry.resource] = _distinct((given.get(entry.resource, ()), here))
     if not given:
-        return msgspec.structs.replace(as_promised(pod, node), foreign=_distinct((foreign,)))
+        return msgspec.structs.replace(from_annotation(pod, node), foreign=_distinct((foreign,)))
     units = _distinct(given.values())
     promised = _distinct(pod.devices.values()) if pod.devices is not None else ()
     lacking = pod.demand.units - len(units)
@@ -92,7 +92,7 @@ def as_reported(
     return ActualAllocation(
         units + rest,
         missing,
-        unpromised=tuple(unit for unit in units if unit not in promised) if promised else (),
+        unassigned=tuple(unit for unit in units if unit not in promised) if promised else (),
         foreign=_distinct((foreign,)),
     )
 
@@ -100,7 +100,7 @@ def as_reported(
 def reported_units(
     pod: "PodFacts", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
 ) -> tuple[UnitId, ...]:
-    """Return what a pod has by its node's word alone, as `as_reported` reads it."""
+    """Return what a pod has by its node's word alone, as `from_report` reads it."""
     counted = _counted(pod)
     return _distinct(
         [unit for unit in map(UnitId, entry.units) if is_here(unit)]
@@ -169,26 +169,26 @@ class AllocationMismatches:
     def __init__(self, on_found: "Callable[[AllocationMismatch], None] | None") -> None:
         self._on_found = on_found
         self._told: dict[PodUid, tuple[bool, bool]] = {}
-        # pod -> whether unpromised units, and foreign ones, were told
+        # pod -> whether unassigned units, and foreign ones, were told
 
     def __len__(self) -> int:
         """Return of how many pods something was told."""
         return len(self._told)
 
-    def judge(self, pod: "PodFacts", truth: ActualAllocation, index: "DeviceIndex") -> None:
+    def judge(self, pod: "PodFacts", actual: ActualAllocation, index: "DeviceIndex") -> None:
         """Look at what is believed of a bound pod."""
-        if not truth.unpromised and not truth.foreign:
+        if not actual.unassigned and not actual.foreign:
             return
         moved, strayed = self._told.get(pod.uid, (False, False))
-        unpromised = () if moved else truth.unpromised
-        foreign = () if strayed else truth.foreign
-        if not unpromised and not foreign:
+        unassigned = () if moved else actual.unassigned
+        foreign = () if strayed else actual.foreign
+        if not unassigned and not foreign:
             return
-        self._told[pod.uid] = (moved or bool(unpromised), strayed or bool(foreign))
+        self._told[pod.uid] = (moved or bool(unassigned), strayed or bool(foreign))
         if self._on_found is not None:
             pool = index.pool_of(pod.demand.resource)
             self._on_found(
-                AllocationMismatch(pod, pool.name if pool else None, unpromised, foreign)
+                AllocationMismatch(pod, pool.name if pool else None, unassigned, foreign)
             )
 
     def forget(self, uid: "PodUid") -> None:

@@ -51,13 +51,13 @@ class Mismatches:
                 node=pod.node,
                 units=found.foreign,
             )
-        if found.unpromised:
+        if found.unassigned:
             _log.warning(
                 "pod has other units than it was bound with",
                 pod=pod.ref,
                 uid=pod.uid,
                 node=pod.node,
-                units=found.unpromised,
+                units=found.unassigned,
                 promised=pod.devices,
             )
             self._warnings.warn_mismatch(found)

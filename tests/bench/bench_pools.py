@@ -110,7 +110,9 @@ class Fleet:
         for live in (self.config_maps, self.daemon_sets):
             told = live.changes.subscribed(lambda pool: self.pools.enqueue(PoolName(pool)))
             self._stack.enter_context(told)
-        told = self.devices.store.changes.subscribed(lambda node: self.nodes.enqueue(NodeName(node)))
+        told = self.devices.store.changes.subscribed(
+            lambda node: self.nodes.enqueue(NodeName(node))
+        )
         self._stack.enter_context(told)
         self._tasks += [group.create_task(self.pools.run()), group.create_task(self.nodes.run())]
         return self

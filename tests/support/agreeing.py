@@ -88,11 +88,11 @@ def figures_add_up(allocation_state: AllocationState, pool: str) -> None:
     total = held = 0
     for node in state.nodes().values():
         loose = node.unconfirmed + node.free
-        assert node.total == node.used + node.held + loose + node.unhealthy
-        assert min(node.used, node.held, node.free, node.unhealthy, node.partial) >= 0
+        assert node.total == node.used + node.reserved + loose + node.unhealthy
+        assert min(node.used, node.reserved, node.free, node.unhealthy, node.partial) >= 0
         assert node.unconfirmed >= 0
         total += node.total
-        held += node.held
+        held += node.reserved
     assert (total, held) == (sums.total, sums.reserved)
 
 

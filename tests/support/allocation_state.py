@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from api.annotations import ReservationNote
 from api.names import NodeName, PodUid, PoolName, ReservationId, UnitId
-from pool.admission_rules import Newcomer
+from pool.admission_rules import IncomingPod
 from pool.allocation_state import AllocationState, PlacementRequest
 from pool.model import Constraints, NodeFacts, PodPhase
 from pool.placement.planner import Placed
@@ -50,7 +50,7 @@ def pool_of(allocation_state: AllocationState, pool: str = "whole") -> "PoolFact
     return facts
 
 
-def an_applicant(
+def a_placement_request(
     allocation_state: AllocationState, demand: "Demand", *, id_: str, name: str = "p"
 ) -> PlacementRequest:
     pool = allocation_state.index.pool_of(demand.resource)
@@ -70,7 +70,7 @@ def plan_reservation(
     pool = about.pop("pool", None) or allocation_state.index.pool_of(demand.resource)
     assert pool is not None
     return allocation_state.reader.plan_reservation(
-        pool, demand, constraints, newcomer=Newcomer(**about)
+        pool, demand, constraints, incoming=IncomingPod(**about)
     )
 
 
@@ -78,10 +78,10 @@ def reserve(
     allocation_state: AllocationState, demand: "Demand", *, id_: str = "r", seconds: float = 0
 ) -> "Reservation":
     """What the mutating webhook does where something is free."""
-    applicant = an_applicant(allocation_state, demand, id_=id_)
+    request = a_placement_request(allocation_state, demand, id_=id_)
     placed = plan_reservation(allocation_state, demand)
     return allocation_state.reserve(
-        applicant, placed if isinstance(placed, Placed) else None, at(seconds)
+        request, placed if isinstance(placed, Placed) else None, at(seconds)
     )
 
 
@@ -114,12 +114,14 @@ def commit_to(
     allocation_state: AllocationState, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
 ) -> "Reservation":
     """What the extender's bind does before it writes."""
-    applicant = an_applicant(allocation_state, pod.demand, id_=f"bind-{pod.uid}", name=pod.name)
+    request = a_placement_request(
+        allocation_state, pod.demand, id_=f"bind-{pod.uid}", name=pod.name
+    )
     placed = allocation_state.reader.plan_bind(
-        NodeName(node), applicant.pool, pod.demand, uid=pod.uid
+        NodeName(node), request.pool, pod.demand, uid=pod.uid
     )
     assert isinstance(placed, Placed), placed
-    return allocation_state.commit(applicant, placed, uid=pod.uid, now=at(seconds))
+    return allocation_state.commit(request, placed, uid=pod.uid, now=at(seconds))
 
 
 def a_bound_pod(name: str = "b", *units: str, node: str = "n1", **changes: Any) -> "PodFacts":

@@ -295,7 +295,7 @@ class NaiveAllocationState:
         return "backoff" if self.absences.get((pool, pod["ns"]), (0, now))[1] > now else None
 
     def would_be_passed(self, pod: dict[str, Any], rooms: list[int]) -> bool:
-        """Whether a pod that waits and comes first might not fit beside the newcomer any more."""
+        """Whether a pod that waits and comes first might not fit beside the incoming any more."""
         sizes = [
             one["size"]
             for one in (self.pods[uid] for uid in self.waiting(pod["resource"]))

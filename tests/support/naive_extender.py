@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 from pool.index.node_view import score_of
 from pool.refusal import NodeReason, NodeRefusal
 from scheduler.codec import MalformedArgs, decode_candidates
-from scheduler.pod_demand import AsksImpossible, AsksNothing, binding_text, read_pod
+from scheduler.pod_demand import ImpossibleDemand, NoDemand, binding_text, read_pod
 from telemetry.reasons import node_refusal_text
 
 if TYPE_CHECKING:
     from api.names import NodeName
     from pool.allocation_state import AllocationState
     from scheduler.codec import CandidatesRequest
-    from scheduler.pod_demand import AsksUnits
+    from scheduler.pod_demand import UnitDemand
 
 
 def naive_filter(body: bytes, allocation_state: "AllocationState") -> dict[str, Any]:
@@ -20,9 +20,9 @@ def naive_filter(body: bytes, allocation_state: "AllocationState") -> dict[str, 
     if isinstance(request, MalformedArgs):
         return _reply([], {}, {}, error=request.error)
     asked = read_pod(request.pod, allocation_state.index)
-    if isinstance(asked, AsksNothing):
+    if isinstance(asked, NoDemand):
         return _reply(request.names, {}, {})
-    if isinstance(asked, AsksImpossible):
+    if isinstance(asked, ImpossibleDemand):
         return _reply([], {}, dict.fromkeys(request.names, asked.text))
     failed: dict[str, str] = {}
     unresolvable: dict[str, str] = {}
@@ -61,7 +61,7 @@ def naive_prioritize(body: bytes, allocation_state: "AllocationState") -> list[d
 
 def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -> list[int]:
     asked = read_pod(request.pod, allocation_state.index)
-    if isinstance(asked, AsksNothing | AsksImpossible):
+    if isinstance(asked, NoDemand | ImpossibleDemand):
         return [0] * len(request.names)
     state = allocation_state.index.state(asked.pool.name)
     scores: list[int] = []
@@ -75,7 +75,7 @@ def _scores(request: "CandidatesRequest", allocation_state: "AllocationState") -
     return scores
 
 
-def _own(asked: "AsksUnits", allocation_state: "AllocationState") -> "NodeName | None":
+def _own(asked: "UnitDemand", allocation_state: "AllocationState") -> "NodeName | None":
     if asked.uid is None:
         return None
     bound = allocation_state.reader.bound_to(asked.uid)
@@ -92,7 +92,7 @@ def _own(asked: "AsksUnits", allocation_state: "AllocationState") -> "NodeName |
 
 
 def _refusal(
-    name: "NodeName", asked: "AsksUnits", allocation_state: "AllocationState"
+    name: "NodeName", asked: "UnitDemand", allocation_state: "AllocationState"
 ) -> NodeRefusal | None:
     refusal = allocation_state.reader.refusal_on(name, asked.pool, asked.demand, uid=asked.uid)
     if refusal is None or refusal.reason is not NodeReason.NODE_NOT_IN_POOL:

@@ -33,7 +33,7 @@ class Office:
     catalog: Catalog = field(default_factory=Catalog)
     scheduler_name: str | None = "gpu-scheduler"
     is_ready: bool = True
-    may_hold: bool = True
+    may_reserve: bool = True
     callers_are_known: bool = False
     key: bytes = b"a key of all replicas"
     now: Instant = field(default_factory=lambda: at(0))
@@ -49,9 +49,9 @@ class Office:
             new_id=lambda: ReservationId(f"r{next(self._numbers)}"),
             now=lambda: self.now,
             is_ready=lambda: self.is_ready,
-            may_hold=lambda: self.may_hold,
+            may_reserve=lambda: self.may_reserve,
             callers_are_known=self.callers_are_known,
-            seal=lambda content: hashlib.sha256(self.key + content).hexdigest()[:8],
+            sign=lambda content: hashlib.sha256(self.key + content).hexdigest()[:8],
         )
 
     def add_pool(self, name: str = "whole", **spec: Any) -> GPUPool:

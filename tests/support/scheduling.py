@@ -161,16 +161,14 @@ class Scene:
         assert pool is not None
         demand = a_demand(units)
         id_ = self.context.new_id()
-        applicant = PlacementRequest(
-            id=id_, pool=pool, demand=demand, namespace="default", name=name
-        )
+        request = PlacementRequest(id=id_, pool=pool, demand=demand, namespace="default", name=name)
         placed = None
         if node is not None:
             planned = self.allocation_state.reader.plan_bind(
                 NodeName(node), pool, demand, uid=PodUid("nobody")
             )
             placed = planned
-        reservation = self.allocation_state.reserve(applicant, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
+        reservation = self.allocation_state.reserve(request, placed, self.time.now())  # type: ignore[arg-type]  # a test that asks for too much fails here
         self.allocation_state.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
         return reservation
 

@@ -10,7 +10,7 @@ it was told. Who drives decides what is picked: hypothesis, or a random number g
 
 from api.names import DeviceName, NodeName, PodUid, PoolName, ReservationId
 from pool.admission_planner import Exhausted
-from pool.admission_rules import Newcomer
+from pool.admission_rules import IncomingPod
 from pool.allocation_state import PlacementRequest
 from pool.model import Constraints, ContainerRole, Demand
 from tests.support import agreeing, naive_facts
@@ -71,15 +71,15 @@ class SmallCluster(ClusterState):
             return
         pod = self.new_pod(pick, resource)
         id_, asked = f"r{pod['number']}", naive_facts.demand_of(pod)
-        newcomer = Newcomer(namespace=pod["ns"], priority=pod["priority"], now=self.now)
+        incoming = IncomingPod(namespace=pod["ns"], priority=pod["priority"], now=self.now)
         plan = self.allocation_state.reader.plan_reservation(
-            pool, asked, Constraints(), newcomer=newcomer
+            pool, asked, Constraints(), incoming=incoming
         )
         deferral = self.model.deferral(pod, pool.name, self.now)
         want = self.model.best_node(pool.name, asked.units, self.now) if deferral is None else None
         told = plan.deferral if isinstance(plan, Exhausted) else None
         assert (told and told.value) == deferral
-        applicant = PlacementRequest(
+        request = PlacementRequest(
             id=ReservationId(id_), pool=pool, demand=asked, namespace=pod["ns"]
         )
         reservation = {
@@ -98,11 +98,11 @@ class SmallCluster(ClusterState):
         pod["note"] = {"id": id_, "pool": str(pool.name), "node": want or "", "devices": {}}
         if isinstance(plan, Exhausted):
             assert want is None
-            self.allocation_state.reserve(applicant, None, self.instant())
+            self.allocation_state.reserve(request, None, self.instant())
         else:
             assert plan.node == want
             agreeing.given_as_the_model_allows(self.model, plan, pod)
-            self.allocation_state.reserve(applicant, plan, self.instant())
+            self.allocation_state.reserve(request, plan, self.instant())
             given = {name: list(units) for name, units in plan.devices.items()}
             reservation |= {"devices": given, "units": units_of(given)}
             pod["note"] |= {"devices": given, "expires": self.utc() + pool.ttl_s}
@@ -250,7 +250,7 @@ class SmallCluster(ClusterState):
         )
         if plan is None:
             return
-        applicant = PlacementRequest(
+        request = PlacementRequest(
             id=ReservationId(f"b{next(self.numbers)}"),
             pool=pool,
             demand=naive_facts.demand_of(pod),
@@ -258,7 +258,7 @@ class SmallCluster(ClusterState):
             name=uid,
         )
         commitment = self.allocation_state.commit(
-            applicant, plan, uid=PodUid(uid), now=self.instant()
+            request, plan, uid=PodUid(uid), now=self.instant()
         )
         given = {name: list(units) for name, units in plan.devices.items()}
         self.model.take_over(units_of(given), str(commitment.id), self.now)

@@ -91,7 +91,7 @@ class Replica:
             new_id=new_id,
             now=self.now,
             is_ready=lambda: True,
-            seal=lambda _: "seal",
+            sign=lambda _: "seal",
         )
 
     def now(self) -> Instant:

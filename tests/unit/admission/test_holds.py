@@ -37,7 +37,7 @@ def an_office(devices: int = 2, **spec: Any) -> Office:
 def note_of(pod: dict[str, Any]) -> ReservationNote:
     note = decode_reservation(pod["metadata"]["annotations"][RESERVATION])
     assert note is not None
-    return msgspec.structs.replace(note, seal="")
+    return msgspec.structs.replace(note, signature="")
 
 
 def mutate(office: Office, pod: dict[str, Any], **review: Any) -> dict[str, Any]:
@@ -232,10 +232,10 @@ def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one
         NodeName("n1"), pool, other.demand, uid=other.uid
     )
     assert isinstance(plan, Placed)
-    applicant = PlacementRequest(
+    request = PlacementRequest(
         id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"
     )
-    office.allocation_state.commit(applicant, plan, uid=other.uid, now=office.now)
+    office.allocation_state.commit(request, plan, uid=other.uid, now=office.now)
 
     assert office.ask(validate_pod, pod).allowed
     assert [str(one.id) for one in office.allocation_state.ledger.all()] == ["b"]

@@ -100,7 +100,7 @@ def test_note_of_an_older_pod_is_replaced_at_mutation(first, second):
     after = stored(second.ask(mutate_pod, copied).applied_to(copied))
 
     assert note_of(after).id != ReservationId(json.loads(old[RESERVATION])["id"])
-    assert note_of(after).seal != json.loads(old[RESERVATION])["seal"]
+    assert note_of(after).signature != json.loads(old[RESERVATION])["seal"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_note_sealed_with_another_key_is_refused(first):
 
 
 def test_replica_that_does_not_lead_admits_and_holds_nothing(first, second):
-    second.may_hold = False
+    second.may_reserve = False
 
     pod = mutated_by(second)
 
@@ -153,13 +153,13 @@ def test_replica_that_does_not_lead_admits_and_holds_nothing(first, second):
 
 
 def test_replica_that_does_not_lead_validates_what_the_leader_holds(first, second):
-    second.may_hold = False
+    second.may_reserve = False
     assert second.ask(validate_pod, mutated_by(first)).allowed
     assert held_by(second) == 0
 
 
 def test_replica_that_does_not_lead_refuses_where_the_pool_does_and_nothing_is_free():
-    office = Office(may_hold=False)
+    office = Office(may_reserve=False)
     office.add_pool("whole", reservation={"whenExhausted": "Reject"})
     office.add_node("n1", devices=1)
     pod = a_pod_object(1)
@@ -172,7 +172,7 @@ def test_replica_that_does_not_lead_refuses_where_the_pool_does_and_nothing_is_f
 
 
 def test_replica_that_is_not_synced_admits_nothing(second):
-    second.is_ready, second.may_hold = False, False
+    second.is_ready, second.may_reserve = False, False
     reply = second.ask(mutate_pod, a_pod_object(1))
     assert reply.answer.reason is RefusalReason.NOT_READY
 
@@ -182,6 +182,6 @@ def test_the_seal_is_the_last_member_of_a_note_that_is_written_as_every_note_is(
     pod = mutated_by(first)
     text = pod["metadata"]["annotations"][RESERVATION]
     note = note_of(pod)
-    assert note.seal
+    assert note.signature
     assert text == note.encode()
     assert list(json.loads(text))[-1] == "seal"

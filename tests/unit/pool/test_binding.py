@@ -17,8 +17,8 @@ from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,
+    a_placement_request,
     a_reserved_pod,
-    an_applicant,
     commit_to,
     note_of,
     plan_reservation,
@@ -131,8 +131,8 @@ def test_a_commitment_takes_the_place_of_a_hold_that_nobody_tied() -> None:
     pod = a_pod_facts()
     placed = bind_plan(allocation_state, pod)
     assert isinstance(placed, Placed)
-    applicant = an_applicant(allocation_state, pod.demand, id_=hold.id)
-    allocation_state.commit(applicant, placed, uid=pod.uid, now=at(1))
+    request = a_placement_request(allocation_state, pod.demand, id_=hold.id)
+    allocation_state.commit(request, placed, uid=pod.uid, now=at(1))
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
     assert len(allocation_state.ledger) == 1
 
@@ -332,7 +332,10 @@ def test_a_pod_cannot_be_committed_twice() -> None:
     placed = Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-1")})
     with pytest.raises(InvariantViolatedError, match="bound or committed already"):
         allocation_state.commit(
-            an_applicant(allocation_state, pod.demand, id_="again"), placed, uid=pod.uid, now=at(1)
+            a_placement_request(allocation_state, pod.demand, id_="again"),
+            placed,
+            uid=pod.uid,
+            now=at(1),
         )
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
 
@@ -343,7 +346,7 @@ def test_a_bound_pod_cannot_be_committed() -> None:
     placed = Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-1")})
     with pytest.raises(InvariantViolatedError, match="bound or committed already"):
         allocation_state.commit(
-            an_applicant(allocation_state, a_demand(1), id_="again"),
+            a_placement_request(allocation_state, a_demand(1), id_="again"),
             placed,
             uid=uid_of("p"),
             now=at(1),
@@ -357,7 +360,7 @@ def test_units_of_another_pod_cannot_be_committed() -> None:
     a_reserved_pod(allocation_state, "other")
     with pytest.raises(InvariantViolatedError, match="takes units that are not free"):
         allocation_state.commit(
-            an_applicant(allocation_state, a_demand(1), id_="late"),
+            a_placement_request(allocation_state, a_demand(1), id_="late"),
             placed,
             uid=uid_of("p"),
             now=at(1),
@@ -380,10 +383,10 @@ def test_victims_make_room() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     for index in range(3):
         allocation_state.observe_pod(a_bound_pod(f"v{index}", f"GPU-n1-{index}"), at(0))
-    applicant = (pool_of(allocation_state), a_demand(2))
-    assert not allocation_state.reader.fits_without([uid_of("v0")], N1, applicant)
-    assert allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N1, applicant)
-    assert not allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N2, applicant)
+    request = (pool_of(allocation_state), a_demand(2))
+    assert not allocation_state.reader.fits_without([uid_of("v0")], N1, request)
+    assert allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N1, request)
+    assert not allocation_state.reader.fits_without([uid_of("v0"), uid_of("v2")], N2, request)
 
 
 def test_a_victim_on_a_faulted_device_makes_no_room() -> None:
@@ -406,18 +409,18 @@ def test_the_applicants_own_hold_is_room_for_it() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
     allocation_state.observe_pod(a_bound_pod("v", "GPU-n1-1"), at(0))
-    applicant = (pool_of(allocation_state), a_demand(2))
-    assert not allocation_state.reader.fits_without([uid_of("v")], N1, applicant)
-    assert allocation_state.reader.fits_without([uid_of("v")], N1, applicant, uid=uid_of("p"))
+    request = (pool_of(allocation_state), a_demand(2))
+    assert not allocation_state.reader.fits_without([uid_of("v")], N1, request)
+    assert allocation_state.reader.fits_without([uid_of("v")], N1, request, uid=uid_of("p"))
 
 
 def test_unaccounted_pods_make_room_only_when_all_of_them_go() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     for name in ("s", "t"):
         allocation_state.observe_pod(a_bound_pod(name), at(0))
-    applicant = (pool_of(allocation_state), a_demand(1))
-    assert not allocation_state.reader.fits_without([uid_of("s")], N1, applicant)
-    assert allocation_state.reader.fits_without([uid_of("s"), uid_of("t")], N1, applicant)
+    request = (pool_of(allocation_state), a_demand(1))
+    assert not allocation_state.reader.fits_without([uid_of("s")], N1, request)
+    assert allocation_state.reader.fits_without([uid_of("s"), uid_of("t")], N1, request)
 
 
 def test_a_hold_that_was_only_noted_is_committed_with_units() -> None:

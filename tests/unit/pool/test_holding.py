@@ -13,8 +13,8 @@ from pool.reservations.reservation import End, ReservationPhase
 from tests.support.allocation_state import (
     N1,
     a_bound_pod,
+    a_placement_request,
     a_reserved_pod,
-    an_applicant,
     commit_to,
     note_of,
     plan_reservation,
@@ -72,12 +72,12 @@ def test_a_hold_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
 
 def test_units_that_are_not_free_cannot_be_held() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
-    applicant = an_applicant(allocation_state, a_demand(1), id_="late")
+    request = a_placement_request(allocation_state, a_demand(1), id_="late")
     plan = plan_reservation(allocation_state, a_demand(1))
     assert isinstance(plan, Placed)
     reserve(allocation_state, a_demand(1))
     with pytest.raises(InvariantViolatedError, match="late of pod default/p takes units"):
-        allocation_state.reserve(applicant, plan, at(0))
+        allocation_state.reserve(request, plan, at(0))
     assert allocation_state.ledger.get(ReservationId("late")) is None
 
 

@@ -1,4 +1,4 @@
-"""What waiting pods could use is not held for a newcomer: kube-scheduler's queue decides between pods."""
+"""What waiting pods could use is not held for a incoming: kube-scheduler's queue decides between pods."""
 
 from typing import Any
 
@@ -129,7 +129,7 @@ sizes = st.integers(1, 4)
 def test_whatever_order_they_are_placed_in_no_waiting_pod_loses_its_place(
     rooms, ahead, wanted, place
 ) -> None:
-    """Beside a newcomer that may hold, first-fit in any order places what it places without it."""
+    """Beside a incoming that may hold, first-fit in any order places what it places without it."""
     counts = {size: rooms.count(size) for size in rooms}
     queue = {(0, size): ahead.count(size) for size in ahead}
     if not any(room >= wanted for room in rooms) or not leaves_room(

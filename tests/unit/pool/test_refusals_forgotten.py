@@ -8,7 +8,9 @@ from pool.index.node_view import FitView, PoolNode
 def test_refusals_that_no_node_has_any_more_are_forgotten() -> None:
     view = FitView(1_000_000)
     for used in range(10_000):
-        node = PoolNode(total=20_000, used=used, held=0, free=20_000 - used, unhealthy=0, partial=0)
+        node = PoolNode(
+            total=20_000, used=used, reserved=0, free=20_000 - used, unhealthy=0, partial=0
+        )
         view.update(NodeName("n1"), node, Strategy.BIN_PACK)
         view.update(NodeName("n2"), node, Strategy.BIN_PACK)
     assert len(view._interned) < 100

@@ -14,8 +14,8 @@ from tests.support.allocation_state import (
     N1,
     N2,
     a_bound_pod,
+    a_placement_request,
     a_reserved_pod,
-    an_applicant,
     commit_to,
     pool_of,
     some_allocation_state,
@@ -161,7 +161,7 @@ def test_a_hold_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     assert isinstance(plan, Placed)
     assert plan.devices == {"c0": (UnitId(other),)}
     allocation_state.commit(
-        an_applicant(allocation_state, held.demand, id_="b"), plan, uid=held.uid, now=at(1)
+        a_placement_request(allocation_state, held.demand, id_="b"), plan, uid=held.uid, now=at(1)
     )
     assert allocation_state.index.claims.duplicates() == {}
 
@@ -227,7 +227,7 @@ def test_units_from_nowhere_are_told_of_once_and_apart() -> None:
     told.allocation_state.observe_pod(pod, at(0))
     for units in ("GPU-9", "GPU-8", "GPU-9 GPU-n1-1"):
         say(told.allocation_state, p=units)
-    assert [(one.unpromised, one.foreign) for one in told] == [((), ("GPU-9",)), ((Y,), ())]
+    assert [(one.unassigned, one.foreign) for one in told] == [((), ("GPU-9",)), ((Y,), ())]
 
 
 def test_another_pod_of_that_name_is_told_of_again_and_nothing_is_kept_of_the_first() -> None:

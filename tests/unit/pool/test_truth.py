@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from api.kinds.gpunodeinventory import ContainerDevices
 from api.names import NodeName, UnitId
 from pool.model import ContainerRole
-from pool.pods.reported import ActualAllocation, as_promised, as_reported
+from pool.pods.reported import ActualAllocation, from_annotation, from_report
 from tests.support.allocation_state import N1, a_bound_pod
 from tests.support.builders import a_demand
 
@@ -49,11 +49,11 @@ def everywhere(_unit: UnitId) -> bool:
 def truth(
     pod: "PodFacts", report: "PodReport", is_here: Callable[[UnitId], bool] = everywhere
 ) -> ActualAllocation:
-    return as_reported(pod, N1, report, is_here=is_here)
+    return from_report(pod, N1, report, is_here=is_here)
 
 
 @pytest.mark.parametrize(
-    ("promised", "roles", "reported", "has", "unpromised"),
+    ("promised", "roles", "reported", "has", "unassigned"),
     [
         pytest.param({"c0": "X"}, [(MAIN, 1)], {"c0": "X"}, "X", "", id="as promised"),
         pytest.param({"c0": "X"}, [(MAIN, 1)], {"c0": "Y"}, "Y", "Y", id="another one"),
@@ -128,30 +128,30 @@ def test_a_pod_has_what_is_reported_and_of_what_was_promised_as_much_as_it_lacks
     roles: list[tuple[ContainerRole, int]],
     reported: dict[str, str],
     has: str,
-    unpromised: str,
+    unassigned: str,
 ) -> None:
     found = truth(a_pod(devices(**promised), *roles), a_report(**reported))
     assert (set(found.units), found.missing) == (set(has.split()), {})
     assert len(found.units) == len(set(found.units))
-    assert (set(found.unpromised), found.foreign) == (set(unpromised.split()), ())
+    assert (set(found.unassigned), found.foreign) == (set(unassigned.split()), ())
 
 
 def test_a_unit_of_no_device_of_the_node_is_ignored_and_said() -> None:
     pod = a_pod(devices(c0="X1 X2"), (MAIN, 2))
     found = truth(pod, a_report(c0="Y Z"), is_here=lambda unit: unit == "Y")
-    assert (set(found.units), found.unpromised, found.foreign) == ({"X1", "Y"}, ("Y",), ("Z",))
+    assert (set(found.units), found.unassigned, found.foreign) == ({"X1", "Y"}, ("Y",), ("Z",))
 
 
 def test_a_report_of_foreign_units_only_leaves_the_promise() -> None:
     pod = a_pod(devices(c0="X1 X2 X3"), (MAIN, 2))
     found = truth(pod, a_report(c0="Z"), is_here=lambda unit: unit != "Z")
-    assert (found.units, found.unpromised) == (("X1", "X2", "X3"), ())
+    assert (found.units, found.unassigned) == (("X1", "X2", "X3"), ())
     assert found.foreign == ("Z",)
 
 
 def test_a_unit_of_another_resource_is_none_of_the_pods() -> None:
     found = truth(a_pod(devices(c0="X"), (MAIN, 1)), a_report("nvidia.com/gpu", c0="Y"))
-    assert (found.units, found.unpromised, found.foreign) == (("X",), (), ())
+    assert (found.units, found.unassigned, found.foreign) == (("X",), (), ())
 
 
 @pytest.mark.parametrize("promised", [None, {}])
@@ -166,7 +166,7 @@ def test_a_pod_of_several_pools_is_accounted_for_by_each() -> None:
     report = (*a_report(c0="W"), *a_report("gpu.deckhouse.io/other", c1="V"))
     found = truth(pod, report)
     assert (set(found.units), found.missing) == ({"W", "V"}, {("gpu.deckhouse.io/other", N1): 1})
-    assert found.unpromised == ()
+    assert found.unassigned == ()
 
 
 UNITS = st.lists(st.sampled_from(["X1", "X2", "X3", "Y1", "Y2"]), unique=True, max_size=3)
@@ -182,12 +182,14 @@ def test_whatever_is_reported_is_had_and_nothing_is_had_that_nobody_spoke_of(
     found = truth(pod, a_report(**said))
     given_, spoken = {unit for some in reported for unit in some}, {u for s in promised for u in s}
     assert given_ <= set(found.units) <= given_ | spoken
-    assert set(found.unpromised) == (given_ - spoken if spoken else set())
+    assert set(found.unassigned) == (given_ - spoken if spoken else set())
     have = len(found.units) + sum(found.missing.values())
     assert have == max(pod.demand.units, len(given_)) or not given_
 
 
 def test_without_a_report_a_pod_has_what_it_was_bound_with() -> None:
     pod = a_pod(devices(c0="X1", c1="X1 X2"), (INIT, 1), (MAIN, 3))
-    assert as_promised(pod, N1) == ActualAllocation((UnitId("X1"), UnitId("X2")), {(WHOLE, N1): 1})
-    assert as_promised(pod, NodeName("n2")).missing == {(WHOLE, "n2"): 1}
+    assert from_annotation(pod, N1) == ActualAllocation(
+        (UnitId("X1"), UnitId("X2")), {(WHOLE, N1): 1}
+    )
+    assert from_annotation(pod, NodeName("n2")).missing == {(WHOLE, "n2"): 1}

@@ -56,7 +56,7 @@ def test_an_unaccounted_pod_ends_its_own_hold() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
     assert [one.end for one in allocation_state.observe_pod(a_bound_pod("p"), at(1))] == [End.BOUND]
-    assert (node(allocation_state).held, node(allocation_state).unaccounted) == (0, 1)
+    assert (node(allocation_state).reserved, node(allocation_state).unaccounted) == (0, 1)
 
 
 def test_a_pod_whose_units_become_known_is_accounted() -> None:

@@ -17,8 +17,8 @@ from pool.reservations.reservation import End, Ended, ReservationPhase
 from tests.support.allocation_state import (
     N1,
     a_bound_pod,
+    a_placement_request,
     a_reserved_pod,
-    an_applicant,
     commit_to,
     note_of,
     plan_reservation,
@@ -134,7 +134,7 @@ def test_the_pods_own_units_are_bound_before_the_watch_shows_it() -> None:
 
 
 def test_a_hold_is_restored_over_one_that_nobody_has_seen() -> None:
-    """After a restart the watch shows a pending pod whose units were held for a newcomer meanwhile."""
+    """After a restart the watch shows a pending pod whose units were held for a incoming meanwhile."""
     before = some_allocation_state(devices=some_devices(1))
     note = note_of(reserve(before, a_demand(1), id_="old"))
     allocation_state = some_allocation_state(devices=some_devices(1))
@@ -266,10 +266,10 @@ class TestBackoff:
     def test_many_namespaces_are_remembered_and_not_all(self) -> None:
         allocation_state = some_allocation_state(devices=some_devices(1))
         for number in range(5_000):
-            applicant = an_applicant(allocation_state, a_demand(1), id_=f"r{number}")
+            request = a_placement_request(allocation_state, a_demand(1), id_=f"r{number}")
             planned = plan_reservation(allocation_state, a_demand(1))
             assert isinstance(planned, Placed)
-            renamed = replace(applicant, namespace=f"team-{number}")
+            renamed = replace(request, namespace=f"team-{number}")
             allocation_state.reserve(renamed, planned, at(number * 10))
             allocation_state.expire(at(number * 10 + 5))
         assert len(allocation_state._backoff) == 4096
@@ -280,11 +280,9 @@ def test_scores_rank_a_node_with_free_units_first(strategy: Strategy) -> None:
     allocation_state = some_allocation_state(
         a_pool(strategy=strategy), devices=[*some_devices(2), *some_devices(4, "n2")]
     )
-    applicant = an_applicant(allocation_state, a_demand(2), id_="r")
-    placed = allocation_state.reader.plan_bind(
-        N1, applicant.pool, applicant.demand, uid=uid_of("x")
-    )
+    request = a_placement_request(allocation_state, a_demand(2), id_="r")
+    placed = allocation_state.reader.plan_bind(N1, request.pool, request.demand, uid=uid_of("x"))
     assert isinstance(placed, Placed)
-    allocation_state.reserve(applicant, placed, at(0))
+    allocation_state.reserve(request, placed, at(0))
     scores = allocation_state.index.view(WHOLE, 1).scores
     assert scores[N1] == 0 < scores[NodeName("n2")]

@@ -28,7 +28,11 @@ WHOLE = PoolName("whole")
 def a_pool_node(total: int = 8, *, used: int = 0, held: int = 0, **changes: Any) -> PoolNode:
     free = total - used - held - changes.get("unhealthy", 0)
     return PoolNode(
-        total=total, used=used, held=held, free=free, **{"unhealthy": 0, "partial": 0, **changes}
+        total=total,
+        used=used,
+        reserved=held,
+        free=free,
+        **{"unhealthy": 0, "partial": 0, **changes},
     )
 
 
@@ -45,8 +49,16 @@ def test_a_node_with_enough_free_units_fits() -> None:
 
 
 def test_a_node_with_too_few_free_units_says_who_has_them() -> None:
-    assert refusal_of(a_pool_node(8, used=3, held=2, unhealthy=1, unusable=1), 4) == NodeRefusal(
-        reason=NodeReason.INSUFFICIENT_UNITS, wanted=4, free=2, held=2, used=3, unhealthy=1, total=8
+    assert refusal_of(
+        a_pool_node(8, used=3, reserved=2, unhealthy=1, unusable=1), 4
+    ) == NodeRefusal(
+        reason=NodeReason.INSUFFICIENT_UNITS,
+        wanted=4,
+        free=2,
+        reserved=2,
+        used=3,
+        unhealthy=1,
+        total=8,
     )
 
 
@@ -184,7 +196,7 @@ def test_the_pods_own_hold_counts_as_free_for_itself_only() -> None:
     for stranger in (uid_of("other"), None):
         refusal = allocation_state.reader.refusal_on(N1, pool, a_demand(2), uid=stranger)
         assert refusal is not None
-        assert (refusal.free, refusal.held) == (0, 2)
+        assert (refusal.free, refusal.reserved) == (0, 2)
 
 
 def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
@@ -195,7 +207,7 @@ def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
         N1, pool_of(allocation_state), a_demand(3), uid=uid_of("mine")
     )
     assert refusal is not None
-    assert (refusal.free, refusal.held, refusal.total) == (2, 1, 3)
+    assert (refusal.free, refusal.reserved, refusal.total) == (2, 1, 3)
 
 
 def test_a_hold_elsewhere_does_not_help_here() -> None:
@@ -256,4 +268,4 @@ def test_slices_are_counted_one_by_one() -> None:
     a_reserved_pod(allocation_state, units=3, pool="slices")
     node = allocation_state.index.state(PoolName("slices")).node(N1)
     assert node is not None
-    assert (node.total, node.held, node.free, node.partial) == (8, 3, 5, 5)
+    assert (node.total, node.reserved, node.free, node.partial) == (8, 3, 5, 5)

@@ -162,7 +162,7 @@ def test_a_pod_with_other_units_is_told_of_whichever_came_first(first: str) -> N
     world.pods.upsert(a_bound_pod("p", X))
     world.sink.upsert(an_inventory(version=2, p=Y))
     (found,) = world.told.mismatches
-    assert (found.pod.name, found.pool, found.unpromised) == ("p", PoolName("whole"), (Y,))
+    assert (found.pod.name, found.pool, found.unassigned) == ("p", PoolName("whole"), (Y,))
 
 
 def test_a_promise_of_what_another_pod_really_has_is_no_double() -> None:

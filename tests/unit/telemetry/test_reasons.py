@@ -44,7 +44,7 @@ def test_event_reasons_fit_into_an_event():
 
 @pytest.mark.parametrize("reason", NodeReason)
 def test_every_refusal_of_a_node_is_one_exact_line(reason: NodeReason):
-    refusal = NodeRefusal(reason=reason, wanted=9, free=1, held=2, used=3, unhealthy=2, total=8)
+    refusal = NodeRefusal(reason=reason, wanted=9, free=1, reserved=2, used=3, unhealthy=2, total=8)
     assert node_refusal_text(refusal, PoolName("whole")) == TEXTS[reason]
 
 
