@@ -40,7 +40,6 @@ from manifests.install.webhooks import (
 )
 from server.clock import SystemClock
 from simulator.apiserver.server import InMemoryApiServer
-from simulator.apiserver.webhooks import match_conditions as conditions
 from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd
 from simulator.node.agent import FakeNodeAgent
@@ -89,7 +88,6 @@ class DemoCluster:
                 ADMIN_TOKEN: User(name="kubernetes-admin", groups=("system:masters",)),
                 SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
             },
-            match_condition=conditions.evaluate,
         )
         self.client: KubeClient
         self.kubelet: FakeKubelet

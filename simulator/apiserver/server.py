@@ -11,7 +11,6 @@ from simulator.apiserver.resources.types import NAMESPACES, PRIORITY_CLASSES, Re
 from simulator.apiserver.store.objects import ObjectStore
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
-from simulator.apiserver.webhooks.matching import evaluate_rendered
 from simulator.apiserver.write.binding import PodBinder
 from simulator.apiserver.write.delete import Deleter
 from simulator.apiserver.write.effects import Effects
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from simulator.apiserver.requestlog import RequestLog
     from simulator.apiserver.resources.types import ResourceType
     from simulator.apiserver.webhooks.chain import User
-    from simulator.apiserver.webhooks.matching import MatchCondition
 
 Json = dict[str, Any]
 
@@ -50,14 +48,13 @@ class InMemoryApiServer:
     restart, with every watch ended.
     """
 
-    def __init__(  # noqa: PLR0913  # each is a thing that tests and the demo set alone
+    def __init__(
         self,
         clock: "Clock",
         *,
         tokens: "Mapping[str, User] | None" = None,
         ssl_context: "ssl.SSLContext | None" = None,
         services: "Mapping[str, str] | None" = None,
-        match_condition: "MatchCondition" = evaluate_rendered,
         history_limit: int = DEFAULT_HISTORY,
         bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
     ) -> None:
@@ -69,7 +66,6 @@ class InMemoryApiServer:
                 request is an administrator's.
             ssl_context: serves https.
             services: `<namespace>/<name>` -> base URL, for webhooks that are configured by service.
-            match_condition: evaluates the matchConditions of webhooks.
             history_limit: changes of each kind that are kept for watches, at least.
             bookmark_interval_s: how often a watch that wants bookmarks gets one.
         """
@@ -78,7 +74,7 @@ class InMemoryApiServer:
         self._store = ObjectStore(history_limit=history_limit)
         registry = Registry()
         effects = Effects(self._store, registry)
-        self._admission = AdmissionChain(self._store, match_condition, services or {})
+        self._admission = AdmissionChain(self._store, services or {})
         deleter = Deleter(self._store, self._admission, effects=effects, clock=clock)
         self._frontend = Frontend(
             Backend(

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+GROUP_PATH = "/apis/gpu.deckhouse.io/v1alpha1"
+"""Our own kinds."""
 _REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 
 SPEC_SCHEMA: Json = {

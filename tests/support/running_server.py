@@ -46,7 +46,6 @@ from server.process import serve
 from server.settings import Settings
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
-from simulator.apiserver.webhooks.match_conditions import evaluate
 from simulator.node import nfd
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
@@ -251,7 +250,6 @@ async def a_cluster(folder: Path) -> AsyncIterator[Cluster]:
             ADMIN_TOKEN: User(name="kubernetes-admin", groups=("system:masters",)),
             SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
         },
-        match_condition=evaluate,
     )
     async with api, KubeClient(configuration_for(api.url, token=ADMIN_TOKEN), clock) as client:
         yield Cluster(api, client, folder)

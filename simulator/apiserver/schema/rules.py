@@ -1,7 +1,7 @@
 """The rules of a structural schema: what an object breaks, and what cannot be applied at all.
 
-Pure functions over plain values. CEL rules (`x-kubernetes-validations`) are not evaluated: what such a
-rule forbids is accepted here. Patterns run on Python's engine, not on RE2.
+Pure functions over plain values. CEL rules are in `cel_rules`. Patterns run on Python's engine, not
+on RE2.
 """
 
 import re

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from simulator.apiserver.errors import InvalidField
+from simulator.apiserver.schema import cel_rules
 from simulator.apiserver.schema import list_types as shapes
 from simulator.apiserver.schema.rules import (
     FREE,
@@ -38,6 +39,7 @@ class StructuralSchema:
         }
         self._root: Json = {**root, "properties": properties}
         self._root["required"] = [key for key in root.get("required", ()) if key in properties]
+        self._rules = cel_rules.CelRules.from_schema(self._root)
 
     @property
     def shape(self) -> Json:
@@ -61,9 +63,12 @@ class StructuralSchema:
         _default(content, self._root)
         _write_back(content, body)
 
-    def validate(self, body: Json) -> list[InvalidField]:
-        """Return what is wrong with the object."""
-        return list(validate(_content(body), self._root, ""))
+    def validate(self, body: Json, old: Json | None) -> list[InvalidField]:
+        """Return what is wrong with the object, or with the change from the older one."""
+        errors = list(validate(_content(body), self._root, ""))
+        if self._rules is not None:
+            errors += cel_rules.validate_object(self._rules, body, old, errors=errors)
+        return errors
 
     def typed_fault(self, config: Json) -> str | None:
         """Say why the configuration cannot be applied at all, or None: types and unknown fields."""

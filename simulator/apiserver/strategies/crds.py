@@ -7,6 +7,7 @@ tend to break are checked: every field has a type, every array items, nothing is
 
 from typing import TYPE_CHECKING, Any, Final
 
+from simulator.apiserver import cel
 from simulator.apiserver.errors import InvalidField, forbidden_field, invalid_value, required
 from simulator.apiserver.resources.types import ResourceType
 from simulator.apiserver.schema.structural import StructuralSchema
@@ -114,6 +115,12 @@ def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[Inv
         yield required(f"{path}.type", "must not be empty for specified object fields")
     if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
         yield required(f"{path}.items", "must be specified")
+    for index, rule in enumerate(schema.get("x-kubernetes-validations") or ()):
+        try:
+            cel.compile_expression(rule["rule"])
+        except cel.CelError as error:
+            at = f"{path}.x-kubernetes-validations[{index}].rule"
+            yield invalid_value(at, rule["rule"], str(error))
     if isinstance(schema.get("items"), dict):
         yield from _validate_structure(schema["items"], f"{path}.items")
     if isinstance(schema.get("additionalProperties"), dict):

@@ -6,6 +6,7 @@ A `WriteStrategy` is four pure functions; kinds that are not in the table have n
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from simulator.apiserver import cel
 from simulator.apiserver.errors import InvalidField, invalid_value, required, unsupported_value
 from simulator.apiserver.resources import events
 from simulator.apiserver.strategies import crds, daemonsets, pods
@@ -59,7 +60,7 @@ def strategy_of(resource: "ResourceType") -> WriteStrategy:
     return WriteStrategy(
         default=schema.default,
         begin=drop_status,
-        validate=lambda body, _old: schema.validate(body),
+        validate=schema.validate,
     )
 
 
@@ -139,6 +140,13 @@ def _validate_webhooks(body: Json, _old: Json | None) -> "Iterator[InvalidField]
         client = webhook.get("clientConfig") or {}
         if ("url" in client) == ("service" in client):
             yield required(f"{at}.clientConfig", "exactly one of url or service is required")
+        for number, condition in enumerate(webhook.get("matchConditions") or ()):
+            expression = condition.get("expression", "")
+            try:
+                cel.compile_expression(expression)
+            except cel.CelError as error:
+                where = f"{at}.matchConditions[{number}].expression"
+                yield invalid_value(where, expression, str(error))
         if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
             yield invalid_value(
                 f"{at}.timeoutSeconds",

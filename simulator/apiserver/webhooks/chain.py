@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
+from simulator.apiserver import cel
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import StatusError, forbidden, internal
 from simulator.apiserver.resources.types import (
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from simulator.apiserver.resources.types import ResourceType
     from simulator.apiserver.store.objects import ObjectStore
-    from simulator.apiserver.webhooks.matching import MatchCondition
 
 Json = dict[str, Any]
 
@@ -113,11 +113,9 @@ class AdmissionChain:
     def __init__(
         self,
         store: "ObjectStore",
-        match_condition: "MatchCondition",
         services: "Mapping[str, str]",
     ) -> None:
         self._store = store
-        self._match_condition = match_condition
         self._caller = WebhookCaller(services)
 
     def open(self) -> None:
@@ -203,17 +201,8 @@ class AdmissionChain:
         bodies = [each for each in (body, attributes.old) if each is not None]
         if not any(matching.webhook_matches(selector, _labels(each)) for each in bodies):
             return False
-        conditions = webhook.get("matchConditions") or ()
-        if not conditions:
-            return True
-        request = attributes.request(body)
-        try:
-            return all(self._match_condition(each["expression"], request) for each in conditions)
-        except matching.UnknownExpressionError as error:
-            if webhook.get("failurePolicy") == "Ignore":
-                return False
-            name = attributes.name or _name(body)
-            raise forbidden(attributes.resource, name, str(error)) from error
+        conditions = [each["expression"] for each in webhook.get("matchConditions") or ()]
+        return not conditions or _meets_all(conditions, webhook, attributes, body=body)
 
     def _namespace_labels(
         self, attributes: AdmissionAttributes, body: Json | None
@@ -265,6 +254,31 @@ class AdmissionChain:
         if not response["allowed"]:
             raise _denial(webhook["name"], response.get("status") or {})
         return response
+
+
+def _meets_all(
+    expressions: list[str], webhook: Json, attributes: AdmissionAttributes, *, body: Json | None
+) -> bool:
+    """Say whether all match conditions hold; one that is false outweighs others that fail.
+
+    Raises:
+        StatusError: one fails, none is false, and the failure policy is Fail.
+    """
+    request = attributes.request(body)
+    variables = {"object": body, "oldObject": attributes.old, "request": request}
+    failures: list[str] = []
+    for expression in expressions:
+        try:
+            if not cel.holds(expression, variables):
+                return False
+        except cel.CelError as error:
+            failures.append(str(error))
+    if not failures:
+        return True
+    if webhook.get("failurePolicy") == "Ignore":
+        return False
+    name = attributes.name or _name(body)
+    raise forbidden(attributes.resource, name, ", ".join(failures))
 
 
 def _labels(body: "Mapping[str, Any]") -> "Mapping[str, str]":

@@ -1,83 +1,17 @@
-"""Which webhooks a request is for: rules, selectors, match conditions.
+"""Rules and label selectors of webhooks: does a request concern a webhook?"""
 
-Match conditions are CEL on the real server. Here they are a port, and its default knows exactly the
-clauses that this project's manifests render, joined by `||`; any other text is refused loudly.
-"""
-
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from api.meta import LabelSelector
-from api.names import RESOURCE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from simulator.apiserver.resources.types import ResourceType
 
 Json = dict[str, Any]
-
-
-class MatchCondition(Protocol):
-    """Evaluates one expression of a webhook's `matchConditions`."""
-
-    def __call__(self, expression: str, request: "Mapping[str, Any]") -> bool:
-        """Say whether the AdmissionReview's `request` meets the expression.
-
-        Raises:
-            UnknownExpression: it cannot be evaluated here.
-        """
-
-
-class UnknownExpressionError(ValueError):
-    """A CEL expression that the match-condition port cannot evaluate."""
-
-
-def _names_a_pool(request: "Mapping[str, Any]") -> bool:
-    spec = request["object"].get("spec") or {}
-    containers = (spec.get("containers") or []) + (spec.get("initContainers") or [])
-    return any(
-        key.startswith(RESOURCE_PREFIX)
-        for container in containers
-        for amounts in (container.get("resources") or {}).values()
-        if isinstance(amounts, dict)
-        for key in amounts
-    )
-
-
-def _has_our_annotation(request: "Mapping[str, Any]") -> bool:
-    annotations = request["object"]["metadata"].get("annotations") or {}
-    return any(key.startswith(RESOURCE_PREFIX) for key in annotations)
-
-
-_CLAUSES: Final[dict[str, "Callable[[Mapping[str, Any]], bool]"]] = {
-    "(object.spec.containers+object.spec.?initContainers.orValue([])).exists(c,"
-    f"(c.?resources.?limits.orValue({{}})).exists(k,k.startsWith('{RESOURCE_PREFIX}'))||"
-    f"(c.?resources.?requests.orValue({{}})).exists(k,k.startsWith('{RESOURCE_PREFIX}')))": (
-        _names_a_pool
-    ),
-    "object.metadata.?annotations.orValue({})"
-    f".exists(k,k.startsWith('{RESOURCE_PREFIX}'))": _has_our_annotation,
-}
-
-
-def evaluate_rendered(expression: str, request: "Mapping[str, Any]") -> bool:
-    """Evaluate an expression that our manifests render: the default `MatchCondition`."""
-    rest = "".join(expression.split()).replace('"', "'")
-    matches = False
-    while rest:
-        for clause, predicate in _CLAUSES.items():
-            if rest.startswith(clause):
-                matches = matches or predicate(request)
-                rest = rest.removeprefix(clause).removeprefix("||")
-                break
-        else:
-            raise UnknownExpressionError(
-                f"this API server evaluates no CEL and does not know the expression {expression!r}: "
-                "give it a match_condition that does"
-            )
-    return matches
 
 
 def matches_rules(

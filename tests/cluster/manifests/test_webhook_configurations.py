@@ -97,7 +97,7 @@ async def test_device_is_checked_only_when_it_is_put_into_a_pool(api, pools, web
         "kind": "GPUDevice",
         "metadata": {"name": "gpu", "annotations": {ASSIGNMENT_ANNOTATION: "train"}},
     }
-    gpu = f"{DEVICES}/card"
+    gpu = f"{DEVICES}/gpu"
 
     async def asks_us(metadata: client.JsonObject) -> bool:
         webhooks.calls.clear()

@@ -1,10 +1,12 @@
 """The server under test: always the one in memory, and a real one where the environment names it."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
 
+from manifests.install.crds import build_crds
 from tests.support.api_servers import (
     Api,
     in_memory_api,
@@ -12,7 +14,7 @@ from tests.support.api_servers import (
     real_api_is_configured,
     unique,
 )
-from tests.support.conformance import CRDS, Hooks, Widgets, a_definition, until
+from tests.support.conformance import CRDS, GROUP_PATH, Hooks, Widgets, a_definition, until
 from tests.support.webhook_server import webhook_server
 
 if TYPE_CHECKING:
@@ -87,6 +89,22 @@ async def spaced_widgets(api: Api, namespace: str, real_groups: dict[str, str]) 
     """A namespaced kind, in a namespace without objects."""
     group = await _empty_group(api, "Namespaced", real_groups)
     return Widgets(group, f"/apis/{group}/v1/namespaces/{namespace}/widgets")
+
+
+@pytest.fixture
+async def pools(api: Api) -> "AsyncIterator[str]":
+    """The path of GPUPools, of which none are left after the test; all our kinds are served."""
+    definitions = build_crds()
+    for definition in definitions:
+        answer = await api.post(CRDS, definition)
+        # The real server keeps them from an earlier test.
+        assert answer.status in {201, 409}, answer.body
+    for definition in definitions:
+        path = f"{GROUP_PATH}/{definition['spec']['names']['plural']}"
+        await until(partial(api.get, path), lambda answer: answer.status == 200)
+    path = f"{GROUP_PATH}/gpupools"
+    yield path
+    await api.delete(path)
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from manifests import constants
 from server.reservation_signer import KEY
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.apiserver.webhooks.chain import User
-from simulator.apiserver.webhooks.match_conditions import evaluate
 from tests.component.server.test_process import a_process, end_of, settings_file
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
@@ -126,7 +125,7 @@ async def test_no_key_and_no_token_is_told_to_anybody(tmp_path: Path) -> None:
     }
     token_file = tmp_path / "token"
     token_file.write_text(tokens.extender)
-    api = InMemoryApiServer(clock, tokens=users, match_condition=evaluate)
+    api = InMemoryApiServer(clock, tokens=users)
     async with api, KubeClient(configuration_for(api.url, token=ADMIN_TOKEN), clock) as client:
         cluster = Cluster(api, client, tmp_path)
         await cluster.install()

@@ -1,0 +1,157 @@
+"""`x-kubernetes-validations`: the CEL rules of a schema, evaluated for an object.
+
+A rule that names `oldSelf` is a transition rule: it runs on an update only, and only where the old
+value can be found again, by field or by the keys of a list. As on the real server, other rules are
+skipped where an update leaves the value as it is. Fields with a `format` stay strings, and lists are
+compared in their order.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+from simulator.apiserver import cel
+from simulator.apiserver.errors import (
+    InvalidField,
+    duplicate_value,
+    forbidden_field,
+    invalid_value,
+    required,
+)
+from simulator.apiserver.schema import fields, list_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Json = dict[str, Any]
+
+_BLOCKING: Final = frozenset(
+    {
+        "FieldValueRequired",
+        "FieldValueNotSupported",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+"""With one of these, an object is too broken for rules to run on."""
+NOT_CHECKED: Final = InvalidField(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid;"
+    " correct the existing errors to complete validation",
+)
+_OLD_SELF: Final = re.compile(r"\boldSelf\b")
+_ABSENT: Final = object()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CelRules:
+    """The rules of a schema and of the schemas inside it; parts without rules are left out."""
+
+    type_name: str = ""
+    rules: "tuple[Mapping[str, Any], ...]" = ()
+    properties: "Mapping[str, CelRules]" = field(default_factory=dict)
+    values: "CelRules | None" = None
+    """Of a map."""
+    items: "CelRules | None" = None
+    item_schema: "Mapping[str, Any]" = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def from_schema(cls, schema: "Mapping[str, Any]") -> "CelRules | None":
+        """Return the rules of a schema, or None where there are none."""
+        rules = tuple(schema.get("x-kubernetes-validations") or ())
+        inner = {
+            key: found
+            for key, each in (schema.get("properties") or {}).items()
+            if (found := cls.from_schema(each)) is not None
+        }
+        values = _rules_of(schema.get("additionalProperties"))
+        items = _rules_of(schema.get("items"))
+        if not (rules or inner or values or items):
+            return None
+        return cls(
+            type_name=schema.get("type", ""),
+            rules=rules,
+            properties=inner,
+            values=values,
+            items=items,
+            item_schema=schema.get("items") or {},
+            keys=list_types.list_keys(schema),
+        )
+
+    def key_of(self, item: object) -> str:
+        """Return what identifies an item of the list in both versions of it; empty without keys."""
+        return fields.item_element(item, self.keys, self.item_schema) if self.keys else ""
+
+
+def _rules_of(schema: object) -> CelRules | None:
+    return CelRules.from_schema(schema) if isinstance(schema, dict) else None
+
+
+def validate_object(
+    rules: CelRules, body: Json, old: Json | None, *, errors: "Sequence[InvalidField]"
+) -> "Iterator[InvalidField]":
+    """Yield which rules an object breaks, given its errors against the rest of the schema."""
+    if any(error.reason in _BLOCKING for error in errors):
+        yield NOT_CHECKED
+    else:
+        before = _ABSENT if old is None else _root(old)
+        yield from _validate(rules, _root(body), before, path="")
+
+
+def _validate(
+    rules: CelRules, value: object, old: object, *, path: str
+) -> "Iterator[InvalidField]":
+    for rule in rules.rules:
+        is_transition = _OLD_SELF.search(rule["rule"]) is not None
+        if (old is _ABSENT) if is_transition else (old == value):
+            continue
+        fault = _fault(rule, value, old)
+        if fault is not None:
+            at = f"{path}{rule.get('fieldPath', '')}".removeprefix(".")
+            yield _error(rule, at or "<nil>", shown=rules.type_name, fault=fault)
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for key, each in value.items():
+            inner = rules.properties.get(key, rules.values)
+            if inner is not None and each is not None:
+                at = f"{path}.{key}" if path else key
+                yield from _validate(inner, each, before.get(key, _ABSENT), path=at)
+    elif isinstance(value, list) and rules.items is not None:
+        older = old if isinstance(old, list) and rules.keys else []
+        by_key = {rules.key_of(each): each for each in older}
+        for index, each in enumerate(value):
+            known = by_key.get(rules.key_of(each), _ABSENT)
+            yield from _validate(rules.items, each, known, path=f"{path}[{index}]")
+
+
+def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:
+    """Return what the rule says against the value, or None."""
+    message: str = rule.get("message") or f"failed rule: {rule['rule']}"
+    variables = {"self": value} if old is _ABSENT else {"self": value, "oldSelf": old}
+    try:
+        return None if cel.holds(rule["rule"], variables) else message
+    except cel.CelError as error:
+        return f"{error} evaluating rule: {message}"
+
+
+def _error(rule: "Mapping[str, Any]", path: str, *, shown: str, fault: str) -> InvalidField:
+    match rule.get("reason"):
+        case "FieldValueForbidden":
+            return forbidden_field(path, fault)
+        case "FieldValueRequired":
+            return required(path, fault)
+        case "FieldValueDuplicate":
+            return duplicate_value(path, shown)
+        case _:
+            return invalid_value(path, shown, fault)
+
+
+def _root(body: Json) -> Json:
+    """Return the object as rules of the root see it: of metadata they know the name only."""
+    metadata = body.get("metadata") or {}
+    named = {key: metadata[key] for key in ("name", "generateName") if key in metadata}
+    return {**body, "metadata": named}
