@@ -1,21 +1,23 @@
 """The middle layer: the wheels that the project needs at run time, as requirements.lock pins them.
 
-The lock file holds what developers need too. Each of its entries says for whom it is there (`# via`), so
-that those of the project's own dependencies can be told; if one were missing, the installation would
-refuse, because with digests required it resolves nothing by itself.
+The lock file also has the wheels for development. Each of its entries names the packages that require
+it (`# via`), which separates the two. A missing entry fails the installation: with digests required,
+nothing is resolved.
+
+python -m image.wheels pyproject.toml requirements.lock
+
+prints the entries for run time, for the Dockerfile.
 """
 
 import os
 import re
 import sys
 import tomllib
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from image.errors import ImageBuildError
 from image.running import call, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BEGINNING: Final = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==", re.MULTILINE)
 _VIA: Final = re.compile(r"^    # (?:via)?[ ]*(\S+)", re.MULTILINE)
@@ -66,7 +68,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def install(requirements: "Path", into: "Path", *, uv: "Path", python: str) -> None:
+def install(requirements: Path, into: Path, *, uv: Path, python: str) -> None:
     """Install the wheels into a directory, for the image's Python, by digest; nothing is built or resolved.
 
     Raises:
@@ -99,3 +101,8 @@ def install(requirements: "Path", into: "Path", *, uv: "Path", python: str) -> N
 def is_wanted(path: str) -> bool:
     """Say whether an installed file is part of the image; the path is relative to the target."""
     return _TRACES.match(path) is None
+
+
+if __name__ == "__main__":
+    _project, _lock = (Path(name).read_text(encoding="utf-8") for name in sys.argv[1:])
+    sys.stdout.write(runtime_requirements(_lock, _project))

@@ -1,0 +1,111 @@
+"""The Dockerfile makes the image that `image.build` makes, as far as its text says."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from image import debian
+from image.build import _PROGRAM_TEXT, _RUN, PROGRAM, SITE
+from image.wheels import runtime_requirements
+
+ROOT = Path(__file__).parents[3]
+PROJECT = (ROOT / "pyproject.toml").read_text()
+LOCK = (ROOT / "requirements.lock").read_text()
+PACKAGES = tomllib.loads(PROJECT)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+
+def instructions() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, with their arguments."""
+    text = (ROOT / "packaging" / "Dockerfile").read_text()
+    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", " ")
+    stages: list[list[tuple[str, str]]] = []
+    for line in filter(None, text.splitlines()):
+        name, _, arguments = line.partition(" ")
+        if name == "FROM":
+            stages.append([])
+        stages[-1].append((name, " ".join(arguments.split())))
+    return stages
+
+
+def of(stage: list[tuple[str, str]], wanted: str) -> list[str]:
+    return [arguments for name, arguments in stage if name == wanted]
+
+
+BUILD, FINAL = instructions()
+
+
+def test_both_stages_are_of_the_release_of_our_image():
+    base = f"debian:{debian.RELEASE}-slim"
+    assert (of(BUILD, "FROM"), of(FINAL, "FROM")) == ([f"{base} AS libraries"], [base])
+
+
+def test_exactly_the_packages_of_the_wheel_are_copied():
+    expected = ["--from=libraries /libraries ${SITE}/", *(f"{p} ${{SITE}}/{p}" for p in PACKAGES)]
+    assert of(FINAL, "COPY") == expected
+    assert of(FINAL, "ARG") == [f"SITE=/{SITE}"]
+
+
+def test_neither_simulator_nor_demo_is_shipped():
+    assert {"simulator", "demo", "tests", "packaging"}.isdisjoint(PACKAGES)
+    shipped = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()}
+    assert shipped - set(PACKAGES) == {"simulator", "demo", "tests"}
+
+
+def test_no_library_of_development_is_shipped():
+    locked = runtime_requirements(LOCK, PROJECT)
+    names = re.findall(r"^([\w.-]+)==", locked, flags=re.MULTILINE)
+    assert {"cel-expr-python", "grpcio-tools", "pytest"}.isdisjoint(names)
+    assert {"aiohttp", "msgspec"} <= set(names)
+
+
+def test_libraries_come_from_the_lock_file_by_digest(tmp_path: Path):
+    """The stage's own command, in a folder that has what the stage copies."""
+    for source, target in (shlex.split(one) for one in of(BUILD, "COPY") if "packaging" in one):
+        shutil.copytree(ROOT / source, tmp_path / target)
+    for name in ("pyproject.toml", "requirements.lock"):
+        assert f"{name} " in f"{of(BUILD, 'COPY')[0]} "
+        shutil.copy(ROOT / name, tmp_path)
+    _, command = of(BUILD, "RUN")
+    select, install = command.split(" && ")
+    selected, _, written = select.removeprefix("python3 ").partition(" > ")
+    done = subprocess.run(
+        [sys.executable, *selected.split()],
+        cwd=tmp_path,
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == runtime_requirements(LOCK, PROJECT)
+    assert {"--require-hashes", "--no-deps", written} <= set(install.split())
+
+
+def test_it_runs_as_our_image_does():
+    environment = dict(one.split("=", 1) for one in of(FINAL, "ENV")[0].split())
+    assert environment == dict(one.split("=", 1) for one in _RUN["Env"])
+    assert of(FINAL, "USER") == [_RUN["User"]]
+    assert of(FINAL, "WORKDIR") == [_RUN["WorkingDir"]]
+    assert of(FINAL, "ENTRYPOINT") == ['["gpu-control-plane"]']
+
+
+def test_the_program_is_that_of_our_image():
+    _, written = of(FINAL, "RUN")
+    program = re.search(r"printf '([^']*)' > (\S+)", written)
+    assert program is not None
+    text = program[1].encode().decode("unicode_escape")
+    assert text.partition("\n")[2] == _PROGRAM_TEXT.partition("\n")[2]
+    assert program[2] == f"/{PROGRAM}"
+
+
+def test_the_lines_that_an_engine_reads_are_well_formed():
+    for name, arguments in [*BUILD, *FINAL]:
+        assert name in {"FROM", "ARG", "RUN", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}
+        assert arguments
+        if name == "RUN":
+            subprocess.run(["/bin/sh", "-n", "-c", arguments], check=True)
+        if name == "COPY" and not arguments.startswith("--from"):
+            assert all((ROOT / one).exists() for one in arguments.split()[:-1])
