@@ -125,7 +125,7 @@ class DemoCluster:
         """Create a pod as a user would; return the warnings that the user sees.
 
         Raises:
-            Denied: admission refused it.
+            AdmissionDenied: admission refused it.
         """
         return await self._write("POST", PODS.path(body["metadata"]["namespace"]), body)
 
@@ -133,7 +133,7 @@ class DemoCluster:
         """Annotate a device with a pool, as `kubectl annotate` does; return the warnings.
 
         Raises:
-            Denied: admission refused it.
+            AdmissionDenied: admission refused it.
         """
         patch = {"metadata": {"annotations": {ASSIGNMENT_ANNOTATION: pool}}}
         return await self._write("PATCH", GPU_DEVICES.path(None, device), patch)
@@ -142,7 +142,7 @@ class DemoCluster:
         """Change fields of a pool's spec, as `kubectl patch` does; return the warnings.
 
         Raises:
-            Denied: admission refused it.
+            AdmissionDenied: admission refused it.
         """
         return await self._write("PATCH", GPU_POOLS.path(None, name), {"spec": spec})
 

@@ -96,7 +96,7 @@ def build(options: Options) -> str:
     """Write the image and return the digest of its manifest.
 
     Raises:
-        CannotBuild: something that is needed cannot be had.
+        ImageBuildError: something that is needed cannot be had.
     """
     debian.check_release()
     architecture = debian.architecture()

@@ -25,7 +25,7 @@ def compile_tree(root: "Path", directory: "Path", *, python: str, at: str) -> No
         at: what tracebacks call the directory: its absolute path in the image.
 
     Raises:
-        CannotBuild: a file of it cannot be compiled.
+        ImageBuildError: a file of it cannot be compiled.
     """
     libraries = root / "usr/lib" / f"{platform.machine()}-linux-gnu"
     # The image's own loader: the machine's may be of another version than the image's libc.

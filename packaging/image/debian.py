@@ -73,7 +73,7 @@ def check_release() -> None:
     """Refuse a machine whose packages are not those of the image.
 
     Raises:
-        CannotBuild: it is not the release, and how it is told.
+        ImageBuildError: it is not the release, and how it is told.
     """
     try:
         release = platform.freedesktop_os_release()
@@ -96,7 +96,7 @@ def fetch(into: "Path") -> list["Path"]:
     """Bring all packages into a directory, and return their files; what is there is verified and kept.
 
     Raises:
-        CannotBuild: apt knows a package not, or cannot fetch it, or it is not what its lists say.
+        ImageBuildError: apt knows a package not, or cannot fetch it, or it is not what its lists say.
     """
     into.mkdir(parents=True, exist_ok=True)
     listed = call([*_APT, "--print-uris", "download", *PACKAGES], cure=_LISTS)

@@ -1,6 +1,6 @@
 """What goes wrong while the image is built.
 
-CannotBuild(Exception)
+ImageBuildError(Exception)
 """
 
 

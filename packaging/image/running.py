@@ -29,7 +29,7 @@ def call(
     """Run a program to its end and return what it wrote to stdout; nothing where that goes `to` a file.
 
     Raises:
-        CannotBuild: it is not there, or it failed; the text ends in the last that it said, and the cure.
+        ImageBuildError: it is not there, or it failed; the text ends in the last that it said, and the cure.
     """
     with ExitStack() as stack:
         stdout = subprocess.PIPE if to is None else stack.enter_context(to.open("wb"))

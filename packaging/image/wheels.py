@@ -36,7 +36,7 @@ def runtime_requirements(lock: str, project: str) -> str:
         project: pyproject.toml.
 
     Raises:
-        CannotBuild: a dependency of the project is not locked.
+        ImageBuildError: a dependency of the project is not locked.
     """
     entries, needed_by = _entries(lock)
     direct = tomllib.loads(project)["project"]["dependencies"]
@@ -72,7 +72,7 @@ def install(requirements: Path, into: Path, *, uv: Path, python: str) -> None:
     """Install the wheels into a directory, for the image's Python, by digest; nothing is built or resolved.
 
     Raises:
-        CannotBuild: one cannot be had, or is not what the lock file says.
+        ImageBuildError: one cannot be had, or is not what the lock file says.
     """
     say(f"wheels: {len(_BEGINNING.findall(requirements.read_text(encoding='utf-8')))}")
     options = ["--require-hashes", "--only-binary", ":all:", "--no-compile-bytecode", "--quiet"]

@@ -5,17 +5,29 @@ one line of a 422. The texts were read from kube-apiserver 1.36.3.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from simulator.apiserver.resources.types import ResourceType
-
 Json = dict[str, Any]
 """A JSON object. Kubernetes objects stay plain here: this server has no opinion about most kinds."""
+
+
+class NamedResource(Protocol):
+    """The names of a resource type, as far as messages need them."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def plural(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def qualified_name(self) -> str:
+        """Plural and group, such as `leases.coordination.k8s.io`."""
 
 
 @final
@@ -116,7 +128,7 @@ def _details(group: str, kind: str, name: str) -> Json:
     return details
 
 
-def not_found(resource: "ResourceType", name: str) -> StatusError:
+def not_found(resource: NamedResource, name: str) -> StatusError:
     return StatusError(
         404,
         "NotFound",
@@ -140,7 +152,7 @@ def method_not_allowed() -> StatusError:
     )
 
 
-def already_exists(resource: "ResourceType", name: str) -> StatusError:
+def already_exists(resource: NamedResource, name: str) -> StatusError:
     return StatusError(
         409,
         "AlreadyExists",
@@ -160,7 +172,7 @@ def conflict(kind: str, name: str, why: str, *, group: str = "") -> StatusError:
     )
 
 
-def stale(resource: "ResourceType", name: str) -> StatusError:
+def stale(resource: NamedResource, name: str) -> StatusError:
     return conflict(
         resource.plural,
         name,
@@ -169,7 +181,7 @@ def stale(resource: "ResourceType", name: str) -> StatusError:
     )
 
 
-def other_uid(resource: "ResourceType", name: str, *, wanted: object, actual: str) -> StatusError:
+def other_uid(resource: NamedResource, name: str, *, wanted: object, actual: str) -> StatusError:
     """Return the 409 of a write that names a uid which the stored object does not have."""
     key = "/registry/" + "/".join(filter(None, (resource.group, resource.plural, name)))
     return conflict(
@@ -196,9 +208,9 @@ def invalid(
 
 
 def invalid_object(
-    resource: "ResourceType", name: str, errors: "Sequence[InvalidField]"
+    resource: NamedResource, name: str, errors: "Sequence[InvalidField]"
 ) -> StatusError:
-    # Event is served by two groups and invalid under the older one, which has no name.
+    # kube-apiserver names the older group of Event, which is empty.
     group = "" if resource.kind == "Event" else resource.group
     return invalid(resource.kind, name, errors, group=group)
 
@@ -208,7 +220,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def forbidden(
-    resource: "ResourceType", name: str, why: str, *, causes: "Sequence[Json]" = ()
+    resource: NamedResource, name: str, why: str, *, causes: "Sequence[Json]" = ()
 ) -> StatusError:
     details = _details(resource.group, resource.plural, name)
     if causes:

@@ -31,7 +31,7 @@ from simulator.apiserver.errors import (
 from simulator.apiserver.http_responses import JSON, cut_connection, respond, respond_fault
 from simulator.apiserver.injection import Breakage, ErrorInjection, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest, RequestLog
-from simulator.apiserver.resources.types import BINDINGS
+from simulator.apiserver.resource_types import BINDINGS
 from simulator.apiserver.routing import resolve
 from simulator.apiserver.store import list as listing
 from simulator.apiserver.store.selectors import ListSelection
@@ -47,7 +47,7 @@ from simulator.apiserver.write.request_body import Caller, RequestTarget
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from simulator.apiserver.resources.types import Registry
+    from simulator.apiserver.resource_types import Registry
     from simulator.apiserver.store.objects import ObjectStore
 
 Json = dict[str, Any]
@@ -58,7 +58,6 @@ ADMINISTRATOR: Final = User(name="system:admin", groups=("system:masters",))
 """Who makes a request when no tokens are configured."""
 
 _APPLY: Final = "application/apply-patch+yaml"
-_STRATEGIC: Final = "application/strategic-merge-patch+json"
 _PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
 _OBJECTS: Final = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
 MAX_BODY_BYTES: Final = 3 * 1024 * 1024
@@ -177,7 +176,7 @@ class Frontend:
             stored = collection.get(target.namespace, target.name)
             if stored is None:
                 raise not_found(target.resource, target.name)
-            return respond(200, stored.encode_for(target.resource), [])
+            return respond(200, stored.encoded, [])
         query = request.query
         selection = ListSelection(
             target.resource,
@@ -272,17 +271,16 @@ class Frontend:
     async def _patch(
         self, request: web.Request, target: RequestTarget, caller: Caller
     ) -> WriteResult:
-        writer, resource = self._backend.writer, target.resource
+        writer = self._backend.writer
         content_type = request.content_type
         raw = await request.read()
         if content_type == _APPLY:
             _check_apply(request)
-            config = _decode_config(raw, resource.kind)
+            config = _decode_config(raw, target.resource.kind)
             forced = request.query.get("force") in {"true", "1"}
             return await writer.apply(target, caller, config, forced=forced)
-        accepted = _PATCHES if resource.is_custom else (*_PATCHES, _STRATEGIC)
-        if content_type not in accepted:
-            raise unsupported_media_type(accepted)
+        if content_type not in _PATCHES:
+            raise unsupported_media_type(_PATCHES)
         try:
             patch = msgspec.json.decode(raw)
         except msgspec.DecodeError as error:
@@ -290,8 +288,6 @@ class Frontend:
         transform: Callable[[Json], Json]
         if content_type == "application/json-patch+json":
             transform = partial(patching.json_patch, patch=patch)
-        elif content_type == _STRATEGIC:
-            transform = partial(patching.strategic_merge, patch=patch, shape=resource.shape)
         else:
             transform = partial(patching.merge_patch, patch=patch)
         return await writer.patch(target, caller, transform)

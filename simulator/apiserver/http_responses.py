@@ -15,16 +15,16 @@ _MAX_WARNING_OF_MANY: Final = 256
 
 
 def _fitting(warnings: list[str]) -> list[str]:
-    """Return the warnings, cut where together they are more than a header may carry."""
+    """Return the warnings, truncated where together they exceed the size of a header."""
     if sum(map(len, warnings)) <= _MAX_WARNINGS:
         return warnings
     fitting: list[str] = []
     left = _MAX_WARNINGS
     for warning in warnings:
-        cut_connection = warning[: min(_MAX_WARNING_OF_MANY, left)]
-        left -= len(cut_connection)
-        if cut_connection:
-            fitting.append(cut_connection)
+        start = warning[: min(_MAX_WARNING_OF_MANY, left)]
+        left -= len(start)
+        if start:
+            fitting.append(start)
     return fitting
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterator, Mapping
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import Stored
 
 Json = dict[str, Any]
@@ -109,7 +109,7 @@ def check_preconditions(body: Json, stored: "Stored", resource: "ResourceType") 
     """Refuse an update that names another uid or version than the stored object has.
 
     Raises:
-        ApiFault: 409.
+        StatusError: 409.
     """
     metadata = body["metadata"]
     actual = stored.body["metadata"]
@@ -122,7 +122,7 @@ def check_version(body: Json, stored: "Stored", resource: "ResourceType") -> Non
     """Refuse an update of another version than the stored one; none named means any.
 
     Raises:
-        ApiFault: 409.
+        StatusError: 409.
     """
     wanted = body["metadata"].get("resourceVersion")
     if wanted and wanted != str(stored.version):

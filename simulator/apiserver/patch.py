@@ -1,20 +1,14 @@
-"""JSON patch, merge patch and strategic merge patch: (object, patch) -> new object.
+"""JSON patch and merge patch: (object, patch) -> new object; the object given is never changed.
 
-The object given is never changed. Strategic merge knows the keyed lists of `shapes` and the
-directives `$patch` and `$deleteFromPrimitiveList`; `$setElementOrder` and `$retainKeys` only order
-and prune what kubectl could have sent otherwise, and are ignored.
+Strategic merge patch is not supported: neither the control plane nor the demo sends one.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonpatch
 import jsonpointer
 
-from simulator.apiserver.errors import StatusError, bad_request, rejected_patch
-from simulator.apiserver.schema import list_types as shapes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from simulator.apiserver.errors import bad_request, rejected_patch
 
 Json = dict[str, Any]
 
@@ -23,7 +17,7 @@ def json_patch(body: Json, patch: object) -> Json:
     """Return the object after a list of RFC 6902 operations.
 
     Raises:
-        ApiFault: 400 where it is no such list, 422 where an operation does not fit the object.
+        StatusError: 400 where it is no such list, 422 where an operation does not fit the object.
     """
     if not isinstance(patch, list):
         kind = "object" if isinstance(patch, dict) else type(patch).__name__
@@ -48,7 +42,7 @@ def apply_operations(body: Json, operations: object) -> object:
     """Return the document after the operations.
 
     Raises:
-        PatchRefused: they are no operations, or one does not fit.
+        PatchError: they are no operations, or one does not fit.
     """
     try:
         if not isinstance(operations, list):
@@ -65,7 +59,7 @@ def merge_patch(body: Json, patch: object) -> Json:
     """Return the object after an RFC 7386 merge patch.
 
     Raises:
-        ApiFault: 400, the patch is not an object.
+        StatusError: 400, the patch is not an object.
     """
     if not isinstance(patch, dict):
         raise bad_request("error decoding patch: the patch is not a JSON object")
@@ -84,71 +78,3 @@ def _merge(target: object, patch: object) -> object:
         else:
             merged[key] = _merge(merged.get(key), value)
     return merged
-
-
-def strategic_merge(body: Json, patch: object, shape: "Mapping[str, Any]") -> Json:
-    """Return the object after a strategic merge patch.
-
-    Raises:
-        ApiFault: 400, the patch is not an object or a list item lacks its merge key.
-    """
-    if not isinstance(patch, dict):
-        raise bad_request("error decoding patch: the patch is not a JSON object")
-    return _merge_object(body, patch, shape)
-
-
-def _merge_object(target: Json, patch: Json, shape: "Mapping[str, Any]") -> Json:
-    directive = patch.get("$patch")
-    if directive == "replace":
-        return {key: value for key, value in patch.items() if key != "$patch"}
-    if directive == "delete":
-        return {}
-    merged = dict(target)
-    for key, value in patch.items():
-        if key.startswith("$deleteFromPrimitiveList/"):
-            name = key.partition("/")[2]
-            merged[name] = [each for each in merged.get(name) or [] if each not in value]
-        elif key.startswith("$"):
-            continue
-        elif value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merge_value(merged.get(key), value, shapes.child(shape, key))
-    return merged
-
-
-def _merge_value(target: object, patch: object, shape: "Mapping[str, Any]") -> object:
-    if isinstance(patch, dict):
-        return _merge_object(target if isinstance(target, dict) else {}, patch, shape)
-    if isinstance(patch, list):
-        live = target if isinstance(target, list) else []
-        if keys := shapes.list_keys(shape):
-            return _merge_list(live, patch, keys[0], item_shape=shapes.item(shape))
-        if shapes.is_set(shape):
-            return live + [each for each in patch if each not in live]
-    return patch
-
-
-def _merge_list(
-    target: list[Any], patch: list[Any], key: str, *, item_shape: "Mapping[str, Any]"
-) -> list[Any]:
-    merged = {each.get(key): each for each in target}
-    replaces = False
-    for each in patch:
-        directive = each.get("$patch")
-        if directive == "replace" and key not in each:
-            replaces = True
-            continue
-        if key not in each:
-            raise _missing_key(key, each)
-        if directive == "delete":
-            merged.pop(each[key], None)
-        else:
-            merged[each[key]] = _merge_object(merged.get(each[key], {}), each, item_shape)
-    if replaces:
-        return [each for each in patch if "$patch" not in each]
-    return list(merged.values())
-
-
-def _missing_key(key: str, item: object) -> StatusError:
-    return bad_request(f"map: {item} does not contain declared merge key: {key}")

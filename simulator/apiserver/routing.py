@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Final
 
 from simulator.apiserver.errors import no_such_path
-from simulator.apiserver.resources.types import BINDINGS, PODS
+from simulator.apiserver.resource_types import BINDINGS, PODS
 from simulator.apiserver.write.request_body import RequestTarget
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.types import Registry
+    from simulator.apiserver.resource_types import Registry
 
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
@@ -16,7 +16,7 @@ def resolve(path: str, registry: "Registry") -> RequestTarget:
     """Return what the path names.
 
     Raises:
-        ApiFault: 404, nothing that is served.
+        StatusError: 404, nothing that is served.
     """
     parts = [part for part in path.split("/") if part]
     match parts:

@@ -7,7 +7,7 @@ from aiohttp import web
 from simulator.apiserver.apply.ownership import Ownership
 from simulator.apiserver.http import MAX_BODY_BYTES, Backend, Frontend
 from simulator.apiserver.metadata import fill_new, timestamp
-from simulator.apiserver.resources.types import NAMESPACES, PRIORITY_CLASSES, Registry
+from simulator.apiserver.resource_types import NAMESPACES, PRIORITY_CLASSES, Registry
 from simulator.apiserver.store.objects import ObjectStore
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionChain
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.clock import Clock
     from simulator.apiserver.injection import ErrorInjection
     from simulator.apiserver.requestlog import RequestLog
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.webhooks.chain import User
 
 Json = dict[str, Any]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import aiohttp
 import msgspec
 
-from simulator.errors import ExtenderError
-
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping, Sequence
@@ -17,6 +15,10 @@ if TYPE_CHECKING:
 
 HTTP_TIMEOUT_S: Final = 5.0
 """kube-scheduler's default httpTimeout."""
+
+
+class ExtenderError(Exception):
+    """The extender did not answer, or answered with an error."""
 
 
 @final

@@ -24,7 +24,7 @@ from pool.demand import demand_of
 from pool.facts import node_facts
 from pool.model import Constraints, Demand
 from pool.placement.planner import may_go_to
-from simulator.errors import ExtenderError
+from simulator.scheduler.extender import ExtenderClient, ExtenderError
 from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from api.clock import Clock
     from kube.client import KubeClient
-    from simulator.scheduler.extender import ExtenderClient
 
 FIRST_BACKOFF_S: Final = 0.2
 """kube-scheduler waits 1 s; the demo has only one minute."""

@@ -33,7 +33,7 @@ from tests.bench.world import SEED, World
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import Collection
 
 FEATURES = (NODE_FEATURES.group, NODE_FEATURES.version, NODE_FEATURES.plural)

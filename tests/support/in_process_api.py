@@ -130,7 +130,7 @@ class InProcessApi:
         stored = collection.get(target.namespace, target.name)
         if stored is None:
             raise not_found(target.resource, target.name)
-        return stored.encode_for(target.resource)
+        return stored.encoded
 
     async def _bind(self, target: RequestTarget, caller: Caller, body: Json) -> bytes:
         token = body["metadata"].get("annotations", {}).get(LEADER_ANNOTATION)

@@ -36,7 +36,7 @@ def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json
     """Return the merged object and who owns it now; `live` is left as it is.
 
     Raises:
-        ApiFault: 409, other managers set fields of the configuration to other values.
+        StatusError: 409, other managers set fields of the configuration to other values.
     """
     manager, shape = application.manager, application.shape
     wanted = fields.ownable(without_nulls(application.config))

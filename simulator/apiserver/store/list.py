@@ -16,7 +16,7 @@ from simulator.apiserver.errors import StatusError, bad_request, expired
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import Collection, Stored
     from simulator.apiserver.store.selectors import ListSelection
 
@@ -52,7 +52,7 @@ def encode_list(
     """Return the JSON of the list.
 
     Raises:
-        ApiFault: 400 for a broken query, 410 for a continue token that is too old, 504 for a
+        StatusError: 400 for a broken query, 410 for a continue token that is too old, 504 for a
             version that does not exist yet.
     """
     limit = _parse_limit(query.get("limit", ""))
@@ -83,7 +83,7 @@ def encode_list(
     prefix = 0 if resource.is_custom else len(_head_of(resource))
     items = b",".join(
         encoded if not prefix else b"{" + encoded[prefix:]
-        for encoded in (stored.encode_for(resource) for stored in page)
+        for encoded in (stored.encoded for stored in page)
     )
     return msgspec.json.encode({**head, "metadata": metadata})[:-1] + b',"items":[' + items + b"]}"
 
@@ -109,7 +109,7 @@ def check_version(text: str, current: int) -> int:
     """Return the version that a query names; 0 for none.
 
     Raises:
-        ApiFault: 500 where it is no number (as the real server answers), 504 where it is in the
+        StatusError: 500 where it is no number (as the real server answers), 504 where it is in the
             future.
     """
     if not text:

@@ -18,7 +18,7 @@ from simulator.apiserver.errors import already_exists, stale
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
 
 Json = dict[str, Any]
 
@@ -56,12 +56,6 @@ class Stored:
         copied["metadata"].pop("managedFields", None)
         return copied
 
-    def encode_for(self, resource: "ResourceType") -> bytes:
-        """Return the JSON of the object in the form of a resource type of its store."""
-        if resource.forms is None:
-            return self.encoded
-        return encode(resource.forms.from_stored(self.body), self.ownership)
-
 
 def encode(body: Json, ownership: Ownership) -> bytes:
     """Return the JSON of an object with its managedFields."""
@@ -89,7 +83,7 @@ class Change:
 
     @cached_property
     def line(self) -> bytes:
-        """The watch event, in the stored form."""
+        """The watch event."""
         return event_line(self.kind, self.stored.encoded)
 
 
@@ -185,7 +179,7 @@ class Collection:
         """Store a new object.
 
         Raises:
-            ApiFault: 409, there is one of that name.
+            StatusError: 409, there is one of that name.
         """
         metadata = body["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
@@ -202,7 +196,7 @@ class Collection:
         """Store a new version of `previous`.
 
         Raises:
-            ApiFault: 409, `previous` is not the newest version any more.
+            StatusError: 409, `previous` is not the newest version any more.
         """
         namespace, name = previous.key
         if self.get(namespace, name) is not previous:

@@ -8,7 +8,7 @@ from api.meta import SelectorOperator, SelectorRequirement
 from simulator.apiserver.errors import bad_request
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ def parse_labels(text: str) -> tuple[SelectorRequirement, ...]:
     """Return the requirements of a label selector; none for an empty one.
 
     Raises:
-        ApiFault: 400.
+        StatusError: 400.
     """
     return tuple(_parse_requirement(part.strip()) for part in _SPLIT.split(text)) if text else ()
 

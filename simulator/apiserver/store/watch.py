@@ -18,7 +18,7 @@ from simulator.apiserver.store.objects import encode, event_line
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import Change, Collection, Revision, Stored
     from simulator.apiserver.store.selectors import ListSelection
 
@@ -100,7 +100,7 @@ class WatchStream:
             return b""
         stored = sorted(self._collection.all(self._request.selection.namespace), key=_key_of)
         lines = [
-            event_line("ADDED", each.encode_for(self._request.resource))
+            event_line("ADDED", each.encoded)
             for each in stored
             if self._request.selection.matches(each.body)
         ]
@@ -129,21 +129,16 @@ class WatchStream:
     def _line(self, change: "Change") -> bytes:
         """Return the event that the change is for this selection; empty where it is none."""
         matches = self._request.selection.matches
-        resource = self._request.resource
         is_in = change.kind != "DELETED" and matches(change.stored.body)
         was_in = change.previous is not None and matches(change.previous.body)
-        if is_in and was_in == (change.kind == "MODIFIED") and resource.forms is None:
+        if is_in and was_in == (change.kind == "MODIFIED"):
             return change.line
         if is_in:
-            return event_line("MODIFIED" if was_in else "ADDED", change.stored.encode_for(resource))
+            return event_line("MODIFIED" if was_in else "ADDED", change.stored.encoded)
         if not was_in:
             return b""
         if change.kind == "DELETED":
-            return (
-                change.line
-                if resource.forms is None
-                else event_line("DELETED", change.stored.encode_for(resource))
-            )
+            return change.line
         return self._left_line(change)
 
     def _left_line(self, change: "Change") -> bytes:
@@ -151,9 +146,6 @@ class WatchStream:
         assert change.previous is not None
         body = change.previous.copy()
         body["metadata"]["resourceVersion"] = str(change.version)
-        resource = self._request.resource
-        if resource.forms is not None:
-            body = resource.forms.from_stored(body)
         return event_line("DELETED", encode(body, change.previous.ownership))
 
     def _bookmark_line(self, annotations: Json | None = None) -> bytes:

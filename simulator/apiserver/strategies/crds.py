@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from simulator.apiserver import cel
 from simulator.apiserver.errors import InvalidField, forbidden_field, invalid_value, required
-from simulator.apiserver.resources.types import ResourceType
+from simulator.apiserver.resource_types import ResourceType
 from simulator.apiserver.schema.structural import StructuralSchema
 
 if TYPE_CHECKING:

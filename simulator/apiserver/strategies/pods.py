@@ -14,7 +14,7 @@ from simulator.apiserver.errors import (
     invalid_value,
     required,
 )
-from simulator.apiserver.resources.types import PODS
+from simulator.apiserver.resource_types import PODS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -73,7 +73,7 @@ def assign_priority(body: Json, find_class: "Callable[[str], Mapping[str, Any] |
     """Set the priority of a new pod from its class, in place.
 
     Raises:
-        ApiFault: 403, no such class, or a priority that is not the class's.
+        StatusError: 403, no such class, or a priority that is not the class's.
     """
     spec = body["spec"]
     class_name = spec.get("priorityClassName", "")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from simulator.apiserver import cel
 from simulator.apiserver.errors import InvalidField, invalid_value, required, unsupported_value
-from simulator.apiserver.resources import events
-from simulator.apiserver.strategies import crds, daemonsets, pods
+from simulator.apiserver.strategies import crds, daemonsets, events, pods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
 
 Json = dict[str, Any]
 

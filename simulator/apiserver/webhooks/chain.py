@@ -16,7 +16,7 @@ import msgspec
 from simulator.apiserver import cel
 from simulator.apiserver import patch as patching
 from simulator.apiserver.errors import StatusError, forbidden, internal
-from simulator.apiserver.resources.types import (
+from simulator.apiserver.resource_types import (
     MUTATING_CONFIGURATIONS,
     NAMESPACES,
     VALIDATING_CONFIGURATIONS,
@@ -27,7 +27,7 @@ from simulator.apiserver.webhooks.caller import WebhookCaller, WebhookCallError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import ObjectStore
 
 Json = dict[str, Any]
@@ -128,7 +128,7 @@ class AdmissionChain:
         """Return the object after all mutating webhooks; the one given is left as it is.
 
         Raises:
-            ApiFault: a webhook denied it, or failed and its failure policy is Fail.
+            StatusError: a webhook denied it, or failed and its failure policy is Fail.
         """
         webhooks = list(self._webhooks(MUTATING_CONFIGURATIONS, attributes))
         invoked: set[int] = set()
@@ -152,7 +152,7 @@ class AdmissionChain:
         """Ask all validating webhooks.
 
         Raises:
-            ApiFault: one of them denied it, or failed and its failure policy is Fail.
+            StatusError: one of them denied it, or failed and its failure policy is Fail.
         """
         webhooks = [
             webhook
@@ -241,7 +241,7 @@ class AdmissionChain:
         """Return the webhook's response; empty where a failure is ignored.
 
         Raises:
-            ApiFault: denied, or failed with failure policy Fail.
+            StatusError: denied, or failed with failure policy Fail.
         """
         request = attributes.request(body)
         try:

@@ -9,7 +9,7 @@ from api.meta import LabelSelector
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
 
 Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from simulator.apiserver.errors import (
     not_found,
     other_uid,
 )
-from simulator.apiserver.resources.types import BINDINGS, PODS
+from simulator.apiserver.resource_types import BINDINGS, PODS
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.object_writer import WriteResult
 
@@ -47,7 +47,7 @@ class PodBinder:
         """Bind the pod that a Binding names.
 
         Raises:
-            ApiFault: 400, 404, 409, or what admission says.
+            StatusError: 400, 404, 409, or what admission says.
         """
         name = (binding.get("metadata") or {}).get("name", "")
         if target.resource is PODS and name != target.name:

@@ -13,7 +13,7 @@ import msgspec
 
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import bad_request, conflict, forbidden, not_found
-from simulator.apiserver.resources.types import NAMESPACES, PODS
+from simulator.apiserver.resource_types import NAMESPACES, PODS
 from simulator.apiserver.strategies import pods
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.object_writer import WriteResult
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from api.clock import Clock
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
     from simulator.apiserver.write.effects import Effects
@@ -48,7 +48,7 @@ def decode_delete_options(raw: bytes, query: "Mapping[str, str]") -> DeleteOptio
     """Return the options of a request; its body wins over the query.
 
     Raises:
-        ApiFault: 400.
+        StatusError: 400.
     """
     body = decode_json(raw, "DeleteOptions") if raw.strip() else {}
     grace = body.get("gracePeriodSeconds")
@@ -88,7 +88,7 @@ class Deleter:
         """Delete one object, or begin to.
 
         Raises:
-            ApiFault: it is refused.
+            StatusError: it is refused.
         """
         resource = target.resource
         stored = self._find(target)
@@ -118,7 +118,7 @@ class Deleter:
         """Delete one object, or begin to, without asking admission about it.
 
         Raises:
-            ApiFault: 409, another object than the options name.
+            StatusError: 409, another object than the options name.
         """
         _check_preconditions(stored, resource, options)
         self._delete_now(resource, stored, options.grace_s)
@@ -204,7 +204,7 @@ def _check_preconditions(
 
 def _answer(resource: "ResourceType", stored: "Stored", *, is_gone: bool) -> bytes:
     if resource.returns_deleted or not is_gone:
-        return stored.encode_for(resource)
+        return stored.encoded
     details: Json = {"name": stored.key[1]}
     if resource.group:
         details["group"] = resource.group

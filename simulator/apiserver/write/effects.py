@@ -6,13 +6,13 @@ its controller would do, and goes when its last object is gone.
 
 from typing import TYPE_CHECKING, Any, final
 
-from simulator.apiserver.resources.types import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
+from simulator.apiserver.resource_types import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from simulator.apiserver.strategies import crds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from simulator.apiserver.resources.types import Registry, ResourceType
+    from simulator.apiserver.resource_types import Registry, ResourceType
     from simulator.apiserver.store.objects import ObjectStore, Stored
 
 Json = dict[str, Any]

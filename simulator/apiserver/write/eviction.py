@@ -11,7 +11,7 @@ import msgspec
 from api.meta import LabelSelector
 from simulator.apiserver import metadata
 from simulator.apiserver.errors import StatusError, bad_request, not_found
-from simulator.apiserver.resources.types import POD_DISRUPTION_BUDGETS, PODS
+from simulator.apiserver.resource_types import POD_DISRUPTION_BUDGETS, PODS
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
 from simulator.apiserver.write.delete import DeleteOptions
 from simulator.apiserver.write.object_writer import WriteResult
@@ -52,7 +52,7 @@ class Evictor:
         """Delete the pod that an Eviction names, if its budget allows it.
 
         Raises:
-            ApiFault: 400, 404, 409, 429, 500 (several budgets), or what admission says.
+            StatusError: 400, 404, 409, 429, 500 (several budgets), or what admission says.
         """
         name = (eviction.get("metadata") or {}).get("name", "")
         if name != target.name:

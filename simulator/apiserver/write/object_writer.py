@@ -21,8 +21,9 @@ from simulator.apiserver.errors import (
     not_found,
     stale,
 )
-from simulator.apiserver.resources.types import NAMESPACES, PODS, PRIORITY_CLASSES
+from simulator.apiserver.resource_types import NAMESPACES, PODS, PRIORITY_CLASSES
 from simulator.apiserver.schema.fields import Difference, ownable
+from simulator.apiserver.store.objects import encode
 from simulator.apiserver.strategies import pods
 from simulator.apiserver.strategies.table import strategy_of
 from simulator.apiserver.webhooks.chain import AdmissionAttributes
@@ -31,15 +32,13 @@ from simulator.apiserver.write.transitions import (
     is_finished,
     isolate,
     move_generation,
-    to_stored,
-    transition_errors,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from api.clock import Clock
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.store.objects import ObjectStore, Stored
     from simulator.apiserver.webhooks.chain import AdmissionChain
     from simulator.apiserver.write.effects import Effects
@@ -97,12 +96,11 @@ class Writer:
             config: the configuration, where the object comes from an apply.
 
         Raises:
-            ApiFault: it is refused.
+            StatusError: it is refused.
         """
         resource = target.resource
         if body["metadata"].get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
-        body = to_stored(body, resource)
         self._check_namespace(target, body)
         for key in ("uid", "creationTimestamp"):
             body["metadata"].pop(key, None)
@@ -118,7 +116,7 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = _readopt(mutated, target)
+            body = adopt(mutated, target)
             self._conform(body, target, caller, old=None)
         now = self.now()
         metadata.fill_new(body, resource, now)
@@ -154,21 +152,21 @@ class Writer:
         if caller.dry_run:
             if collection.get(body["metadata"].get("namespace", ""), name) is not None:
                 raise already_exists(resource, name)
-            return WriteResult(status=201, encoded=transition_errors(resource, body, owners))
+            return WriteResult(status=201, encoded=encode(body, owners))
         stored = collection.add(resource, body, owners)
         self._effects.stored(resource, stored)
-        return WriteResult(status=201, encoded=stored.encode_for(resource))
+        return WriteResult(status=201, encoded=stored.encoded)
 
     async def replace(self, target: "RequestTarget", caller: "Caller", body: Json) -> WriteResult:
         """Replace an object by the one of a PUT.
 
         Raises:
-            ApiFault: it is refused.
+            StatusError: it is refused.
         """
 
         def change(stored: "Stored") -> tuple[Json, Ownership | None]:
             metadata.check_preconditions(body, stored, target.resource)
-            return to_stored({**body, "metadata": dict(body["metadata"])}, target.resource), None
+            return {**body, "metadata": dict(body["metadata"])}, None
 
         return await self._update(target, caller, change)
 
@@ -178,17 +176,14 @@ class Writer:
         """Change an object by a function of its present state, in the form of the path's version.
 
         Raises:
-            ApiFault: it is refused.
+            StatusError: it is refused.
         """
         resource = target.resource
 
         def change(stored: "Stored") -> tuple[Json, Ownership | None]:
-            current = stored.copy()
-            if resource.forms is not None:
-                current = resource.forms.from_stored(current)
-            body = adopt(transform(current), target)
+            body = adopt(transform(stored.copy()), target)
             metadata.check_version(body, stored, resource)
-            return to_stored(body, resource), None
+            return body, None
 
         return await self._update(target, caller, change)
 
@@ -198,7 +193,7 @@ class Writer:
         """Apply a configuration (server-side apply); a missing object is created.
 
         Raises:
-            ApiFault: it is refused, or conflicts with other managers.
+            StatusError: it is refused, or conflicts with other managers.
         """
         resource = target.resource
         fault = resource.schema.typed_fault(config) if resource.schema else None
@@ -297,7 +292,7 @@ class Writer:
         )
         mutated = await self._admission.mutate(attributes, body)
         if mutated is not body:
-            body = isolate(_readopt(mutated, target), old, target)
+            body = isolate(adopt(mutated, target), old, target)
             self._conform(body, target, caller, old=old)
         move_generation(body, old, resource)
         self._check_rules(body, resource, old)
@@ -323,16 +318,16 @@ class Writer:
             raise _OvertakenError
         body["metadata"]["resourceVersion"] = stored.body["metadata"]["resourceVersion"]
         if body == stored.body and owners == stored.ownership:
-            return WriteResult(status=200, encoded=stored.encode_for(resource))
+            return WriteResult(status=200, encoded=stored.encoded)
         if caller.dry_run:
-            return WriteResult(status=200, encoded=transition_errors(resource, body, owners))
+            return WriteResult(status=200, encoded=encode(body, owners))
         if is_finished(body):
             removed = collection.remove(stored, body)
             self._effects.removed(resource, removed)
-            return WriteResult(status=200, encoded=removed.encode_for(resource))
+            return WriteResult(status=200, encoded=removed.encoded)
         replaced = collection.replace(resource, stored, body, ownership=owners)
         self._effects.stored(resource, replaced)
-        return WriteResult(status=200, encoded=replaced.encode_for(resource))
+        return WriteResult(status=200, encoded=replaced.encoded)
 
     def _check_namespace(self, target: "RequestTarget", body: Json) -> None:
         """Refuse a new object in a namespace that is missing or going."""
@@ -393,8 +388,3 @@ def _updating(target: "RequestTarget", caller: "Caller") -> Manager:
         api_version=target.resource.api_version,
         subresource=target.subresource,
     )
-
-
-def _readopt(mutated: Json, target: "RequestTarget") -> Json:
-    """Return what webhooks made of an object; where kinds have two forms they saw the stored one."""
-    return mutated if target.resource.forms is not None else adopt(mutated, target)

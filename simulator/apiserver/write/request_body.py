@@ -20,7 +20,7 @@ from simulator.apiserver.errors import (
 )
 
 if TYPE_CHECKING:
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.webhooks.chain import User
 
 Json = dict[str, Any]
@@ -58,7 +58,7 @@ def check_dry_run(values: list[str], options_kind: str) -> bool:
     """Return whether it is a dry run.
 
     Raises:
-        ApiFault: 422, another value than All.
+        StatusError: 422, another value than All.
     """
     if not values or values == [""]:
         return False
@@ -72,7 +72,7 @@ def decode_json(raw: bytes, kind: str) -> Json:
     """Return the JSON object of a body.
 
     Raises:
-        ApiFault: 400.
+        StatusError: 400.
     """
     try:
         body = msgspec.json.decode(raw)
@@ -94,7 +94,7 @@ def decode_object(raw: bytes, target: RequestTarget) -> Json:
     """Return the object that a POST or PUT carries, in the form of the path's version.
 
     Raises:
-        ApiFault: 400 or 422, it is not an object of the path's kind, name and namespace.
+        StatusError: 400 or 422, it is not an object of the path's kind, name and namespace.
     """
     resource = target.resource
     body = decode_json(raw, resource.kind)
@@ -111,7 +111,7 @@ def adopt(body: Json, target: RequestTarget) -> Json:
     """Return a decoded body with kind, version, metadata and namespace as the path says.
 
     Raises:
-        ApiFault: 400 or 422, the body says something else.
+        StatusError: 400 or 422, the body says something else.
     """
     resource = target.resource
     if body.get("apiVersion", resource.api_version) != resource.api_version:
@@ -207,7 +207,7 @@ def drop_unknown_fields(body: Json, resource: "ResourceType", caller: Caller) ->
     """Prune a custom resource in place, and refuse or warn as the caller asked for.
 
     Raises:
-        ApiFault: 400, unknown fields under strict validation.
+        StatusError: 400, unknown fields under strict validation.
     """
     if resource.schema is None:
         return
@@ -226,7 +226,7 @@ def check_version_is_named(body: Json, resource: "ResourceType", name: str) -> N
     """Refuse a PUT without a resourceVersion where the kind demands one.
 
     Raises:
-        ApiFault: 422.
+        StatusError: 422.
     """
     if resource.needs_version_to_update and not body["metadata"].get("resourceVersion"):
         error = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
@@ -237,7 +237,7 @@ def check_uid(body: Json, old: Json, resource: "ResourceType") -> None:
     """Refuse a patch that changes the uid.
 
     Raises:
-        ApiFault: 422.
+        StatusError: 422.
     """
     uid = body["metadata"].get("uid")
     if uid and uid != old["metadata"]["uid"]:

@@ -2,25 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from simulator.apiserver.store.objects import encode
-
 if TYPE_CHECKING:
-    from simulator.apiserver.apply.ownership import Ownership
-    from simulator.apiserver.resources.types import ResourceType
+    from simulator.apiserver.resource_types import ResourceType
     from simulator.apiserver.write.request_body import RequestTarget
 
 Json = dict[str, Any]
-
-
-def to_stored(body: Json, resource: "ResourceType") -> Json:
-    """Return the object in the form in which it is stored."""
-    return body if resource.forms is None else resource.forms.to_stored(body)
-
-
-def transition_errors(resource: "ResourceType", body: Json, owners: "Ownership") -> bytes:
-    """Return the JSON of an object that is not stored."""
-    shown = body if resource.forms is None else resource.forms.from_stored(body)
-    return encode(shown, owners)
 
 
 def isolate(body: Json, old: Json, target: "RequestTarget") -> Json:

@@ -30,6 +30,13 @@ async def api(request: pytest.FixtureRequest) -> "AsyncIterator[Api]":
 
 
 @pytest.fixture
+def on_the_real_server(api: Api) -> None:
+    """For facts that clients of a cluster rely on, and that the server in memory leaves out."""
+    if not api.is_real:
+        pytest.skip("the API server in memory serves events.k8s.io/v1 only")
+
+
+@pytest.fixture
 async def namespace(api: Api) -> str:
     name = unique("c")
     await api.created("/api/v1/namespaces", {"metadata": {"name": name}})

@@ -1,4 +1,4 @@
-"""Events in both of their forms, and the times of leases."""
+"""Events, and the times of leases."""
 
 from typing import Any
 
@@ -38,6 +38,7 @@ def _in_namespace(event: Json, namespace: str) -> Json:
     return event
 
 
+@pytest.mark.usefixtures("on_the_real_server")
 async def test_an_event_is_served_in_the_older_form_too(
     api: Api, events: str, namespace: str
 ) -> None:
@@ -57,13 +58,24 @@ async def test_events_are_selected_by_what_they_regard(
     api: Api, events: str, namespace: str
 ) -> None:
     await api.created(events, _in_namespace(an_event(), namespace))
+    selected = await api.get(events, fieldSelector="regarding.name=p,regarding.uid=u")
+    assert selected.names == ["e"]
+    assert (await api.get(events, fieldSelector="regarding.name=q")).names == []
+    assert (await api.get(events, fieldSelector="reason=DevicesAssigned")).names == ["e"]
+
+
+@pytest.mark.usefixtures("on_the_real_server")
+async def test_the_older_form_is_selected_by_its_own_names(
+    api: Api, events: str, namespace: str
+) -> None:
+    await api.created(events, _in_namespace(an_event(), namespace))
     older = f"/api/v1/namespaces/{namespace}/events"
     selected = await api.get(older, fieldSelector="involvedObject.name=p,involvedObject.uid=u")
     assert selected.names == ["e"]
     assert (await api.get(older, fieldSelector="involvedObject.name=q")).names == []
-    assert (await api.get(events, fieldSelector="reason=DevicesAssigned")).names == ["e"]
 
 
+@pytest.mark.usefixtures("on_the_real_server")
 async def test_both_forms_are_watched(api: Api, events: str, namespace: str) -> None:
     older = f"/api/v1/namespaces/{namespace}/events"
     version = (await api.get(older)).version

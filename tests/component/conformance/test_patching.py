@@ -1,11 +1,11 @@
-"""PATCH: JSON patch, merge patch, strategic merge."""
+"""PATCH: JSON patch and merge patch."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from tests.support.api_servers import JSON_PATCH, MERGE, STRATEGIC, Api, unique
+from tests.support.api_servers import JSON_PATCH, MERGE, Api
 from tests.support.conformance import a_pod
 
 Json = dict[str, Any]
@@ -118,59 +118,3 @@ async def test_concurrent_patches_that_name_no_version_all_land(api: Api, config
         ]
     assert [task.result().status for task in tasks] == [200] * 4
     assert set((await api.get(path)).body["data"]) == {f"k{index}" for index in range(4)}
-
-
-async def test_a_strategic_merge_merges_containers_by_name(api: Api, pods: str) -> None:
-    await api.created(pods, a_pod("p"))
-    patch = {"spec": {"containers": [{"name": "main", "image": "localhost/image:2"}]}}
-    answer = await api.call("PATCH", f"{pods}/p", patch, content_type=STRATEGIC)
-    container = answer.body["spec"]["containers"][0]
-    assert (container["name"], container["image"]) == ("main", "localhost/image:2")
-    assert container["terminationMessagePolicy"] == "File"
-
-
-async def test_a_strategic_merge_merges_conditions_by_type(api: Api, pods: str) -> None:
-    await api.created(pods, a_pod("p"))
-    path = f"{pods}/p/status"
-    for kind, status in (("A", "True"), ("B", "True"), ("A", "False")):
-        patch = {"status": {"conditions": [{"type": kind, "status": status}]}}
-        await api.call("PATCH", path, patch, content_type=STRATEGIC)
-    answer = await api.get(f"{pods}/p")
-    found = {each["type"]: each["status"] for each in answer.body["status"]["conditions"]}
-    assert found == {"A": "False", "B": "True"}
-    patch = {"status": {"conditions": [{"type": "A", "$patch": "delete"}]}}
-    answer = await api.call("PATCH", path, patch, content_type=STRATEGIC)
-    assert [each["type"] for each in answer.body["status"]["conditions"]] == ["B"]
-
-
-async def test_a_strategic_merge_merges_maps_and_replaces_taints(api: Api) -> None:
-    name = unique("node")
-    path = f"/api/v1/nodes/{name}"
-    try:
-        await api.created(
-            "/api/v1/nodes",
-            {
-                "metadata": {"name": name, "labels": {"a": "1"}},
-                "spec": {"taints": [{"key": "one", "effect": "NoSchedule"}]},
-            },
-        )
-        patch = {
-            "metadata": {"labels": {"b": "2"}},
-            "spec": {"taints": [{"key": "two", "effect": "NoExecute"}]},
-        }
-        answer = await api.call("PATCH", path, patch, content_type=STRATEGIC)
-        assert [taint["key"] for taint in answer.body["spec"]["taints"]] == ["two"]
-        assert {"a": "1", "b": "2"}.items() <= answer.body["metadata"]["labels"].items()
-    finally:
-        await api.delete(path)
-
-
-async def test_a_strategic_merge_replaces_tolerations_whole(api: Api, pods: str) -> None:
-    await api.created(pods, a_pod("p"))
-    before = (await api.get(f"{pods}/p")).body["spec"].get("tolerations", [])
-    one = {"key": "a", "operator": "Exists"}
-    patch = {"spec": {"tolerations": [*before, one]}}
-    answer = await api.call("PATCH", f"{pods}/p", patch, content_type=STRATEGIC)
-    assert answer.status == 200
-    assert answer.body["spec"]["tolerations"] == [*before, one]
-    assert len(answer.body["spec"]["tolerations"]) == len(before) + 1

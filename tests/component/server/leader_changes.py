@@ -39,7 +39,7 @@ from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
 from server.reservation_ids import ReservationIds
 from server.shutdown import drain
-from simulator.apiserver.resources.types import PODS as STORED_PODS
+from simulator.apiserver.resource_types import PODS as STORED_PODS
 from tests.support.allocation_state import some_allocation_state, some_devices
 from tests.support.in_process_api import InProcessApi, Wire
 from tests.support.loop_clock import LoopClock

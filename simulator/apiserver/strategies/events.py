@@ -1,8 +1,4 @@
-"""Events: stored in the form of events.k8s.io/v1, served as core v1 too.
-
-Other kinds have one form. Series, deprecated counters and sources are carried under the names that
-the other form gives them.
-"""
+"""Events of events.k8s.io/v1: their times and their rules. The older form of core v1 is not served."""
 
 import re
 from typing import Any, Final
@@ -10,18 +6,6 @@ from typing import Any, Final
 from simulator.apiserver.errors import InvalidField, bad_request, invalid_value, required
 
 Json = dict[str, Any]
-
-# core v1 -> events.k8s.io/v1
-_RENAMED: Final = {
-    "involvedObject": "regarding",
-    "message": "note",
-    "reportingComponent": "reportingController",
-    "source": "deprecatedSource",
-    "firstTimestamp": "deprecatedFirstTimestamp",
-    "lastTimestamp": "deprecatedLastTimestamp",
-    "count": "deprecatedCount",
-}
-_RENAMED_BACK: Final = {new: old for old, new in _RENAMED.items()}
 
 _MICRO_TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)$")
 _IMMUTABLE: Final = (
@@ -38,26 +22,11 @@ _NOTE_BYTES: Final = 1024
 _WORD_BYTES: Final = 128
 
 
-def from_core(body: Json) -> Json:
-    """Return a core v1 event in the stored form."""
-    stored = {_RENAMED.get(key, key): value for key, value in body.items()}
-    stored["apiVersion"] = "events.k8s.io/v1"
-    return stored
-
-
-def to_core(body: Json) -> Json:
-    """Return a stored event in the form of core v1."""
-    core = {_RENAMED_BACK.get(key, key): value for key, value in body.items()}
-    core["apiVersion"] = "v1"
-    core.setdefault("source", {})
-    return core
-
-
 def check_micro_time(kind: str, value: object) -> None:
     """Refuse a MicroTime without exactly six fraction digits, as the decoder does.
 
     Raises:
-        ApiFault: 400.
+        StatusError: 400.
     """
     if value is None or (isinstance(value, str) and _MICRO_TIME.match(value)):
         return
@@ -72,7 +41,7 @@ def check_times(body: Json) -> None:
     """Refuse an event whose times cannot be decoded.
 
     Raises:
-        ApiFault: 400.
+        StatusError: 400.
     """
     check_micro_time("Event", body.get("eventTime"))
     series = body.get("series")
@@ -81,18 +50,13 @@ def check_times(body: Json) -> None:
 
 
 def validate(body: Json, old: Json | None) -> list[InvalidField]:
-    """Return what is wrong with an event in the stored form.
-
-    Only what carries an `eventTime` is held to the rules: events of the older API have none.
-    """
+    """Return what is wrong with an event, or with the change from the older one."""
     if old is not None:
         return [
             invalid_value(shown, body.get(field), "field is immutable")
             for field, shown in _IMMUTABLE
             if body.get(field) != old.get(field)
         ]
-    if "deprecatedFirstTimestamp" in body and "eventTime" not in body:
-        return []
     if not body.get("eventTime"):
         return [required("eventTime"), *_validate_type(body)]
     errors = [

@@ -1,30 +1,16 @@
-"""What this server serves: one `ResourceType` for each path, built in or from a CRD.
-
-Two resource types may share a store (`storage`): core and events.k8s.io events are one set of
-objects in two forms, and `forms` converts between them.
-"""
+"""Resource types: one `ResourceType` for each path that is served, built in or from a CRD."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from simulator.apiserver.resources import events
 from simulator.apiserver.schema import list_types as shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from simulator.apiserver.schema.structural import StructuralSchema
 
 Json = dict[str, Any]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Forms:
-    """Conversion between the form that is stored and the form of one API version."""
-
-    to_stored: "Callable[[Json], Json]"
-    from_stored: "Callable[[Json], Json]"
 
 
 @final
@@ -41,7 +27,7 @@ class ResourceType:
     """`/status` is served, and status is not written through the main path."""
     has_generation: bool = False
     field_labels: "Mapping[str, tuple[str, ...]]" = field(default_factory=dict)
-    """Field selectors beside metadata.name and metadata.namespace -> path in the stored form."""
+    """Field selectors beside metadata.name and metadata.namespace -> its path."""
     shape: "Mapping[str, Any]" = field(default_factory=dict)
     """Structural schema, or as much of it as says how lists merge."""
     schema: "StructuralSchema | None" = None
@@ -50,8 +36,6 @@ class ResourceType:
     needs_version_to_update: bool = False
     returns_deleted: bool = False
     """DELETE answers with the object instead of a Status."""
-    stored_group: str | None = None
-    forms: Forms | None = None
 
     @property
     def api_version(self) -> str:
@@ -65,7 +49,7 @@ class ResourceType:
     @property
     def storage(self) -> tuple[str, str]:
         """Return the key of the collection that holds the objects."""
-        return (self.group if self.stored_group is None else self.stored_group, self.plural)
+        return (self.group, self.plural)
 
     @property
     def is_custom(self) -> bool:
@@ -80,8 +64,6 @@ _REGARDING = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion
 _EVENT_LABELS = {
     **_paths("reason", "type", "reportingController"),
     **_paths(*(f"regarding.{part}" for part in _REGARDING)),
-    **{f"involvedObject.{part}": ("regarding", part) for part in _REGARDING},
-    "reportingComponent": ("reportingController",),
 }
 
 
@@ -197,15 +179,6 @@ BUILT_IN = (
     _core("secrets", "Secret", namespaced=True, field_labels=_paths("type")),
     _core("configmaps", "ConfigMap", namespaced=True),
     _core("serviceaccounts", "ServiceAccount", namespaced=True),
-    _core(
-        "events",
-        "Event",
-        namespaced=True,
-        creates_on_update=True,
-        field_labels=_EVENT_LABELS,
-        stored_group=EVENTS.group,
-        forms=Forms(events.from_core, events.to_core),
-    ),
     EVENTS,
     LEASES,
     DAEMON_SETS,
@@ -243,9 +216,4 @@ class Registry:
             del self._by_path[key]
 
     def all_namespaced(self) -> "Iterator[ResourceType]":
-        """Return one namespaced resource type for each store, in no particular order."""
-        seen: set[tuple[str, str]] = set()
-        for resource in self._by_path.values():
-            if resource.namespaced and resource.storage not in seen:
-                seen.add(resource.storage)
-                yield resource
+        return (resource for resource in self._by_path.values() if resource.namespaced)
