@@ -14,6 +14,7 @@ from agent.probes import serving_probes
 from agent.settings import AgentRole, AgentSettings
 from kube.client import KubeClient
 from kube.config.connection import BadConfigurationError
+from kube.config.discovery import load_configuration
 from kube.config.service_account import is_in_pod, load_service_account
 from telemetry.tasks import StoppedError, forever
 
@@ -133,9 +134,6 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
 async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
     if settings.kubeconfig is None and is_in_pod():
         return load_service_account()
-    # The library that reads kubeconfigs is 65 MiB, which a pod does without.
-    from kube.config.kubeconfig import load_configuration  # noqa: PLC0415
-
     kubeconfig = None if settings.kubeconfig is None else str(settings.kubeconfig)
     return await load_configuration(clock, kubeconfig=kubeconfig)
 

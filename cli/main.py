@@ -117,7 +117,7 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     check_images(settings)
     logs = configure_logs(settings.log_level)
     # --show-settings and render stay quick: the Kubernetes library alone costs a second.
-    from kube.config.kubeconfig import BadConfigurationError  # noqa: PLC0415
+    from kube.config.connection import BadConfigurationError  # noqa: PLC0415
     from server.http.listener import ListenError  # noqa: PLC0415
     from server.process import serve  # noqa: PLC0415
 

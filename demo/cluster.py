@@ -16,7 +16,7 @@ from certs.tls import client_context
 from demo.control_plane import DemoServer
 from demo.objects import NODES, device_table
 from kube.client import MERGE_PATCH, KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -224,7 +224,7 @@ class DemoCluster:
     # --- starting ------------------------------------------------------------------------------
 
     def _client(self, token: str) -> KubeClient:
-        return KubeClient(configuration_for(self.api.url, token=token), self.clock)
+        return KubeClient(StaticConnection(self.api.url, token=token), self.clock)
 
     async def _install(self) -> None:
         """Do what an operator does once: CRDs and webhooks; and have the nodes join."""

@@ -56,7 +56,7 @@ class KubeClient:
         """Take the settings; nothing is opened yet.
 
         Args:
-            configuration: address, TLS and credentials (`kube.config.kubeconfig`, `kube.config.service_account`).
+            configuration: address, TLS and credentials (`kube.config.discovery`).
             clock: measures the requests.
             user_agent: as the API server's audit log shows it.
             timeout_s: bound of a request from its start to the last byte of the answer.

@@ -19,7 +19,8 @@ import structlog
 from admission.context import AdmissionContext
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.config.kubeconfig import BadConfigurationError, load_configuration
+from kube.config.connection import BadConfigurationError
+from kube.config.discovery import load_configuration
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.leader_election import LeaderElection, LeaseTerms

@@ -1,10 +1,11 @@
-"""What a client must know of its API server: where it is, whom to trust, who we are.
+"""The address of an API server, the authorities to trust and the credentials to show.
 
-Two modules give it: `kube.config.service_account` to a pod, `kube.config.kubeconfig` to everything else, with a library
-that takes 65 MiB. Nothing here or in what asks the API server imports that library.
+`kube.config.service_account` gives a pod its connection, `kube.config.kubeconfig` reads one from files, and
+`StaticConnection` is for processes that know their API server.
 """
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -65,6 +66,28 @@ class Connection(Protocol):
 
         It may read a file or run a program, and raise what that raises.
         """
+
+
+@final
+@dataclass(slots=True)
+class StaticConnection:
+    """An API server whose URL and token are known and do not change; never through a proxy."""
+
+    host: str
+    token: str | None = None
+    ssl_ca_cert: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_ssl: bool = True
+    disable_strict_ssl_verification: bool = False
+    tls_server_name: str | None = None
+    proxy: None = None
+    proxy_headers: None = None
+
+    async def get_api_key_with_prefix(
+        self, identifier: str, alias: str | None = None
+    ) -> str | None:
+        return None if self.token is None else f"Bearer {self.token}"
 
 
 def proxy_for(url: str) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import uvloop
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from manifests import constants
 from manifests.install.crds import build_crds
@@ -30,7 +30,7 @@ async def main(certificates: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
     async with InMemoryApiServer(clock, ssl_context=context) as api:
-        trusted = configuration_for(api.url, ca_file=str(certificates / "ca.crt"))
+        trusted = StaticConnection(api.url, ssl_ca_cert=str(certificates / "ca.crt"))
         async with KubeClient(trusted, clock) as client:
             for crd in (*build_crds(), node_feature_crd()):
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)

@@ -22,7 +22,7 @@ from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from api.nodefiles.devices import DEVICES_FILE, NodeDevice, NodeDevices
 from api.nodefiles.poolconfig import CONFIG_KEY, ConfiguredDevice, PoolConfig
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS, NODES
 from server.clock import SystemClock
 from tests.bench.agent_kubelet import AllocationState
@@ -222,7 +222,7 @@ async def a_node(*, devices: int, slices: int) -> "AsyncIterator[tuple[Node, Kub
             assert api.stdout is not None
             line = await asyncio.to_thread(api.stdout.readline)
             url = line.decode().strip()
-            trusted = configuration_for(url, ca_file=str(folder / "ca.crt"))
+            trusted = StaticConnection(url, ssl_ca_cert=str(folder / "ca.crt"))
             node = Node(folder, url, devices=devices, slices=slices)
             await node.pod_resources.start()
             try:

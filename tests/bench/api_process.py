@@ -20,7 +20,7 @@ import uvloop
 
 from api.names import GROUP, VERSION
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODE_FEATURES
 from manifests import constants
 from manifests.install.crds import build_crds
@@ -142,7 +142,7 @@ async def main(options: argparse.Namespace) -> None:
     clock = SystemClock()
     world = World(nodes=options.nodes, pods=options.pods, pool_count=options.pool_count)
     async with InMemoryApiServer(clock, history_limit=HISTORY) as api:
-        async with KubeClient(configuration_for(api.url), clock) as client:
+        async with KubeClient(StaticConnection(api.url), clock) as client:
             for crd in (*build_crds(), node_feature_crd()):
                 await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)
             for name in (constants.DEFAULT_NAMESPACE, "ml-team"):

@@ -17,7 +17,7 @@ from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import GPUPool
 from api.names import DeviceName, NodeName, PoolName
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS
@@ -52,7 +52,7 @@ class Fleet:
 
     def __init__(self, url: str, mode: PluginMode) -> None:
         self._clock = clock = SystemClock()
-        self.client = client = KubeClient(configuration_for(url), clock)
+        self.client = client = KubeClient(StaticConnection(url), clock)
         self._settings = WorkloadSettings(image="gpu-control-plane:1.0", mode=mode)
         self.catalog = Catalog()
         index = DeviceIndex()

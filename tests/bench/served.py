@@ -28,7 +28,7 @@ from api.names import RESOURCE_PREFIX, PodUid, ReservationId
 from certs.bundle import KeyPair, ServingBundle
 from certs.tls import ServingContext
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from pool.facts import node_facts, pod_facts
 from pool.model import ContainerDemand, ContainerRole, Demand, Instant, PodFacts, PodPhase
 from reconciler.pod.reservation_expiry import ReservationExpiry
@@ -95,7 +95,7 @@ async def serve(options: argparse.Namespace) -> None:
 def filled_plane(options: argparse.Namespace) -> ControlPlane:
     """Feed the books as the informers do."""
     clock = SystemClock()
-    client = KubeClient(configuration_for("http://127.0.0.1:9"), clock)
+    client = KubeClient(StaticConnection("http://127.0.0.1:9"), clock)
     settings = Settings(leadership=LeadershipSettings(enabled=False))
     plane = ControlPlane(settings, client, clock)
     plane.readiness.checks.clear()

@@ -27,7 +27,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import MANAGED_LABEL, NodeName
 from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import EventRecorder
 from kube.informer import Informer
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
@@ -169,7 +169,7 @@ async def main(options: argparse.Namespace) -> None:
     clock = SystemClock()
     before_mib = rss_mib(os.getpid())
     with contextlib.ExitStack() as stack:
-        async with KubeClient(configuration_for(options.url), clock) as client:
+        async with KubeClient(StaticConnection(options.url), clock) as client:
             taking = StockTaking(client, clock, options.nodes)
             for one in (taking.features, taking.devices.store, taking.inventories):
                 stack.enter_context(one.changes.subscribed(taking.enqueue))

@@ -2,7 +2,7 @@
 
     async with CannedApi() as api:
         api.will_answer(Json({"kind": "Status"}, status=500), Hang())
-        async with KubeClient(configuration_for(api.url), clock) as client: ...
+        async with KubeClient(StaticConnection(api.url), clock) as client: ...
 
 Answers are used up in order; `api.always` answers once there are none left.
 """

@@ -21,7 +21,7 @@ from api.foreign.core import Pod
 from certs.bundle import Bundle
 from certs.tls import client_context
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import KubeError
 from kube.leader_election import Lease
 from kube.resources import (
@@ -251,7 +251,7 @@ async def a_cluster(folder: Path) -> AsyncIterator[Cluster]:
             SERVER_TOKEN: User(name=SERVER_USER, groups=("system:serviceaccounts",)),
         },
     )
-    async with api, KubeClient(configuration_for(api.url, token=ADMIN_TOKEN), clock) as client:
+    async with api, KubeClient(StaticConnection(api.url, token=ADMIN_TOKEN), clock) as client:
         yield Cluster(api, client, folder)
 
 

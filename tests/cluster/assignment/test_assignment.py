@@ -10,7 +10,7 @@ import pytest
 
 from api.names import API_VERSION, PodUid, UnitId
 from kube.client import KubeClient
-from kube.config.kubeconfig import load_configuration
+from kube.config.discovery import load_configuration
 from kube.resources import GPU_DEVICES, GPU_POOLS
 from manifests.install.crds import build_crds
 from manifests.yaml import render

@@ -18,7 +18,7 @@ from agent.problems.condition import DegradedCondition
 from agent.problems.registry import ProblemRegistry
 from api.names import API_VERSION, NodeName
 from kube.client import KubeClient
-from kube.config.kubeconfig import load_configuration
+from kube.config.discovery import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 from manifests.install.crds import build_crds

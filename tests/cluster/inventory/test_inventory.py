@@ -13,7 +13,7 @@ import pytest
 from api.kinds.gpudevice import PoolRef
 from inventory.discovery.node import DEFAULT_GONE_FOR
 from kube.client import KubeClient
-from kube.config.kubeconfig import load_configuration
+from kube.config.discovery import load_configuration
 from kube.errors import NotFound, TooManyRequests
 from kube.resources import NODES
 from manifests.install.crds import build_crds

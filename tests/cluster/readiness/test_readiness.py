@@ -16,7 +16,7 @@ from inventory.debounce import DebounceTerms
 from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
-from kube.config.kubeconfig import load_configuration
+from kube.config.discovery import load_configuration
 from kube.informer import Informer, Selection
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds

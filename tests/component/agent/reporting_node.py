@@ -14,7 +14,7 @@ from api.kinds.gpunodeinventory import ContainerDevices, GPUNodeInventory
 from api.kubelet.podresources import ContainerUnits, PodUnits
 from api.names import API_VERSION, NodeName, PodUid
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_NODE_INVENTORIES
 from manifests.install.crds import build_crds
@@ -137,7 +137,7 @@ async def a_reporting_node(*, has_inventory: bool = True) -> AsyncIterator[Repor
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(configuration_for(api.url), clock) as client,
+        KubeClient(StaticConnection(api.url), clock) as client,
     ):
         for crd in build_crds():
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, crd)

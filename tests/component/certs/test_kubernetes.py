@@ -13,7 +13,7 @@ from certs.rotation import CertificateRotation
 from certs.tls import ServingContext
 from certs.validity import StillGood, needs_renewal
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import Cause, Invalid, StatusDetails
 from kube.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -85,7 +85,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     clock = SettableClock()
     async with (
         InMemoryApiServer(clock) as server,
-        KubeClient(configuration_for(server.url), clock) as client,
+        KubeClient(StaticConnection(server.url), clock) as client,
     ):
         yield Cluster(server, client)
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from tests.support.canned_api import CannedApi
 from tests.support.loop_clock import LoopClock
 
@@ -23,5 +23,5 @@ async def clock() -> LoopClock:
 
 @pytest.fixture
 async def client(api: CannedApi, clock: LoopClock) -> AsyncIterator[KubeClient]:
-    async with KubeClient(configuration_for(api.url, token="t0"), clock) as client:
+    async with KubeClient(StaticConnection(api.url, token="t0"), clock) as client:
         yield client

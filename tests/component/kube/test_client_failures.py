@@ -8,7 +8,7 @@ import pytest
 
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import (
     ApiError,
     Conflict,
@@ -103,7 +103,7 @@ async def test_a_refused_connection_is_a_definite_no(clock: LoopClock) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        async with KubeClient(configuration_for(url), clock) as client:
+        async with KubeClient(StaticConnection(url), clock) as client:
             with pytest.raises(Unreachable) as caught:
                 await client.create(PODS, POD)
     assert caught.value.is_definite
@@ -112,7 +112,7 @@ async def test_a_refused_connection_is_a_definite_no(clock: LoopClock) -> None:
 async def test_plain_http_where_tls_is_expected_is_unreachable(
     api: CannedApi, clock: LoopClock
 ) -> None:
-    configuration = configuration_for(api.url.replace("http:", "https:"))
+    configuration = StaticConnection(api.url.replace("http:", "https:"))
     async with KubeClient(configuration, clock) as client:
         with pytest.raises(Unreachable) as caught:
             await client.create(PODS, POD)
@@ -161,7 +161,7 @@ async def test_cancellation_passes_through_and_is_counted(
 async def test_calls_outside_of_the_context_are_a_mistake_of_ours(
     api: CannedApi, clock: LoopClock
 ) -> None:
-    client = KubeClient(configuration_for(api.url), clock)
+    client = KubeClient(StaticConnection(api.url), clock)
     for _ in ("before", "after"):
         with pytest.raises(RuntimeError, match="not open"):
             await client.get(PODS, Pod, "p", namespace="a")

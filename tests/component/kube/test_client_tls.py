@@ -11,10 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from kubernetes_asyncio.client import Configuration
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import Unreachable
 from kube.resources import NODES
 from tests.support.canned_api import CannedApi, Json
@@ -72,7 +71,7 @@ def serving(server: SelfSigned, *, client: SelfSigned | None = None) -> CannedAp
     return api
 
 
-async def ask(configuration: Configuration) -> None:
+async def ask(configuration: StaticConnection) -> None:
     async with KubeClient(configuration, LoopClock()) as client:
         await client.delete(NODES, "n")
 
@@ -80,7 +79,7 @@ async def ask(configuration: Configuration) -> None:
 async def test_a_server_of_the_given_authority_is_trusted(tmp_path: Path) -> None:
     server = self_signed(tmp_path, "server")
     async with serving(server) as api:
-        await ask(configuration_for(api.url, ca_file=server.certificate))
+        await ask(StaticConnection(api.url, ssl_ca_cert=server.certificate))
         assert len(api.seen) == 1
 
 
@@ -88,7 +87,7 @@ async def test_a_server_of_another_authority_gets_no_request(tmp_path: Path) -> 
     other = self_signed(tmp_path, "other")
     async with serving(self_signed(tmp_path, "server")) as api:
         with pytest.raises(Unreachable, match="certificate") as caught:
-            await ask(configuration_for(api.url, ca_file=other.certificate))
+            await ask(StaticConnection(api.url, ssl_ca_cert=other.certificate))
         assert caught.value.is_definite
         assert api.seen == []
 
@@ -97,14 +96,14 @@ async def test_a_server_of_another_name_gets_no_request(tmp_path: Path) -> None:
     server = self_signed(tmp_path, "server", dns="api.example")
     async with serving(server) as api:
         with pytest.raises(Unreachable, match="certificate"):
-            await ask(configuration_for(api.url, ca_file=server.certificate))
+            await ask(StaticConnection(api.url, ssl_ca_cert=server.certificate))
         assert api.seen == []
 
 
 async def test_the_servers_name_can_be_given(tmp_path: Path) -> None:
     server = self_signed(tmp_path, "server", dns="api.example")
     async with serving(server) as api:
-        configuration = configuration_for(api.url, ca_file=server.certificate)
+        configuration = StaticConnection(api.url, ssl_ca_cert=server.certificate)
         configuration.tls_server_name = "api.example"
         await ask(configuration)
         assert len(api.seen) == 1
@@ -112,7 +111,7 @@ async def test_the_servers_name_can_be_given(tmp_path: Path) -> None:
 
 async def test_verification_is_left_out_only_where_asked_for(tmp_path: Path) -> None:
     async with serving(self_signed(tmp_path, "server")) as api:
-        configuration = configuration_for(api.url)
+        configuration = StaticConnection(api.url)
         configuration.verify_ssl = False
         configuration.disable_strict_ssl_verification = True
         await ask(configuration)
@@ -122,7 +121,7 @@ async def test_verification_is_left_out_only_where_asked_for(tmp_path: Path) -> 
 async def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
     server, client = self_signed(tmp_path, "server"), self_signed(tmp_path, "client")
     async with serving(server, client=client) as api:
-        configuration = configuration_for(api.url, ca_file=server.certificate)
+        configuration = StaticConnection(api.url, ssl_ca_cert=server.certificate)
         with pytest.raises(Unreachable):
             await ask(configuration)
         configuration.cert_file, configuration.key_file = client.certificate, client.key
@@ -132,4 +131,4 @@ async def test_a_client_certificate_is_shown(tmp_path: Path) -> None:
 
 async def test_a_missing_authority_file_is_found_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        await ask(configuration_for("https://127.0.0.1:1", ca_file=str(tmp_path / "no.crt")))
+        await ask(StaticConnection("https://127.0.0.1:1", ssl_ca_cert=str(tmp_path / "no.crt")))

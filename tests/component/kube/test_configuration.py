@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import BadConfigurationError, configuration_for, load_configuration
+from kube.config.connection import BadConfigurationError
+from kube.config.discovery import load_configuration
+from kube.config.kubeconfig import load_kubeconfig
 from kube.config.service_account import ServiceAccount, ServiceAccountFiles
 from kube.errors import Unreachable
 from kube.resources import NODES
@@ -107,9 +109,10 @@ async def test_a_rewritten_kubeconfig_is_read_within_a_minute(
 
 
 async def test_credentials_that_cannot_be_had_are_a_definite_no(
-    api: CannedApi, clock: LoopClock
+    api: CannedApi, tmp_path: Path, clock: LoopClock
 ) -> None:
-    configuration = configuration_for(api.url)
+    path = write_kubeconfig(tmp_path / "config", server=api.url)
+    configuration = await load_kubeconfig(path, None, clock)
 
     def failing(_: object) -> None:
         raise LookupError("no plugin")

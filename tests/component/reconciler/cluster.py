@@ -22,7 +22,7 @@ from api.names import (
 )
 from inventory.pools.validation import PoolValidity
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -214,7 +214,7 @@ async def a_cluster() -> AsyncIterator[Cluster]:
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(configuration_for(api.url), clock) as client,
+        KubeClient(StaticConnection(api.url), clock) as client,
     ):
         for definition in build_crds():
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)

@@ -11,7 +11,7 @@ from api.annotations import decode_devices
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, NodeName, PodUid, ReservationId
 from kube.client import Body, KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import KubeError
 from kube.resources import PODS, Resource
 from pool.reservations.reservation import ReservationPhase
@@ -127,7 +127,7 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
     async with (
         a_cluster() as cluster,
         # Of its own: the first request has to connect, which is where most suspensions are.
-        KubeClient(configuration_for(cluster.api.url), clock) as client,
+        KubeClient(StaticConnection(cluster.api.url), clock) as client,
         asyncio.TaskGroup() as group,
     ):
         numbers = itertools.count()

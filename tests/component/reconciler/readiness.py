@@ -15,7 +15,7 @@ from api.names import API_VERSION, NodeName
 from inventory.health.device import HealthDebounceTerms, PageSeen
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import Event
 from kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -233,7 +233,7 @@ async def a_world() -> AsyncIterator[World]:
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(configuration_for(api.url), clock) as client,
+        KubeClient(StaticConnection(api.url), clock) as client,
     ):
         for definition in build_crds():
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)

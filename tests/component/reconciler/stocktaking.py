@@ -18,7 +18,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
 from inventory.discovery.node import InventoryTerms
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import NotFound
 from kube.events import Event
 from kube.resources import (
@@ -172,7 +172,7 @@ async def a_stocktaking() -> AsyncIterator[Stocktaking]:
     clock = LoopClock()
     async with (
         InMemoryApiServer(clock) as api,
-        KubeClient(configuration_for(api.url), clock) as client,
+        KubeClient(StaticConnection(api.url), clock) as client,
     ):
         for definition in (*build_crds(), node_feature_crd()):
             await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)

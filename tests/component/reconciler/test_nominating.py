@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from api.foreign.core import Pod
 from api.names import NodeName, PodUid
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import PODS
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.looptime
 def deciding(
     allocation_state: AllocationState, *, head: int, time: Time | None = None
 ) -> NominationWriter:
-    client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
+    client = KubeClient(StaticConnection("http://127.0.0.1:1", token="none"), LoopClock())
     return NominationWriter(client, allocation_state.reader, (time or Time()).now, head=head)
 
 

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from reconciler.pod.requeue import FIRST_PAUSE_S, FITS_FOR_S, MAX_TOUCHES, SchedulerRequeue
 from tests.support.allocation_state import commit_to, some_allocation_state, some_devices
 from tests.support.builders import a_device, a_pod_facts, a_pool, at
@@ -38,7 +38,7 @@ def allocation_state():
 @pytest.fixture
 def requeue_of(time):
     # `due` decides and sends nothing.
-    client = KubeClient(configuration_for("http://127.0.0.1:1", token="none"), LoopClock())
+    client = KubeClient(StaticConnection("http://127.0.0.1:1", token="none"), LoopClock())
     return lambda allocation_state: SchedulerRequeue(
         client, allocation_state.index, time.now, reader=allocation_state.reader
     )

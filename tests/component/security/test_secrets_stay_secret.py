@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certs.bundle import SERVING_KEY, Bundle
 from cli.render import RenderTarget
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import SECRETS
 from manifests import constants
 from server.reservation_signer import KEY
@@ -126,7 +126,7 @@ async def test_no_key_and_no_token_is_told_to_anybody(tmp_path: Path) -> None:
     token_file = tmp_path / "token"
     token_file.write_text(tokens.extender)
     api = InMemoryApiServer(clock, tokens=users)
-    async with api, KubeClient(configuration_for(api.url, token=ADMIN_TOKEN), clock) as client:
+    async with api, KubeClient(StaticConnection(api.url, token=ADMIN_TOKEN), clock) as client:
         cluster = Cluster(api, client, tmp_path)
         await cluster.install()
         settings = settings_file(

@@ -20,7 +20,7 @@ from api.annotations import decode_devices
 from api.foreign.core import Pod
 from api.names import DEVICES_ANNOTATION, POOL_LABEL, RESOURCE_PREFIX, NodeName, PodUid
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.informer import Informer, WatchTiming
 from kube.leader_election import LeaderElection, LeaseTerms
 from kube.resources import PODS
@@ -103,7 +103,7 @@ class Replica:
         clock.wall_offset_s = rng.uniform(-300, 300)
         self.clock = clock
         self.wire = Wire(api, rng, requests)
-        client = KubeClient(configuration_for("http://in-process"), clock)
+        client = KubeClient(StaticConnection("http://in-process"), clock)
         client._transport = self.wire  # type: ignore[assignment]  # its two methods
         self.allocation_state = some_allocation_state(
             devices=[one for node in NODES for one in some_devices(DEVICES, node)]

@@ -8,7 +8,7 @@ import pytest
 from api.meta import Model
 from api.names import PodUid, PoolName, UnitId
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import EventRecorder
 from kube.resources import EVENTS
 from pool.pods.reported import AllocationMismatch
@@ -45,7 +45,7 @@ class StoredEvent(Model, frozen=True):
 async def client() -> AsyncIterator[KubeClient]:
     async with (
         InMemoryApiServer(LoopClock()) as api,
-        KubeClient(configuration_for(api.url), LoopClock()) as client,
+        KubeClient(StaticConnection(api.url), LoopClock()) as client,
     ):
         yield client
 

@@ -18,7 +18,7 @@ from api.names import (
     UnitId,
 )
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import Conflict
 from kube.resources import PODS
 from scheduler.bind import bind_pod
@@ -52,7 +52,7 @@ async def api() -> AsyncIterator[InMemoryApiServer]:
 
 @pytest.fixture
 async def client(api: InMemoryApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(configuration_for(api.url), LoopClock()) as client:
+    async with KubeClient(StaticConnection(api.url), LoopClock()) as client:
         yield client
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import PODS
 from pool.model import PodFacts, PodPhase
 from server.leadership.bound_pods import BoundPods
@@ -68,7 +68,7 @@ async def read_during(cluster: Cluster, change: Callable[[BoundPods], Awaitable[
     shown = Shown()
     cluster.api.faults.delay("GET", "/api/v1/pods$", 0.3)
     before = len(list(cluster.api.requests))
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         bound = BoundPods(client, shown)
         async with asyncio.TaskGroup() as group:
@@ -149,7 +149,7 @@ async def read_beside_a_list(cluster: Cluster, *, began: str, version: str) -> S
     await register_node(cluster.client, "n1", {"gpu.deckhouse.io/whole": 4})
     await add_pod(cluster, "bound", bound=True)
     shown = Shown()
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         bound = BoundPods(client, shown)
         if began == "before":

@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.leadershipterm import GPUControlPlaneTerm
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, GPU_CONTROL_PLANE_TERMS, PODS
 from manifests import constants
@@ -27,7 +27,7 @@ PLURAL = GPU_CONTROL_PLANE_TERMS.plural
 
 @pytest.fixture
 async def client(cluster: Cluster) -> AsyncIterator[KubeClient]:
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock(), timeout_s=1.0) as client:
         yield client
 

@@ -16,7 +16,7 @@ from api.names import (
     UnitId,
 )
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.events import Event, EventRecorder, ObjectReference
 from kube.resources import (
     GPU_DEVICES,
@@ -234,7 +234,7 @@ async def test_every_request_is_allowed_and_every_right_is_used(cluster: Cluster
     await add_objects(cluster)
     await add_objects_of_an_earlier_version(cluster)
     await run_the_server(cluster)
-    configuration = configuration_for(cluster.api.url, token=SERVER_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=SERVER_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         await bind_and_look(cluster, client)
         await take_over_from_another(client)

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import SECRETS
 from manifests import constants
 from server.reservation_signer import ReservationSigner
@@ -34,7 +34,7 @@ async def stored_key(cluster: Cluster) -> bytes:
 @asynccontextmanager
 async def seals(cluster: Cluster, count: int) -> AsyncIterator[list[ReservationSigner]]:
     """Run that many replicas' seals, all loaded."""
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(configuration, LoopClock()))
         made = [ReservationSigner(client, NAMESPACE) for _ in range(count)]
@@ -63,7 +63,7 @@ async def test_seal_depends_on_content_and_key_and_is_short(cluster: Cluster) ->
 
 
 async def test_nothing_is_sealed_before_the_key_is_loaded(cluster: Cluster) -> None:
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         with pytest.raises(RuntimeError, match="not loaded"):
             ReservationSigner(client, NAMESPACE)(b"content")
@@ -74,7 +74,7 @@ async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> 
     await cluster.client.create(
         SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     )
-    configuration = configuration_for(cluster.api.url, token=ADMIN_TOKEN)
+    configuration = StaticConnection(cluster.api.url, token=ADMIN_TOKEN)
     async with KubeClient(configuration, LoopClock()) as client:
         seal = ReservationSigner(client, NAMESPACE)
         with capture_logs() as logs:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.looptime
 @pytest.fixture
 async def client(server: InMemoryApiServer) -> AsyncIterator[KubeClient]:
     """A client of a server with two nodes, whose device plugins run."""
-    async with KubeClient(configuration_for(server.url), LoopClock()) as client:
+    async with KubeClient(StaticConnection(server.url), LoopClock()) as client:
         await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         for node in ("n1", "n2"):
             await register_node(client, node, {})

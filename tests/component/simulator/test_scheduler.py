@@ -8,7 +8,7 @@ import pytest
 
 from api.foreign.core import Pod
 from kube.client import KubeClient
-from kube.config.kubeconfig import configuration_for
+from kube.config.connection import StaticConnection
 from kube.resources import NODES, PODS
 from simulator.apiserver.server import InMemoryApiServer
 from simulator.node.kubelet import register_node
@@ -37,7 +37,7 @@ async def test_a_label_that_a_node_gets_wakes_the_pod_that_asks_for_it(
     server: InMemoryApiServer,
 ) -> None:
     clock = LoopClock()
-    async with KubeClient(configuration_for(server.url), clock) as client:
+    async with KubeClient(StaticConnection(server.url), clock) as client:
         await register_node(client, "n1", {})
         spec = {
             "schedulerName": "gpu-scheduler",
