@@ -44,6 +44,7 @@ from server.controllers.manager import ControllerContext
 from server.events import ReservationEvents
 from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
@@ -172,7 +173,7 @@ class ControlPlane:
         """Return the HTTP application."""
         extender, webhooks = self.settings.extender, self.settings.webhooks
         certificates = self.certificates
-        desks = Handlers(
+        handlers = Handlers(
             admission=self.admission,
             scheduling=self.scheduling,
             extender=ExtenderAuthentication(
@@ -185,9 +186,9 @@ class ControlPlane:
             else None,
             readiness=self.readiness,
             clock=self.clock,
-            max_body_bytes=self.settings.listen.max_body_bytes,
+            limits=Limits.of(self.settings.listen),
         )
-        return build_app(desks)
+        return build_app(handlers)
 
     async def watch_pods(self) -> NoReturn:
         """Follow pods once everything that their holds refer to is known."""

@@ -1,74 +1,71 @@
-"""The HTTP application: one port for webhooks, the extender and probes.
+"""The HTTP application: webhooks, the scheduler's paths, probes and metrics on one port.
 
-Handlers read a bounded body and let an endpoint answer. Those whose answers need no waiting are given to
-the connections as well (`server.http.fast_path`), which take the shorter way to them when they can.
+A handler reads a bounded body and returns the answer of an endpoint.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from manifests import constants
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
-from server.http.body import LARGE, LARGE_AT_A_TIME, Unread, read_body
+from server.http.body import Unread, read_body
 from server.http.endpoints import AwaitingVerb, Reply, Verb, VerbReport, Webhook
 from server.http.exposition import Exposition
-from server.http.fast_path import FastPathRoute
 
 if TYPE_CHECKING:
     from admission.context import AdmissionContext
     from api.clock import Clock
     from scheduler.context import ExtenderContext
     from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+    from server.http.limits import Limits
     from server.http.readiness import Readiness
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-SHORTCUTS: Final = web.AppKey("SHORTCUTS", dict[str, FastPathRoute])
-"""Path -> the shorter way to its answers, for the connections of the port."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What the handlers work on."""
+    """The dependencies of all handlers."""
 
     admission: "AdmissionContext"
     scheduling: "ExtenderContext"
     extender: "ExtenderAuthentication"
     webhooks: "WebhookAuthentication | None"
-    """None answers whoever calls."""
+    """None answers every caller."""
     readiness: "Readiness"
     clock: "Clock"
-    max_body_bytes: int
+    limits: "Limits"
 
 
-def build_app(desks: Handlers) -> web.Application:
+def build_app(handlers: Handlers) -> web.Application:
     """Return the application; it owns nothing that has to be closed."""
-    app = web.Application(client_max_size=desks.max_body_bytes)
-    large_bodies = asyncio.Semaphore(LARGE_AT_A_TIME)
-    shortcuts = app[SHORTCUTS] = {}
-    for path, webhook in _webhooks(desks).items():
-        handler = _handler(webhook, desks, large=large_bodies)
+    limits = handlers.limits
+    app = web.Application(client_max_size=limits.body_bytes)
+    large_bodies = asyncio.Semaphore(limits.large_bodies)
+    for path, webhook in _webhooks(handlers).items():
+        handler = _handler(webhook, limits, large_bodies)
         app.router.add_post(path, handler, expect_handler=_expecting(webhook))
-        shortcuts[path] = FastPathRoute(webhook, min(LARGE, desks.max_body_bytes))
-    for path, verb in _verbs(desks).items():
-        app.router.add_post(path, _handler(verb, desks), expect_handler=_expecting(verb))
-        if isinstance(verb, Verb):
-            shortcuts[path] = FastPathRoute(verb, desks.max_body_bytes)
+    for path, verb in _verbs(handlers).items():
+        app.router.add_post(path, _handler(verb, limits), expect_handler=_expecting(verb))
     app.router.add_get(constants.LIVENESS_PATH, _livez)
-    app.router.add_get(constants.READINESS_PATH, _readyz(desks.readiness))
+    app.router.add_get(constants.READINESS_PATH, _readyz(handlers.readiness))
     app.router.add_get(constants.METRICS_PATH, Exposition().show)
     return app
 
 
-def _webhooks(desks: Handlers) -> dict[str, Webhook]:
+def _webhooks(handlers: Handlers) -> dict[str, Webhook]:
     return {
         path: Webhook(
-            name, decide, context=desks.admission, clock=desks.clock, callers=desks.webhooks
+            name,
+            decide,
+            context=handlers.admission,
+            clock=handlers.clock,
+            callers=handlers.webhooks,
         )
         for path, name, decide in (
             (constants.MUTATE_PODS_PATH, "mutate-pods", mutate_pod),
@@ -79,11 +76,11 @@ def _webhooks(desks: Handlers) -> dict[str, Webhook]:
     }
 
 
-def _verbs(desks: Handlers) -> dict[str, Verb | AwaitingVerb]:
-    context, clock = desks.scheduling, desks.clock
+def _verbs(handlers: Handlers) -> dict[str, Verb | AwaitingVerb]:
+    context, clock = handlers.scheduling, handlers.clock
 
     def report(verb: str) -> VerbReport:
-        return VerbReport(verb, desks.extender, clock)
+        return VerbReport(verb, handlers.extender, clock)
 
     at_once = (
         (constants.FILTER_PATH, constants.FILTER_VERB, filter_nodes),
@@ -102,15 +99,14 @@ def _verbs(desks: Handlers) -> dict[str, Verb | AwaitingVerb]:
 
 def _handler(
     endpoint: Webhook | Verb | AwaitingVerb,
-    desks: Handlers,
-    *,
-    large: asyncio.Semaphore | None = None,
+    limits: "Limits",
+    large_bodies: asyncio.Semaphore | None = None,
 ) -> Handler:
     async def reply_to(request: web.Request) -> Reply:
         refusal = endpoint.refusal_of(request.transport, request.headers)
         if refusal is not None:
             return endpoint.answer_unread(refusal, request.remote)
-        body = await read_body(request, max_bytes=desks.max_body_bytes, large=large)
+        body = await read_body(request, limits, large_bodies)
         if isinstance(body, Unread):
             return endpoint.answer_unread(body, request.remote)
         if isinstance(endpoint, AwaitingVerb):
@@ -126,7 +122,7 @@ def _handler(
 def _expecting(
     endpoint: Webhook | Verb | AwaitingVerb,
 ) -> Callable[..., Awaitable[web.Response | None]]:
-    """Return what answers a caller that asks before it sends a body: whom we would not read, at once."""
+    """Return the handler of `Expect: 100-continue`; it refuses a caller before the body is sent."""
 
     async def handle(request: web.Request) -> web.Response | None:
         refusal = endpoint.refusal_of(request.transport, request.headers)

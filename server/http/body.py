@@ -1,11 +1,11 @@
-"""Reading request bodies: bounded in size and time, and what cannot be read is a value.
+"""Request bodies, bounded in size and time; an unreadable body is a value.
 
-A peer's broken bytes are its fault and not ours: they cost an answer and a log line, no traceback.
+A peer's broken bytes cost an answer and a log line, no traceback.
 """
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -14,13 +14,7 @@ from kube.errors import one_line
 if TYPE_CHECKING:
     from aiohttp.web_request import BaseRequest
 
-READ_WITHIN_S: Final = 2.5
-"""Below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): who is that slow has
-given up by then."""
-LARGE: Final = 64 * 1024
-"""An AdmissionReview of an ordinary pod is a tenth of it."""
-LARGE_AT_A_TIME: Final = 16
-"""For callers that nobody has authenticated: at 8 MiB each they take 128 MiB of memory at most."""
+    from server.http.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,49 +27,51 @@ class Unread:
 
 
 async def read_body(
-    request: "BaseRequest", *, max_bytes: int, large: asyncio.Semaphore | None = None
+    request: "BaseRequest", limits: "Limits", large_bodies: asyncio.Semaphore | None = None
 ) -> bytes | Unread:
-    """Return the body, or why it cannot be read. `max_bytes` is what the application enforces.
+    """Return the body, or why it cannot be read.
 
-    With `large`, bodies that are not known to be small are read only so many at a time, the others in
-    the order in which they came.
+    The application enforces `limits.body_bytes` on a body of unknown length. With `large_bodies`, bodies that
+    are not known to be small are read only so many at a time, in the order of their arrival.
     """
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding != "identity":
-        # Who calls us compresses nothing, and few bytes can be very many.
+        # The API server and kube-scheduler compress nothing, and few bytes can be very many.
         text = f"Content-Encoding {one_line(encoding)} is not understood; send the body as it is"
         return Unread(415, "UnsupportedMediaType", text)
     length = request.content_length
-    if length is not None and length > max_bytes:
-        return _too_large(max_bytes)
-    if large is None or (length is not None and length <= LARGE):
-        return await _read(request, max_bytes)
+    if length is not None and length > limits.body_bytes:
+        return _too_large(limits)
+    if large_bodies is None or (length is not None and length <= limits.large_body_bytes):
+        return await _read(request, limits)
     try:
-        async with asyncio.timeout(READ_WITHIN_S), large:
-            return await _read(request, max_bytes)
+        async with asyncio.timeout(limits.body_s), large_bodies:
+            return await _read(request, limits)
     except TimeoutError:
-        return _LATE
+        return _late(limits)
 
 
-async def _read(request: "BaseRequest", max_bytes: int) -> bytes | Unread:
+async def _read(request: "BaseRequest", limits: "Limits") -> bytes | Unread:
     try:
         if request.content.is_eof():
-            # All of it has arrived already, as most do: no timer is needed.
+            # The whole body has arrived already, as most do: no timer is needed.
             return await request.read()
-        async with asyncio.timeout(READ_WITHIN_S):
+        async with asyncio.timeout(limits.body_s):
             return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        return _too_large(max_bytes)
+        return _too_large(limits)
     except web.RequestPayloadError as error:
         return Unread(400, "BadRequest", f"the body cannot be read: {one_line(str(error))}")
     except ConnectionError:
         return Unread(400, "BadRequest", "the connection broke before the body's end")
     except TimeoutError:
-        return _LATE
+        return _late(limits)
 
 
-def _too_large(max_bytes: int) -> Unread:
-    return Unread(413, "RequestEntityTooLarge", f"the body is larger than {max_bytes} bytes")
+def _too_large(limits: "Limits") -> Unread:
+    text = f"the body is larger than {limits.body_bytes} bytes"
+    return Unread(413, "RequestEntityTooLarge", text)
 
 
-_LATE: Final = Unread(408, "Timeout", f"the body did not arrive within {READ_WITHIN_S:g} s")
+def _late(limits: "Limits") -> Unread:
+    return Unread(408, "Timeout", f"the body did not arrive within {limits.body_s:g} s")

@@ -1,29 +1,27 @@
-"""Connections to the port: bounded in number, and in the time that a peer may take to ask something.
+"""Connections to the port: bounded in number, and in the time until a request's head is complete.
 
-aiohttp bounds neither, and makes no difference between a peer that shakes hands, one that sends a
-header an hour, and the API server. Here
+aiohttp bounds neither, and treats a peer in its handshake, a peer that sends a header an hour and the API
+server alike. Here
 
-* a handshake, and a request's head once its first byte is there, end within `ConnectionTimeouts`;
-* a connection that waits for a request may wait: clients open some in advance, and closing one just
-  as its first request comes costs a pod creation;
-* where all places are taken, or the process may open no more files, a newcomer gets the place of one
-  that never asked anything, the oldest first, and where there is none, of the one that has been silent
-  longest. So a flood cannot keep the API server or kube-scheduler out, and connections in use stay.
+* a handshake, and a request's head from its first byte on, end within `Limits`;
+* a connection without a request may stay: clients open some in advance, and closing one just as its first
+  request arrives costs a pod creation;
+* with all slots taken, or no file left to open, a new connection takes the slot of the oldest one without
+  any request so far, or else of the one idle longest. A flood cannot keep the API server or kube-scheduler
+  out, and connections in use stay.
 
-The time that a body may take is `server.http.body`'.
+`server.http.body` bounds the time of a body.
 """
 
 import asyncio
 import errno
 import functools
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
 import structlog
 from aiohttp import hdrs, web
 
-from server.http.fast_path import FastPathHandler
 from telemetry.metrics import CONNECTIONS_DROPPED, TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -31,28 +29,22 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
+    from aiohttp import StreamReader
+
+    from server.http.limits import Limits
+
 _ACCEPT_AGAIN_S: Final = 0.5
 """After a failure to accept."""
 _CLOSED_WITHIN_S: Final = 0.01
-"""A connection that was dropped has given its file back by then."""
+"""A dropped connection has returned its file by then."""
 _SHORT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE)
 
 _log = structlog.get_logger()
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionTimeouts:
-    """How long a peer may take. The API server gives up after 3 s, kube-scheduler after 5 s."""
-
-    handshake_s: float = 5.0
-    head_s: float = 5.0
-    """From the first byte of a request to the end of its head."""
-
-
-@final
 class ConnectionSlot:
-    """One connection's; `drop` closes it at once, whatever state it is in."""
+    """One connection's place; `drop` closes the connection at once, whatever its state."""
 
     __slots__ = ("drop",)
 
@@ -62,99 +54,122 @@ class ConnectionSlot:
 
 @final
 class ConnectionLimiter:
-    """Who is connected, at most so many."""
+    """The slots of all connections."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        # Each in the order in which they came, or last asked something.
-        self._silent: OrderedDict[ConnectionSlot, None] = OrderedDict()
-        self._asking: OrderedDict[ConnectionSlot, None] = OrderedDict()
+        # In the order of arrival, or of the latest request.
+        self._unused: OrderedDict[ConnectionSlot, None] = OrderedDict()
+        self._active: OrderedDict[ConnectionSlot, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many places are taken."""
-        return len(self._silent) + len(self._asking)
+        return len(self._unused) + len(self._active)
 
-    def take(self, drop: "Callable[[], object]") -> ConnectionSlot:
-        """Give a newcomer a place, somebody else's where there is no other."""
+    def acquire(self, drop: "Callable[[], object]") -> ConnectionSlot:
+        """Return a slot for a new connection, another connection's where all are taken."""
         if len(self) >= self._limit:
-            self.make_room("limit")
-        place = ConnectionSlot(drop)
-        self._silent[place] = None
-        return place
+            self.evict("limit")
+        slot = ConnectionSlot(drop)
+        self._unused[slot] = None
+        return slot
 
-    def make_room(self, cause: str) -> bool:
-        """Drop the connection that is worth least; say whether there was one."""
-        places = self._silent or self._asking
-        if not places:
+    def evict(self, cause: str) -> bool:
+        """Drop the connection that is worth least; return whether there was one."""
+        slots = self._unused or self._active
+        if not slots:
             return False
-        loser, _ = places.popitem(last=False)
+        slot, _ = slots.popitem(last=False)
         CONNECTIONS_DROPPED.labels(cause).inc()
-        loser.drop()
+        slot.drop()
         return True
 
-    def ask(self, place: ConnectionSlot) -> None:
-        """Note that the head of a request has come, or some of its body."""
-        if place in self._asking:
-            self._asking.move_to_end(place)
-        elif place in self._silent:
-            del self._silent[place]
-            self._asking[place] = None
+    def mark_active(self, slot: ConnectionSlot) -> None:
+        """Note the head of a request, or a part of its body."""
+        if slot in self._active:
+            self._active.move_to_end(slot)
+        elif slot in self._unused:
+            del self._unused[slot]
+            self._active[slot] = None
 
-    def leave(self, place: ConnectionSlot) -> bool:
-        """Free the place; say whether it was still the connection's own. Idempotent."""
-        for places in (self._silent, self._asking):
-            if place in places:
-                del places[place]
+    def release(self, slot: ConnectionSlot) -> bool:
+        """Free the slot; return whether it was still the connection's own. Idempotent."""
+        for slots in (self._unused, self._active):
+            if slot in slots:
+                del slots[slot]
                 return True
         return False
 
 
 @final
-class LimitedConnection(FastPathHandler):
-    """aiohttp's connection with shortcuts, which does not wait for the rest of a head for ever."""
+class LimitedConnection(web.RequestHandler):
+    """aiohttp's connection with a slot, and a deadline for the head of each request.
 
-    __slots__ = ("_head_s", "_impatience", "_place", "_places")
+    `begin` and `answer` come from the application (`server.http.listener.Port`): data in between, and until
+    the body's end, belong to a request; any other data begin a head.
+    """
+
+    __slots__ = (
+        "_awaited_body",
+        "_call_later",
+        "_head_deadline",
+        "_head_s",
+        "_is_handled",
+        "_limiter",
+        "_slot",
+    )
 
     def __init__(
         self,
         server: web.Server,
-        places: ConnectionLimiter,
-        place: ConnectionSlot,
+        limiter: ConnectionLimiter,
+        slot: ConnectionSlot,
         *,
         head_s: float,
         **options: Any,  # noqa: ANN401  # the library's
     ) -> None:
-        """Take `shortcuts`, and what aiohttp's own takes, as `options`."""
-        super().__init__(server, **options)
-        self._places = places
-        self._place = place
+        loop = asyncio.get_running_loop()
+        super().__init__(server, loop=loop, **options)
+        self._call_later = loop.call_later
+        self._limiter = limiter
+        self._slot = slot
         self._head_s = head_s
-        self._impatience: asyncio.TimerHandle | None = None
+        self._head_deadline: asyncio.TimerHandle | None = None
+        self._is_handled = False
+        self._awaited_body: StreamReader | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to listen; the handshake, if any, is over."""
-        self._place.drop = cast("asyncio.Transport", transport).abort
+        self._slot.drop = cast("asyncio.Transport", transport).abort
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Free the place."""
-        self._calm_down()
-        self._places.leave(self._place)
+        self._clear_deadline()
+        self._limiter.release(self._slot)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; from a head's first byte the rest has to come in time.
+        """Read on; the first byte of a head starts its deadline.
 
-        Nothing may come as well: aiohttp goes on so with what it had put off, and uvloop tells of a
-        handshake's end, and of a write's.
+        `data` may be empty: aiohttp resumes postponed data so, and uvloop reports the end of a handshake.
         """
-        taken = self.taken
+        is_body = self._is_handled or self._is_body_awaited()
         super().data_received(data)
-        if self.taken != taken or not self._is_waiting():
-            self._calm_down()
-            self._places.ask(self._place)
-        elif data and self._impatience is None:
-            self._impatience = self._loop.call_later(self._head_s, self._lose_patience)
+        if not data:
+            return
+        if is_body:
+            self._limiter.mark_active(self._slot)
+        elif self._head_deadline is None:
+            self._head_deadline = self._call_later(self._head_s, self._drop_slow_head)
+
+    def begin(self, request: web.BaseRequest) -> None:
+        """Note that the head of a request is complete."""
+        self._is_handled = True
+        self._end_head(request)
+
+    def answer(self, request: web.BaseRequest) -> None:
+        """Note that the answer to a request begins; the rest of its body may still come."""
+        self._is_handled = False
+        self._end_head(request)
 
     def handle_error(  # noqa: PLR0917  # the library's signature
         self,
@@ -163,35 +178,40 @@ class LimitedConnection(FastPathHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no request of the application's; say of the server what others are told."""
+        """Answer malformed HTTP, without the name and version of the server."""
         response = super().handle_error(request, status, exc, message)
         # aiohttp writes its own name and versions where there is none.
         response.headers[hdrs.SERVER] = ""
         return response
 
-    def _is_waiting(self) -> bool:
-        """Say whether no whole head is there. A new connection waits before its task has run."""
-        waiter = self._waiter
-        return self._request_count == 0 or (waiter is not None and not waiter.done())
+    def _end_head(self, request: web.BaseRequest) -> None:
+        self._clear_deadline()
+        self._awaited_body = request.content
+        self._limiter.mark_active(self._slot)
 
-    def _lose_patience(self) -> None:
-        self._impatience = None
-        if self._is_waiting() and self._places.leave(self._place):
+    def _is_body_awaited(self) -> bool:
+        if self._awaited_body is not None and self._awaited_body.is_eof():
+            self._awaited_body = None
+        return self._awaited_body is not None
+
+    def _drop_slow_head(self) -> None:
+        self._head_deadline = None
+        if self._limiter.release(self._slot):
             CONNECTIONS_DROPPED.labels("head").inc()
-            self._place.drop()
+            self._slot.drop()
 
-    def _calm_down(self) -> None:
-        if self._impatience is not None:
-            self._impatience.cancel()
-            self._impatience = None
+    def _clear_deadline(self) -> None:
+        if self._head_deadline is not None:
+            self._head_deadline.cancel()
+            self._head_deadline = None
 
 
 @final
 class Acceptor:
-    """Where connections come in: one listening socket.
+    """Accepts the connections of one listening socket.
 
-    We accept ourselves, because an asyncio server tells of no connection whose handshake is not over,
-    and those are what a flood is made of.
+    An asyncio server does not report connections before the end of their handshake, and a flood consists of
+    those.
     """
 
     def __init__(
@@ -200,23 +220,23 @@ class Acceptor:
         build: "Callable[[ConnectionSlot], LimitedConnection]",
         context: "ssl.SSLContext | None",
         *,
-        places: ConnectionLimiter,
-        patience: ConnectionTimeouts,
+        limiter: ConnectionLimiter,
+        limits: "Limits",
     ) -> None:
         """Take a non-blocking socket; without a context it is plain TCP."""
         self._listener = listener
         self._build = build
         self._context = context
-        self._places = places
-        self._handshake_s = patience.handshake_s if context is not None else None
+        self._limiter = limiter
+        self._handshake_s = limits.handshake_s if context is not None else None
 
     async def run(self) -> NoReturn:
-        """Let connections in until cancelled, handshakes under way included."""
+        """Accept until cancelled; that also cancels handshakes under way."""
         async with asyncio.TaskGroup() as group:
             while True:
-                # Not `sock_accept`: cancelled at the wrong moment it loses what it has accepted.
-                # One at a time, so that where many wait, those who are in get their turn.
-                await self._until_somebody_waits()
+                # Not `sock_accept`: cancelled at the wrong moment it loses the accepted socket.
+                # One at a time, so that connections under way get their turn in a flood.
+                await self._wait_until_readable()
                 try:
                     accepted, _ = self._listener.accept()
                 except (BlockingIOError, ConnectionAbortedError):
@@ -225,19 +245,19 @@ class Acceptor:
                     await self._recover(error)
                     continue
                 accepted.settimeout(0)
-                task = group.create_task(self._let_in(accepted), name="handshake")
+                task = group.create_task(self._connect(accepted), name="handshake")
                 task.add_done_callback(functools.partial(_close_cancelled, accepted))
 
     async def _recover(self, error: OSError) -> None:
-        """Wait until it may go better; where files are short, for a connection that gives its own."""
+        """Wait before the next attempt; where files are short, for the file of an evicted connection."""
         TASK_FAILURES.labels("accepting").inc()
-        if error.errno in _SHORT_OF_FILES and self._places.make_room("files"):
+        if error.errno in _SHORT_OF_FILES and self._limiter.evict("files"):
             await asyncio.sleep(_CLOSED_WITHIN_S)
             return
         _log.error("cannot accept a connection", error=error.strerror)
         await asyncio.sleep(_ACCEPT_AGAIN_S)
 
-    async def _until_somebody_waits(self) -> None:
+    async def _wait_until_readable(self) -> None:
         loop = asyncio.get_running_loop()
         is_readable = asyncio.Event()
         loop.add_reader(self._listener, is_readable.set)
@@ -246,31 +266,31 @@ class Acceptor:
         finally:
             loop.remove_reader(self._listener)
 
-    async def _let_in(self, accepted: "socket.socket") -> None:
+    async def _connect(self, accepted: "socket.socket") -> None:
         task = asyncio.current_task()
         assert task is not None, "it runs as one"
-        place = self._places.take(task.cancel)
+        slot = self._limiter.acquire(task.cancel)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self._build(place),
+                lambda: self._build(slot),
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=self._handshake_s,
             )
         except OSError:  # OpenSSL's errors and the time-out are of these
-            if self._places.leave(place):
+            if self._limiter.release(slot):
                 CONNECTIONS_DROPPED.labels("handshake").inc()
-        except Exception:  # noqa: BLE001  # what one peer can cause must not end all others
+        except Exception:  # noqa: BLE001  # one peer's failure must not end all other connections
             TASK_FAILURES.labels("accepting").inc()
             _log.exception("connection failed before its first request")
-            self._places.leave(place)
+            self._limiter.release(slot)
             accepted.close()
         except BaseException:
-            self._places.leave(place)
+            self._limiter.release(slot)
             raise
 
 
 def _close_cancelled(accepted: "socket.socket", task: "asyncio.Task[None]") -> None:
-    """Close a socket that nobody has taken over, as when its task was cancelled before it began."""
+    """Close a socket that has no transport, as when its task was cancelled before it began."""
     if task.cancelled():
         accepted.close()

@@ -1,7 +1,7 @@
-"""The port: opened, and closed in good order.
+"""The one port of the process, opened and closed in order.
 
-Which application answers on it is `server.http.app`'s, who may come in and for how long
-`server.http.connections`'.
+`server.http.app` is the application on it; `server.http.connections` and `server.http.limits` bound its
+connections.
 """
 
 import asyncio
@@ -14,15 +14,14 @@ from aiohttp import hdrs, web
 from aiohttp.http import HttpProcessingError
 
 from kube.errors import one_line
-from server import open_files
-from server.http.app import SHORTCUTS
+from server.http.app import Handler
 from server.http.connections import (
     Acceptor,
     ConnectionLimiter,
     ConnectionSlot,
-    ConnectionTimeouts,
     LimitedConnection,
 )
+from server.http.limits import Limits
 
 if TYPE_CHECKING:
     import ssl
@@ -30,17 +29,11 @@ if TYPE_CHECKING:
 
     from server.settings import ListenSettings
 
-KEEP_ALIVE_S: Final = 300.0
-"""The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
-do so while a request is on its way, which costs a failed pod creation."""
 FINISH_WITHIN_S: Final = 10.0
 """How long requests under way may take on shutdown: a bind, 4 s, and the read after it, 4 s."""
 
-LINGER_S: Final = 2.0
-"""How long what is left of a body is read after its request was refused, so that the peer reads why."""
-_PATIENCE: Final = ConnectionTimeouts()
 _BACKLOG: Final = 1024
-"""Who waits to be accepted, as when all API servers come at once; the system may allow fewer."""
+"""Connections that wait to be accepted, as when all API servers connect at once; the system may allow fewer."""
 
 _log = structlog.get_logger()
 
@@ -59,33 +52,31 @@ class Port:
         listen: "ListenSettings",
         context: "ssl.SSLContext | None",
         *,
-        patience: ConnectionTimeouts = _PATIENCE,
+        limits: Limits | None = None,
     ) -> None:
         self._listen = listen
         self._context = context
-        self._patience = patience
-        self._shortcuts = app.get(SHORTCUTS, {})
-        # The other half is for the API server, files and what is on its way out.
-        self._most = min(listen.max_connections, open_files.limit() // 2)
-        self._places = ConnectionLimiter(self._most)
+        self._limits = limits or Limits.of(listen)
+        self._limiter = ConnectionLimiter(self._limits.connections)
         self._runner = web.AppRunner(app, shutdown_timeout=FINISH_WITHIN_S)
         self._logger = _logger()
         self._sends_away = False
+        app.middlewares.append(_begin)
         app.on_response_prepare.append(self._prepare)
-        self._entering = asyncio.TaskGroup()
-        self._entrances: list[asyncio.Task[NoReturn]] = []
+        self._accepting = asyncio.TaskGroup()
+        self._acceptors: list[asyncio.Task[NoReturn]] = []
 
     async def __aenter__(self) -> Self:
         """Open it.
 
         Raises:
-            CannotListen: the address is in use, or is none of this machine's.
+            ListenError: the address is in use, or is none of this machine's.
         """
         host, port = self._listen.host, self._listen.port
-        if self._most < self._listen.max_connections:
+        if self._limits.connections < self._listen.max_connections:
             _log.warning(
                 "fewer connections than configured, because of the limit of open files",
-                connections=self._most,
+                connections=self._limits.connections,
                 max_connections=self._listen.max_connections,
             )
         try:
@@ -93,10 +84,10 @@ class Port:
         except OSError as error:
             raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}") from error
         await self._runner.setup()
-        await self._entering.__aenter__()
+        await self._accepting.__aenter__()
         for listener in listeners:
-            task = self._entering.create_task(self._enter(listener), name="accepting")
-            self._entrances.append(task)
+            task = self._accepting.create_task(self._accept(listener), name="accepting")
+            self._acceptors.append(task)
         return self
 
     async def __aexit__(
@@ -105,56 +96,65 @@ class Port:
         error: BaseException | None,
         trace: "TracebackType | None",
     ) -> None:
-        """Close it."""
         await self.close()
-        await self._entering.__aexit__(None, None, None)
+        await self._accepting.__aexit__(None, None, None)
 
     def send_away(self) -> None:
-        """Close each connection with its next answer, so that clients connect anew, elsewhere."""
+        """Close each connection with its next answer, so that clients connect to another replica."""
         self._sends_away = True
-        # Their answers leave without a look at the response.
-        self._shortcuts.clear()
 
     async def close(self) -> None:
         """Stop accepting, let requests under way finish in time, close connections. Idempotent."""
-        for entrance in self._entrances:
-            entrance.cancel()
-        await asyncio.gather(*self._entrances, return_exceptions=True)
+        for acceptor in self._acceptors:
+            acceptor.cancel()
+        await asyncio.gather(*self._acceptors, return_exceptions=True)
         await self._runner.cleanup()
 
-    async def _prepare(self, _request: web.Request, response: web.StreamResponse) -> None:
+    async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        _connection_of(request).answer(request)
         response.headers.popall(hdrs.SERVER, None)
         if self._sends_away:
             response.force_close()
-            # aiohttp has written its headers by now. A client that is not told sends its next
-            # request into a connection that is being closed.
-            response.headers["Connection"] = "close"
+            # aiohttp has chosen its headers by now. Without this one a client sends its next request
+            # into a connection that is being closed.
+            response.headers[hdrs.CONNECTION] = "close"
 
-    async def _enter(self, listener: socket.socket) -> NoReturn:
+    async def _accept(self, listener: socket.socket) -> NoReturn:
         with listener:
             await Acceptor(
                 listener,
                 self._connection,
                 self._context,
-                places=self._places,
-                patience=self._patience,
+                limiter=self._limiter,
+                limits=self._limits,
             ).run()
 
-    def _connection(self, place: ConnectionSlot) -> LimitedConnection:
+    def _connection(self, slot: ConnectionSlot) -> LimitedConnection:
         server = self._runner.server
-        assert server is not None, "the runner is set up before anybody can connect"
+        assert server is not None, "the runner is set up before the first connection"
         return LimitedConnection(
             server,
-            self._places,
-            place,
-            head_s=self._patience.head_s,
-            shortcuts=self._shortcuts,
+            self._limiter,
+            slot,
+            head_s=self._limits.head_s,
             access_log=None,
             logger=self._logger,
-            keepalive_timeout=KEEP_ALIVE_S,
-            lingering_time=LINGER_S,
+            keepalive_timeout=self._limits.keep_alive_s,
+            lingering_time=self._limits.linger_s,
             auto_decompress=False,
         )
+
+
+@web.middleware
+async def _begin(request: web.Request, handler: Handler) -> web.StreamResponse:
+    _connection_of(request).begin(request)
+    return await handler(request)
+
+
+def _connection_of(request: web.Request) -> LimitedConnection:
+    connection = request.protocol
+    assert isinstance(connection, LimitedConnection), "the port makes no others"
+    return connection
 
 
 async def _listeners(host: str, port: int) -> list[socket.socket]:
@@ -181,7 +181,7 @@ def _logger() -> logging.Logger:
 
 
 def _in_one_line(record: logging.LogRecord) -> bool:
-    """Let a peer's malformed HTTP be one warning; aiohttp tells it as an error with a traceback."""
+    """Make a peer's malformed HTTP one warning; aiohttp logs an error with a traceback."""
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, HttpProcessingError | web.RequestPayloadError):
         record.levelno, record.levelname = logging.WARNING, "WARNING"

@@ -20,6 +20,7 @@ from certs.pem import DecodedPair, decode_pair
 from certs.tls import ServingContext, client_context
 from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
+from server.http.limits import Limits
 from server.http.readiness import Readiness
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
@@ -111,7 +112,7 @@ class ServedApp:
         self.office.add_pool("whole")
 
     def app(self) -> web.Application:
-        desks = Handlers(
+        handlers = Handlers(
             admission=self.office.context(),
             scheduling=self.scene.context,
             extender=ExtenderAuthentication(
@@ -122,9 +123,9 @@ class ServedApp:
             else None,
             readiness=self.readiness,
             clock=LoopClock(),
-            max_body_bytes=self.max_body_bytes,
+            limits=Limits(connections=16, body_bytes=self.max_body_bytes),
         )
-        return build_app(desks)
+        return build_app(handlers)
 
     def tls(self) -> ssl.SSLContext:
         return client_context(self.authority.trust_pem, self.pair)

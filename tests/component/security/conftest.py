@@ -2,20 +2,22 @@
 
 import itertools
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from server.http.connections import ConnectionTimeouts
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
 from tests.support.reviews import Office
 from tests.support.running_server import free_port
-from tests.support.served_app import TOKEN, ServedApp, TestAuthority
+from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority
 
 PLACES = 16
-PATIENCE = ConnectionTimeouts(handshake_s=0.3, head_s=0.3)
+LIMITS = Limits(connections=PLACES, body_bytes=MAX_BODY_BYTES)
+"""As in production, but for the number of connections."""
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +26,9 @@ def authority() -> TestAuthority:
 
 
 @pytest.fixture
-def patience() -> ConnectionTimeouts:
-    """How long a peer may take; a test of many connections at once has more."""
-    return PATIENCE
-
-
-@pytest.fixture
-def places() -> int:
-    return PLACES
+def limits() -> Limits:
+    """Short deadlines; a test of many connections at once has those of production."""
+    return replace(LIMITS, handshake_s=0.3, head_s=0.3)
 
 
 @pytest.fixture
@@ -44,8 +41,7 @@ def webhook_callers() -> tuple[str, ...]:
 async def served(
     authority: TestAuthority,
     tmp_path: Path,
-    patience: ConnectionTimeouts,
-    places: int,
+    limits: Limits,
     webhook_callers: tuple[str, ...],
 ) -> AsyncIterator[ServedApp]:
     """The application; who calls it shows no certificate unless the test sets `pair`."""
@@ -54,9 +50,9 @@ async def served(
     # Ids of its own: the extender's desk counts from 0, in the same books.
     office = Office(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, office, webhook_callers=webhook_callers)
-    listen = ListenSettings(host="127.0.0.1", port=free_port(), max_connections=places)
+    listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"
-    async with Port(app.app(), listen, app.serving.context, patience=patience) as port:
+    async with Port(app.app(), listen, app.serving.context, limits=limits) as port:
         yield app
         hang_up(port)
 

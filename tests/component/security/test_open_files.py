@@ -16,9 +16,9 @@ from server.http.connections import (
     Acceptor,
     ConnectionLimiter,
     ConnectionSlot,
-    ConnectionTimeouts,
     LimitedConnection,
 )
+from server.http.limits import Limits
 from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
@@ -116,7 +116,8 @@ class ShortOfFiles(socket.socket):
 
 async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -> None:
     before = sample("gpu_connections_dropped_total", cause="files")
-    places = ConnectionLimiter(16)
+    limits = Limits(connections=16, body_bytes=1024)
+    limiter = ConnectionLimiter(limits.connections)
     listener = ShortOfFiles(fileno=socket.create_server(("127.0.0.1", 0)).detach())
     listener.setblocking(False)
     port = listener.getsockname()[1]
@@ -126,14 +127,14 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
 
     server = web.Server(answer)
 
-    def build(place: ConnectionSlot) -> LimitedConnection:
-        return LimitedConnection(server, places, place, head_s=5.0, shortcuts={}, access_log=None)
+    def build(slot: ConnectionSlot) -> LimitedConnection:
+        return LimitedConnection(server, limiter, slot, head_s=limits.head_s, access_log=None)
 
-    entrance = Acceptor(listener, build, None, places=places, patience=ConnectionTimeouts())
+    acceptor = Acceptor(listener, build, None, limiter=limiter, limits=limits)
     async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
-        entering = group.create_task(entrance.run())
+        accepting = group.create_task(acceptor.run())
         silent, writer = await asyncio.open_connection("127.0.0.1", port)
-        while not len(places):  # noqa: ASYNC110  # nothing signals it
+        while not len(limiter):  # noqa: ASYNC110  # nothing signals it
             await asyncio.sleep(0)
         listener.is_short = True
         async with ClientSession() as session:
@@ -142,7 +143,7 @@ async def test_connection_that_asked_nothing_gives_way_where_files_are_short() -
                 assert await silent.read() == b"", "it was closed to make room"
             listener.is_short = False
             assert await (await call).text() == "ok"
-        entering.cancel()
+        accepting.cancel()
         writer.close()
         await server.shutdown(0.1)
     listener.close()
@@ -169,5 +170,5 @@ async def test_half_of_the_open_files_are_for_connections_at_most() -> None:
             await until(
                 lambda: sample("gpu_connections_dropped_total", cause="limit") == before + 5
             )
-            assert len(port._places) == 150
+            assert len(port._limiter) == 150
         hang_up(port)

@@ -1,13 +1,13 @@
 """Slowloris in every phase: who dribbles is closed, and who is honest is answered meanwhile."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from manifests.constants import MUTATE_PODS_PATH, VALIDATE_PODS_PATH
-from server.http.body import LARGE_AT_A_TIME
-from server.http.connections import ConnectionLimiter, ConnectionSlot, ConnectionTimeouts
-from tests.component.security.conftest import PLACES
+from server.http.connections import ConnectionLimiter, ConnectionSlot
+from tests.component.security.conftest import LIMITS, PLACES
 from tests.component.security.peers import Peer, many, post, post_chunked, tcp, tls
 from tests.support.polling import until
 from tests.support.reviews import a_pod_object, a_review
@@ -89,7 +89,7 @@ async def test_connection_that_has_asked_nothing_yet_may_wait(served: ServedApp)
         assert await peer.status() == 200
 
 
-@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
+@pytest.mark.parametrize("limits", [LIMITS], ids=["usual deadlines"])
 @pytest.mark.parametrize("phase", ["no handshake", "no head", "no body"])
 async def test_flood_of_silent_connections_keeps_nobody_out(served: ServedApp, phase: str) -> None:
     async def attack() -> Peer:
@@ -109,7 +109,7 @@ async def test_flood_of_silent_connections_keeps_nobody_out(served: ServedApp, p
             await ask(served)
 
 
-@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
+@pytest.mark.parametrize("limits", [LIMITS], ids=["usual deadlines"])
 async def test_connection_in_use_outlives_a_flood_of_newcomers(served: ServedApp) -> None:
     async with await tls(served) as honest:
         await honest.send(post(MUTATE_PODS_PATH, QUESTION))
@@ -132,11 +132,12 @@ async def read_past(peer: Peer) -> bytes:
     return read
 
 
-@pytest.mark.parametrize("patience", [ConnectionTimeouts()], ids=["usual patience"])
-@pytest.mark.parametrize("places", [4 * LARGE_AT_A_TIME], ids=["places enough"])
+@pytest.mark.parametrize(
+    "limits", [replace(LIMITS, connections=4 * LIMITS.large_bodies)], ids=["slots enough"]
+)
 async def test_large_bodies_that_do_not_come_delay_no_ordinary_one(served: ServedApp) -> None:
     """They are read so many at a time, which bounds memory; small ones do not wait for them."""
-    peers = [await tls(served) for _ in range(2 * LARGE_AT_A_TIME)]
+    peers = [await tls(served) for _ in range(2 * LIMITS.large_bodies)]
     async with many(peers):
         for peer in peers:
             await peer.send(post_chunked(VALIDATE_PODS_PATH), b"5\r\n{....\r\n")
@@ -148,17 +149,17 @@ def test_who_has_been_silent_longest_gives_way() -> None:
     lost: list[str] = []
 
     def come(name: str) -> ConnectionSlot:
-        return places.take(lambda: lost.append(name))
+        return limiter.acquire(lambda: lost.append(name))
 
-    places = ConnectionLimiter(3)
+    limiter = ConnectionLimiter(3)
     first, second, third = come("first"), come("second"), come("third")
-    places.ask(first)
-    places.ask(second)
+    limiter.mark_active(first)
+    limiter.mark_active(second)
     fourth = come("fourth")
     assert lost == ["third"], "who never asked anything goes first"
-    places.ask(third)  # too late
-    places.ask(fourth)
-    places.ask(first)
-    places.leave(come("fifth"))
+    limiter.mark_active(third)  # too late
+    limiter.mark_active(fourth)
+    limiter.mark_active(first)
+    limiter.release(come("fifth"))
     assert lost == ["third", "second"], "then the one that asked longest ago"
-    assert len(places) == 2
+    assert len(limiter) == 2

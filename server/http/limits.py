@@ -1,0 +1,42 @@
+"""Limits of the port: connections, sizes and durations that no peer can exceed."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self, final
+
+from server import open_files
+
+if TYPE_CHECKING:
+    from server.settings import ListenSettings
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The API server gives up a webhook call after 3 s, kube-scheduler an extender call after 5 s."""
+
+    connections: int
+    body_bytes: int
+
+    handshake_s: float = 5.0
+    head_s: float = 5.0
+    """From the first byte of a request to the end of its head."""
+    body_s: float = 2.5
+    """Below the webhooks' timeoutSeconds (3) and kube-scheduler's httpTimeout (5): a slower caller has
+    given up by then."""
+    large_body_bytes: int = 64 * 1024
+    """An AdmissionReview of an ordinary pod is a tenth of it."""
+    large_bodies: int = 16
+    """Of callers without authentication, read at a time: at 8 MiB each they take 128 MiB of memory."""
+    linger_s: float = 2.0
+    """The rest of a refused body is read for so long, so that the peer reads the refusal."""
+    keep_alive_s: float = 300.0
+    """The API server and kube-scheduler close idle connections after 90 s. A server that closes first may
+    do so while a request is on its way, which costs a failed pod creation."""
+
+    @classmethod
+    def of(cls, listen: "ListenSettings") -> Self:
+        """Half of the open files stay free for the API server, for files and for closing connections."""
+        return cls(
+            connections=min(listen.max_connections, open_files.limit() // 2),
+            body_bytes=listen.max_body_bytes,
+        )
