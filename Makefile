@@ -107,6 +107,11 @@ manifests: install ## print everything a cluster needs into build/manifests
 image: install ## the container image as an OCI layout tar, without a registry (on Debian 12)
 	PYTHONPATH=packaging $(BIN)/python -m image.build $(BUILD)/image/gpu-control-plane.tar
 
+.PHONY: proto
+proto: install ## generate kubelet's gRPC messages from their .proto files
+	$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --mypy_out=quiet:. \
+	  --plugin=protoc-gen-mypy=$(BIN)/protoc-gen-mypy api/kubelet/proto/*.proto
+
 .PHONY: golden
 golden: install ## write the golden manifests anew
 	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests

@@ -14,7 +14,12 @@ from google.protobuf.message import DecodeError
 
 from agent.errors import KubeletUnavailableError
 from agent.files import FileIdentity, file_identity
-from api.kubelet import podresources as wire
+from api.kubelet.podresources import GET, LIST, SERVICE, SOCKET, PodUnits, pod_units
+from api.kubelet.proto.podresources_pb2 import (
+    GetPodResourcesRequest,
+    GetPodResourcesResponse,
+    ListPodResourcesResponse,
+)
 from kube.errors import one_line
 from telemetry.agent_metrics import KUBELET_CALL_DURATION
 
@@ -59,36 +64,38 @@ class PodResources:
     def __init__(self, directory: "Path", clock: "Clock") -> None:
         """Take the directory; nothing is opened before the first call."""
         self._clock = clock
-        self._socket = directory / wire.SOCKET
+        self._socket = directory / SOCKET
         self._connection: _Connection | None = None
 
-    async def list_(self, within_s: float = LIST_WITHIN_S) -> tuple[wire.PodUnits, ...]:
+    async def list_(self, within_s: float = LIST_WITHIN_S) -> tuple[PodUnits, ...]:
         """Return all pods that kubelet has admitted, or is admitting, and that have not ended.
 
         Raises:
             KubeletUnavailable: no answer that makes sense within the time.
         """
-        content = await self._ask(wire.LIST, b"", within_s)
+        content = await self._ask(LIST, b"", within_s)
         try:
-            return wire.decode_pods(content)
+            listing = ListPodResourcesResponse.FromString(content)
         except DecodeError as error:
-            raise self._garbled(wire.LIST) from error
+            raise self._garbled(LIST) from error
+        return tuple(map(pod_units, listing.pod_resources))
 
     async def get(
         self, namespace: str, name: str, within_s: float = GET_WITHIN_S
-    ) -> wire.PodUnits | None:
+    ) -> PodUnits | None:
         """Return a pod; None where kubelet does not know it: not admitted yet, refused, or ended.
 
         Raises:
             KubeletUnavailable: no answer that makes sense within the time.
         """
         try:
-            content = await self._ask(wire.GET, wire.encode_pod_name(namespace, name), within_s)
-            return wire.decode_pod(content)
+            request = GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+            content = await self._ask(GET, request.SerializeToString(), within_s)
+            return pod_units(GetPodResourcesResponse.FromString(content).pod_resources)
         except _PodUnknownError:
             return None
         except DecodeError as error:
-            raise self._garbled(wire.GET) from error
+            raise self._garbled(GET) from error
 
     async def close(self) -> None:
         """Close the connection; a later call opens another."""
@@ -120,7 +127,7 @@ class PodResources:
         started, outcome = self._clock.monotonic(), "failed"
         try:
             asking: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = connection.channel.unary_unary(
-                f"/{wire.SERVICE}/{call}"
+                f"/{SERVICE}/{call}"
             )
             answer = bytes(await asking(request))
             outcome = "ok"
@@ -158,7 +165,7 @@ class PodResources:
         self, call: str, error: grpc.aio.AioRpcError, connection: _Connection
     ) -> Exception:
         code, text = error.code(), one_line(error.details() or "")
-        if code is grpc.StatusCode.UNKNOWN and call == wire.GET and text.endswith("not found"):
+        if code is grpc.StatusCode.UNKNOWN and call == GET and text.endswith("not found"):
             return _PodUnknownError()
         if code is grpc.StatusCode.UNAVAILABLE and self._connection is connection:
             # The next attempt dials anew rather than wait for this channel to try again.

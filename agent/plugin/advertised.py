@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from api.kubelet.deviceplugin import OfferedDevice
+from api.kubelet.deviceplugin import HEALTHY, UNHEALTHY
+from api.kubelet.proto.deviceplugin_pb2 import Device, NUMANode, TopologyInfo
 from api.names import UnitId
 from api.units import part_of
 
@@ -29,10 +30,14 @@ class Unit:
         """Return the UUID of the card or MIG instance that it is, or is a slice of."""
         return part_of(UnitId(self.id))
 
-    @property
-    def listed(self) -> OfferedDevice:
-        """Return it as kubelet is told."""
-        return OfferedDevice(id=self.id, is_healthy=self.is_healthy, numa_node=self.numa_node)
+    def to_message(self) -> Device:
+        """Return the entry for ListAndWatch."""
+        node = self.numa_node
+        return Device(
+            ID=self.id,
+            health=HEALTHY if self.is_healthy else UNHEALTHY,
+            topology=None if node is None else TopologyInfo(nodes=[NUMANode(ID=node)]),
+        )
 
 
 Units = tuple[Unit, ...]

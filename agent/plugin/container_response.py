@@ -4,7 +4,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from agent.settings import CDI_KIND
-from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
+from api.kubelet.proto.deviceplugin_pb2 import (
+    CDIDevice,
+    ContainerAllocateResponse,
+    DeviceSpec,
+    Mount,
+)
 from api.nodefiles.devices import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
 
@@ -40,9 +45,9 @@ class UnknownUnits:
     text: str
 
 
-def grant_of(
+def response_for(
     units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
-) -> ContainerGrant | UnknownUnits:
+) -> ContainerAllocateResponse | UnknownUnits:
     """Return what a container gets; slices of one card are one device.
 
     NVIDIA_DRIVER_CAPABILITIES is not set: what a plugin says wins over what the image says, and an image
@@ -57,10 +62,10 @@ def grant_of(
     match terms.hand_out:
         case HandOut.ENVIRONMENT:
             environment[VISIBLE_DEVICES] = ",".join(parts)
-            return ContainerGrant(environment=environment)
+            return ContainerAllocateResponse(envs=environment)
         case HandOut.CDI:
-            names = tuple(f"{terms.cdi_kind}={part}" for part in parts)
-            return ContainerGrant(environment=environment, cdi_devices=names)
+            names = [CDIDevice(name=f"{terms.cdi_kind}={part}") for part in parts]
+            return ContainerAllocateResponse(envs=environment, cdi_devices=names)
         case HandOut.DEVICES:  # pragma: no branch  # mypy proves that none is missing
             missing = missing_files(units, terms, devices)
             if missing or devices is None:
@@ -99,12 +104,17 @@ def with_files(units: "Units", terms: ResponseTerms, devices: "DevicesOfNode | N
 
 def _by_files(
     parts: "Sequence[str]", environment: dict[str, str], devices: "DevicesOfNode"
-) -> ContainerGrant:
+) -> ContainerAllocateResponse:
     paths = [path for part in parts for path in devices.nodes_of(part) or ()]
     # Instances of one card share its file.
     unique = dict.fromkeys([*paths, *devices.shared.nodes])
-    return ContainerGrant(
-        environment=environment,
-        devices=tuple(DeviceSpec(path, path) for path in unique),
-        mounts=tuple(Mount(one.container_path, one.host_path) for one in devices.shared.mounts),
+    return ContainerAllocateResponse(
+        envs=environment,
+        devices=[
+            DeviceSpec(container_path=path, host_path=path, permissions="rw") for path in unique
+        ],
+        mounts=[
+            Mount(container_path=one.container_path, host_path=one.host_path, read_only=True)
+            for one in devices.shared.mounts
+        ],
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from agent.plugin.advertised import Unit
-    from api.kubelet.deviceplugin import PreferenceRequest
+    from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 
     HeldBy = Callable[[str], str | None]
     """Unit -> `namespace/name` of another live pod with which it would be shared."""
@@ -73,7 +73,9 @@ class AllocatableUnits:
 
 
 def choose(
-    request: "PreferenceRequest", pool: AllocatableUnits, promised: "Sequence[str] | None"
+    request: "ContainerPreferredAllocationRequest",
+    pool: AllocatableUnits,
+    promised: "Sequence[str] | None",
 ) -> Choice:
     """Return what one container is to get; deterministic.
 
@@ -82,7 +84,7 @@ def choose(
         pool: what there is.
         promised: to this container; None where nobody promised it anything.
     """
-    must = [one for one in dict.fromkeys(request.must_include) if one in pool.units]
+    must = [one for one in dict.fromkeys(request.must_include_deviceIDs) if one in pool.units]
     shared = {one: holder for one in must if (holder := pool.held_by(one))}
     if shared:
         return SelectionRefused(f"{pool.resource}: {_pairs(shared)}")
@@ -111,13 +113,19 @@ def choose(
 
 
 def _whole_promise(
-    request: "PreferenceRequest", pool: AllocatableUnits, promised: "Sequence[str] | None"
+    request: "ContainerPreferredAllocationRequest",
+    pool: AllocatableUnits,
+    promised: "Sequence[str] | None",
 ) -> AssignedUnits | None:
     """Return the promise where all of it can be given: by far most often, and without a look at the rest."""
-    units = tuple(dict.fromkeys((*request.must_include, *(promised or ()))))
-    if not promised or len(units) != request.size or len(set(promised)) != request.size:
+    units = tuple(dict.fromkeys((*request.must_include_deviceIDs, *(promised or ()))))
+    if (
+        not promised
+        or len(units) != request.allocation_size
+        or len(set(promised)) != request.allocation_size
+    ):
         return None
-    is_free = set(units) <= set(request.available) and all(
+    is_free = set(units) <= set(request.available_deviceIDs) and all(
         (unit := pool.units.get(one)) is not None and unit.is_healthy and not pool.held_by(one)
         for one in units
     )
@@ -129,7 +137,7 @@ def _whole_promise(
 class _Fitting:
     """The choice while it is being made."""
 
-    request: "PreferenceRequest"
+    request: "ContainerPreferredAllocationRequest"
     pool: AllocatableUnits
     chosen: list[str]
     free: set[str] = field(init=False)
@@ -144,7 +152,7 @@ class _Fitting:
     def __post_init__(self) -> None:
         self.free = {
             one
-            for one in self.request.available
+            for one in self.request.available_deviceIDs
             if (unit := self.pool.units.get(one)) is not None
             and unit.is_healthy
             and not self.pool.held_by(one)
@@ -154,7 +162,7 @@ class _Fitting:
 
     @property
     def lacking(self) -> int:
-        return self.request.size - len(self.chosen)
+        return self.request.allocation_size - len(self.chosen)
 
     def device_of(self, one: str) -> str:
         unit = self.pool.units.get(one)
@@ -194,9 +202,13 @@ class _Fitting:
     def refusal(self) -> str:
         """Say why there is not enough."""
         offered = len(self.pool.units)
-        held = {one: holder for one in self.request.available if (holder := self.pool.held_by(one))}
+        held = {
+            one: holder
+            for one in self.request.available_deviceIDs
+            if (holder := self.pool.held_by(one))
+        }
         text = (
-            f"{self.pool.resource}: {self.request.size} wanted, and only {len(self.chosen)} of"
+            f"{self.pool.resource}: {self.request.allocation_size} wanted, and only {len(self.chosen)} of"
             f" {offered} can be given without sharing them"
         )
         return f"{text}: {_pairs(held)}" if held else text
@@ -213,7 +225,7 @@ class _Fitting:
                 reasons[one] = f"is held by {holder}"
             elif not unit.is_healthy:
                 reasons[one] = "is unhealthy"
-            elif one not in self.request.available:
+            elif one not in self.request.available_deviceIDs:
                 reasons[one] = "is in use"
             else:
                 reasons[one] = "gives way to what an init container has"

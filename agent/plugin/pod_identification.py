@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
-    from api.kubelet.deviceplugin import PreferenceRequest
     from api.kubelet.podresources import PodUnits
+    from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
     from api.names import PodUid
 
     IsServed = Callable[[PodUid, str, str], bool]
@@ -50,7 +50,7 @@ class PodQuery:
     """What kubelet asks."""
 
     resource: str
-    request: "PreferenceRequest"
+    request: "ContainerPreferredAllocationRequest"
 
 
 @final
@@ -111,13 +111,15 @@ def recognise(
         return fresh[0]
     names = ", ".join(one.pod.ref for one in found)
     if len(fresh) > 1:
-        return PodNotIdentified(f"kubelet lists several that wait for {request.size}: {names}")
+        return PodNotIdentified(
+            f"kubelet lists several that wait for {request.allocation_size}: {names}"
+        )
     if len(found) == 1:
         known = found[0]
         worst = PodIdentified(known.pod, known.container, How.SERVED_BEFORE)
         return PodNotIdentified(f"{names} was served before", worst)
     return PodNotIdentified(
-        f"kubelet lists no pod of the watch that waits for {request.size} of {resource}"
+        f"kubelet lists no pod of the watch that waits for {request.allocation_size} of {resource}"
         + (f" alone: {names}" if names else "")
     )
 
@@ -137,14 +139,14 @@ def guess(
         for container, reused in _in_order(pod, resource):
             one = PodIdentified(pod, container, How.PROMISED)
             if (
-                container.counts[resource] == request.size
-                and reused == len(request.must_include)
+                container.counts[resource] == request.allocation_size
+                and reused == len(request.must_include_deviceIDs)
                 and not is_served(pod.uid, container.name, resource)
                 and _is_promise_free(one, request)
             ):
                 return one
     return PodNotIdentified(
-        f"kubelet does not list, and no pod of the watch was promised {request.size} of what is free"
+        f"kubelet does not list, and no pod of the watch was promised {request.allocation_size} of what is free"
     )
 
 
@@ -163,8 +165,8 @@ def asked_container(
             continue
         count = container.counts[resource]
         # Who has all from init containers is never asked for, and who comes before one that is served is.
-        if count == request.size and count > reused and served.isdisjoint(later):
-            if reused == len(request.must_include):
+        if count == request.allocation_size and count > reused and served.isdisjoint(later):
+            if reused == len(request.must_include_deviceIDs):
                 return container
             # With a topology policy kubelet includes what it has aligned, too.
             near = near or container
@@ -180,6 +182,6 @@ def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest
     return zip(containers, reused_units(counts), strict=True)
 
 
-def _is_promise_free(one: PodIdentified, request: "PreferenceRequest") -> bool:
+def _is_promise_free(one: PodIdentified, request: "ContainerPreferredAllocationRequest") -> bool:
     promised: Iterable[str] = (one.pod.promised or {}).get(one.container.name, ())
-    return bool(promised) and set(promised) <= set(request.available)
+    return bool(promised) and set(promised) <= set(request.available_deviceIDs)

@@ -19,7 +19,8 @@ import structlog
 
 from agent.errors import RegistrationError
 from agent.files import FileIdentity, file_identity
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import KUBELET_SOCKET, REGISTER, REGISTRATION_SERVICE, VERSION
+from api.kubelet.proto.deviceplugin_pb2 import DevicePluginOptions, RegisterRequest
 from kube.errors import one_line
 from telemetry.agent_metrics import PLUGIN_REGISTERED
 from telemetry.conditions import AgentDegraded
@@ -65,7 +66,7 @@ class ServedPlugin:
         self.plugin = plugin
         self.endpoint = plugin.resource.replace("/", "_") + ".sock"
         self._socket = directory / self.endpoint
-        self._kubelet = directory / wire.KUBELET_SOCKET
+        self._kubelet = directory / KUBELET_SOCKET
         self._clock = clock
         self._problems = problems
         self._server: grpc.aio.Server | None = None
@@ -178,15 +179,19 @@ class ServedPlugin:
 
     async def _register(self, kubelet: FileIdentity) -> None:
         """Register with the kubelet whose socket was seen; give up once the socket is another's."""
-        request = wire.Registration(endpoint=self.endpoint, resource=self.plugin.resource)
+        request = RegisterRequest(
+            version=VERSION,
+            endpoint=self.endpoint,
+            resource_name=self.plugin.resource,
+            options=DevicePluginOptions(),
+        )
         self._streams_before = self.plugin.streams_opened
         async with grpc.aio.insecure_channel(
             f"unix://{self._kubelet}", options=_OWN_CONNECTION
         ) as channel:
             registering: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
-                f"/{wire.REGISTRATION_SERVICE}/{wire.REGISTER}",
-                request_serializer=wire.encode_registration,
-                response_deserializer=wire.decode_empty,
+                f"/{REGISTRATION_SERVICE}/{REGISTER}",
+                request_serializer=RegisterRequest.SerializeToString,
             )
             call = registering(request, timeout=REGISTER_WITHIN_S)
             try:

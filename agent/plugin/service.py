@@ -10,16 +10,38 @@ kubelet sets no deadline, and admits no pod of the node while a call is open.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, final
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of
+from agent.plugin.container_response import ResponseTerms, UnknownUnits, response_for
 from agent.plugin.device_selection import SelectionRefused
 from agent.plugin.pod_identification import PodQuery
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import (
+    ALLOCATE,
+    GET_OPTIONS,
+    GET_PREFERRED,
+    LIST_AND_WATCH,
+    PLUGIN_SERVICE,
+    PRE_START,
+    VERSION,
+)
+from api.kubelet.proto.deviceplugin_pb2 import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateResponse,
+    ContainerPreferredAllocationRequest,
+    ContainerPreferredAllocationResponse,
+    DevicePluginOptions,
+    Empty,
+    ListAndWatchResponse,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    PreStartContainerResponse,
+)
 from telemetry.agent_metrics import ANSWER_DURATION, REFUSED_ALLOCATIONS
 from telemetry.metrics import TASK_FAILURES
 
@@ -32,11 +54,11 @@ if TYPE_CHECKING:
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
 
-    Answering = Callable[[bytes], Awaitable[bytes]]
 
 _log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Request = TypeVar("Request", bound=Message)
 
 
 class _RefusedAllocationError(Exception):
@@ -100,33 +122,40 @@ class DevicePluginService:
     def handlers(self) -> grpc.GenericRpcHandler:
         """Return the service, for a server."""
         return grpc.method_handlers_generic_handler(
-            wire.PLUGIN_SERVICE,
+            PLUGIN_SERVICE,
             {
-                wire.GET_OPTIONS: self._handler(wire.GET_OPTIONS, self._options),
-                wire.LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
+                GET_OPTIONS: self._handler(GET_OPTIONS, Empty, self._options),
+                LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     self._list_and_watch,
-                    request_deserializer=wire.decode_empty,
-                    response_serializer=wire.encode_devices,
+                    response_serializer=ListAndWatchResponse.SerializeToString,
                 ),
-                wire.GET_PREFERRED: self._handler(wire.GET_PREFERRED, self._prefer),
-                wire.ALLOCATE: self._handler(wire.ALLOCATE, self._allocate),
-                wire.PRE_START: self._handler(wire.PRE_START, self._pre_start),
+                GET_PREFERRED: self._handler(
+                    GET_PREFERRED, PreferredAllocationRequest, self._prefer
+                ),
+                ALLOCATE: self._handler(ALLOCATE, AllocateRequest, self._allocate),
+                PRE_START: self._handler(PRE_START, PreStartContainerRequest, self._pre_start),
             },
         )
 
-    def _handler(self, call: str, answering: "Answering") -> "grpc.RpcMethodHandler[Any, Any]":
+    def _handler(
+        self,
+        call: str,
+        request_type: type[Request],
+        answer: "Callable[[Request], Awaitable[Message]]",
+    ) -> "grpc.RpcMethodHandler[Any, Any]":
         async def handle(content: bytes, context: Context) -> bytes:
             started = self._clock.monotonic()
             try:
-                return await answering(content)
+                response = await answer(request_type.FromString(content))
+                return response.SerializeToString()
             except _RefusedAllocationError as refusal:
                 _log.warning(
                     "kubelet refused", resource=self.resource, call=call, error=str(refusal)
                 )
                 await context.abort(refusal.code, str(refusal))
             except DecodeError:
-                text = f"{call}: the request is no message of the device plugin API {wire.VERSION}"
-                _log.warning("kubelet speaks nonsense", resource=self.resource, error=text)
+                text = f"{call}: the request is no message of the device plugin API {VERSION}"
+                _log.warning("malformed device plugin request", resource=self.resource, error=text)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
             except Exception as error:  # noqa: BLE001  # the boundary of a request
                 TASK_FAILURES.labels("plugin.answer").inc()
@@ -138,16 +167,12 @@ class DevicePluginService:
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
-    async def _options(self, _content: bytes) -> bytes:
-        return wire.encode_options(
-            wire.PluginOptions(
-                get_preferred_allocation_available=self._preferences is not None,
-            )
-        )
+    async def _options(self, _request: Empty) -> DevicePluginOptions:
+        return DevicePluginOptions(get_preferred_allocation_available=self._preferences is not None)
 
     async def _list_and_watch(
-        self, _request: None, _context: Context
-    ) -> "AsyncIterator[tuple[wire.OfferedDevice, ...]]":
+        self, _request: bytes, _context: Context
+    ) -> "AsyncIterator[ListAndWatchResponse]":
         turn = self._turn
         # A kubelet that connects anew has forgotten what it asked.
         self._asking = self._expected = None
@@ -156,20 +181,25 @@ class DevicePluginService:
         try:
             while turn == self._turn:
                 changed = self._changed
-                yield tuple(unit.listed for unit in self._units)
+                yield ListAndWatchResponse(devices=[unit.to_message() for unit in self._units])
                 await changed.wait()
         finally:
             self.streams -= 1
 
-    async def _prefer(self, content: bytes) -> bytes:
-        requests = wire.decode_preference_requests(content)
+    async def _prefer(self, request: PreferredAllocationRequest) -> PreferredAllocationResponse:
+        requests = request.container_requests
         if len(requests) > 1:
             text = f"{self.resource}: preferences of {len(requests)} containers in one request"
             raise _RefusedAllocationError(grpc.StatusCode.INVALID_ARGUMENT, text)
-        return wire.encode_preferences(tuple([await self._preferred(one) for one in requests]))
+        return PreferredAllocationResponse(
+            container_responses=[
+                ContainerPreferredAllocationResponse(deviceIDs=await self._preferred(one))
+                for one in requests
+            ]
+        )
 
-    async def _preferred(self, request: wire.PreferenceRequest) -> tuple[str, ...]:
-        if self._preferences is None or request.size <= 0:
+    async def _preferred(self, request: ContainerPreferredAllocationRequest) -> tuple[str, ...]:
+        if self._preferences is None or request.allocation_size <= 0:
             return ()
         self._asking = self._expected = None
         answer = await self._preferences.answer(PodQuery(self.resource, request), self._by_id)
@@ -179,8 +209,8 @@ class DevicePluginService:
         self._expected = frozenset(answer.choice.units)
         return answer.choice.units
 
-    async def _allocate(self, content: bytes) -> bytes:
-        containers = wire.decode_allocation(content)
+    async def _allocate(self, request: AllocateRequest) -> AllocateResponse:
+        containers = [one.devices_ids for one in request.container_requests]
         everything = [one for ids in containers for one in ids]
         unknown = sorted(set(everything) - self._by_id.keys())
         if unknown:
@@ -191,21 +221,23 @@ class DevicePluginService:
         else:
             await self._refuse_held(everything)
         asking = self._asking if was_asked else None
-        grants = tuple(self._grant(dict.fromkeys(ids), asking) for ids in containers)
+        responses = [self._response(dict.fromkeys(ids), asking) for ids in containers]
         if self._preferences is not None and asking is not None:
             self._preferences.holdings.grant(
                 asking.pod, asking.container.name, resource=self.resource, units=everything
             )
-        return wire.encode_grants(grants)
+        return AllocateResponse(container_responses=responses)
 
-    def _grant(self, ids: "dict[str, None]", asking: "PodIdentified | None") -> wire.ContainerGrant:
+    def _response(
+        self, ids: "dict[str, None]", asking: "PodIdentified | None"
+    ) -> ContainerAllocateResponse:
         units = [self._by_id[one] for one in ids]
-        grant = grant_of(units, self._terms, self._devices)
-        if isinstance(grant, UnknownUnits):
-            self._refuse("unknown", f"{self.resource}: {grant.text}")
+        response = response_for(units, self._terms, self._devices)
+        if isinstance(response, UnknownUnits):
+            self._refuse("unknown", f"{self.resource}: {response.text}")
         pod = asking.pod.ref if asking else ""
         _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
-        return grant
+        return response
 
     def _refuse_shared(self, ids: "Sequence[str]") -> None:
         if self._preferences is None:
@@ -235,8 +267,8 @@ class DevicePluginService:
             text,
         )
 
-    async def _pre_start(self, _content: bytes) -> bytes:
-        return b""
+    async def _pre_start(self, _request: PreStartContainerRequest) -> PreStartContainerResponse:
+        return PreStartContainerResponse()
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, final
 
 import grpc
 
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import ALLOCATE, GET_OPTIONS, GET_PREFERRED, PLUGIN_SERVICE
 from api.kubelet.podresources import ContainerUnits, PodUnits
+from api.kubelet.proto.deviceplugin_pb2 import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerPreferredAllocationRequest,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,13 +87,16 @@ class Asking:
         available = [unit for unit in healthy if unit not in in_use]
         # kubelet's set has no order.
         self._chance.shuffle(available)
-        request = wire.PreferenceRequest(available=tuple(available), size=len(promised))
-        content = wire.encode_preference_requests((request,))
+        request = ContainerPreferredAllocationRequest(
+            available_deviceIDs=available, allocation_size=len(promised)
+        )
+        content = PreferredAllocationRequest(container_requests=[request]).SerializeToString()
         self._allocation_state.given[name] = ()
         began = time.perf_counter()
-        answer = await self._call(wire.GET_PREFERRED, content)
+        answer = await self._call(GET_PREFERRED, content)
         prefer_s = time.perf_counter() - began
-        (units,) = wire.decode_preferences(answer)
+        (response,) = PreferredAllocationResponse.FromString(answer).container_responses
+        units = tuple(response.deviceIDs)
         assert set(units) == set(promised), f"{name} was promised {promised}, preferred is {units}"
         allocate_s = await self.allocate(units)
         self._allocation_state.given[name] = tuple(sorted(units))
@@ -93,30 +104,35 @@ class Asking:
 
     async def allocate(self, ids: "Sequence[str]") -> float:
         """Have units handed out, and check that it is these; return the seconds."""
-        content = wire.encode_allocation((tuple(ids),))
+        content = _allocate_request(ids)
         began = time.perf_counter()
-        answer = await self._call(wire.ALLOCATE, content)
+        answer = await self._call(ALLOCATE, content)
         took_s = time.perf_counter() - began
-        (grant,) = wire.decode_grants(answer)
-        assert grant.environment["GPU_UNITS"] == ",".join(sorted(ids)), grant
+        (response,) = AllocateResponse.FromString(answer).container_responses
+        assert response.envs["GPU_UNITS"] == ",".join(sorted(ids)), response
         devices = {unit.partition("::")[0] for unit in ids}
-        assert {one.partition("=")[2] for one in grant.cdi_devices} == devices, grant
+        assert {one.name.partition("=")[2] for one in response.cdi_devices} == devices, response
         return took_s
 
     async def ask_options(self) -> float:
         """Have the plugin say what it can do: what a call costs that needs nothing; the seconds."""
         began = time.perf_counter()
-        await self._call(wire.GET_OPTIONS, b"")
+        await self._call(GET_OPTIONS, b"")
         return time.perf_counter() - began
 
     async def refuses(self, ids: "Sequence[str]") -> None:
         """Check that units which a live pod has are refused."""
         with contextlib.suppress(grpc.aio.AioRpcError):
-            await self._call(wire.ALLOCATE, wire.encode_allocation((tuple(ids),)))
+            await self._call(ALLOCATE, _allocate_request(ids))
             raise AssertionError(f"{ids} were given out twice")
 
     async def _call(self, call: str, content: bytes) -> bytes:
         calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._channel.unary_unary(
-            f"/{wire.PLUGIN_SERVICE}/{call}"
+            f"/{PLUGIN_SERVICE}/{call}"
         )
         return bytes(await calling(content, timeout=10.0))
+
+
+def _allocate_request(ids: "Sequence[str]") -> bytes:
+    request = AllocateRequest(container_requests=[ContainerAllocateRequest(devices_ids=ids)])
+    return request.SerializeToString()

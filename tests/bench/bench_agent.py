@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from api.kubelet.deviceplugin import encode_devices
+from api.kubelet.deviceplugin import HEALTHY
+from api.kubelet.proto.deviceplugin_pb2 import ListAndWatchResponse
 from kube.resources import PODS
 from tests.bench import agent_containers
 from tests.bench.agent_footprint import cpu_s, footprint
@@ -168,7 +169,7 @@ async def _admissions(
                 gone = alive.popleft()
                 del node.allocation_state.given[gone]
                 await client.delete(PODS, gone, namespace=NAMESPACE)
-            units = [one.id for one in node.kubelet.devices[RESOURCE] if one.is_healthy]
+            units = [one.ID for one in node.kubelet.devices[RESOURCE] if one.health == HEALTHY]
             free = sorted(set(units) - node.allocation_state.in_use())
             promised = tuple(sorted(chance.sample(free, chance.randint(1, most_units))))
             name = f"p{number}"
@@ -279,7 +280,7 @@ async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
         wanted = (number + 1) * form.slices
         node.driver.emit_xid(device.uuid, XID)
         took.append(await agent.wait(lambda: node.faulty() >= wanted, "told of the fault"))  # noqa: B023
-        unhealthy = [one.id for one in node.kubelet.devices[RESOURCE] if not one.is_healthy]
+        unhealthy = [one.ID for one in node.kubelet.devices[RESOURCE] if one.health != HEALTHY]
         faulty = {one.uuid for one in node.devices[: number + 1]}
         assert len(unhealthy) == wanted
         assert {one.partition("::")[0] for one in unhealthy} == faulty
@@ -318,7 +319,7 @@ async def _changes(node: "Node", agent: "AgentProcess", form: Form, sizes: "Size
 
 
 def _size(node: "Node") -> str:
-    size = len(encode_devices(node.kubelet.devices[RESOURCE]))
+    size = ListAndWatchResponse(devices=node.kubelet.devices[RESOURCE]).ByteSize()
     return f"a message of {size / 1024:.1f} KiB"
 
 

@@ -134,7 +134,7 @@ async def test_the_agent_serves_its_node_and_no_other(
     async def offered(*expected: str) -> None:
         async def is_so() -> bool:
             found = kubelet.devices.get(RESOURCE, ())
-            return tuple(one.id for one in found) == expected
+            return tuple(one.ID for one in found) == expected
 
         await polling.eventually(is_so, what=f"{expected} offered to kubelet")
 

@@ -9,7 +9,28 @@ from typing import TYPE_CHECKING, Any, final
 import grpc
 import pytest
 
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import (
+    ALLOCATE,
+    GET_OPTIONS,
+    HEALTHY,
+    KUBELET_SOCKET,
+    LIST_AND_WATCH,
+    PLUGIN_SERVICE,
+    REGISTER,
+    REGISTRATION_SERVICE,
+    VERSION,
+)
+from api.kubelet.proto.deviceplugin_pb2 import (
+    AllocateRequest,
+    AllocateResponse,
+    CDIDevice,
+    ContainerAllocateResponse,
+    Device,
+    DevicePluginOptions,
+    Empty,
+    ListAndWatchResponse,
+    RegisterRequest,
+)
 from tests.cluster.environment import client, nodes, pods, polling
 from tests.cluster.node.environment import paths, real_node
 
@@ -23,39 +44,47 @@ class _Plugin:
 
     def __init__(self, resource: str, units: list[str]) -> None:
         self.resource = resource
-        self._units = tuple(wire.OfferedDevice(id=unit) for unit in units)
+        self._units = units
         self.handler = grpc.method_handlers_generic_handler(
-            wire.PLUGIN_SERVICE,
+            PLUGIN_SERVICE,
             {
-                wire.GET_OPTIONS: grpc.unary_unary_rpc_method_handler(
+                GET_OPTIONS: grpc.unary_unary_rpc_method_handler(
                     self._options,
-                    request_deserializer=wire.decode_empty,
-                    response_serializer=wire.encode_options,
+                    response_serializer=DevicePluginOptions.SerializeToString,
                 ),
-                wire.LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
+                LIST_AND_WATCH: grpc.unary_stream_rpc_method_handler(
                     self._list_and_watch,
-                    request_deserializer=wire.decode_empty,
-                    response_serializer=wire.encode_devices,
+                    response_serializer=ListAndWatchResponse.SerializeToString,
                 ),
-                wire.ALLOCATE: grpc.unary_unary_rpc_method_handler(
+                ALLOCATE: grpc.unary_unary_rpc_method_handler(
                     self._allocate,
-                    request_deserializer=wire.decode_allocation,
-                    response_serializer=wire.encode_grants,
+                    request_deserializer=AllocateRequest.FromString,
+                    response_serializer=AllocateResponse.SerializeToString,
                 ),
             },
         )
 
-    async def _options(self, _request: None, _context: Any) -> wire.PluginOptions:
-        return wire.PluginOptions()
+    async def _options(self, _request: bytes, _context: Any) -> DevicePluginOptions:
+        return DevicePluginOptions()
 
-    async def _list_and_watch(self, _request: None, _context: Any) -> "AsyncIterator[Any]":
-        yield self._units
+    async def _list_and_watch(
+        self, _request: bytes, _context: Any
+    ) -> "AsyncIterator[ListAndWatchResponse]":
+        yield ListAndWatchResponse(
+            devices=[Device(ID=unit, health=HEALTHY) for unit in self._units]
+        )
         await asyncio.Event().wait()
 
-    async def _allocate(self, containers: Any, _context: Any) -> tuple[wire.ContainerGrant, ...]:
-        return tuple(
-            wire.ContainerGrant(cdi_devices=tuple(f"{self.resource}={unit}" for unit in units))
-            for units in containers
+    async def _allocate(self, request: AllocateRequest, _context: Any) -> AllocateResponse:
+        return AllocateResponse(
+            container_responses=[
+                ContainerAllocateResponse(
+                    cdi_devices=[
+                        CDIDevice(name=f"{self.resource}={unit}") for unit in one.devices_ids
+                    ]
+                )
+                for one in request.container_requests
+            ]
         )
 
 
@@ -66,15 +95,17 @@ async def _served(node: real_node.RealNode, plugin: _Plugin) -> "AsyncIterator[N
     server.add_generic_rpc_handlers((plugin.handler,))
     server.add_insecure_port(f"unix://{node.plugins_directory / endpoint}")
     await server.start()
-    kubelet = node.plugins_directory / wire.KUBELET_SOCKET
+    kubelet = node.plugins_directory / KUBELET_SOCKET
     try:
         async with grpc.aio.insecure_channel(f"unix://{kubelet}") as channel:
             register = channel.unary_unary(
-                f"/{wire.REGISTRATION_SERVICE}/{wire.REGISTER}",
-                request_serializer=wire.encode_registration,
-                response_deserializer=wire.decode_empty,
+                f"/{REGISTRATION_SERVICE}/{REGISTER}",
+                request_serializer=RegisterRequest.SerializeToString,
+                response_deserializer=Empty.FromString,
             )
-            await register(wire.Registration(endpoint=endpoint, resource=plugin.resource))
+            await register(
+                RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=plugin.resource)
+            )
         yield
     finally:
         await server.stop(0)

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from api.foreign.core import Pod
-from api.kubelet import deviceplugin as wire
+from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 from api.names import PodUid
 from tests.component.agent.node import Agent, numa_devices, whole_devices
 from tests.support.bound_pods import RESOURCE, a_bound_pod
@@ -118,8 +118,8 @@ async def test_an_allocation_that_nobody_was_preferred_for_is_not_the_last_asker
     async with agent.running(numa_devices(0, 0, 0)):
         agent.show(asks)
         node._active[asks.metadata.uid] = asks
-        request = wire.PreferenceRequest(
-            available=("GPU-0", "GPU-1", "GPU-2"), must_include=(), size=1
+        request = ContainerPreferredAllocationRequest(
+            available_deviceIDs=["GPU-0", "GPU-1", "GPU-2"], allocation_size=1
         )
         assert await node.plugins.prefer(RESOURCE, request) == ("GPU-1",)
         await node.plugins.allocate(RESOURCE, ["GPU-2"])
@@ -135,7 +135,9 @@ async def test_a_preference_of_a_kubelet_that_restarted_is_over(agent: Agent, no
     async with agent.running(whole_devices(2)):
         agent.show(asks)
         node._active[asks.metadata.uid] = asks
-        request = wire.PreferenceRequest(available=("GPU-0", "GPU-1"), must_include=(), size=1)
+        request = ContainerPreferredAllocationRequest(
+            available_deviceIDs=["GPU-0", "GPU-1"], allocation_size=1
+        )
         assert await node.plugins.prefer(RESOURCE, request) == ("GPU-1",)
         streams = agent.served._served[RESOURCE].plugin.streams_opened
         await node.restart()

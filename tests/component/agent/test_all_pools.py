@@ -40,7 +40,7 @@ async def an_agent(cluster: Cluster, kubelet: PluginsOfKubelet) -> AsyncIterator
 
 
 def ids(kubelet: PluginsOfKubelet, resource: str) -> list[str]:
-    return [device.id for device in kubelet.devices.get(resource, ())]
+    return [device.ID for device in kubelet.devices.get(resource, ())]
 
 
 async def test_every_pool_of_the_node_is_served_and_followed(
@@ -55,7 +55,7 @@ async def test_every_pool_of_the_node_is_served_and_followed(
         await cluster.report("n1-1", poolRef={"name": "slices"})
         await until(lambda: ids(kubelet, WHOLE) == ["GPU-n1-0"])
         await until(lambda: ids(kubelet, SLICES) == ["GPU-n1-1::0", "GPU-n1-1::1"])
-        assert [one.resource for one in kubelet.registrations] == [WHOLE, SLICES]
+        assert [one.resource_name for one in kubelet.registrations] == [WHOLE, SLICES]
 
 
 async def test_a_pool_that_is_gone_has_no_units_left(cluster: Cluster, kubelet: PluginsOfKubelet):

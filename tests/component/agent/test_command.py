@@ -79,7 +79,7 @@ async def test_the_command_serves_the_file_until_it_is_told_to_stop(
         await cluster.client.create(PODS, body)
         (admitted,) = (await node.admit(await cluster.stored_pod("p"))).values()
         assert admitted.units == {RESOURCE: {"GPU-2"}}
-        assert admitted.grants[RESOURCE].environment["GPU_UNITS"] == "GPU-2"
+        assert admitted.responses[RESOURCE].envs["GPU_UNITS"] == "GPU-2"
 
         await node.plugins.stop()
         async with session.get(f"{base}/readyz") as answer:

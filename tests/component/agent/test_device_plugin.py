@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from api.kubelet.proto.deviceplugin_pb2 import CDIDevice
 from api.nodefiles.poolconfig import PACKED_CONFIG_KEY, HandOut
 from telemetry.metrics import REGISTRY
 from tests.component.agent.node import RESOURCE, MountedConfig, a_plugin, config_of
@@ -20,7 +21,7 @@ def mounted(folder: Path) -> MountedConfig:
 
 
 def ids(kubelet: PluginsOfKubelet, resource: str = RESOURCE) -> list[str]:
-    return [device.id for device in kubelet.devices.get(resource, ())]
+    return [device.ID for device in kubelet.devices.get(resource, ())]
 
 
 def has_failed(times: float) -> bool:
@@ -146,7 +147,8 @@ async def test_each_plugin_of_a_node_serves_its_own_pool_and_stays_up(
                 await kubelet.allocate(RESOURCE, [unknown])
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             assert refused.value.details() == f"{RESOURCE} has no {unknown} on this node"
-        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("gpu.deckhouse.io/gpu=GPU-1",)
+        response = await kubelet.admit(RESOURCE, 1)
+        assert list(response.cdi_devices) == [CDIDevice(name="gpu.deckhouse.io/gpu=GPU-1")]
         assert not whole.missing
 
 
@@ -156,13 +158,13 @@ async def test_slices_of_one_device_are_one_device_to_the_container(
     mounted.put_devices("GPU-1", "GPU-2", slices=2)
     async with a_plugin(kubelet, mounted, hand_out=HandOut.ENVIRONMENT):
         await until(lambda: kubelet.capacity(RESOURCE) == 4)
-        grant = await kubelet.allocate(RESOURCE, ["GPU-2::1", "GPU-1::0", "GPU-1::1"])
-        assert grant.environment == {
+        response = await kubelet.allocate(RESOURCE, ["GPU-2::1", "GPU-1::0", "GPU-1::1"])
+        assert response.envs == {
             "NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2",
             "GPU_POOL": "whole",
             "GPU_UNITS": "GPU-1::0,GPU-1::1,GPU-2::1",
         }
-        assert grant.cdi_devices == ()
+        assert not response.cdi_devices
 
 
 async def test_units_of_a_withheld_device_are_listed_and_not_given_out(
@@ -173,8 +175,11 @@ async def test_units_of_a_withheld_device_are_listed_and_not_given_out(
     async with a_plugin(kubelet, mounted):
         await until(lambda: kubelet.capacity(RESOURCE) == 2)
         assert kubelet.allocatable(RESOURCE) == 1
-        assert [device.numa_node for device in kubelet.devices[RESOURCE]] == [None, 1]
-        assert (await kubelet.admit(RESOURCE, 1)).cdi_devices == ("gpu.deckhouse.io/gpu=GPU-2",)
+        assert [
+            [node.ID for node in device.topology.nodes] for device in kubelet.devices[RESOURCE]
+        ] == [[], [1]]
+        response = await kubelet.admit(RESOURCE, 1)
+        assert list(response.cdi_devices) == [CDIDevice(name="gpu.deckhouse.io/gpu=GPU-2")]
         with pytest.raises(LookupError):
             await kubelet.admit(RESOURCE, 1)
 

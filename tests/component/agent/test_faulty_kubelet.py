@@ -10,7 +10,23 @@ import pytest
 
 from agent.plugin.advertised import Unit
 from agent.plugin.service import DevicePluginService
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import (
+    ALLOCATE,
+    GET_PREFERRED,
+    HEALTHY,
+    LIST_AND_WATCH,
+    PLUGIN_SERVICE,
+    PRE_START,
+)
+from api.kubelet.proto.deviceplugin_pb2 import (
+    ContainerPreferredAllocationRequest,
+    DeviceSpec,
+    Empty,
+    ListAndWatchResponse,
+    Mount,
+    PreferredAllocationRequest,
+    PreStartContainerRequest,
+)
 from api.nodefiles.devices import DEVICES_FILE
 from api.nodefiles.poolconfig import HandOut
 from server.clock import SystemClock
@@ -22,8 +38,12 @@ from tests.support.kubelet.admission import KubeletOfNode, PodRejectedError
 from tests.support.polling import until
 
 
-def a_request(*available: str, size: int, must: tuple[str, ...] = ()) -> wire.PreferenceRequest:
-    return wire.PreferenceRequest(available=available, must_include=must, size=size)
+def a_request(
+    *available: str, size: int, must: tuple[str, ...] = ()
+) -> ContainerPreferredAllocationRequest:
+    return ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +59,10 @@ def a_request(*available: str, size: int, must: tuple[str, ...] = ()) -> wire.Pr
     ],
 )
 async def test_a_preference_that_makes_little_sense_is_answered(
-    agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest, answer: tuple[str, ...]
+    agent: Agent,
+    node: KubeletOfNode,
+    request_: ContainerPreferredAllocationRequest,
+    answer: tuple[str, ...],
 ):
     async with agent.running(whole_devices(2)):
         assert await node.plugins.prefer(RESOURCE, request_) == answer
@@ -55,7 +78,7 @@ async def test_a_preference_that_makes_little_sense_is_answered(
     ],
 )
 async def test_a_preference_that_cannot_be_met_is_refused(
-    agent: Agent, node: KubeletOfNode, request_: wire.PreferenceRequest
+    agent: Agent, node: KubeletOfNode, request_: ContainerPreferredAllocationRequest
 ):
     async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError, match="wanted, and only") as refused:
@@ -63,7 +86,7 @@ async def test_a_preference_that_cannot_be_met_is_refused(
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
-@pytest.mark.parametrize("call", [wire.GET_PREFERRED, wire.ALLOCATE])
+@pytest.mark.parametrize("call", [GET_PREFERRED, ALLOCATE])
 async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: KubeletOfNode, call: str):
     async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -72,7 +95,7 @@ async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: Kubelet
         assert refused.value.details() == (
             f"{call}: the request is no message of the device plugin API v1beta1"
         )
-        for empty in (wire.GET_PREFERRED, wire.ALLOCATE, wire.PRE_START):
+        for empty in (GET_PREFERRED, ALLOCATE, PRE_START):
             assert await node.plugins.call(RESOURCE, empty, b"") == b""
         assert await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)})) == {
             "main": {"GPU-1"}
@@ -80,18 +103,20 @@ async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: Kubelet
 
 
 async def test_several_containers_at_once_are_refused(agent: Agent, node: KubeletOfNode):
-    content = wire.encode_preference_requests((a_request("GPU-0", size=1),) * 2)
+    content = PreferredAllocationRequest(
+        container_requests=[a_request("GPU-0", size=1)] * 2
+    ).SerializeToString()
     async with agent.running(whole_devices(2)):
         with pytest.raises(grpc.aio.AioRpcError, match="2 containers in one request"):
-            await node.plugins.call(RESOURCE, wire.GET_PREFERRED, content)
+            await node.plugins.call(RESOURCE, GET_PREFERRED, content)
 
 
 async def test_a_pod_waits_for_nothing_that_the_containers_start_asks(
     agent: Agent, node: KubeletOfNode
 ):
     async with agent.running(whole_devices(1)):
-        content = wire.encode_pre_start(("GPU-0",))
-        assert await node.plugins.call(RESOURCE, wire.PRE_START, content) == b""
+        content = PreStartContainerRequest(devices_ids=["GPU-0"]).SerializeToString()
+        assert await node.plugins.call(RESOURCE, PRE_START, content) == b""
 
 
 async def test_a_fault_of_ours_is_seen_and_ends_nothing(node: KubeletOfNode, folder: Path):
@@ -119,7 +144,7 @@ async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_secon
         (folder / "fresh").rename(folder / DEVICES_FILE)
 
     def healthy() -> list[str]:
-        return [one.id for one in node.plugins.devices[RESOURCE] if one.is_healthy]
+        return [one.ID for one in node.plugins.devices[RESOURCE] if one.health == HEALTHY]
 
     devices = '{"version": "v1", "cards": [{"uuid": "GPU-0", "address": "a", "isHealthy": %s}]}'
     async with agent.running(whole_devices(2)):
@@ -156,18 +181,20 @@ async def test_without_their_files_devices_are_not_offered_where_files_are_hande
             ' "mounts": [{"hostPath": "/lib/a", "containerPath": "/usr/local/nvidia/lib64/a"}]}}'
         )
         await until(lambda: node.plugins.allocatable(RESOURCE) == 1)
-        grant = await node.plugins.allocate(RESOURCE, ["GPU-0"])
-    assert grant.devices == (
-        wire.DeviceSpec("/dev/nvidia0", "/dev/nvidia0", "rw"),
-        wire.DeviceSpec("/dev/nvidiactl", "/dev/nvidiactl", "rw"),
-    )
-    assert grant.mounts == (wire.Mount("/usr/local/nvidia/lib64/a", "/lib/a", read_only=True),)
-    assert grant.environment["NVIDIA_VISIBLE_DEVICES"] == "void"
+        response = await node.plugins.allocate(RESOURCE, ["GPU-0"])
+    assert list(response.devices) == [
+        DeviceSpec(container_path=path, host_path=path, permissions="rw")
+        for path in ("/dev/nvidia0", "/dev/nvidiactl")
+    ]
+    assert list(response.mounts) == [
+        Mount(container_path="/usr/local/nvidia/lib64/a", host_path="/lib/a", read_only=True)
+    ]
+    assert response.envs["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-async def a_list(listing: Any) -> tuple[wire.OfferedDevice, ...]:
-    devices: tuple[wire.OfferedDevice, ...] = await listing.read()
-    return devices
+async def a_list(listing: Any) -> ListAndWatchResponse:
+    response: ListAndWatchResponse = await listing.read()
+    return response
 
 
 async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
@@ -180,13 +207,13 @@ async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
     await server.start()
     well = slices_of(16, 64, "r/x").units
     sick = (*well[:-1], Unit(id=well[-1].id, device=well[-1].device, is_healthy=False))
-    seen: tuple[wire.OfferedDevice, ...] = ()
+    seen = ListAndWatchResponse()
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         listing = channel.unary_stream(
-            f"/{wire.PLUGIN_SERVICE}/{wire.LIST_AND_WATCH}",
-            request_serializer=wire.encode_empty,
-            response_deserializer=wire.decode_devices,
-        )(None)
+            f"/{PLUGIN_SERVICE}/{LIST_AND_WATCH}",
+            request_serializer=Empty.SerializeToString,
+            response_deserializer=ListAndWatchResponse.FromString,
+        )(Empty())
         objects = 0
         for number in range(10_000):
             plugin.offer(sick if number % 2 else well)
@@ -195,11 +222,11 @@ async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
             if number == 1_000:
                 gc.collect()
                 objects = len(gc.get_objects())
-        while seen[-1].is_healthy:
+        while seen.devices[-1].health == HEALTHY:
             seen = await a_list(listing)
         gc.collect()
         assert len(gc.get_objects()) < objects + 2_000
-        assert len(seen) == 1024
+        assert len(seen.devices) == 1024
         listing.cancel()
     await server.stop(0)
     await until(lambda: plugin.streams == 0)

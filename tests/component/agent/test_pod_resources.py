@@ -12,8 +12,7 @@ import uvloop
 
 from agent.errors import KubeletUnavailableError
 from agent.kubelet.pod_resources import PodResources
-from api.kubelet import podresources as wire
-from api.kubelet.podresources import ContainerUnits, PodUnits
+from api.kubelet.podresources import GET, LIST, SERVICE, SOCKET, ContainerUnits, PodUnits
 from server.clock import SystemClock
 from telemetry.metrics import REGISTRY
 from tests.support.kubelet.pod_resources import PodResourcesServer
@@ -67,12 +66,12 @@ async def answering(directory: Path, content: bytes) -> AsyncIterator[None]:
     async def answer(_content: bytes, _context: object) -> bytes:
         return content
 
-    (directory / wire.SOCKET).unlink(missing_ok=True)
+    (directory / SOCKET).unlink(missing_ok=True)
     server = grpc.aio.server()
     handler: Any = grpc.unary_unary_rpc_method_handler(answer)
-    calls = dict.fromkeys((wire.LIST, wire.GET), handler)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(wire.SERVICE, calls),))
-    server.add_insecure_port(f"unix:{directory / wire.SOCKET}")
+    calls = dict.fromkeys((LIST, GET), handler)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, calls),))
+    server.add_insecure_port(f"unix:{directory / SOCKET}")
     await server.start()
     yield
     await server.stop(0)
@@ -89,10 +88,10 @@ async def test_pods_are_read_as_they_are_written(client: PodResources, pods: Pod
 async def test_calls_above_the_limit_are_tried_again(
     client: PodResources, server: PodResourcesServer
 ):
-    before = counted(wire.GET, "limited")
+    before = counted(GET, "limited")
     found = await asyncio.gather(*(client.get("ns", "p") for _ in range(40)))
     assert found == [POD] * 40
-    assert counted(wire.GET, "limited") > before
+    assert counted(GET, "limited") > before
     assert len(server.calls) == 40
 
 
@@ -148,7 +147,7 @@ async def test_who_has_the_socket_is_asked_though_the_one_before_answers_still(
     assert await client.list_() == (POD,)
     fresh = Pods()
     fresh.pods.clear()
-    (server.directory / wire.SOCKET).rename(server.directory / "old")
+    (server.directory / SOCKET).rename(server.directory / "old")
     other = PodResourcesServer(server.directory, fresh)
     await other.start()
     assert await client.list_() == ()
@@ -194,9 +193,9 @@ async def test_a_call_that_the_other_side_cancels_is_no_cancellation_of_ours(fol
     server = grpc.aio.server()
     handler: Any = grpc.unary_unary_rpc_method_handler(cancel)
     server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(wire.SERVICE, {wire.LIST: handler}),)
+        (grpc.method_handlers_generic_handler(SERVICE, {LIST: handler}),)
     )
-    server.add_insecure_port(f"unix:{directory / wire.SOCKET}")
+    server.add_insecure_port(f"unix:{directory / SOCKET}")
     await server.start()
     client = PodResources(directory, SystemClock())
     with pytest.raises(KubeletUnavailableError, match="CANCELLED"):

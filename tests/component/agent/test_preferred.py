@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from api.kubelet import deviceplugin as wire
-from api.kubelet import podresources
+from api.kubelet.podresources import LIST
+from api.kubelet.proto.deviceplugin_pb2 import ContainerAllocateResponse
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import REGISTRY
 from telemetry.reasons import EventReason
@@ -204,11 +204,11 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
         await agent.admit(ended)
         allocate = node.plugins.allocate
 
-        async def while_somebody_lists(resource: str, ids: list[str]) -> wire.ContainerGrant:
-            grant = await allocate(resource, ids)
+        async def while_somebody_lists(resource: str, ids: list[str]) -> ContainerAllocateResponse:
+            response = await allocate(resource, ids)
             agent.end(ended)
             node.list_pods()
-            return grant
+            return response
 
         node.plugins.allocate = while_somebody_lists  # type: ignore[method-assign,assignment]
         await agent.admit(first)
@@ -263,7 +263,7 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
         for pod in reversed(pods):
             got = await node.admit(pod)
             assert got["main"].units[RESOURCE] == {f"GPU-{pod.metadata.name[1:]}"}
-        assert node.pod_resources.calls.count(podresources.LIST) == 5
+        assert node.pod_resources.calls.count(LIST) == 5
     assert agent.events == []
 
 

@@ -223,7 +223,8 @@ class History:
     async def _registered(self) -> None:
         def is_shown() -> bool:
             return not self.agent.served.missing and all(
-                self.kubelet.plugins.devices.get(one.resource) == tuple(u.listed for u in one.units)
+                self.kubelet.plugins.devices.get(one.resource)
+                == tuple(u.to_message() for u in one.units)
                 for one in self.offers()
             )
 

@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Self, TypeVar, final
 
 import grpc
 
-from api.kubelet.deviceplugin import ContainerGrant, PreferenceRequest
+from api.kubelet.deviceplugin import HEALTHY
 from api.kubelet.podresources import ContainerUnits, PodUnits
+from api.kubelet.proto.deviceplugin_pb2 import (
+    ContainerAllocateResponse,
+    ContainerPreferredAllocationRequest,
+)
 from api.quantity import parse_count
 from tests.support.kubelet.plugins import PluginsOfKubelet
 from tests.support.kubelet.pod_resources import PodResourcesServer
@@ -42,7 +46,7 @@ class AdmittedContainer:
 
     units: dict[str, frozenset[str]] = field(default_factory=dict)
     """By resource."""
-    grants: dict[str, ContainerGrant] = field(default_factory=dict)
+    responses: dict[str, ContainerAllocateResponse] = field(default_factory=dict)
 
 
 @final
@@ -132,7 +136,7 @@ class KubeletOfNode:
     def allocatable(self) -> dict[str, list[str]]:
         """Return the healthy units."""
         return {
-            resource: [one.id for one in devices if one.is_healthy]
+            resource: [one.ID for one in devices if one.health == HEALTHY]
             for resource, devices in self.plugins.devices.items()
         }
 
@@ -162,13 +166,13 @@ class KubeletOfNode:
             units = await self._choose(resource, count, reusable.get(resource, set()))
             self._is_allocating = True
             try:
-                grant = await self.plugins.allocate(resource, self._shuffled(units))
+                response = await self.plugins.allocate(resource, self._shuffled(units))
             except grpc.aio.AioRpcError as error:
                 raise PodRejectedError(f"Allocate failed due to {error.details()}") from error
             finally:
                 self._is_allocating = False
             self._given[place] = got.units[resource] = frozenset(units)
-            got.grants[resource] = grant
+            got.responses[resource] = response
         return got
 
     async def _choose(self, resource: str, count: int, reusable: set[str]) -> set[str]:
@@ -195,10 +199,10 @@ class KubeletOfNode:
             if len(chosen) == count:
                 in_use |= chosen
                 return chosen
-        request = PreferenceRequest(
-            available=tuple(self._shuffled(offered | chosen)),
-            must_include=tuple(self._shuffled(chosen)),
-            size=count,
+        request = ContainerPreferredAllocationRequest(
+            available_deviceIDs=self._shuffled(offered | chosen),
+            must_include_deviceIDs=self._shuffled(chosen),
+            allocation_size=count,
         )
         preferred = await self._prefer(resource, request)
         for some in (preferred & offered, offered):
@@ -210,12 +214,14 @@ class KubeletOfNode:
         """Return the free units of the first NUMA node that has enough, or of all nodes."""
         nodes: dict[int, set[str]] = {}
         for one in self.plugins.devices[resource]:
-            if one.id in available and one.numa_node is not None:
-                nodes.setdefault(one.numa_node, set()).add(one.id)
+            for node in one.topology.nodes if one.ID in available else ():
+                nodes.setdefault(node.ID, set()).add(one.ID)
         fitting = [nodes[number] for number in sorted(nodes) if len(nodes[number]) >= count]
         return fitting[0] if fitting else {unit for units in nodes.values() for unit in units}
 
-    async def _prefer(self, resource: str, request: PreferenceRequest) -> set[str]:
+    async def _prefer(
+        self, resource: str, request: ContainerPreferredAllocationRequest
+    ) -> set[str]:
         if not self.plugins.prefers(resource):
             return set()
         loop = asyncio.get_running_loop()

@@ -15,7 +15,32 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 import grpc
 import structlog
 
-from api.kubelet import deviceplugin as wire
+from api.kubelet.deviceplugin import (
+    ALLOCATE,
+    GET_OPTIONS,
+    GET_PREFERRED,
+    HEALTHY,
+    KUBELET_SOCKET,
+    LIST_AND_WATCH,
+    PLUGIN_SERVICE,
+    REGISTER,
+    REGISTRATION_SERVICE,
+    VERSION,
+)
+from api.kubelet.proto.deviceplugin_pb2 import (
+    AllocateRequest,
+    AllocateResponse,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+    ContainerPreferredAllocationRequest,
+    Device,
+    DevicePluginOptions,
+    Empty,
+    ListAndWatchResponse,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    RegisterRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +60,9 @@ class PluginsOfKubelet:
 
     def __init__(self, directory: "Path") -> None:
         self.directory = directory
-        self.devices: dict[str, tuple[wire.OfferedDevice, ...]] = {}
+        self.devices: dict[str, tuple[Device, ...]] = {}
         """Resource -> what its plugin lists; without a live plugin it has no devices."""
-        self.registrations: list[wire.Registration] = []
+        self.registrations: list[RegisterRequest] = []
         """All there were, in order."""
         self.is_deaf = False
         """Takes registrations, and opens no stream."""
@@ -52,7 +77,7 @@ class PluginsOfKubelet:
         self._clients: dict[str, asyncio.Task[None]] = {}
         # resource -> the stream of the plugin that registered last
         self._older: set[asyncio.Task[None]] = set()
-        self._options: dict[str, wire.PluginOptions] = {}
+        self._options: dict[str, DevicePluginOptions] = {}
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -99,9 +124,9 @@ class PluginsOfKubelet:
 
     def allocatable(self, resource: str) -> int:
         """Return how many of them are healthy."""
-        return sum(device.is_healthy for device in self.devices.get(resource, ()))
+        return sum(device.health == HEALTHY for device in self.devices.get(resource, ()))
 
-    async def admit(self, resource: str, units: int) -> wire.ContainerGrant:
+    async def admit(self, resource: str, units: int) -> ContainerAllocateResponse:
         """Give units of the first free ones to a container.
 
         Raises:
@@ -110,34 +135,36 @@ class PluginsOfKubelet:
         """
         given = self._given.setdefault(resource, set())
         free = [
-            device.id
+            device.ID
             for device in self.devices.get(resource, ())
-            if device.is_healthy and device.id not in given
+            if device.health == HEALTHY and device.ID not in given
         ]
         if len(free) < units:
             raise LookupError(f"requested {units} of {resource}, available {len(free)}")
         chosen = tuple(free[:units])
-        grant = await self.allocate(resource, chosen)
+        response = await self.allocate(resource, chosen)
         given.update(chosen)
-        return grant
+        return response
 
-    async def allocate(self, resource: str, ids: "Sequence[str]") -> wire.ContainerGrant:
+    async def allocate(self, resource: str, ids: "Sequence[str]") -> ContainerAllocateResponse:
         """Ask the plugin for these very ids."""
-        content = wire.encode_allocation((tuple(ids),))
-        answer = await self.call(resource, wire.ALLOCATE, content)
-        (grant,) = wire.decode_grants(answer)
-        return grant
+        request = AllocateRequest(container_requests=[ContainerAllocateRequest(devices_ids=ids)])
+        content = await self.call(resource, ALLOCATE, request.SerializeToString())
+        (response,) = AllocateResponse.FromString(content).container_responses
+        return response
 
     def prefers(self, resource: str) -> bool:
         """Say whether the plugin wants to be asked which units are best."""
         return self._options[resource].get_preferred_allocation_available
 
-    async def prefer(self, resource: str, request: wire.PreferenceRequest) -> tuple[str, ...]:
+    async def prefer(
+        self, resource: str, request: ContainerPreferredAllocationRequest
+    ) -> tuple[str, ...]:
         """Ask the plugin which units are best."""
-        content = wire.encode_preference_requests((request,))
-        answer = await self.call(resource, wire.GET_PREFERRED, content)
-        (ids,) = wire.decode_preferences(answer)
-        return ids
+        requests = PreferredAllocationRequest(container_requests=[request])
+        content = await self.call(resource, GET_PREFERRED, requests.SerializeToString())
+        (response,) = PreferredAllocationResponse.FromString(content).container_responses
+        return tuple(response.deviceIDs)
 
     async def call(self, resource: str, call: str, content: bytes) -> bytes:
         """Send any bytes to the plugin that registered last, and return what it answers.
@@ -146,32 +173,28 @@ class PluginsOfKubelet:
             grpc.aio.AioRpcError: it refused, or does not live.
         """
         endpoint = next(
-            one.endpoint for one in reversed(self.registrations) if one.resource == resource
+            one.endpoint for one in reversed(self.registrations) if one.resource_name == resource
         )
         async with self._dial(endpoint) as channel:
             calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
-                f"/{wire.PLUGIN_SERVICE}/{call}"
+                f"/{PLUGIN_SERVICE}/{call}"
             )
             return bytes(await calling(content, timeout=CALL_WITHIN_S))
 
     async def _start(self, *, leaves_sockets: bool = False) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        for left in self.directory.glob(wire.KUBELET_SOCKET if leaves_sockets else "*.sock"):
+        for left in self.directory.glob(KUBELET_SOCKET if leaves_sockets else "*.sock"):
             left.unlink()
         handler = grpc.unary_unary_rpc_method_handler(
             self._take,
-            request_deserializer=wire.decode_registration,
-            response_serializer=wire.encode_empty,
+            request_deserializer=RegisterRequest.FromString,
+            response_serializer=Empty.SerializeToString,
         )
         server = grpc.aio.server()
         server.add_generic_rpc_handlers(
-            (
-                grpc.method_handlers_generic_handler(
-                    wire.REGISTRATION_SERVICE, {wire.REGISTER: handler}
-                ),
-            )
+            (grpc.method_handlers_generic_handler(REGISTRATION_SERVICE, {REGISTER: handler}),)
         )
-        server.add_insecure_port(f"unix://{self.directory / wire.KUBELET_SOCKET}")
+        server.add_insecure_port(f"unix://{self.directory / KUBELET_SOCKET}")
         await server.start()
         self._server = server
 
@@ -181,7 +204,7 @@ class PluginsOfKubelet:
             f"unix://{self.directory / endpoint}", options=(("grpc.use_local_subchannel_pool", 1),)
         )
 
-    async def _take(self, registration: wire.Registration, context: Context) -> None:
+    async def _take(self, registration: RegisterRequest, context: Context) -> Empty:
         if self.hangs:
             self.is_asked = True
             await asyncio.Event().wait()
@@ -189,55 +212,58 @@ class PluginsOfKubelet:
         if fault:
             await context.abort(grpc.StatusCode.UNKNOWN, fault)
         async with self._dial(registration.endpoint) as channel:
-            options: grpc.aio.UnaryUnaryMultiCallable[Any, wire.PluginOptions] = (
+            options: grpc.aio.UnaryUnaryMultiCallable[Any, DevicePluginOptions] = (
                 channel.unary_unary(
-                    f"/{wire.PLUGIN_SERVICE}/{wire.GET_OPTIONS}",
-                    request_serializer=wire.encode_empty,
-                    response_deserializer=wire.decode_options,
+                    f"/{PLUGIN_SERVICE}/{GET_OPTIONS}",
+                    request_serializer=Empty.SerializeToString,
+                    response_deserializer=DevicePluginOptions.FromString,
                 )
             )
             try:
-                self._options[registration.resource] = await options(None, timeout=CALL_WITHIN_S)
+                self._options[registration.resource_name] = await options(
+                    Empty(), timeout=CALL_WITHIN_S
+                )
             except grpc.aio.AioRpcError as error:
                 text = f"failed to get device plugin options: {error.details()}"
                 await context.abort(grpc.StatusCode.UNKNOWN, text)
         self.registrations.append(registration)
-        before = self._clients.pop(registration.resource, None)
+        before = self._clients.pop(registration.resource_name, None)
         if before is not None:
             self._older.add(before)
         if self._group is not None and not self.is_deaf:
-            self._clients[registration.resource] = self._group.create_task(
-                self._follow(registration), name=f"plugin {registration.resource}"
+            self._clients[registration.resource_name] = self._group.create_task(
+                self._follow(registration), name=f"plugin {registration.resource_name}"
             )
+        return Empty()
 
-    async def _follow(self, registration: wire.Registration) -> None:
+    async def _follow(self, registration: RegisterRequest) -> None:
         """Take over the plugin's list until its stream ends."""
         with contextlib.suppress(grpc.aio.AioRpcError):
             async with self._dial(registration.endpoint) as channel:
                 listing: grpc.aio.UnaryStreamMultiCallable[Any, Any] = channel.unary_stream(
-                    f"/{wire.PLUGIN_SERVICE}/{wire.LIST_AND_WATCH}",
-                    request_serializer=wire.encode_empty,
-                    response_deserializer=wire.decode_devices,
+                    f"/{PLUGIN_SERVICE}/{LIST_AND_WATCH}",
+                    request_serializer=Empty.SerializeToString,
+                    response_deserializer=ListAndWatchResponse.FromString,
                 )
-                async for devices in listing(None):
-                    self.devices[registration.resource] = devices
-        _log.info("plugin gone", resource=registration.resource)
+                async for response in listing(Empty()):
+                    self.devices[registration.resource_name] = tuple(response.devices)
+        _log.info("plugin gone", resource=registration.resource_name)
         me = asyncio.current_task()
         # kubelet looks up whom to drop by the resource's name, so that it need not be who is gone.
-        dropped = self._clients.pop(registration.resource, None)
+        dropped = self._clients.pop(registration.resource_name, None)
         if dropped is not None and dropped is not me:
             dropped.cancel()
         self._older = {task for task in self._older if task is not me}
-        self.devices.pop(registration.resource, None)
+        self.devices.pop(registration.resource_name, None)
 
 
-def _fault_of(registration: wire.Registration) -> str:
-    if registration.version != wire.VERSION:
+def _fault_of(registration: RegisterRequest) -> str:
+    if registration.version != VERSION:
         return (
             f'requested API version "{registration.version}" is not supported by kubelet.'
-            f" Supported version is {wire.VERSION}"
+            f" Supported version is {VERSION}"
         )
-    prefix, slash, name = registration.resource.partition("/")
+    prefix, slash, name = registration.resource_name.partition("/")
     if not (prefix and slash and name):
-        return f'the ResourceName "{registration.resource}" is invalid'
+        return f'the ResourceName "{registration.resource_name}" is invalid'
     return ""

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import grpc
 
-from api.kubelet import podresources as wire
+from api.kubelet.podresources import GET, GET_ALLOCATABLE, LIST, SERVICE, SOCKET, PodUnits
+from api.kubelet.proto.podresources_pb2 import (
+    AllocatableResourcesResponse,
+    ContainerDevices,
+    ContainerResources,
+    GetPodResourcesRequest,
+    GetPodResourcesResponse,
+    ListPodResourcesResponse,
+    PodResources,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +29,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PodsOfNode(Protocol):
     """What is shown."""
 
-    def list_pods(self) -> "Sequence[wire.PodUnits]":
+    def list_pods(self) -> "Sequence[PodUnits]":
         """Return all active pods; on the way kubelet recounts what is in use."""
 
-    def find_pod(self, namespace: str, name: str) -> wire.PodUnits | None:
+    def find_pod(self, namespace: str, name: str) -> PodUnits | None:
         """Return one of them."""
 
     def allocatable(self) -> "Mapping[str, Sequence[str]]":
@@ -48,14 +57,14 @@ class PodResourcesServer:
     async def start(self) -> None:
         """Open the socket anew."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        socket = self.directory / wire.SOCKET
+        socket = self.directory / SOCKET
         socket.unlink(missing_ok=True)
         server = grpc.aio.server()
-        answers = {wire.LIST: self._list, wire.GET: self._get, wire.GET_ALLOCATABLE: self._all}
+        answers = {LIST: self._list, GET: self._get, GET_ALLOCATABLE: self._all}
         server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler(
-                    wire.SERVICE,
+                    SERVICE,
                     {
                         call: grpc.unary_unary_rpc_method_handler(answer)
                         for call, answer in answers.items()
@@ -75,22 +84,24 @@ class PodResourcesServer:
             self._server = None
 
     async def _list(self, _content: bytes, context: Context) -> bytes:
-        await self._admit(wire.LIST, context)
-        return wire.encode_pods(self._pods.list_pods())
+        await self._admit(LIST, context)
+        pods = [pod_message(pod) for pod in self._pods.list_pods()]
+        return ListPodResourcesResponse(pod_resources=pods).SerializeToString()
 
     async def _get(self, content: bytes, context: Context) -> bytes:
-        await self._admit(wire.GET, context)
-        namespace, name = wire.decode_pod_name(content)
-        pod = self._pods.find_pod(namespace, name)
+        await self._admit(GET, context)
+        request = GetPodResourcesRequest.FromString(content)
+        pod = self._pods.find_pod(request.pod_namespace, request.pod_name)
         if pod is None:
-            text = f"pod {name} in namespace {namespace} not found"
+            text = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
             await context.abort(grpc.StatusCode.UNKNOWN, text)
             raise AssertionError("abort returned")
-        return wire.encode_pod(pod)
+        return GetPodResourcesResponse(pod_resources=pod_message(pod)).SerializeToString()
 
     async def _all(self, _content: bytes, context: Context) -> bytes:
-        await self._admit(wire.GET_ALLOCATABLE, context)
-        return wire.encode_allocatable(self._pods.allocatable())
+        await self._admit(GET_ALLOCATABLE, context)
+        devices = _devices(self._pods.allocatable())
+        return AllocatableResourcesResponse(devices=devices).SerializeToString()
 
     async def _admit(self, call: str, context: Context) -> None:
         if self.is_silent:
@@ -107,3 +118,22 @@ class PodResourcesServer:
             return False
         self._tokens -= 1
         return True
+
+
+def pod_message(pod: PodUnits) -> PodResources:
+    """Return the pod as kubelet sends it: with an entry for each id."""
+    return PodResources(
+        namespace=pod.namespace,
+        name=pod.name,
+        containers=[
+            ContainerResources(name=one.name, devices=_devices(one.units)) for one in pod.containers
+        ],
+    )
+
+
+def _devices(units: "Mapping[str, Sequence[str]]") -> list[ContainerDevices]:
+    return [
+        ContainerDevices(resource_name=resource, device_ids=[unit])
+        for resource, ids in units.items()
+        for unit in ids
+    ]

@@ -16,8 +16,8 @@ from agent.plugin.pod_identification import (
     wait_for_asking,
 )
 from api.foreign.core import Pod
-from api.kubelet.deviceplugin import PreferenceRequest
 from api.kubelet.podresources import ContainerUnits, PodUnits
+from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 from api.names import PodUid
 from tests.support.bound_pods import RESOURCE, a_bound_pod
 
@@ -31,7 +31,10 @@ def pods_of(*pods: Pod) -> NodePods:
 
 
 def a_question(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):
-    return PodQuery(RESOURCE, PreferenceRequest(available=available, must_include=must, size=size))
+    request = ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+    )
+    return PodQuery(RESOURCE, request)
 
 
 def listed(name: str = "p", **containers: tuple[str, ...]) -> PodUnits:

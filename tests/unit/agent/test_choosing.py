@@ -14,7 +14,7 @@ from agent.plugin.device_selection import (
     UnassignedUnits,
     choose,
 )
-from api.kubelet.deviceplugin import PreferenceRequest
+from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 
 WHOLE = {f"GPU-{n}": Unit(id=f"GPU-{n}", device=f"GPU-{n}", numa_node=n // 2) for n in range(4)}
 SLICES = {
@@ -40,8 +40,10 @@ def choice(
         held_by=lambda unit: "ns/holder" if unit in held else None,
         reserved=reserved,
     )
-    request = PreferenceRequest(
-        available=tuple(units) if available is None else available, must_include=must, size=size
+    request = ContainerPreferredAllocationRequest(
+        available_deviceIDs=units if available is None else available,
+        must_include_deviceIDs=must,
+        allocation_size=size,
     )
     return choose(request, pool, promised)
 

@@ -7,9 +7,14 @@ import pytest
 
 from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import Unit, as_seen
-from agent.plugin.container_response import ResponseTerms, UnknownUnits, grant_of, with_files
+from agent.plugin.container_response import ResponseTerms, UnknownUnits, response_for, with_files
 from agent.plugin.devices_file import DevicesOfNode, NodeFile
-from api.kubelet.deviceplugin import ContainerGrant, DeviceSpec, Mount
+from api.kubelet.proto.deviceplugin_pb2 import (
+    CDIDevice,
+    ContainerAllocateResponse,
+    DeviceSpec,
+    Mount,
+)
 from api.nodefiles.devices import (
     DEVICES_FILE,
     NodeDevice,
@@ -49,20 +54,20 @@ def terms(hand_out: HandOut) -> ResponseTerms:
 
 
 def test_slices_of_a_device_are_one_cdi_device_and_the_container_sees_what_it_got():
-    assert grant_of(SLICED, terms(HandOut.CDI), None) == ContainerGrant(
-        environment={
+    assert response_for(SLICED, terms(HandOut.CDI), None) == ContainerAllocateResponse(
+        envs={
             "GPU_POOL": "small",
             "GPU_UNITS": "GPU-1::0,GPU-1::1",
             "NVIDIA_VISIBLE_DEVICES": "void",
         },
-        cdi_devices=("gpu.deckhouse.io/gpu=GPU-1",),
+        cdi_devices=[CDIDevice(name="gpu.deckhouse.io/gpu=GPU-1")],
     )
 
 
 def test_nvidias_runtime_is_told_by_the_environment():
-    grant = grant_of(INSTANCES, terms(HandOut.ENVIRONMENT), None)
-    assert grant == ContainerGrant(
-        environment={
+    response = response_for(INSTANCES, terms(HandOut.ENVIRONMENT), None)
+    assert response == ContainerAllocateResponse(
+        envs={
             "GPU_POOL": "small",
             "GPU_UNITS": "MIG-1,MIG-2",
             "NVIDIA_VISIBLE_DEVICES": "MIG-1,MIG-2",
@@ -71,19 +76,21 @@ def test_nvidias_runtime_is_told_by_the_environment():
 
 
 def test_any_runtime_is_told_by_files_each_once():
-    grant = grant_of(INSTANCES, terms(HandOut.DEVICES), DEVICES)
-    assert isinstance(grant, ContainerGrant)
-    assert grant.devices == tuple(
-        DeviceSpec(path, path)
+    response = response_for(INSTANCES, terms(HandOut.DEVICES), DEVICES)
+    assert isinstance(response, ContainerAllocateResponse)
+    assert list(response.devices) == [
+        DeviceSpec(container_path=path, host_path=path, permissions="rw")
         for path in (
             "/dev/nvidia1",
             "/dev/nvidia-caps/cap1",
             "/dev/nvidia-caps/cap2",
             "/dev/nvidiactl",
         )
-    )
-    assert grant.mounts == (Mount("/nv/a", "/lib/a", read_only=True),)
-    assert grant.cdi_devices == ()
+    ]
+    assert list(response.mounts) == [
+        Mount(container_path="/nv/a", host_path="/lib/a", read_only=True)
+    ]
+    assert not response.cdi_devices
 
 
 @pytest.mark.parametrize(
@@ -99,9 +106,9 @@ def test_any_runtime_is_told_by_files_each_once():
     ],
 )
 def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices, complaint):
-    grant = grant_of(units, terms(HandOut.DEVICES), devices)
-    assert isinstance(grant, UnknownUnits)
-    assert complaint in grant.text
+    response = response_for(units, terms(HandOut.DEVICES), devices)
+    assert isinstance(response, UnknownUnits)
+    assert complaint in response.text
     assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), devices))
     assert with_files(units, terms(HandOut.CDI), devices) == units
 

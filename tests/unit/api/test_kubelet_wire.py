@@ -1,11 +1,41 @@
-"""The bytes that kubelet and we exchange, written down by hand from upstream's field numbers."""
+"""The bytes that kubelet and the agent exchange, written down by hand from upstream's field numbers."""
 
 import pytest
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
-from api.kubelet import deviceplugin as plugin
-from api.kubelet import podresources
-from api.kubelet.podresources import ContainerUnits, PodUnits
+from api.kubelet import deviceplugin, podresources
+from api.kubelet.podresources import ContainerUnits, PodUnits, pod_units
+from api.kubelet.proto.deviceplugin_pb2 import DESCRIPTOR as DEVICE_PLUGIN
+from api.kubelet.proto.deviceplugin_pb2 import (
+    AllocateRequest,
+    AllocateResponse,
+    CDIDevice,
+    ContainerAllocateRequest,
+    ContainerAllocateResponse,
+    ContainerPreferredAllocationRequest,
+    ContainerPreferredAllocationResponse,
+    Device,
+    DevicePluginOptions,
+    DeviceSpec,
+    Empty,
+    ListAndWatchResponse,
+    Mount,
+    NUMANode,
+    PreferredAllocationRequest,
+    PreferredAllocationResponse,
+    PreStartContainerRequest,
+    RegisterRequest,
+    TopologyInfo,
+)
+from api.kubelet.proto.podresources_pb2 import DESCRIPTOR as POD_RESOURCES
+from api.kubelet.proto.podresources_pb2 import (
+    AllocatableResourcesResponse,
+    ContainerDevices,
+    GetPodResourcesRequest,
+    GetPodResourcesResponse,
+    ListPodResourcesResponse,
+)
+from tests.support.kubelet.pod_resources import pod_message
 
 
 def field(number: int, content: bytes | str) -> bytes:
@@ -20,14 +50,6 @@ def number(of: int, value: int) -> bytes:
     return bytes([of << 3, value])
 
 
-PREFERENCE = field(1, field(1, "a") + field(1, "b") + field(2, "a") + number(3, 2))
-GRANT = field(
-    1,
-    field(1, field(1, "K") + field(2, "v"))
-    + field(2, field(1, "/in") + field(2, "/out") + number(3, 1))
-    + field(3, field(1, "/dev/in") + field(2, "/dev/out") + field(3, "rw"))
-    + field(5, field(1, "k/c=d")),
-)
 POD = (
     field(1, "p")
     + field(2, "ns")
@@ -40,65 +62,160 @@ POD = (
 )
 UNITS = PodUnits("ns", "p", (ContainerUnits("main", {"r/x": ("u1", "u2")}),))
 
+MESSAGES = [
+    pytest.param(
+        RegisterRequest(
+            version="v1beta1",
+            endpoint="gpu.sock",
+            resource_name="gpu.deckhouse.io/a",
+            options=DevicePluginOptions(
+                pre_start_required=True, get_preferred_allocation_available=True
+            ),
+        ),
+        field(1, "v1beta1")
+        + field(2, "gpu.sock")
+        + field(3, "gpu.deckhouse.io/a")
+        + field(4, number(1, 1) + number(2, 1)),
+        id="registration",
+    ),
+    pytest.param(Empty(), b"", id="empty"),
+    pytest.param(DevicePluginOptions(), b"", id="no options"),
+    pytest.param(
+        DevicePluginOptions(get_preferred_allocation_available=True), number(2, 1), id="options"
+    ),
+    pytest.param(
+        ListAndWatchResponse(
+            devices=[
+                Device(ID="GPU-1", health="Healthy", topology=TopologyInfo(nodes=[NUMANode(ID=1)])),
+                Device(ID="GPU-2", health="Unhealthy"),
+            ]
+        ),
+        field(1, field(1, "GPU-1") + field(2, "Healthy") + field(3, field(1, number(1, 1))))
+        + field(1, field(1, "GPU-2") + field(2, "Unhealthy")),
+        id="devices",
+    ),
+    pytest.param(
+        PreferredAllocationRequest(
+            container_requests=[
+                ContainerPreferredAllocationRequest(
+                    available_deviceIDs=["a", "b"], must_include_deviceIDs=["a"], allocation_size=2
+                )
+            ]
+        ),
+        field(1, field(1, "a") + field(1, "b") + field(2, "a") + number(3, 2)),
+        id="preference",
+    ),
+    pytest.param(
+        PreferredAllocationResponse(
+            container_responses=[ContainerPreferredAllocationResponse(deviceIDs=["b", "a"])]
+        ),
+        field(1, field(1, "b") + field(1, "a")),
+        id="preferred",
+    ),
+    pytest.param(PreStartContainerRequest(devices_ids=["a"]), field(1, "a"), id="pre-start"),
+    pytest.param(
+        AllocateRequest(
+            container_requests=[
+                ContainerAllocateRequest(devices_ids=["GPU-1", "GPU-2"]),
+                ContainerAllocateRequest(devices_ids=["GPU-3"]),
+            ]
+        ),
+        field(1, field(1, "GPU-1") + field(1, "GPU-2")) + field(1, field(1, "GPU-3")),
+        id="allocation",
+    ),
+    pytest.param(
+        AllocateResponse(
+            container_responses=[
+                ContainerAllocateResponse(
+                    envs={"K": "v"},
+                    mounts=[Mount(container_path="/in", host_path="/out", read_only=True)],
+                    devices=[
+                        DeviceSpec(container_path="/dev/in", host_path="/dev/out", permissions="rw")
+                    ],
+                    cdi_devices=[CDIDevice(name="k/c=d")],
+                ),
+                ContainerAllocateResponse(cdi_devices=[CDIDevice(name="nvidia.com/gpu=GPU-1")]),
+            ]
+        ),
+        field(
+            1,
+            field(1, field(1, "K") + field(2, "v"))
+            + field(2, field(1, "/in") + field(2, "/out") + number(3, 1))
+            + field(3, field(1, "/dev/in") + field(2, "/dev/out") + field(3, "rw"))
+            + field(5, field(1, "k/c=d")),
+        )
+        + field(1, field(5, field(1, "nvidia.com/gpu=GPU-1"))),
+        id="allocated",
+    ),
+    pytest.param(
+        ListPodResourcesResponse(pod_resources=[pod_message(UNITS)]), field(1, POD), id="pods"
+    ),
+    pytest.param(
+        GetPodResourcesResponse(pod_resources=pod_message(UNITS)), field(1, POD), id="pod"
+    ),
+    pytest.param(
+        GetPodResourcesRequest(pod_name="p", pod_namespace="ns"),
+        field(1, "p") + field(2, "ns"),
+        id="name of a pod",
+    ),
+    pytest.param(
+        AllocatableResourcesResponse(
+            devices=[ContainerDevices(resource_name="r/x", device_ids=["u"])]
+        ),
+        field(1, field(1, "r/x") + field(2, "u")),
+        id="allocatable",
+    ),
+]
 
-def test_a_preference_is_asked_and_answered():
-    request = plugin.PreferenceRequest(available=("a", "b"), must_include=("a",), size=2)
-    assert plugin.encode_preference_requests((request,)) == PREFERENCE
-    assert plugin.decode_preference_requests(PREFERENCE) == (request,)
-    answer = field(1, field(1, "b") + field(1, "a"))
-    assert plugin.encode_preferences((("b", "a"),)) == answer
-    assert plugin.decode_preferences(answer) == (("b", "a"),)
-    assert plugin.encode_pre_start(("a",)) == field(1, "a")
+
+@pytest.mark.parametrize(("message", "content"), MESSAGES)
+def test_a_message_has_upstreams_numbers_and_comes_back_as_it_was(message: Message, content: bytes):
+    assert message.SerializeToString() == content
+    assert type(message).FromString(content) == message
 
 
-def test_a_grant_names_all_that_a_container_gets():
-    grant = plugin.ContainerGrant(
-        environment={"K": "v"},
-        mounts=(plugin.Mount("/in", "/out", read_only=True),),
-        devices=(plugin.DeviceSpec("/dev/in", "/dev/out", "rw"),),
-        cdi_devices=("k/c=d",),
-    )
-    assert plugin.encode_grants((grant,)) == GRANT
-    assert plugin.decode_grants(GRANT) == (grant,)
-
-
-def test_what_is_offered_says_that_preferences_are_wanted():
-    options = plugin.PluginOptions(get_preferred_allocation_available=True)
-    assert plugin.encode_options(options) == number(2, 1)
-    assert plugin.decode_options(number(2, 1)) == options
-    sick = plugin.OfferedDevice(id="a", is_healthy=False, numa_node=1)
-    assert plugin.encode_devices((sick,)) == field(
-        1, field(1, "a") + field(2, "Unhealthy") + field(3, field(1, number(1, 1)))
-    )
-
-
-def test_pods_are_listed_with_an_entry_for_each_unit():
-    assert podresources.encode_pods((UNITS,)) == field(1, POD)
-    assert podresources.decode_pods(field(1, POD)) == (UNITS,)
-    assert podresources.encode_pod(UNITS) == field(1, POD)
-    assert podresources.decode_pod(field(1, POD)) == UNITS
-    request = field(1, "p") + field(2, "ns")
-    assert podresources.encode_pod_name("ns", "p") == request
-    assert podresources.decode_pod_name(request) == ("ns", "p")
-    allocatable = field(1, field(1, "r/x") + field(2, "u"))
-    assert podresources.encode_allocatable({"r/x": ("u",)}) == allocatable
-    assert podresources.decode_allocatable(allocatable) == {"r/x": ("u",)}
-
-
-def test_fields_of_a_newer_kubelet_are_skipped():
-    newer = POD + field(9, "new") + number(10, 1)
-    assert podresources.decode_pod(field(1, newer)) == UNITS
+def test_units_of_a_pod_are_grouped_by_resource_and_sorted():
+    assert pod_units(GetPodResourcesResponse.FromString(field(1, POD)).pod_resources) == UNITS
     several = (
         field(1, "p")
         + field(2, "ns")
         + field(3, field(1, "main") + field(2, field(1, "r/x") + field(2, "u2") + field(2, "u1")))
     )
-    assert podresources.decode_pod(field(1, several)) == UNITS
+    assert pod_units(GetPodResourcesResponse.FromString(field(1, several)).pod_resources) == UNITS
+
+
+def test_fields_of_a_newer_kubelet_are_skipped():
+    newer = POD + field(9, "new") + number(10, 1)
+    assert pod_units(GetPodResourcesResponse.FromString(field(1, newer)).pod_resources) == UNITS
+    content = field(1, field(1, "GPU-1") + field(9, "news")) + field(12, "news")
+    (container,) = AllocateRequest.FromString(content).container_requests
+    assert list(container.devices_ids) == ["GPU-1"]
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"\x0a\x05ab"])
-def test_what_is_no_message_is_an_error(content: bytes):
+@pytest.mark.parametrize("kind", [ListPodResourcesResponse, AllocateRequest])
+def test_malformed_bytes_are_an_error(kind: type[Message], content: bytes):
     with pytest.raises(DecodeError):
-        podresources.decode_pods(content)
-    with pytest.raises(DecodeError):
-        plugin.decode_allocation(content)
+        kind.FromString(content)
+
+
+def test_services_and_methods_are_called_as_upstream_calls_them():
+    plugin = DEVICE_PLUGIN.services_by_name["DevicePlugin"]
+    assert plugin.full_name == deviceplugin.PLUGIN_SERVICE
+    assert {method.name for method in plugin.methods} == {
+        deviceplugin.GET_OPTIONS,
+        deviceplugin.LIST_AND_WATCH,
+        deviceplugin.GET_PREFERRED,
+        deviceplugin.ALLOCATE,
+        deviceplugin.PRE_START,
+    }
+    registration = DEVICE_PLUGIN.services_by_name["Registration"]
+    assert registration.full_name == deviceplugin.REGISTRATION_SERVICE
+    assert [method.name for method in registration.methods] == [deviceplugin.REGISTER]
+    lister = POD_RESOURCES.services_by_name["PodResourcesLister"]
+    assert lister.full_name == podresources.SERVICE
+    assert {method.name for method in lister.methods} == {
+        podresources.LIST,
+        podresources.GET,
+        podresources.GET_ALLOCATABLE,
+    }

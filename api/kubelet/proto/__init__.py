@@ -1,0 +1,1 @@
+"""Kubelet's published `.proto` files, verbatim, and the Python modules that `make proto` generates from them."""

@@ -1,0 +1,44 @@
+"""The committed modules are what the compiler makes of kubelet's `.proto` files."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROTO = "api/kubelet/proto"
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("proto")
+    subprocess.run(
+        [
+            sys.executable,
+            *("-m", "grpc_tools.protoc", "--proto_path=."),
+            f"--python_out={directory}",
+            f"--mypy_out=quiet:{directory}",
+            f"--plugin=protoc-gen-mypy={Path(sys.executable).with_name('protoc-gen-mypy')}",
+            *(f"{PROTO}/{path.name}" for path in sorted((ROOT / PROTO).glob("*.proto"))),
+        ],
+        cwd=ROOT,
+        check=True,
+        timeout=60,
+    )
+    return directory / PROTO
+
+
+@pytest.mark.parametrize("name", ["deviceplugin", "podresources"])
+@pytest.mark.parametrize("suffix", ["_pb2.py", "_pb2.pyi"])
+def test_generating_again_gives_the_same_bytes(generated: Path, name: str, suffix: str):
+    committed = ROOT / PROTO / f"{name}{suffix}"
+    fresh = generated / committed.name
+    assert fresh.read_bytes() == committed.read_bytes(), "run `make proto`"
+
+
+def test_every_file_is_listed_in_the_readme_with_its_origin():
+    readme = (ROOT / PROTO / "README.md").read_text(encoding="utf-8")
+    files = [path.name for path in (ROOT / PROTO).glob("*.proto")]
+    assert sorted(files) == ["deviceplugin.proto", "podresources.proto"]
+    assert all(f"| `{name}` | `pkg/apis/" in readme for name in files)
