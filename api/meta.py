@@ -60,6 +60,12 @@ class ObjectMeta(Model, frozen=True):
         return self.labels.get(key) if self.labels else None
 
 
+class PartialObjectMetadata(Model, frozen=True):
+    """`metav1.PartialObjectMetadata`: of an answer whose other fields are not needed."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Condition(Model, frozen=True, omit_defaults=False):
     """`metav1.Condition`."""
 

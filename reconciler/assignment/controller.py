@@ -10,13 +10,15 @@ every one of our writes, as it is or as it is to be: what is left out of an appl
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
-from api.names import API_VERSION, GROUP
+from api.names import GROUP
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, decide
 from kube.errors import Conflict, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.assignment.status import carried_out, membership_of, our_part
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,6 +74,8 @@ class DeviceAssignment:
             on_conflict: told a pool for which `conflicts` changed.
         """
         self._client = client
+        self._device_writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
+        self._inventory_writer = StatusWriter(client, GPU_NODE_INVENTORIES, FIELD_MANAGER)
         self._sources = sources
         self._conflicts = conflicts
         self._events = events
@@ -79,10 +83,8 @@ class DeviceAssignment:
         self._on_conflict = on_conflict
         self._candidates_of: tuple[GPUPool, ...] = ()
         self._candidates = PoolCandidates((), sources.verdicts)
-        self._written: dict[NodeName, dict[DeviceName, tuple[str, GPUDevice]]] = {}
-        # node -> device -> the resourceVersion that we wrote upon, and the device as it is since
-        self._told: dict[NodeName, tuple[str, PoolMembership]] = {}
-        # node -> the resourceVersion of its inventory that we judged by, and what we wrote upon it
+        self._expected_devices: Expectations[DeviceName, GPUDevice] = Expectations(now)
+        self._expected_members: Expectations[NodeName, PoolMembership] = Expectations(now)
 
     async def reconcile(self, node: "NodeName") -> float | None:
         """Take every device of the node one step further."""
@@ -108,15 +110,7 @@ class DeviceAssignment:
     def _devices_of(self, node: "NodeName") -> "list[GPUDevice]":
         """Return the node's devices by name, with what we wrote and the watch has not shown yet."""
         devices = self._sources.devices.on_node(node)
-        written = self._written.pop(node, {})
-        unseen = {
-            one.name: written[one.name]
-            for one in devices
-            if one.name in written and written[one.name][0] == one.metadata.resource_version
-        }
-        if unseen:
-            self._written[node] = unseen
-        return [unseen[one.name][1] if one.name in unseen else one for one in devices]
+        return [self._expected_devices.unseen(one.name, one.metadata) or one for one in devices]
 
     def _current_candidates(self) -> PoolCandidates:
         pools = tuple(self._sources.pools.values())
@@ -154,71 +148,52 @@ class DeviceAssignment:
         after = carried_out(device, decision, self._now().utc)
         if decision.action is not Action.RELEASE and our_part(after) == our_part(device):
             return True
-        if device.name in self._written.get(node, {}):
+        if self._expected_devices.unseen(device.name, device.metadata) is not None:
             # Its resourceVersion is known only when the watch has shown our last write.
             return False
         if decision.action is Action.RELEASE and self._sources.is_used(node, device):
             return False
         try:
             if decision.action is Action.RELEASE:
-                await self._release(device)
-            else:
-                await self._apply(device, after)
+                await self._release(device, after)
+            elif not await self._apply(device, after):
+                return True
         except NotFound:
             return True
         except Conflict:
             return False
-        self._written.setdefault(node, {})[device.name] = (
-            device.metadata.resource_version,
-            after,
-        )
         self._events.tell(device, decision)
         return True
 
-    async def _apply(self, device: "GPUDevice", after: "GPUDevice") -> None:
+    async def _apply(self, device: "GPUDevice", after: "GPUDevice") -> bool:
+        """Write our part; say whether the device is still there."""
         ref, conditions = our_part(after)
         status: dict[str, object] = {"conditions": conditions}
         if ref is not None:
             status["poolRef"] = ref
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_DEVICES.kind,
-            "metadata": {
-                "name": device.name,
-                "resourceVersion": device.metadata.resource_version,
-            },
-            "status": status,
-        }
-        await self._client.apply(
-            GPU_DEVICES, body, field_manager=FIELD_MANAGER, subresource="status"
-        )
+        version = device.metadata.resource_version
+        written = await self._device_writer.apply(device.name, status, version=version)
+        if written is None:
+            return False
+        self._expected_devices.expect(device.name, after, written)
+        return True
 
-    async def _release(self, device: "GPUDevice") -> None:
+    async def _release(self, device: "GPUDevice", after: "GPUDevice") -> None:
         """Take poolRef off, whoever wrote it; the conditions follow when the watch shows that."""
         version = device.metadata.resource_version
         body = {"metadata": {"resourceVersion": version}, "status": {"poolRef": None}}
         await self._client.merge_patch(GPU_DEVICES, body, name=device.name, subresource="status")
+        self._expected_devices.expect_newer(device.name, after, device.metadata)
 
     async def _write_membership(self, node: "NodeName", decisions: "Iterable[Decision]") -> None:
         inventory = self._sources.inventories.by_name.get(node)
         if inventory is None:
-            self._told.pop(node, None)
             return
-        version, told = self._told.get(node, ("", PoolMembership()))
-        shown = told if version == inventory.metadata.resource_version else inventory.status.pools
+        unseen = self._expected_members.unseen(node, inventory.metadata)
+        shown = unseen or inventory.status.pools
         wanted = membership_of(decisions)
         if wanted == PoolMembership(pending=shown.pending or [], assigned=shown.assigned or []):
             return
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_NODE_INVENTORIES.kind,
-            "metadata": {"name": node},
-            "status": {"pools": wanted},
-        }
-        try:
-            await self._client.apply(
-                GPU_NODE_INVENTORIES, body, field_manager=FIELD_MANAGER, subresource="status"
-            )
-        except NotFound:
-            return
-        self._told[node] = (inventory.metadata.resource_version, wanted)
+        written = await self._inventory_writer.apply(node, {"pools": wanted})
+        if written is not None:
+            self._expected_members.expect(node, wanted, written)

@@ -8,12 +8,13 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, final
 
 from api.conditions import find_condition, new_condition
-from api.names import API_VERSION, GROUP
+from api.names import GROUP
 from api.text import listed
-from kube.errors import NotFound
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.runtime.events import Announcer, about_pool
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition, PoolConflict
 from telemetry.reasons import EventReason
 
@@ -104,20 +105,18 @@ class PoolConflicts:
             is_complete: whether every node was looked at once.
             now: reads the clock.
         """
-        self._client = client
+        self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
         self._conflicts = conflicts
         self._pools = pools
         self._announcer = Announcer(recorder, "Assign")
         self._is_complete = is_complete
         self._now = now
-        self._written: dict[PoolName, tuple[str, Condition]] = {}
-        # pool -> the resourceVersion that we judged by, and the condition that we wrote upon it
+        self._expected: Expectations[PoolName, Condition] = Expectations(now)
 
     async def reconcile(self, name: "PoolName") -> float | None:
         """Make the pool's condition say what is contested."""
         pool = self._pools.get(name)
         if pool is None:
-            self._written.pop(name, None)
             return None
         if not self._is_complete():
             return DELAY_S
@@ -136,28 +135,17 @@ class PoolConflicts:
         )
         if wanted == shown:
             return None
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_POOLS.kind,
-            "metadata": {"name": name},
-            "status": {"conditions": [wanted]},
-        }
-        try:
-            await self._client.apply(
-                GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status"
-            )
-        except NotFound:
+        written = await self._writer.apply(name, {"conditions": [wanted]})
+        if written is None:
             return None
-        self._written[name] = (pool.metadata.resource_version, wanted)
+        self._expected.expect(name, wanted, written)
         if contested and (shown is None or shown.message != wanted.message):
             self._tell(pool, contested, wanted.message)
         return None
 
     def _shown(self, pool: "GPUPool") -> "Condition | None":
-        version, written = self._written.get(pool.name, ("", None))
-        if version == pool.metadata.resource_version:
-            return written
-        return find_condition(pool.status.conditions, PoolCondition.CONFLICT)
+        unseen = self._expected.unseen(pool.name, pool.metadata)
+        return unseen or find_condition(pool.status.conditions, PoolCondition.CONFLICT)
 
     def _tell(self, pool: "GPUPool", contested: "list[Contested]", text: str) -> None:
         self._announcer.warn(about_pool(pool.metadata), EventReason.ASSIGNMENT_CONFLICT, text)

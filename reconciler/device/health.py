@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
 
 from api.conditions import find_condition, new_condition
-from api.names import API_VERSION, GROUP, NodeName
+from api.names import GROUP, NodeName
 from inventory.debounce import DebouncedState, Track
 from inventory.health.device import UNKNOWN, DeviceHealth, Fault, FaultKind, HealthReport, examine
-from kube.errors import NotFound
 from kube.resources import GPU_DEVICES
 from manifests.install.rbac import PolicyRule
-from reconciler.runtime.own_fields import FieldExpectations, Stamped
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import DeviceCondition, DeviceHealthy
 from telemetry.metrics import DEVICES_FAULTED
 
@@ -85,14 +85,14 @@ class DeviceHealthController:
         terms: "HealthDebounceTerms",
         now: "Callable[[], Instant]",
     ) -> None:
-        self._client = client
+        self._writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
         self._devices = devices
         self._sources = sources
         self._events = events
         self._terms = terms
         self._now = now
         self._gpus: dict[NodeName, dict[DeviceName, _Device]] = {}
-        self._own: FieldExpectations[Condition] = FieldExpectations(now)
+        self._expected: Expectations[DeviceName, Condition] = Expectations(now)
         self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
         # node -> reason -> devices
 
@@ -158,19 +158,9 @@ class DeviceHealthController:
         wanted = _condition(device, health, shown, now=self._now().utc)
         if wanted == shown:
             return
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_DEVICES.kind,
-            "metadata": {"name": device.name},
-            "status": {"conditions": [wanted]},
-        }
-        try:
-            answer = await self._client.apply(
-                GPU_DEVICES, body, Stamped, field_manager=FIELD_MANAGER, subresource="status"
-            )
-        except NotFound:
-            return
-        self._own.wrote(answer, wanted)
+        written = await self._writer.apply(device.name, {"conditions": [wanted]})
+        if written is not None:
+            self._expected.expect(device.name, wanted, written)
 
     def _tell(self, device: "GPUDevice", before: DeviceHealth, after: DeviceHealth) -> None:
         fault = after.present_fault
@@ -181,15 +171,13 @@ class DeviceHealthController:
 
     def _shown(self, device: "GPUDevice") -> "Condition | None":
         """Return the condition at the API server: what we wrote, until the watch shows it."""
-        unseen = self._own.unseen(device.metadata)
-        return _condition_of(device) if unseen is None else unseen
+        return self._expected.unseen(device.name, device.metadata) or _condition_of(device)
 
     def _forget_missing(self, node: NodeName, devices: "list[GPUDevice]") -> None:
         names = {device.name for device in devices}
         gpus = self._gpus.get(node, {})
         for name in gpus.keys() - names:
             del gpus[name]
-            self._own.forget(name)
         if not names:
             self._gpus.pop(node, None)
 

@@ -6,69 +6,72 @@ A device's status is written once a burst is over, not once a pod: changes are q
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpudevice import DeviceState, DeviceUnits
-from api.names import API_VERSION, GROUP
-from kube.errors import NotFound
+from api.names import GROUP
 from kube.resources import GPU_DEVICES
 from manifests.install.rbac import PolicyRule
-from reconciler.sinks.devices import Reported
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from api.names import DeviceName
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
-    from reconciler.sinks.devices import DeviceSink
+    from pool.model import Instant
+    from reconciler.runtime.store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
 
 FIELD_MANAGER: Final = "gpu-control-plane/device-state"
 
+StateAndUnits = tuple[DeviceState, DeviceUnits]
 
-def state_of(entry: "DeviceEntry") -> Reported:
+
+def state_of(entry: "DeviceEntry") -> StateAndUnits:
     """Return the state and units that the device should show."""
     reserved = (entry.confirmed & ~entry.observed).bit_count()
     units = DeviceUnits(
         capacity=entry.layout.count, reserved=reserved, allocated=entry.observed.bit_count()
     )
     if entry.facts.is_faulted or entry.is_duplicate:
-        return Reported(DeviceState.FAULTED, units)
+        return DeviceState.FAULTED, units
     if entry.facts.pool is None:
-        return Reported(DeviceState.UNASSIGNED, units)
+        return DeviceState.UNASSIGNED, units
     if entry.is_draining:
-        return Reported(DeviceState.DRAINING, units)
-    return Reported(DeviceState.RESERVED if reserved else DeviceState.ASSIGNED, units)
+        return DeviceState.DRAINING, units
+    return (DeviceState.RESERVED if reserved else DeviceState.ASSIGNED), units
 
 
 @final
 class DeviceStatus:
     """Writes state and units of one device."""
 
-    def __init__(self, client: "KubeClient", index: "DeviceIndex", sink: "DeviceSink") -> None:
-        self._client = client
+    def __init__(
+        self,
+        client: "KubeClient",
+        index: "DeviceIndex",
+        devices: "DeviceStore",
+        *,
+        now: "Callable[[], Instant]",
+    ) -> None:
+        self._writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
         self._index = index
-        self._sink = sink
+        self._devices = devices
+        self._expected: Expectations[DeviceName, StateAndUnits] = Expectations(now)
 
     async def reconcile(self, name: "DeviceName") -> float | None:
-        """Make the device's status say what the index says."""
-        entry = self._index.devices.get(name)
-        if entry is None:
+        """Write state and units where the device shows others."""
+        entry, device = self._index.devices.get(name), self._devices.get(name)
+        if entry is None or device is None:
             return None
-        wanted, shown = state_of(entry), self._sink.reported.get(name)
+        wanted, status = state_of(entry), device.status
+        shown = self._expected.unseen(name, device.metadata) or (status.state, status.units)
         if shown == wanted:
             return None
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_DEVICES.kind,
-            "metadata": {"name": name},
-            "status": {"state": wanted.state, "units": wanted.units},
-        }
-        try:
-            await self._client.apply(
-                GPU_DEVICES, body, field_manager=FIELD_MANAGER, subresource="status"
-            )
-        except NotFound:
-            return None
-        # What the watch brought meanwhile is newer than what was compared: it stands.
-        if shown is not None and self._sink.reported.get(name) == shown:
-            self._sink.reported[name] = wanted
+        state, units = wanted
+        written = await self._writer.apply(name, {"state": state, "units": units})
+        if written is not None:
+            self._expected.expect(name, wanted, written)
         return None

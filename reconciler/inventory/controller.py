@@ -30,7 +30,7 @@ from reconciler.inventory.status import (
     shows_inventory,
 )
 from reconciler.inventory.writer import InventoryWriter
-from reconciler.runtime.expectations import SHOWN_WITHIN_S
+from reconciler.runtime.expectations import SEEN_WITHIN_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,7 +110,7 @@ class NodeInventory:
         devices = self._known.devices.on_node(name)
         inventory = self._known.inventories.by_name.get(name)
         if not self._writer.are_shown(name):
-            return SHOWN_WITHIN_S
+            return SEEN_WITHIN_S
         self._gauges.show(name, devices, inventory)
         if node is None:
             return await self._remove_all(name, devices, inventory)

@@ -4,18 +4,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpudevice import GPUDevice
-from api.meta import Model, ObjectMeta
-from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
+from api.meta import PartialObjectMetadata
+from api.names import API_VERSION, DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, DeviceName, NodeName
 from inventory.identity import node_digest
 from kube.errors import Conflict, Invalid, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, NODES
 from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from api.kinds.gpunodeinventory import GPUNodeInventory
-    from api.names import DeviceName
+    from api.meta import ObjectMeta
     from kube.client import KubeClient
     from kube.resources import Resource
     from pool.model import Instant
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
 
 FIELD_MANAGER: Final = "gpu-control-plane/node-inventory"
 
-
-class _Written(Model, frozen=True):
-    """What we need of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
+_Object = tuple["Resource", str]
+"""Resource and name."""
 
 
 @final
@@ -45,23 +43,31 @@ class InventoryWriter:
         self._client = client
         self._devices = devices
         self._inventories = inventories
-        self._of_devices = Expectations(now)
-        self._of_inventories = Expectations(now)
+        self._device_status = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
+        self._inventory_status = StatusWriter(client, GPU_NODE_INVENTORIES, FIELD_MANAGER)
+        self._now = now
+        self._expected: dict[NodeName, Expectations[_Object, None]] = {}
 
     def are_shown(self, node: NodeName) -> bool:
         """Say whether the watches have shown all that was written for the node."""
-        devices = self._of_devices.are_shown(node, self._device)
-        return self._of_inventories.are_shown(node, self._inventory) and devices
+        expected = self._expected.get(node)
+        if expected is not None and not expected.are_seen(self._metadata):
+            return False
+        self._expected.pop(node, None)
+        return True
+
+    def _of(self, node: NodeName) -> "Expectations[_Object, None]":
+        return self._expected.setdefault(node, Expectations(self._now))
 
     async def has_node(self, node: NodeName) -> bool:
         """Ask the API server for a node that the watch does not show: it may be one we cannot read."""
         try:
-            await self._client.get(NODES, _Written, node)
+            await self._client.get(NODES, PartialObjectMetadata, node)
         except NotFound:
             return False
         return True
 
-    async def create_device(self, node: NodeName, name: "DeviceName") -> ObjectMeta:
+    async def create_device(self, node: NodeName, name: "DeviceName") -> "ObjectMeta":
         """Make a device without a status."""
         metadata = await self._create(
             GPU_DEVICES,
@@ -69,16 +75,16 @@ class InventoryWriter:
             labels={DEVICE_NODE_LABEL: node_digest(node)},
             annotations={DEVICE_NODE_ANNOTATION: node},
         )
-        self._of_devices.wrote(node, name, metadata.resource_version)
+        self._of(node).expect((GPU_DEVICES, name), None, metadata)
         return metadata
 
-    async def create_inventory(self, node: NodeName) -> ObjectMeta:
+    async def create_inventory(self, node: NodeName) -> "ObjectMeta":
         """Make a node's inventory without a status."""
         metadata = await self._create(GPU_NODE_INVENTORIES, node)
-        self._of_inventories.wrote(node, node, metadata.resource_version)
+        self._of(node).expect((GPU_NODE_INVENTORIES, node), None, metadata)
         return metadata
 
-    async def disown(self, resource: "Resource", metadata: ObjectMeta) -> None:
+    async def disown(self, resource: "Resource", metadata: "ObjectMeta") -> None:
         """Take an object from the Node that owns it, as earlier versions made it.
 
         Where the Node is deleted and made again, the garbage collector would delete the object.
@@ -96,58 +102,42 @@ class InventoryWriter:
 
     async def apply_device(self, node: NodeName, name: "DeviceName", status: object) -> None:
         """Own these fields of a device's status."""
-        version = await self._apply(GPU_DEVICES, name, status)
-        if version is not None:
-            self._of_devices.wrote(node, name, version)
+        written = await self._device_status.apply(name, status)
+        if written is not None:
+            self._of(node).expect((GPU_DEVICES, name), None, written)
 
     async def apply_inventory(self, node: NodeName, status: object) -> None:
         """Own these fields of an inventory's status."""
-        version = await self._apply(GPU_NODE_INVENTORIES, node, status)
-        if version is not None:
-            self._of_inventories.wrote(node, node, version)
+        written = await self._inventory_status.apply(node, status)
+        if written is not None:
+            self._of(node).expect((GPU_NODE_INVENTORIES, node), None, written)
 
     async def delete_device(self, node: NodeName, device: GPUDevice) -> None:
         """Delete this very device."""
         if await self._delete(GPU_DEVICES, device.metadata):
-            self._of_devices.deleted(node, device.name, device.metadata.uid)
+            self._of(node).expect_deletion((GPU_DEVICES, device.name), None, device.metadata.uid)
 
-    async def delete_inventory(self, node: NodeName, metadata: ObjectMeta) -> None:
+    async def delete_inventory(self, node: NodeName, metadata: "ObjectMeta") -> None:
         """Delete this very inventory."""
         if await self._delete(GPU_NODE_INVENTORIES, metadata):
-            self._of_inventories.deleted(node, node, metadata.uid)
+            self._of(node).expect_deletion((GPU_NODE_INVENTORIES, node), None, metadata.uid)
 
     async def _create(
         self,
         resource: "Resource",
         name: str,
         **metadata: "Mapping[str, str]",
-    ) -> ObjectMeta:
+    ) -> "ObjectMeta":
         """Make an object that no Node owns: one that is made again under its name keeps its devices."""
         body = {
             "apiVersion": API_VERSION,
             "kind": resource.kind,
             "metadata": {"name": name, **metadata},
         }
-        written = await self._client.create(resource, body, _Written)
+        written = await self._client.create(resource, body, PartialObjectMetadata)
         return written.metadata
 
-    async def _apply(self, resource: "Resource", name: str, status: object) -> str | None:
-        """Return the object's version; None where somebody deleted it, which the watch will show."""
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": resource.kind,
-            "metadata": {"name": name},
-            "status": status,
-        }
-        try:
-            written = await self._client.apply(
-                resource, body, _Written, field_manager=FIELD_MANAGER, subresource="status"
-            )
-        except NotFound:
-            return None
-        return written.metadata.resource_version
-
-    async def _delete(self, resource: "Resource", metadata: ObjectMeta) -> bool:
+    async def _delete(self, resource: "Resource", metadata: "ObjectMeta") -> bool:
         """Say whether it was there; another object of its name is left alone, and the watch shows it."""
         try:
             await self._client.delete(resource, metadata.name, uid=metadata.uid)
@@ -155,10 +145,10 @@ class InventoryWriter:
             return False
         return True
 
-    def _device(self, name: str) -> ObjectMeta | None:
-        found = self._devices.get(name)  # type: ignore[arg-type]  # a name that was noted above
-        return found.metadata if found is not None else None
-
-    def _inventory(self, name: str) -> ObjectMeta | None:
-        found = self._inventories.by_name.get(name)
-        return found.metadata if found is not None else None
+    def _metadata(self, key: "_Object") -> "ObjectMeta | None":
+        resource, name = key
+        if resource is GPU_DEVICES:
+            device = self._devices.get(DeviceName(name))
+            return device.metadata if device is not None else None
+        inventory = self._inventories.by_name.get(name)
+        return inventory.metadata if inventory is not None else None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final, final
 import msgspec
 
 from api.conditions import find_condition, new_condition, without_conditions
-from api.names import API_VERSION
 from kube.resources import GPU_POOLS
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition, PoolMaintenance
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ FIELD_MANAGER: Final = "gpu-control-plane/pool-life"
 class _Written:
     """Our part of the status as we wrote it."""
 
-    version: str
-    """The resourceVersion that we judged by: what is written holds until the watch shows another."""
     allocation: "EffectiveAllocation"
     condition: "Condition"
 
@@ -45,14 +44,14 @@ class PoolAllocations:
     """Writes the allocation and the condition, on a difference only."""
 
     def __init__(self, client: "KubeClient", now: "Callable[[], Instant]") -> None:
-        self._client = client
+        self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
         self._now = now
-        self._written: dict[PoolName, _Written] = {}
+        self._expected: Expectations[PoolName, _Written] = Expectations(now)
 
     def as_written(self, pool: "GPUPool") -> "GPUPool":
         """Return the pool with our part of the status as we wrote it, until the watch shows it anew."""
-        written = self._written.get(pool.name)
-        if written is None or written.version != pool.metadata.resource_version:
+        written = self._expected.unseen(pool.name, pool.metadata)
+        if written is None:
             return pool
         others = without_conditions(pool.status.conditions, [PoolCondition.MAINTENANCE])
         status = msgspec.structs.replace(
@@ -62,8 +61,10 @@ class PoolAllocations:
 
     async def write(
         self, pool: "GPUPool", reason: PoolMaintenance, text: str, *, switches: bool = False
-    ) -> None:
-        """Say how far the maintenance is; a new pool gets its allocation recorded with that.
+    ) -> bool:
+        """Report how far the maintenance is; say whether the pool is still there.
+
+        A new pool gets its allocation recorded with that.
 
         With `switches` the wanted allocation becomes the present one, and that only over the very pool
         that was read: a spec that changed meanwhile, or another leader, makes it a Conflict.
@@ -79,27 +80,19 @@ class PoolAllocations:
             now=self._now().utc,
         )
         if (pool.status.allocation, maintenance_of(pool)) == (allocation, wanted):
-            return
-        version = pool.metadata.resource_version
-        metadata = {"name": pool.name, "uid": pool.metadata.uid}
-        if switches:
-            metadata["resourceVersion"] = version
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_POOLS.kind,
-            "metadata": metadata,
-            "status": {
-                "allocation": {
-                    "mode": allocation.mode,
-                    "migProfile": allocation.mig_profile,
-                    "slicesPerDevice": allocation.slices_per_device,
-                },
-                "conditions": [wanted],
+            return True
+        metadata = pool.metadata
+        status = {
+            "allocation": {
+                "mode": allocation.mode,
+                "migProfile": allocation.mig_profile,
+                "slicesPerDevice": allocation.slices_per_device,
             },
+            "conditions": [wanted],
         }
-        await self._client.apply(GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status")
-        self._written[pool.name] = _Written(version, allocation, wanted)
-
-    def forget(self, name: "PoolName") -> None:
-        """Forget a pool that is gone."""
-        self._written.pop(name, None)
+        version = metadata.resource_version if switches else None
+        written = await self._writer.apply(pool.name, status, version=version, uid=metadata.uid)
+        if written is None:
+            return False
+        self._expected.expect(pool.name, _Written(allocation, wanted), written)
+        return True

@@ -27,6 +27,7 @@ from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
 from reconciler.pool.usage import usage_of
 from reconciler.runtime.events import about_pool
 from reconciler.runtime.eviction import Evicted, EvictionQueue
+from reconciler.runtime.expectations import Expectations
 from telemetry.conditions import PoolMaintenance
 from telemetry.reasons import EventReason
 
@@ -95,8 +96,6 @@ class _Course:
     uid: str
     """Another pool may come under the same name."""
     said: _Said
-    finalized: str = ""
-    """The resourceVersion upon which the finalizers were written."""
     evicted: "frozenset[PodUid]" = frozenset()
     protected: str = ""
     """Why the last attempt did not evict all, for the condition."""
@@ -119,13 +118,13 @@ class PoolLifecycle:
         self._evicting = EvictionQueue(client)
         self._allocations = PoolAllocations(client, context.now)
         self._courses: dict[PoolName, _Course] = {}
+        self._finalizers: Expectations[PoolName, list[str]] = Expectations(context.now)
 
     async def reconcile(self, name: "PoolName") -> float | None:
         """Do the next thing that the pool needs; look again while it is under way."""
         pool = self._context.catalog.pools.get(name)
         if pool is None:
             self._courses.pop(name, None)
-            self._allocations.forget(name)
             return None
         course = self._courses.get(name)
         if course is None or course.uid != pool.metadata.uid:
@@ -133,7 +132,7 @@ class PoolLifecycle:
         try:
             if pool.metadata.deletion_timestamp is not None:
                 return await self._end(pool, course)
-            await self._set_finalizer(pool, course)
+            await self._set_finalizer(pool)
             return await self._allocate(self._allocations.as_written(pool), course)
         except NotFound:
             return None
@@ -142,10 +141,10 @@ class PoolLifecycle:
 
     # --- the beginning and the end ---------------------------------------------------------------
 
-    async def _set_finalizer(self, pool: "GPUPool", course: _Course) -> None:
+    async def _set_finalizer(self, pool: "GPUPool") -> None:
         finalizers = pool.metadata.finalizers or []
         if POOL_FINALIZER not in finalizers:
-            await self._write_finalizers(pool, course, [*finalizers, POOL_FINALIZER])
+            await self._write_finalizers(pool, [*finalizers, POOL_FINALIZER])
 
     async def _end(self, pool: "GPUPool", course: _Course) -> float | None:
         """Let go of a pool that is being deleted, once nothing of it is left."""
@@ -161,19 +160,17 @@ class PoolLifecycle:
                 self._warn(pool, EventReason.POOL_TERMINATING, text)
             return LOOK_S
         left = [one for one in finalizers if one != POOL_FINALIZER]
-        await self._write_finalizers(pool, course, left)
+        await self._write_finalizers(pool, left)
         return None
 
-    async def _write_finalizers(
-        self, pool: "GPUPool", course: _Course, finalizers: "list[str]"
-    ) -> None:
+    async def _write_finalizers(self, pool: "GPUPool", finalizers: "list[str]") -> None:
         """Write the list whole, and only over the list that was read."""
-        version = pool.metadata.resource_version
-        if course.finalized == version:
+        if self._finalizers.unseen(pool.name, pool.metadata) is not None:
             return
+        version = pool.metadata.resource_version
         metadata = {"resourceVersion": version, "finalizers": finalizers or None}
         await self._client.merge_patch(GPU_POOLS, {"metadata": metadata}, name=pool.name)
-        course.finalized = version
+        self._finalizers.expect_newer(pool.name, finalizers, pool.metadata)
 
     # --- the allocation --------------------------------------------------------------------------
 
@@ -220,7 +217,8 @@ class PoolLifecycle:
 
     async def _rest(self, pool: "GPUPool", course: _Course, plan: MaintenancePlan) -> None:
         """Say that the pool is as its spec wants it; a new one gets its allocation recorded."""
-        await self._allocations.write(pool, PoolMaintenance.NONE, plan.text)
+        if not await self._allocations.write(pool, PoolMaintenance.NONE, plan.text):
+            return
         if course.said in {_Said.BEGUN, _Said.OVERDUE}:
             self._note(pool, EventReason.MAINTENANCE, f"maintenance is over: {plan.text}")
         course.stop_evicting()
@@ -236,7 +234,8 @@ class PoolLifecycle:
         else:
             reason = PoolMaintenance.NONE
             text = f"cards are given out as the spec says: {after}"
-        await self._allocations.write(pool, reason, text, switches=True)
+        if not await self._allocations.write(pool, reason, text, switches=True):
+            return None
         self._note(pool, EventReason.POOL_RECONFIGURED, f"changed from {before} to {after}")
         course.stop_evicting()
         if reason is PoolMaintenance.NONE:
@@ -251,7 +250,8 @@ class PoolLifecycle:
         text = plan.text
         if plan.step is MaintenanceStep.EVICT and course.protected:
             text = f"{text}; {course.protected}"
-        await self._allocations.write(pool, reason, text)
+        if not await self._allocations.write(pool, reason, text):
+            return
         if course.said is _Said.NOTHING:
             course.said = _Said.BEGUN
             self._note(pool, EventReason.MAINTENANCE, text)

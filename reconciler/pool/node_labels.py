@@ -9,13 +9,15 @@ written back whole, in its order, under the resourceVersion that it was read at.
 from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.core import NodeTaint
+from api.meta import ObjectMeta
 from api.names import POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION, pool_node_label
 from kube.errors import Conflict, NotFound
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
+from reconciler.runtime.expectations import Expectations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from api.foreign.core import Taint
     from api.names import NodeName, PoolName
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
-    from pool.model import NodeFacts
+    from pool.model import Instant, NodeFacts
 
 
 RBAC: Final = (PolicyRule(resources=("nodes",), verbs=("patch",)),)
@@ -71,35 +73,37 @@ class PoolNodeLabels:
     """Writes the pool labels and taints of one node."""
 
     def __init__(
-        self, client: "KubeClient", index: "DeviceIndex", catalog: "Catalog", *, verdict: "Verdicts"
+        self,
+        client: "KubeClient",
+        index: "DeviceIndex",
+        catalog: "Catalog",
+        *,
+        verdict: "Verdicts",
+        now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
         self._index = index
         self._catalog = catalog
         self._verdict = verdict
-        self._written: dict[NodeName, tuple[str, dict[str, object]]] = {}
-        # node -> the resourceVersion that was judged by, and what was written upon it
+        self._expected: Expectations[NodeName, dict[str, object]] = Expectations(now)
 
     async def reconcile(self, name: "NodeName") -> float | None:
         """Make the node's marks those of exactly the pools that have a device on it."""
         node = self._index.nodes.get(name)
         if node is None:
-            self._written.pop(name, None)
             return None
         pools = [pool for pool in sorted(self._index.pools_on(name)) if self._marks(pool, node)]
         patch = self._patch(node, pools)
-        if not patch:
-            self._written.pop(name, None)
+        metadata = ObjectMeta(name=name, uid=node.uid, resource_version=node.resource_version)
+        if not patch or patch == self._expected.unseen(name, metadata):
             return None
-        if self._written.get(name) == (node.resource_version, patch):
-            return None  # the watch has not shown it yet
         try:
             await self._client.merge_patch(NODES, patch, name=name)
         except NotFound:
             return None
         except Conflict:
             return CONFLICT_RETRY_S
-        self._written[name] = (node.resource_version, patch)
+        self._expected.expect_newer(name, patch, metadata)
         return None
 
     def _marks(self, pool: "PoolName", node: "NodeFacts") -> bool:

@@ -10,8 +10,7 @@ import msgspec
 
 from api.conditions import find_condition, is_condition_true
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
-from api.names import API_VERSION, GROUP
-from kube.errors import NotFound
+from api.names import GROUP
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
 from reconciler.pool.conditions import OURS, PoolFigures, status_of
@@ -25,6 +24,8 @@ from reconciler.pool.gauges import (
 )
 from reconciler.pool.usage import usage_of
 from reconciler.runtime.events import about_pool
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
@@ -77,15 +78,14 @@ class PoolStatus:
         verdict: "Verdicts",
         announcer: "Announcer",
     ) -> None:
-        self._client = client
+        self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)
         self._index = index
         self._reader = reader
         self._catalog = catalog
         self._now = now
         self._verdict = verdict
         self._announcer = announcer
-        self._written: dict[PoolName, tuple[str, GPUPoolStatus]] = {}
-        # pool -> the resourceVersion that we judged by, and the status that we wrote upon it
+        self._expected: Expectations[PoolName, GPUPoolStatus] = Expectations(now)
         self._told: dict[PoolName, frozenset[PoolCondition]] = {}
         # pool -> conditions that are True and were told
         self._slots: dict[PoolName, tuple[int, dict[NodeName, int]]] = {}
@@ -103,19 +103,10 @@ class PoolStatus:
         status = status_of(pool, shown, figures, now=self._now().utc)
         self._show(pool, state, status)
         if status != _our_part(shown):
-            body = {
-                "apiVersion": API_VERSION,
-                "kind": GPU_POOLS.kind,
-                "metadata": {"name": name},
-                "status": _complete(status),
-            }
-            try:
-                await self._client.apply(
-                    GPU_POOLS, body, field_manager=FIELD_MANAGER, subresource="status"
-                )
-            except NotFound:
+            written = await self._writer.apply(name, _complete(status))
+            if written is None:
                 return None
-            self._written[name] = (pool.metadata.resource_version, status)
+            self._expected.expect(name, status, written)
         self._tell(pool, shown, status)
         return None
 
@@ -137,8 +128,7 @@ class PoolStatus:
 
     def _shown(self, pool: "GPUPool") -> GPUPoolStatus:
         """Return the status at the API server: ours, until the watch shows the pool anew."""
-        version, written = self._written.get(pool.name, ("", pool.status))
-        return written if version == pool.metadata.resource_version else pool.status
+        return self._expected.unseen(pool.name, pool.metadata) or pool.status
 
     # --- gauges and events -----------------------------------------------------------------------
 
@@ -157,7 +147,6 @@ class PoolStatus:
         _, slots = self._slots.pop(name, (0, {}))
         forget_slots(name, slots)
         forget_pool(name)
-        self._written.pop(name, None)
         self._told.pop(name, None)
 
     def _tell(self, pool: "GPUPool", shown: GPUPoolStatus, status: GPUPoolStatus) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
 import msgspec
 
 from api.foreign.workloads import ConfigMap, DaemonSet
+from api.meta import PartialObjectMetadata
 from api.names import POOL_LABEL, PoolName
 from kube.errors import NotFound
 from kube.informer import Selection
@@ -30,6 +31,7 @@ from manifests.node.device_plugin import (
 )
 from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.events import about_pool
+from reconciler.runtime.expectations import Expectations
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from api.kinds.gpupool import GPUPool
+    from api.meta import ObjectMeta
     from api.names import NodeName
     from kube.client import KubeClient
     from kube.resources import Resource
@@ -58,8 +61,8 @@ MANY_NODES: Final = 200
 """A list of fewer is built in 2 ms."""
 ALL_POOLS: Final = PoolName("")
 LABEL_SELECTOR: Final = f"app.kubernetes.io/component={constants.DEVICE_PLUGIN}"
-SHOWN_WITHIN_S: Final = 10.0
-"""A write that the watch has not shown by then may have been undone unseen, and is done again."""
+SEEN_WITHIN_S: Final = 10.0
+"""A write that the watch does not show by then is done again."""
 
 Json = dict[str, Any]
 Live = TypeVar("Live", ConfigMap, DaemonSet)
@@ -130,30 +133,6 @@ def naming_workloads(
 
 
 @final
-class _Writes:
-    """What was written and is not yet shown: a second look must not write it again."""
-
-    def __init__(self, now: "Callable[[], Instant]") -> None:
-        self._now = now
-        self._awaited: dict[tuple[str, str], tuple[str, str, float]] = {}
-        # (kind, name) -> version that was judged, digest that was written, until when it may take
-
-    def are_awaited(self, resource: "Resource", found: "_Found", digest: str) -> bool:
-        """Say whether this was written lately upon the version that is still shown."""
-        version, written, until = self._awaited.get((resource.kind, found.name), ("", None, 0.0))
-        return (version, written) == (found.version, digest) and self._now().monotonic < until
-
-    def note(self, resource: "Resource", found: "_Found", digest: str) -> None:
-        """Note a write; an empty digest is a deletion."""
-        until = self._now().monotonic + SHOWN_WITHIN_S
-        self._awaited[resource.kind, found.name] = (found.version, digest, until)
-
-    def settle(self, resource: "Resource", name: str) -> None:
-        """Wait for nothing more of this object."""
-        self._awaited.pop((resource.kind, name), None)
-
-
-@final
 @dataclass(frozen=True, slots=True)
 class _Found:
     """An object by name, and what is there of it."""
@@ -162,8 +141,8 @@ class _Found:
     live: ConfigMap | DaemonSet | None
 
     @property
-    def version(self) -> str:
-        return "" if self.live is None else self.live.metadata.resource_version
+    def metadata(self) -> "ObjectMeta | None":
+        return None if self.live is None else self.live.metadata
 
 
 @final
@@ -199,7 +178,10 @@ class PoolWorkloads:
         self._daemon_sets = daemon_sets
         self._settings = settings
         self._announcer = announcer
-        self._writes = _Writes(now)
+        self._expected: Expectations[tuple[str, str], str] = Expectations(
+            now, seen_within_s=SEEN_WITHIN_S
+        )
+        # kind and name -> digest, empty of a deletion
         self._desired_by_pool: dict[PoolName, _Desired] = {}
         self._told: dict[PoolName, str] = {}
 
@@ -223,7 +205,7 @@ class PoolWorkloads:
             for key in sorted(wanted.keys() | live.keys()):
                 found = _Found(key, live.get(key))
                 is_waiting |= await self._make(resource, found, wanted.get(key))
-        return SHOWN_WITHIN_S if is_waiting else None
+        return SEEN_WITHIN_S if is_waiting else None
 
     async def _desired(self, name: PoolName) -> list[Json]:
         """Return the pool's objects; the very same ones as long as nothing changes."""
@@ -260,20 +242,22 @@ class PoolWorkloads:
     async def _make(self, resource: "Resource", found: _Found, wanted: Json | None) -> bool:
         """Make one object what it should be; say whether the watch has yet to show it."""
         if wanted is not None and found.live is not None and is_there(wanted, found.live):
-            self._writes.settle(resource, found.name)
             return False
-        digest = "" if wanted is None else digest_of(wanted)
-        if self._writes.are_awaited(resource, found, digest):
+        key, digest = (resource.kind, found.name), "" if wanted is None else digest_of(wanted)
+        if self._expected.unseen(key, found.metadata) == digest:
             return True
         if wanted is not None:
-            await self._client.apply(resource, wanted, field_manager=FIELD_MANAGER)
+            written = await self._client.apply(
+                resource, wanted, PartialObjectMetadata, field_manager=FIELD_MANAGER
+            )
+            self._expected.expect(key, digest, written.metadata)
         elif found.live is not None:
             meta = found.live.metadata
             with contextlib.suppress(NotFound):
                 await self._client.delete(
                     resource, meta.name, namespace=meta.namespace, uid=meta.uid
                 )
-        self._writes.note(resource, found, digest)
+            self._expected.expect_deletion(key, digest, meta.uid)
         return True
 
     def _tell(self, name: PoolName, text: str) -> None:

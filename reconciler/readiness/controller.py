@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
-from api.names import API_VERSION, GROUP, NodeName
+from api.names import GROUP, NodeName
 from inventory.readiness.phases import judge
 from inventory.readiness.software import NodeSoftwareFacts
-from kube.errors import NotFound
 from kube.resources import GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from reconciler.readiness.gauges import BootstrapGauges
-from reconciler.runtime.own_fields import FieldExpectations, Stamped
+from reconciler.runtime.expectations import Expectations
+from reconciler.runtime.status import StatusWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,12 +90,12 @@ class NodeBootstrap:
         terms: "BootstrapTerms",
         now: "Callable[[], Instant]",
     ) -> None:
-        self._client = client
+        self._writer = StatusWriter(client, GPU_NODE_INVENTORIES, FIELD_MANAGER)
         self._sources = sources
         self._terms = terms
         self._now = now
         self._remembered: dict[NodeName, BootstrapState] = {}
-        self._own: FieldExpectations[_Part] = FieldExpectations(now)
+        self._expected: Expectations[NodeName, _Part] = Expectations(now)
         self._gauges = BootstrapGauges()
 
     @contextlib.contextmanager
@@ -142,7 +142,7 @@ class NodeBootstrap:
             now=now.monotonic,
         )
         self._remembered[node] = verdict.bootstrap
-        shown = self._shown(inventory)
+        shown = self._shown(node, inventory)
         conditions = conditions_of(
             verdict, shown.conditions, generation=inventory.metadata.generation, now=now.utc
         )
@@ -153,31 +153,18 @@ class NodeBootstrap:
         return verdict.look_again_s
 
     async def _write(self, node: NodeName, wanted: "_Part") -> None:
-        body = {
-            "apiVersion": API_VERSION,
-            "kind": GPU_NODE_INVENTORIES.kind,
-            "metadata": {"name": node},
-            "status": GPUNodeInventoryStatus(
-                phase=wanted.phase,
-                operands=list(wanted.operands),
-                conditions=list(wanted.conditions),
-            ),
-        }
-        try:
-            answer = await self._client.apply(
-                GPU_NODE_INVENTORIES,
-                body,
-                Stamped,
-                field_manager=FIELD_MANAGER,
-                subresource="status",
-            )
-        except NotFound:
-            return
-        self._own.wrote(answer, wanted)
+        status = GPUNodeInventoryStatus(
+            phase=wanted.phase,
+            operands=list(wanted.operands),
+            conditions=list(wanted.conditions),
+        )
+        written = await self._writer.apply(node, status)
+        if written is not None:
+            self._expected.expect(node, wanted, written)
 
-    def _shown(self, inventory: "GPUNodeInventory") -> "_Part":
+    def _shown(self, node: NodeName, inventory: "GPUNodeInventory") -> "_Part":
         """Return our part at the API server: what we wrote, until the watch shows it."""
-        unseen = self._own.unseen(inventory.metadata)
+        unseen = self._expected.unseen(node, inventory.metadata)
         if unseen is not None:
             return unseen
         status = inventory.status
@@ -190,7 +177,6 @@ class NodeBootstrap:
 
     def _forget(self, node: NodeName) -> None:
         self._remembered.pop(node, None)
-        self._own.forget(node)
         self._gauges.forget(node)
 
 

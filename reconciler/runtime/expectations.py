@@ -1,63 +1,101 @@
-"""What a controller wrote and the watch has not shown yet: until then, what is known is old.
+"""Expectations: what a controller wrote and the watch has not shown yet.
 
-Deciding by the old would write everything a second time. Memory is bounded by time: a write that nobody
-shows, as of an object that was deleted right after, is forgotten.
+Comparing with the object as it is shown would write everything a second time, and move the times of
+conditions. A write is seen once the watch shows the version that it made, or a later one: another writer's
+change may be shown in between. One that is not seen within `SEEN_WITHIN_S`, as of an object that was deleted
+right after, is forgotten, which bounds the memory.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, final
 
 from api.meta import compared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from api.meta import ObjectMeta
     from pool.model import Instant
 
-SHOWN_WITHIN_S: Final = 30.0
-"""A watch that is so far behind costs a write that changes nothing."""
+Key = TypeVar("Key", bound="Hashable")
+T = TypeVar("T")
+
+SEEN_WITHIN_S: Final = 30.0
+"""A watch that is further behind costs a write that changes nothing."""
 
 
 @final
-class Expectations:
-    """Versions that we wrote, by what they belong to and by object."""
+@dataclass(frozen=True, slots=True)
+class _Write(Generic[T]):
+    until: float
+    uid: str
+    version: str
+    value: T
+    is_deletion: bool = False
+    is_before: bool = False
+    """The version is the one that was read; the one that the write made is not known."""
 
-    def __init__(self, now: "Callable[[], Instant]") -> None:
-        self._now = now
-        self._awaited: dict[str, dict[str, tuple[float, str, str]]] = {}
-        # key -> object -> (until when, resourceVersion that we wrote, uid that we deleted)
-
-    def wrote(self, key: str, name: str, version: str) -> None:
-        """Wait for the version of an object, or a later one."""
-        self._await(key, name, version=version)
-
-    def deleted(self, key: str, name: str, uid: str) -> None:
-        """Wait until the object of this uid is gone."""
-        self._await(key, name, uid=uid)
-
-    def _await(self, key: str, name: str, *, version: str = "", uid: str = "") -> None:
-        until = self._now().monotonic + SHOWN_WITHIN_S
-        self._awaited.setdefault(key, {})[name] = (until, version, uid)
-
-    def are_shown(self, key: str, shown: "Callable[[str], ObjectMeta | None]") -> bool:
-        """Say whether the watch has shown all that was written for the key."""
-        awaited = self._awaited.get(key)
-        if awaited is None:
-            return True
-        now = self._now().monotonic
-        for name, (until, version, uid) in list(awaited.items()):
-            if now >= until or _is_shown(shown(name), version, uid):
-                del awaited[name]
-        if awaited:
+    def is_seen(self, shown: "ObjectMeta | None") -> bool:
+        if self.is_deletion:
+            return shown is None or shown.uid != self.uid
+        if shown is None:
             return False
-        del self._awaited[key]
-        return True
+        order = compared(shown.resource_version, self.version)
+        if order is None:
+            return self.is_before or shown.uid != self.uid
+        return order > 0 if self.is_before else order >= 0
 
 
-def _is_shown(shown: "ObjectMeta | None", version: str, uid: str) -> bool:
-    if uid:
-        return shown is None or shown.uid != uid
-    if shown is None:
-        return False
-    order = compared(shown.resource_version, version)
-    return order is not None and order >= 0
+@final
+class Expectations(Generic[Key, T]):
+    """Values that were written, by key, until the watch shows them."""
+
+    def __init__(
+        self, now: "Callable[[], Instant]", *, seen_within_s: float = SEEN_WITHIN_S
+    ) -> None:
+        self._now = now
+        self._seen_within_s = seen_within_s
+        self._writes: OrderedDict[Key, _Write[T]] = OrderedDict()
+        # oldest first
+
+    def expect(self, key: Key, value: T, written: "ObjectMeta") -> None:
+        """Expect the version of the answer to a write, or a later one."""
+        self._put(key, _Write(self._until(), written.uid, written.resource_version, value))
+
+    def expect_newer(self, key: Key, value: T, than: "ObjectMeta") -> None:
+        """Expect a later version than the one that was read: of a write whose answer has none."""
+        write = _Write(self._until(), than.uid, than.resource_version, value, is_before=True)
+        self._put(key, write)
+
+    def expect_deletion(self, key: Key, value: T, uid: str) -> None:
+        """Expect that the object of this uid is gone."""
+        self._put(key, _Write(self._until(), uid, "", value, is_deletion=True))
+
+    def unseen(self, key: Key, shown: "ObjectMeta | None") -> T | None:
+        """Return the value that was written and is not in the object as it is shown."""
+        write = self._writes.get(key)
+        if write is None:
+            return None
+        if self._now().monotonic < write.until and not write.is_seen(shown):
+            return write.value
+        del self._writes[key]
+        return None
+
+    def are_seen(self, shown: "Callable[[Key], ObjectMeta | None]") -> bool:
+        """Say whether the watch shows every write."""
+        now = self._now().monotonic
+        for key, write in list(self._writes.items()):
+            if now >= write.until or write.is_seen(shown(key)):
+                del self._writes[key]
+        return not self._writes
+
+    def _until(self) -> float:
+        return self._now().monotonic + self._seen_within_s
+
+    def _put(self, key: Key, write: _Write[T]) -> None:
+        self._writes.pop(key, None)
+        self._writes[key] = write
+        now = self._now().monotonic
+        while next(iter(self._writes.values())).until <= now:
+            self._writes.popitem(last=False)

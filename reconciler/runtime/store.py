@@ -71,6 +71,10 @@ class DeviceStore:
     def __len__(self) -> int:
         return len(self._by_name)
 
+    def names(self) -> "AbstractSet[DeviceName]":
+        """Return the names of all devices. Read it, don't keep it."""
+        return self._by_name.keys()
+
     def get(self, name: DeviceName) -> GPUDevice | None:
         """Return a device."""
         return self._by_name.get(name)

@@ -1,9 +1,8 @@
 """`device.index`: GPUDevices into the index and into the store of whole objects.
 
-What their status says of state and units is kept apart, for `reconciler.device.state` to compare with.
+State and units that another writer changed are a change of the index too: `reconciler.device.state` restores them.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -26,32 +25,16 @@ RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices",), verbs=("list",
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """What a device's status says of its state and units."""
-
-    state: "DeviceState"
-    units: "DeviceUnits"
-
-
-@dataclass(frozen=True, slots=True)
 class ObservedDevice:
     """What is kept of a GPUDevice."""
 
     facts: "DeviceFacts"
-    reported: Reported
     device: "GPUDevice"
 
 
 def observe_device(device: "GPUDevice") -> ObservedDevice:
     """Return what is kept of a GPUDevice."""
-    reported = _shared(Reported(device.status.state, device.status.units))
-    return ObservedDevice(device_facts(device), reported, device)
-
-
-@functools.lru_cache(maxsize=4096)
-def _shared(reported: Reported) -> Reported:
-    """Return one object for equal reports: most devices of a pool show the same figures."""
-    return reported
+    return ObservedDevice(device_facts(device), device)
 
 
 @final
@@ -62,8 +45,6 @@ class DeviceSink:
         self._index = index
         self.store = DeviceStore()
         """The whole objects; told of a change after the index."""
-        self.reported: dict[DeviceName, Reported] = {}
-        """What the API server shows, or will show once the watch has caught up with our writes."""
 
     def replace_all(self, items: "Sequence[ObservedDevice]") -> None:
         """Take over a full list: devices that are not in it are gone."""
@@ -73,7 +54,7 @@ class DeviceSink:
     def replacing(self, items: "Sequence[ObservedDevice]") -> "Iterator[None]":
         """Take over a full list in steps, what is gone first."""
         names = {item.facts.name for item in items}
-        for gone in steps(sorted(self.reported.keys() - names)):
+        for gone in steps(sorted(self.store.names() - names)):
             for name in gone:
                 self._forget(name)
             yield
@@ -87,9 +68,9 @@ class DeviceSink:
         self._take_over(item, is_event=True)
 
     def _take_over(self, item: ObservedDevice, *, is_event: bool) -> None:
-        if self.reported.get(item.facts.name) != item.reported:
+        before = self.store.get(item.facts.name)
+        if before is None or _reported(before) != _reported(item.device):
             self._index.changes.touch_device(item.facts.name)
-        self.reported[item.facts.name] = item.reported
         self._index.replace_device(item.facts, is_event=is_event)
         self.store.upsert(item.device)
 
@@ -98,6 +79,9 @@ class DeviceSink:
         self._forget(item.facts.name)
 
     def _forget(self, name: "DeviceName") -> None:
-        self.reported.pop(name, None)
         self._index.discard_device(name)
         self.store.discard(name)
+
+
+def _reported(device: "GPUDevice") -> "tuple[DeviceState, DeviceUnits]":
+    return device.status.state, device.status.units

@@ -109,11 +109,13 @@ def add_status(
     term.tell(term.rules.changes, lambda pool: pools.enqueue(PoolName(pool)))
     devices = term.controller(
         "device.state",
-        DeviceStatus(context.client, caches.index, caches.device_sink).reconcile,
+        DeviceStatus(context.client, caches.index, caches.devices, now=now).reconcile,
         workers=DEVICE_WORKERS,
         share=STATUS_SHARE,
     )
-    marks = PoolNodeLabels(context.client, caches.index, caches.catalog, verdict=term.rules.verdict)
+    marks = PoolNodeLabels(
+        context.client, caches.index, caches.catalog, verdict=term.rules.verdict, now=now
+    )
     nodes = term.controller("node.pool-marks", marks.reconcile)
 
     def mark_nodes_of(pool: str) -> None:

@@ -96,8 +96,10 @@ class Cluster:
             now=self.time.now,
         )
         self.pool_life = PoolLifecycle(self.client, context)
-        self.node_marks = PoolNodeLabels(self.client, index, self.catalog, verdict=self.verdict)
-        self.device_status = DeviceStatus(self.client, index, self.devices)
+        self.node_marks = PoolNodeLabels(
+            self.client, index, self.catalog, verdict=self.verdict, now=self.time.now
+        )
+        self.device_status = DeviceStatus(self.client, index, self.devices.store, now=self.time.now)
 
     def emit(self, event: Event) -> None:
         """Take an event."""

@@ -7,7 +7,7 @@ import pytest
 from api.names import DEVICE_NODE_ANNOTATION, DEVICE_NODE_LABEL, NodeName
 from inventory.identity import node_digest
 from kube.resources import GPU_DEVICES
-from reconciler.runtime.expectations import SHOWN_WITHIN_S
+from reconciler.runtime.expectations import SEEN_WITHIN_S
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
 from tests.support.node_features import (
     address_of,
@@ -85,7 +85,7 @@ async def test_nothing_is_written_twice_before_the_watch_shows_it(caches: Stockt
     caches.api.requests.clear()
     await caches.controller.reconcile(N1)
     assert len(caches.api.requests.writes()) == 6
-    assert await caches.controller.reconcile(N1) == SHOWN_WITHIN_S
+    assert await caches.controller.reconcile(N1) == SEEN_WITHIN_S
     assert len(caches.api.requests.writes()) == 6
 
 

@@ -75,7 +75,7 @@ async def test_in_the_steady_state_nothing_is_written(cluster: Cluster, runs: in
 
 async def test_nothing_is_written_twice_while_the_watch_is_behind(cluster: Cluster):
     for _ in range(3):
-        cluster.time.seconds += 60
+        cluster.time.seconds += 9
         await cluster.reconcile_pool()
     assert len(cluster.writes()) == 1
 

@@ -10,7 +10,7 @@ from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
-from reconciler.pool.workloads import ALL_POOLS, SHOWN_WITHIN_S, naming_workloads
+from reconciler.pool.workloads import ALL_POOLS, SEEN_WITHIN_S, naming_workloads
 from tests.component.reconciler.workloads import (
     CONFIG_PATH,
     NAMESPACE,
@@ -53,9 +53,9 @@ async def test_a_second_reconcile_writes_nothing(workloads: Workloads):
 
 
 async def test_a_write_that_the_watch_has_not_shown_is_not_repeated(workloads: Workloads):
-    assert await workloads.controller.reconcile(WHOLE) == SHOWN_WITHIN_S
+    assert await workloads.controller.reconcile(WHOLE) == SEEN_WITHIN_S
     assert workloads.cluster.writes() == BOTH
-    assert await workloads.controller.reconcile(WHOLE) == SHOWN_WITHIN_S
+    assert await workloads.controller.reconcile(WHOLE) == SEEN_WITHIN_S
     assert workloads.cluster.writes() == []
 
 
@@ -63,7 +63,7 @@ async def test_a_write_that_was_undone_unseen_is_repeated(workloads: Workloads):
     await workloads.controller.reconcile(WHOLE)
     await workloads.cluster.client.delete(DAEMON_SETS, NAME, namespace=NAMESPACE)
     assert await workloads.settle() == []
-    workloads.cluster.time.seconds += SHOWN_WITHIN_S
+    workloads.cluster.time.seconds += SEEN_WITHIN_S
     assert await workloads.settle() == BOTH[1:]
 
 

@@ -15,7 +15,7 @@ from api.meta import ObjectMeta
 from api.names import DeviceName, NodeName, PoolName
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
-from reconciler.sinks.devices import DeviceSink, ObservedDevice, Reported, observe_device
+from reconciler.sinks.devices import DeviceSink, ObservedDevice, observe_device
 from reconciler.sinks.namespaces import NamespaceSink
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pools import PoolSink
@@ -197,7 +197,7 @@ class TestDevices:
         self.sink.replace_all([an_observed_device("n1-0"), an_observed_device("n1-1")])
         self.sink.replace_all([an_observed_device("n1-1"), an_observed_device("n2-0")])
         assert self.known() == {"n1-1", "n2-0"}
-        assert self.sink.reported.keys() == {"n1-1", "n2-0"}
+        assert self.sink.store.names() == {"n1-1", "n2-0"}
         assert self.index.state(WHOLE).capacity().total == 2
 
     def test_a_deleted_device_is_forgotten_even_twice_and_may_come_back(self):
@@ -205,14 +205,16 @@ class TestDevices:
         self.sink.discard(an_observed_device())
         self.sink.discard(an_observed_device())
         assert self.known() == set()
-        assert self.sink.reported == {}
+        assert self.sink.store.names() == set()
         self.sink.upsert(an_observed_device())
         assert self.known() == {"n1-0"}
 
-    def test_what_the_status_says_is_kept_beside_the_facts(self):
+    def test_the_whole_object_is_kept_beside_the_facts(self):
         units = DeviceUnits(capacity=1, reserved=1)
         self.sink.upsert(an_observed_device(state=DeviceState.RESERVED, units=units))
-        assert self.sink.reported == {DeviceName("n1-0"): Reported(DeviceState.RESERVED, units)}
+        device = self.sink.store.get(DeviceName("n1-0"))
+        assert device is not None
+        assert (device.status.state, device.status.units) == (DeviceState.RESERVED, units)
 
     def test_a_report_that_somebody_changed_is_looked_at_and_changes_no_fact(self):
         self.sink.upsert(an_observed_device(state=DeviceState.ASSIGNED))
@@ -230,7 +232,3 @@ class TestDevices:
         self.sink.replace_all([an_observed_device()])
         assert self.looked_at() == set()
         assert self.index.generation == generation
-
-    def test_equal_reports_of_many_devices_are_one_object(self):
-        one, other = an_observed_device("n1-0"), an_observed_device("n1-1")
-        assert one.reported is other.reported

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from api.kinds.gpudevice import DeviceState, DeviceUnits, GPUDevice
+from api.kinds.gpudevice import GPUDevice
 from api.meta import ObjectMeta
 from api.names import PoolName
 from pool.allocation_state import AllocationState
 from pool.model import PodFacts, PodPhase
-from reconciler.sinks.devices import DeviceSink, ObservedDevice, Reported
+from reconciler.sinks.devices import DeviceSink, ObservedDevice
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
 from tests.support.allocation_state import (
@@ -167,10 +167,9 @@ PODS: "dict[str, list[PodFacts]]" = {
 
 
 def a_gpu(node: str, number: int, **changes: Any) -> ObservedDevice:
-    reported = Reported(DeviceState.UNASSIGNED, DeviceUnits())
     facts = a_device(node, number, **changes)
     device = GPUDevice(metadata=ObjectMeta(name=facts.name))
-    return ObservedDevice(facts, reported, device)
+    return ObservedDevice(facts, device)
 
 
 class World:

@@ -51,7 +51,7 @@ def test_devices_are_taken_over_a_step_at_a_time() -> None:
     listed = [an_observed_device(f"n2-{number}") for number in range(STEP * 3)]
     assert most_in_a_step(index, sink.replacing(listed)) <= STEP
     assert {entry.facts.name for entry in index.devices.all()} == {one.facts.name for one in listed}
-    assert sink.reported.keys() == {one.facts.name for one in listed}
+    assert sink.store.names() == {one.facts.name for one in listed}
 
 
 def test_nodes_are_taken_over_a_step_at_a_time() -> None:
