@@ -17,12 +17,12 @@ from api.kinds.gpudevice import GPUDevice
 from api.names import GROUP, VERSION, PoolName
 from api.text import MAX_WARNING_LENGTH, truncate
 from inventory.assignment.eligibility import (
+    exclusion_obstacles,
     incomplete,
-    kept_out,
     name_fault,
-    off_limits,
+    node_selector_obstacles,
+    selector_obstacles,
     terminating,
-    unselected,
 )
 from telemetry.reasons import RefusalReason
 
@@ -53,7 +53,7 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     is_known = request.operation is not Operation.CREATE
     faults = [
         *_pool_faults(device.assignment, device, context, is_known=is_known),
-        *(one.text for one in kept_out(device)),
+        *(one.text for one in exclusion_obstacles(device)),
         *(one.text for one in (incomplete(device) if is_known else ())),
     ]
     facts = {"pool": name}
@@ -93,7 +93,7 @@ def _pool_faults(
     node = context.index.nodes.get(device.node)
     obstacles = (
         *terminating(pool),
-        *(unselected(pool, device) if is_known else ()),
-        *(off_limits(pool, node.name, node.labels) if node is not None else ()),
+        *(selector_obstacles(pool, device) if is_known else ()),
+        *(node_selector_obstacles(pool, node.name, node.labels) if node is not None else ()),
     )
     yield from (one.text for one in obstacles)

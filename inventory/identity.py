@@ -1,8 +1,9 @@
-"""Who a card is: where it sits, as text that is the same whoever says it.
+"""Identity of a device: its node and its PCI address, in one canonical spelling.
 
-`inventoryID` is `<node>-<pci address>`; the GPUDevice's name is the same made a DNS name. The address is
-the last part of both, with a fixed form, so that no two cards of two nodes have one name; a name that would
-be too long ends in a digest of the whole instead.
+`inventoryID` is `<node>-<pci address>`; the GPUDevice's name is the same made a DNS name. The address is the
+last part of both, with a fixed form, so that no two devices of two nodes have one name. A name that would be
+too long ends in a digest of the whole instead.
+
 """
 
 import hashlib
@@ -12,7 +13,7 @@ from typing import Final
 from api.names import DeviceName, NodeName
 
 MAX_NAME_LENGTH: Final = 253
-"""Of an object's name."""
+"""Length of an object's name."""
 _DIGEST_LENGTH: Final = 16
 _NODE_DIGEST_LENGTH: Final = 32
 _ADDRESS: Final = re.compile(
@@ -22,7 +23,7 @@ _DOMAIN_LENGTH: Final = 4
 
 
 def canonical_address(text: str) -> str | None:
-    """Return the PCI address as `0000:17:00.0`, or None where it is none.
+    """Return the PCI address as `0000:17:00.0`, or None for any other text.
 
     NVML writes eight digits of the domain, lspci leaves domain 0 out. Digits beyond four stay where they
     are not zero: a domain of Intel's VMD is 10000.
@@ -36,12 +37,12 @@ def canonical_address(text: str) -> str | None:
 
 
 def inventory_id(node: NodeName, address: str) -> str:
-    """Return what a pool's selector calls the card; the address is canonical."""
+    """Return the `inventoryID` that pool selectors match; `address` is canonical."""
     return f"{node}-{address}"
 
 
 def device_name(node: NodeName, address: str) -> DeviceName:
-    """Return the name of the card's GPUDevice: at most 253 characters, distinct, a DNS name."""
+    """Return the name of the device's GPUDevice: at most 253 characters, distinct, a DNS name."""
     name = inventory_id(node, address).replace(":", "-")
     if len(name) <= MAX_NAME_LENGTH:
         return DeviceName(name)
@@ -51,5 +52,5 @@ def device_name(node: NodeName, address: str) -> DeviceName:
 
 
 def node_digest(node: NodeName) -> str:
-    """Return the value of the label by which a node's devices are found."""
+    """Return the value of the label that selects a node's GPUDevices."""
     return hashlib.sha256(node.encode()).hexdigest()[:_NODE_DIGEST_LENGTH]

@@ -1,8 +1,9 @@
-"""How a product is shown: one spelling, whoever names it.
+"""Display names of products: one spelling for each product, for all sources.
 
-NVML says `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lspci's table
-`GA100 [A100 SXM4 80GB]`; shown is the label's spelling, because it can be made of the other two.
+NVML reports `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lspci's table
+`GA100 [A100 SXM4 80GB]`. The label's spelling is displayed, because it can be derived from the other two.
 `inventory.assignment.selector.canonical_product` compares.
+
 """
 
 import re
@@ -13,7 +14,7 @@ from inventory.assignment.selector import canonical_product
 NVIDIA: Final = "10de"
 _IN_BRACKETS: Final = re.compile(r"\[(.+)\]")
 _NOT_IN_A_LABEL: Final = re.compile(r"[^A-Za-z0-9\-_. ]")
-"""What gpu-feature-discovery leaves out (internal/lm/resource.go, sanitise)."""
+"""Characters that gpu-feature-discovery drops (internal/lm/resource.go, sanitise)."""
 _PREFIX: Final = "NVIDIA-"
 _SHARING: Final = re.compile(r"-SHARED$")
 _MIG: Final = re.compile(r"-MIG-.+$")
@@ -42,12 +43,12 @@ _BY_PCI_ID: Final = {
     "27b8": "NVIDIA L4",
     "2901": "NVIDIA B200",
 }
-"""Cards of data centres by device id of vendor 10de, from "Supported NVIDIA GPU Products" of the driver's
-README; the names are NVML's, and so the same as those that better sources will bring."""
+"""Data centre devices by device id of vendor 10de, from "Supported NVIDIA GPU Products" of the driver's
+README; the names are NVML's, and so equal to those of better sources."""
 
 
 def display_product(name: str, vendor: str = NVIDIA) -> str:
-    """Return the spelling that is shown; empty where nothing of the name can be."""
+    """Return the displayed spelling; empty where no character of the name is allowed in it."""
     in_brackets = _IN_BRACKETS.search(name)
     text = _NOT_IN_A_LABEL.sub("", in_brackets.group(1) if in_brackets else name)
     shown = "-".join(text.split())[:_MAX_LENGTH].strip("-_.")
@@ -59,22 +60,22 @@ def display_product(name: str, vendor: str = NVIDIA) -> str:
 
 
 def is_same_product(one: str, other: str) -> bool:
-    """Say whether two spellings mean one product."""
     return canonical_product(one) == canonical_product(other)
 
 
 def product_by_id(vendor: str, device: str) -> str:
-    """Return the product that a PCI id means; empty where the table does not have it."""
+    """Return the product of a PCI id; empty for an id that the table does not have."""
     if vendor != NVIDIA or device not in _BY_PCI_ID:
         return ""
     return display_product(_BY_PCI_ID[device])
 
 
 def product_of_label(value: str) -> tuple[str, bool]:
-    """Return the card behind `nvidia.com/gpu.product`, and whether the labels beside it are of the card.
+    """Return the device behind `nvidia.com/gpu.product`, and whether the other labels describe the whole device.
 
-    Where cards are shared or cut, the label names what a pod gets: `...-SHARED`, `...-MIG-1g.5gb`. Of the
-    latter, memory is an instance's.
+    On nodes with shared or partitioned devices the label names the resource that a pod gets: `...-SHARED`,
+    `...-MIG-1g.5gb`. With the latter, the memory label is an instance's.
+
     """
     shared = _SHARING.sub("", value)
     device = _MIG.sub("", shared)

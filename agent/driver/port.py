@@ -101,7 +101,7 @@ class DriverDevice:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverLook:
+class DriverSnapshot:
     """What one look at the driver showed."""
 
     driver_version: str
@@ -137,7 +137,7 @@ class Driver(Protocol):
     went away, or where it did not answer in time.
     """
 
-    async def look(self) -> DriverLook:
+    async def look(self) -> DriverSnapshot:
         """Look at all cards; a card that is lost is one with `is_lost`, not an error."""
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":

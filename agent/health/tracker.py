@@ -38,7 +38,7 @@ from inventory.health.device import IGNORED_XIDS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from agent.driver.port import DriverDevice, DriverEvent, DriverLook
+    from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot
 
 
 _MAX_REMEMBERED: Final = 16
@@ -160,7 +160,7 @@ class HealthTracker:
         return tuple(_compared(before, self._devices))
 
     def observe(
-        self, look: "DriverLook", now: float, *, on_bus: "Collection[str] | None" = None
+        self, look: "DriverSnapshot", now: float, *, on_bus: "Collection[str] | None" = None
     ) -> tuple[HealthChange, ...]:
         """Take in a look that the driver answered.
 

@@ -24,7 +24,7 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from agent.driver.port import DriverEvent, DriverLook
+    from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.health.tracker import HealthChange
     from agent.health.verdicts import DeviceHealthState
     from api.clock import Clock
@@ -89,7 +89,7 @@ class HealthWatch:
         """Return the verdict on a card; one that was never seen is healthy."""
         return self._tracker.health(uuid)
 
-    def observe(self, look: "DriverLook", *, on_bus: "Collection[str] | None" = None) -> None:
+    def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
         """Take in what the driver answered just now (see `HealthTracker.observe`)."""
         self._note(self._tracker.observe(look, self._clock.monotonic(), on_bus=on_bus))
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from agent.driver.pci import PciDevice
-    from agent.driver.port import Driver, DriverDevice, DriverLook
+    from agent.driver.port import Driver, DriverDevice, DriverSnapshot
     from agent.health.verdicts import DeviceHealthState
     from agent.inventory.node_devices import Published
     from agent.inventory.node_files import NodeFiles, NodePaths
@@ -65,7 +65,7 @@ class HealthSource(Protocol):
     def health(self, uuid: str) -> "DeviceHealthState":
         """Return the verdict on a card."""
 
-    def observe(self, look: "DriverLook", *, on_bus: "Collection[str] | None" = None) -> None:
+    def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
         """Take in what the driver answered just now."""
 
     def unavailable(self, error: DriverUnavailableError) -> None:
@@ -105,7 +105,7 @@ class InventoryCollector:
         """Addresses that the last reading of the bus did not have, and the one before did."""
         self._has_bus_devices = False
         self._marks: object = None
-        self._look: DriverLook | None = None
+        self._look: DriverSnapshot | None = None
         self._known: dict[str, str] = {}
         self._is_begun = False
         """The driver was asked once: before, nothing is published."""
@@ -117,7 +117,7 @@ class InventoryCollector:
         TASK_FAILURES.labels(TASK)
 
     @property
-    def look(self) -> "DriverLook | None":
+    def look(self) -> "DriverSnapshot | None":
         """Return what the driver said last; None without a driver."""
         return self._look
 
@@ -227,7 +227,7 @@ class InventoryCollector:
         )
         return self._bus if self._has_bus_devices or not driver_has_devices else None
 
-    def _take(self, look: "DriverLook") -> None:
+    def _take(self, look: "DriverSnapshot") -> None:
         self._look, self._is_answering = look, True
         bus = self._seen_bus
         on_bus = None

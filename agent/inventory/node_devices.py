@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from agent.driver.device_files import FoundFiles
     from agent.driver.pci import PciDevice
-    from agent.driver.port import DriverDevice, DriverLook
+    from agent.driver.port import DriverDevice, DriverSnapshot
     from api.nodefiles.devices import NodeMount
 
 NVIDIA_DRIVER: Final = "nvidia"
@@ -53,7 +53,7 @@ class DiscoveredNode:
 
     bus: "tuple[PciDevice, ...] | None" = None
     """None where the bus cannot be read, which is not an empty one."""
-    look: "DriverLook | None" = None
+    look: "DriverSnapshot | None" = None
     """None where there is no driver."""
     known: "Mapping[str, str]" = field(default_factory=dict)
     """PCI address -> UUID, of cards that the driver showed and that were not taken out since."""
@@ -90,7 +90,7 @@ def discovered_devices(
     )
 
 
-def _by_address(look: "DriverLook | None") -> "dict[str, DriverDevice]":
+def _by_address(look: "DriverSnapshot | None") -> "dict[str, DriverDevice]":
     found = {}
     for device in look.devices if look is not None else ():
         address = canonical_address(device.address)
@@ -121,7 +121,7 @@ def _device(  # noqa: PLR0917  # of one address: what each source has there
 
 
 def known_after(
-    known: "Mapping[str, str]", look: "DriverLook", *, bus: "Sequence[PciDevice] | None"
+    known: "Mapping[str, str]", look: "DriverSnapshot", *, bus: "Sequence[PciDevice] | None"
 ) -> dict[str, str]:
     """Return which card is where, after a look that the driver answered."""
     shown = {address: one.uuid for address, one in _by_address(look).items() if one.uuid}
@@ -146,7 +146,7 @@ class Published:
     """Keys whose value the reader would not take, with their card."""
 
 
-def published_of(devices: "Iterable[NodeDeviceFacts]", look: "DriverLook | None") -> Published:
+def published_of(devices: "Iterable[NodeDeviceFacts]", look: "DriverSnapshot | None") -> Published:
     """Return what is to be published; the same facts give the same texts."""
     told: list[Mapping[str, str]] = []
     unsayable: list[str] = []

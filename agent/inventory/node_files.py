@@ -27,7 +27,7 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from agent.driver.port import DriverLook
+    from agent.driver.port import DriverSnapshot
     from agent.inventory.node_devices import NodeDeviceFacts
     from agent.problems.registry import ProblemRegistry
 
@@ -83,7 +83,7 @@ class NodeFiles:
             _log.warning("file of cards not used", path=str(self.devices_path), error=str(error))
             return None
 
-    def write(self, devices: "Sequence[NodeDeviceFacts]", look: "DriverLook") -> None:
+    def write(self, devices: "Sequence[NodeDeviceFacts]", look: "DriverSnapshot") -> None:
         """Make both files say this."""
         files = find_files(look.devices, dev=self._places.dev, proc=self._places.proc)
         driver = self._driver_files(look.driver_version)

@@ -32,7 +32,7 @@ from telemetry.conditions import AgentDegraded
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from agent.driver.port import DriverEvent, DriverLook
+    from agent.driver.port import DriverEvent, DriverSnapshot
     from agent.nvml.mig import MigDevice
     from api.clock import Clock
 
@@ -96,7 +96,7 @@ class NvmlDriver:
         self._started_at = 0.0
         self._stuck: list[NvmlEvents] = []
 
-    async def look(self) -> "DriverLook":
+    async def look(self) -> "DriverSnapshot":
         """As `Driver.look`; takes five seconds at most, or ten where the session has to be opened again."""
         return await self._renewing("look", NvmlSession.look, self._look_s)
 

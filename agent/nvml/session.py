@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import pynvml
 
-from agent.driver.port import DriverDevice, DriverLook
+from agent.driver.port import DriverDevice, DriverSnapshot
 from agent.nvml.convert import address_of, cuda_version_of, watts_of
 from agent.nvml.errors import (
     DeviceLostError,
@@ -100,7 +100,7 @@ class NvmlSession:
         except pynvml.NVMLError:
             return  # It is down already.
 
-    def look(self) -> DriverLook:
+    def look(self) -> DriverSnapshot:
         """Look at all cards.
 
         Raises:
@@ -124,7 +124,7 @@ class NvmlSession:
         if of_devices.are_unknown and self._is_proven:
             raise _another("NVML: no card answers, as after the driver was loaded again")
         self._is_proven = self._is_proven or not of_devices.are_unknown
-        return DriverLook(
+        return DriverSnapshot(
             driver_version=version,
             cuda_version=cuda_version_of(cuda) if cuda else "",
             devices=tuple(sorted(devices, key=lambda device: device.address)),

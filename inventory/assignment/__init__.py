@@ -1,1 +1,1 @@
-"""Which pool a device belongs to: selectors, eligibility, candidates and the decision."""
+"""Assignment of devices to pools: selectors, eligibility, candidates and the decision."""

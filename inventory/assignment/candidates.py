@@ -1,8 +1,9 @@
-"""The pools as devices see them, with what their selectors said of each model of card."""
+"""The pools that may take devices, with cached selector results for each model of device."""
 
 from typing import TYPE_CHECKING, Final, final
 
-from inventory.assignment.eligibility import is_approved, unselected
+from inventory.assignment.eligibility import is_approved, selector_obstacles
+from inventory.pools.validation import age_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -10,31 +11,29 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from api.names import PoolName
-    from inventory.pools.validation import Verdicts
+    from inventory.pools.validation import PoolValidityLookup
 
 
 @final
 class PoolCandidates:
-    """The pools as devices see them. Build it anew when a pool changes."""
+    """All pools, prepared for matching devices. Rebuilt whenever a pool changes."""
 
-    def __init__(self, pools: "Iterable[GPUPool]", verdicts: "Verdicts") -> None:
-        """Take all pools, and what is thought of them."""
+    def __init__(self, pools: "Iterable[GPUPool]", validity_of: "PoolValidityLookup") -> None:
         self.pools: dict[PoolName, GPUPool] = {pool.name: pool for pool in pools}
-        self.verdicts = verdicts
+        self.validity_of = validity_of
         approving = (
             pool for pool in self.pools.values() if not pool.spec.assignment.require_annotation
         )
-        self.approving = tuple(
-            sorted(approving, key=lambda pool: (pool.metadata.creation_timestamp or "", pool.name))
-        )
-        """Those that take devices without an annotation, the oldest first."""
+        self.approving = tuple(sorted(approving, key=age_of))
+        """The pools that take devices without an annotation, the oldest first."""
         self._takers: dict[_Shape, tuple[GPUPool, ...]] = {}
-        # what deviceSelectors see of a device -> those of `approving` that may take it
+        # fields that deviceSelectors read -> the approving pools whose selector matches
 
     def takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
-        """Yield the pools that take the device without an annotation, as far as the two of them go.
+        """Yield the pools that take the device without an annotation; room and the node are not checked.
 
-        40,000 devices are of a few models: what selectors say of a model is asked once.
+        40,000 devices are of a few models: deviceSelectors are evaluated once for a model.
+
         """
         shape = _shape_of(device)
         found = self._takers.get(shape)
@@ -44,23 +43,23 @@ class PoolCandidates:
             found = self._takers[shape] = tuple(
                 pool
                 for pool in self.approving
-                if _names_devices(pool) or not any(unselected(pool, device))
+                if _names_devices(pool) or not any(selector_obstacles(pool, device))
             )
         for pool in found:
             if is_approved(pool, device) and not (
-                _names_devices(pool) and any(unselected(pool, device))
+                _names_devices(pool) and any(selector_obstacles(pool, device))
             ):
                 yield pool
 
 
 _MAX_SHAPES: Final = 1024
-"""Far more than there are models; a source that makes up products must not fill the memory."""
+"""Far more than there are models; a source that invents products must not fill the memory."""
 
 _Shape = tuple[str, int, str, str, str, bool, tuple[str, ...]]
 
 
 def _shape_of(device: "GPUDevice") -> _Shape:
-    """Return all that a deviceSelector looks at, but for the device's name (`inventory.assignment.selector`)."""
+    """Return every field that a deviceSelector reads, but for the device's name (`inventory.assignment.selector`)."""
     status = device.status
     return (
         status.product,

@@ -1,17 +1,18 @@
-"""Which pool each device of a node belongs to, and what is to be done about it.
+"""Assignment of all devices of a node to pools, and the action for each device.
 
-All devices of a node are decided on at once, because `maxDevicesPerNode` is about all of them. The rules, of
-which the first that applies decides (docs/design/0005-from-slot-to-pool.md):
+All devices of a node are decided at once, because `maxDevicesPerNode` is about all of them. The first rule
+that applies decides (docs/design/0005-from-slot-to-pool.md):
 
-1. A device belongs to whom `status.poolRef` names, and to nobody else until that is empty.
-2. Its annotation says which pool it is for. Without one, an owner that takes devices without an annotation,
-   and still approves of this one, keeps it; a free device is for the oldest pool that approves of it.
-3. A pool keeps and takes at most `maxDevicesPerNode` devices of a node: those that it has stay first, then the
-   order is that of PCI addresses. A device on its way out counts until it is gone.
-4. What its pool does not want any more drains: nothing of it is given out, and once nobody uses it, it is
-   released. It is released only while its object says that it drains: whoever else decides knows it then.
-5. A pool that is unsupported or misconfigured takes nothing and keeps what it has. Only what is not in a pool
-   waits for the node's readiness, its own facts and its health.
+1. A device belongs to the pool in `status.poolRef`, and to no other pool until that field is empty.
+2. Its annotation names the pool it is for. Without one, an owner that takes devices without an annotation, and
+   still approves of this one, keeps it; a free device is for the oldest pool that approves of it.
+3. A pool keeps and takes at most `maxDevicesPerNode` devices of a node: those that it has come first, then the
+   order is that of PCI addresses. A draining device counts until it is released.
+4. A device that its pool no longer wants drains: it is not allocated, and is released once it is unused. It is
+   released only while its object says that it drains, so that every other decision sees that first.
+5. An unsupported or misconfigured pool takes nothing and keeps its devices. Only a free device waits for the
+   node's readiness, its own facts and its health.
+
 """
 
 from collections import Counter
@@ -24,14 +25,14 @@ from api.text import listed
 from inventory.assignment.eligibility import (
     AssignmentObstacle,
     Reason,
+    exclusion_obstacles,
     incomplete,
     is_approved,
-    kept_out,
-    off_limits,
+    node_selector_obstacles,
     pool_not_found,
+    selector_obstacles,
     terminating,
-    unselected,
-    unsound,
+    validity_obstacles,
 )
 
 if TYPE_CHECKING:
@@ -45,64 +46,64 @@ if TYPE_CHECKING:
 
 
 class Action(Enum):
-    """What is to be done with a device's poolRef."""
+    """The change of a device's poolRef."""
 
     CLAIM = "claim"
-    """Write the new owner, if nobody else has meanwhile."""
+    """Write the new owner, on the condition that there is none yet."""
     KEEP = "keep"
     DRAIN = "drain"
-    """It leaves its owner: give out nothing of it, say so, and wait until nobody uses it."""
+    """It leaves its owner: it is not allocated, its object says so, and it waits until it is unused."""
     RELEASE = "release"
-    """It drains, and nobody uses it: take the owner off."""
+    """It drains and is unused: remove the owner."""
     NOTHING = "nothing"
-    """It is free and stays free."""
+    """It stays free."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """What is known of a node when its devices are decided on."""
+    """A node, as the decision needs it."""
 
     node: "NodeName"
     devices: "Sequence[GPUDevice]"
-    """All of the node, in any order."""
+    """All devices of the node, in any order."""
     labels: "Mapping[str, str] | None"
-    """Of the Node; None while it is not known."""
+    """Labels of the Node; None while the Node is unknown."""
     unready: str = ""
-    """Why the node is not ready for pooling; empty where it is, or nobody judges that."""
+    """Why the node is not ready for pooling; empty for a ready node, and without readiness checks."""
     duplicates: "AbstractSet[DeviceName]" = frozenset()
-    """Devices that show a UUID of another one."""
+    """Devices with the UUID of another device."""
     users: "Mapping[DeviceName, AbstractSet[str]]" = field(default_factory=dict)
-    """Device -> resources of the pods and reservations that have a unit of it."""
+    """Device -> resources of the pods and reservations with a unit of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What is decided on one device."""
+    """The decision on one device."""
 
     device: "DeviceName"
     action: Action
     owner: PoolName | None
-    """Whose it is once the action is done."""
+    """The pool in poolRef once the action is done."""
     meant_for: PoolName | None
-    """The pool that will have it as things are: the owner, or the one that waits for it."""
+    """The pool that will have it: the owner, or the pool that waits for it."""
     reason: Reason
     message: str
-    """For people; it stays the same while nothing changes."""
+    """Text for the condition; stable while nothing changes."""
     contenders: tuple[PoolName, ...] = ()
-    """Pools that want it, and cannot have it because it is another's."""
-    loser: PoolName | None = None
-    """The pool that it leaves, or has left; None for all other actions."""
+    """Pools that want it while another pool has it."""
+    former_owner: PoolName | None = None
+    """The pool that it leaves or has left; None for all other actions."""
 
 
 def decide(view: NodeView, candidates: "PoolCandidates") -> tuple[Decision, ...]:
-    """Decide on all devices of a node; by name, whatever the order of devices and pools."""
-    deciding = _Deciding(view, candidates)
+    """Decide on all devices of a node; ordered by name, independent of the order of devices and pools."""
+    decisions = _NodeDecisions(view, candidates)
     ordered = sorted(view.devices, key=_position)
-    found = [deciding.owned(one) for one in ordered if one.status.pool_ref is not None]
-    found += [deciding.free(one) for one in ordered if one.status.pool_ref is None]
+    found = [decisions.owned(one) for one in ordered if one.status.pool_ref is not None]
+    found += [decisions.free(one) for one in ordered if one.status.pool_ref is None]
     devices = {one.name: one for one in ordered}
-    told = [deciding.with_contenders(one, devices[one.device]) for one in found]
-    return tuple(sorted(told, key=lambda one: one.device))
+    completed = [decisions.with_contenders(one, devices[one.device]) for one in found]
+    return tuple(sorted(completed, key=lambda one: one.device))
 
 
 def _position(device: "GPUDevice") -> tuple[str, str]:
@@ -110,24 +111,24 @@ def _position(device: "GPUDevice") -> tuple[str, str]:
 
 
 @final
-class _Deciding:
+class _NodeDecisions:
     """One pass over a node's devices."""
 
     def __init__(self, view: NodeView, candidates: "PoolCandidates") -> None:
         self._view = view
         self._candidates = candidates
         self._open: dict[PoolName, bool] = {}
-        # pool -> may it take devices of this node
+        # pool -> whether it may take devices of this node
         self._members = Counter(
             PoolName(one.status.pool_ref.name)
             for one in view.devices
             if one.status.pool_ref is not None
         )
-        # pool -> devices that it has, or is about to have; those that leave are in it until they are gone
+        # pool -> its devices, with those that it takes now; draining devices count until they are released
         self._kept: Counter[PoolName] = Counter()
 
     def owned(self, device: "GPUDevice") -> Decision:
-        """Decide on a device that is in a pool."""
+        """Decide on a device in a pool."""
         ref = device.status.pool_ref
         if ref is None:
             raise ValueError(f"device {device.name} is in no pool")
@@ -136,7 +137,7 @@ class _Deciding:
         if obstacle is None:
             return _in_pool(device, owner, Action.KEEP)
         is_free = device.is_draining and not self._view.users.get(device.name)
-        next_, _ = self._target(device) if not any(kept_out(device)) else (None, None)
+        next_, _ = self._target(device) if not any(exclusion_obstacles(device)) else (None, None)
         return Decision(
             device=device.name,
             action=Action.RELEASE if is_free else Action.DRAIN,
@@ -144,13 +145,13 @@ class _Deciding:
             meant_for=next_.name if next_ is not None else None,
             reason=obstacle.reason,
             message=f"leaves pool {owner} once no pod uses it: {obstacle.text}",
-            loser=owner,
+            former_owner=owner,
         )
 
     def free(self, device: "GPUDevice") -> Decision:
-        """Decide on a device that is in no pool."""
+        """Decide on a device in no pool."""
         target, refusal = self._target(device)
-        out = list(kept_out(device))
+        out = list(exclusion_obstacles(device))
         obstacles = [*out, *self._not_yet(device, target)]
         if refusal is not None:
             obstacles.append(refusal)
@@ -168,7 +169,7 @@ class _Deciding:
         )
 
     def with_contenders(self, decision: Decision, device: "GPUDevice") -> Decision:
-        """Say who else wants the device; asked when everything is decided, and it is known who has room."""
+        """Add the other pools that want the device; called once all decisions have shown which pools have room."""
         if decision.owner is None:
             return decision
         if decision.action is Action.DRAIN:
@@ -178,7 +179,7 @@ class _Deciding:
         if not contenders:
             return decision
         message = (
-            f"{decision.message}; {listed(contenders)} would take it, too: let only one pool select it, or"
+            f"{decision.message}; also selected by {listed(contenders)}: let only one pool select it, or"
             f" annotate it with {ASSIGNMENT_ANNOTATION}"
         )
         return replace(decision, contenders=contenders, message=message)
@@ -192,14 +193,12 @@ class _Deciding:
             if pool.name != owner and self._has_room(pool)
         )
 
-    # --- what speaks against it ----------------------------------------------------------------
-
     def _leaving(self, device: "GPUDevice", owner: PoolName) -> AssignmentObstacle | None:
-        """Return why the owner does not want the device any more."""
+        """Return why the owner no longer wants the device; None where it keeps it."""
         pool = self._candidates.pools.get(owner)
         if pool is None:
             gone = AssignmentObstacle(Reason.POOL_NOT_FOUND, "there is no such pool any more")
-            return next(kept_out(device), gone)
+            return next(exclusion_obstacles(device), gone)
         found = next(self._objections(device, pool), None)
         if found is not None:
             return found
@@ -210,7 +209,7 @@ class _Deciding:
         return None
 
     def _objections(self, device: "GPUDevice", pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
-        yield from kept_out(device)
+        yield from exclusion_obstacles(device)
         yield from terminating(pool)
         assignment = device.assignment
         if assignment is not None and assignment != pool.name:
@@ -224,22 +223,22 @@ class _Deciding:
         elif assignment is None and not is_approved(pool, device):
             text = f"the pool's autoApproveSelector does not match it; annotate it with {ASSIGNMENT_ANNOTATION}"
             yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
-        yield from unselected(pool, device)
+        yield from selector_obstacles(pool, device)
         if self._view.labels is not None:
-            yield from off_limits(pool, self._view.node, self._view.labels)
+            yield from node_selector_obstacles(pool, self._view.node, self._view.labels)
 
     def _moved(self, device: "GPUDevice") -> AssignmentObstacle:
-        """Return why a device leaves whose annotation names another pool than its owner."""
+        """Return why a device leaves an owner that its annotation does not name."""
         target, refusal = self._target(device)
         if refusal is not None:
             return refusal
         name = target.name if target is not None else device.assignment
         return AssignmentObstacle(
-            Reason.OWNED_BY_OTHER_POOL, f"pool {name} has it after that, as annotated"
+            Reason.OWNED_BY_OTHER_POOL, f"its annotation assigns it to pool {name}"
         )
 
     def _target(self, device: "GPUDevice") -> "tuple[GPUPool | None, AssignmentObstacle | None]":
-        """Return the pool that the device is for, or why there is none."""
+        """Return the pool that the device is for, or the obstacle."""
         if device.assignment is not None:
             return self._annotated_target(device, device.assignment)
         full: GPUPool | None = None
@@ -249,7 +248,7 @@ class _Deciding:
             full = full or pool
         if full is not None:
             return None, _too_many(full)
-        text = f"no pool takes it by itself: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
+        text = f"no pool takes it without an annotation: annotate it with {ASSIGNMENT_ANNOTATION}=<pool>"
         return None, AssignmentObstacle(Reason.NO_POOL_WANTS_IT, text)
 
     def _annotated_target(
@@ -260,7 +259,7 @@ class _Deciding:
             return None, pool_not_found(assignment)
         obstacles = (
             *self._against(pool),
-            *unselected(pool, device),
+            *selector_obstacles(pool, device),
             *self._node_against(pool),
             *(() if self._has_room(pool) else (_too_many(pool),)),
         )
@@ -272,38 +271,38 @@ class _Deciding:
     def _not_yet(
         self, device: "GPUDevice", target: "GPUPool | None"
     ) -> "Iterator[AssignmentObstacle]":
-        """Yield what a free device has to wait for."""
+        """Yield the obstacles that a free device waits for."""
         if device.name in self._view.duplicates:
             text = (
-                "another device had its UUID first: delete the GPUDevice of the two whose card is not"
-                " there, or correct what reports it"
+                "another GPUDevice had its UUID first: delete the one whose device is gone, or correct"
+                " the source that reports it"
             )
             yield AssignmentObstacle(Reason.AMBIGUOUS_UUID, text)
         yield from incomplete(device)
         if device.is_faulted:
-            text = "it is faulted (see its condition Healthy): it is assigned once it is healthy"
+            text = "it is faulted (see its condition Healthy): it is assigned once healthy"
             yield AssignmentObstacle(Reason.FAULTED, text)
         if self._view.unready:
             text = f"node {device.node} is not ready for pooling: {self._view.unready}"
             yield AssignmentObstacle(Reason.NODE_NOT_READY_FOR_POOLING, text)
         users = self._view.users.get(device.name, frozenset())
         if target is not None and (others := users - {target.resource_name}):
-            text = f"pods that were given {listed(others)} still use it: wait until they end"
+            text = f"pods with {listed(others)} still use it: wait until they end"
             yield AssignmentObstacle(Reason.OWNED_BY_OTHER_POOL, text)
 
     def _against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         yield from terminating(pool)
-        yield from unsound(self._candidates.verdicts(pool.name))
+        yield from validity_obstacles(self._candidates.validity_of(pool.name))
 
     def _node_against(self, pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
         if self._view.labels is not None:
-            yield from off_limits(pool, self._view.node, self._view.labels)
+            yield from node_selector_obstacles(pool, self._view.node, self._view.labels)
         elif pool.spec.node_selector is not None:
-            text = f"node {self._view.node} is not known, and the pool has a nodeSelector"
+            text = f"node {self._view.node} is unknown, and the pool has a nodeSelector"
             yield AssignmentObstacle(Reason.NODE_SELECTOR_MISMATCH, text)
 
     def _takers(self, device: "GPUDevice") -> "Iterator[GPUPool]":
-        """Yield the pools that take the device without an annotation, be there room or not."""
+        """Yield the valid pools that take the device without an annotation, with or without room."""
         for pool in self._candidates.takers(device):
             is_open = self._open.get(pool.name)
             if is_open is None:
@@ -319,9 +318,9 @@ class _Deciding:
 
 def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
     way = (
-        f"as its annotation {ASSIGNMENT_ANNOTATION} says"
+        f"by its annotation {ASSIGNMENT_ANNOTATION}"
         if device.assignment is not None
-        else "which takes it without an annotation"
+        else "which takes devices without an annotation"
     )
     return Decision(
         device=device.name,
@@ -335,5 +334,5 @@ def _in_pool(device: "GPUDevice", pool: PoolName, action: Action) -> Decision:
 
 def _too_many(pool: "GPUPool") -> AssignmentObstacle:
     cap = pool.spec.allocation.max_devices_per_node
-    text = f"pool {pool.name} takes {cap} devices of a node at most: raise its allocation.maxDevicesPerNode"
+    text = f"pool {pool.name} takes at most {cap} devices per node: raise its allocation.maxDevicesPerNode"
     return AssignmentObstacle(Reason.MAX_DEVICES_PER_NODE, text)

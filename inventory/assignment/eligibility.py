@@ -1,7 +1,8 @@
-"""Whether one device may come into one pool, and what speaks against it: a reason, and a text with the cure.
+"""Eligibility of one device for one pool: obstacles, each with a reason and a text with the cure.
 
-The one source for admission, which asks early and refuses what the operator can set right at once, and for
-`inventory.assignment.decide`, which decides. Reasons come in the order of `Reason`; the first one is shown.
+Admission uses them to refuse early what the operator can correct at once; `inventory.assignment.decide`
+decides by them. Obstacles come in the order of `Reason`; the first one is shown.
+
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from api.names import (
 )
 from api.text import listed, truncate
 from inventory.assignment.selector import Excluded, NotIncluded, mismatch
-from inventory.pools.validation import SOUND
+from inventory.pools.validation import VALID_POOL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
 
 
 class Reason(Enum):
-    """Where a device stands, or what keeps it out of a pool.
+    """State of a device's assignment, or its obstacle.
 
-    `telemetry.conditions.DeviceAssigned` has the same members, with the words that people read.
+    `telemetry.conditions.DeviceAssigned` has the same members, with the text for the condition.
+
     """
 
     ASSIGNED = auto()
@@ -55,19 +57,19 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AssignmentObstacle:
-    """Something that keeps a device out of a pool."""
+    """An obstacle that keeps a device out of a pool."""
 
     reason: Reason
     text: str
-    """What is wrong and what to do about it; it stays the same while nothing changes."""
+    """The fault and the cure; stable while nothing changes."""
 
 
 def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
-    """Return the labels that `autoApproveSelector` looks at.
+    """Return the labels that `autoApproveSelector` matches.
 
-    The labels of the object, and `gpu.deckhouse.io/device.<fact>` for what its status says: `vendor`,
+    The labels of the object, and `gpu.deckhouse.io/device.<fact>` for facts of its status: `vendor`,
     `device` and `class` (lower-case hex), `product` (blanks as `-`), `uuid`, `memoryMiB` and `mig.capable`.
-    A fact that is not known has no label; an observed fact wins over a label of the same key.
+    An unknown fact has no label; an observed fact wins over a label of the same key.
     """
     status = device.status
     facts = {
@@ -83,10 +85,10 @@ def node_labels_of(device: "GPUDevice") -> "dict[str, str]":
     return {**(device.metadata.labels or {}), **known}
 
 
-def kept_out(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
-    """Yield what keeps the device out of every pool: it leaves the one that it is in."""
+def exclusion_obstacles(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
+    """Yield the obstacles for every pool: the device leaves its pool, too."""
     if device.is_ignored:
-        text = f"it is ignored: remove the label {IGNORE_LABEL} first"
+        text = f"it is ignored: remove its label {IGNORE_LABEL} first"
         yield AssignmentObstacle(Reason.IGNORED, text)
     if not device.status.managed:
         text = (
@@ -97,7 +99,7 @@ def kept_out(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
 
 
 def incomplete(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
-    """Yield what nobody knows of the device yet; one that is in a pool stays there."""
+    """Yield the unknown facts of the device; they do not remove it from its pool."""
     status = device.status
     facts = (("uuid", status.uuid), ("pci.address", status.pci.address))
     missing = [field for field, value in facts if not value]
@@ -107,59 +109,59 @@ def incomplete(device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
 
 
 def name_fault(assignment: str) -> AssignmentObstacle | None:
-    """Return what forbids the text of an annotation as a pool's name."""
+    """Return the obstacle of an annotation that is no valid pool name; None for a valid one."""
     fault = pool_name_fault(assignment)
     if fault is None:
         return None
-    text = f"that is no name of a pool: {fault}"
+    text = f"it is no valid pool name: {fault}"
     return AssignmentObstacle(Reason.POOL_NOT_FOUND, text)
 
 
 def pool_not_found(assignment: str) -> AssignmentObstacle:
-    """Return the obstacle of an assignment to a pool that there is not."""
+    """Return the obstacle of an assignment to a pool that does not exist."""
     fault = name_fault(assignment)
     text = f"pool not found: create it, or correct the annotation {ASSIGNMENT_ANNOTATION}"
     return fault or AssignmentObstacle(Reason.POOL_NOT_FOUND, text)
 
 
 def terminating(pool: "GPUPool") -> "Iterator[AssignmentObstacle]":
-    """Yield that the pool is being deleted: it wants no device any more."""
+    """Yield the obstacle of a pool that is being deleted."""
     if pool.metadata.deletion_timestamp is not None:
         yield AssignmentObstacle(
             Reason.POOL_TERMINATING, "the pool is being deleted: choose another one"
         )
 
 
-def unsound(verdict: "PoolValidity") -> "Iterator[AssignmentObstacle]":
-    """Yield why the pool takes nothing new; what it has it keeps."""
-    if verdict is SOUND or verdict.is_sound:
+def validity_obstacles(validity: "PoolValidity") -> "Iterator[AssignmentObstacle]":
+    """Yield why the pool takes no new device; it keeps those that it has."""
+    if validity is VALID_POOL or validity.is_valid:
         return
-    if verdict.unsupported is not None:
+    if validity.unsupported is not None:
         yield AssignmentObstacle(
-            Reason.POOL_UNSUPPORTED, f"the pool is unsupported: {truncate(verdict.text)}"
+            Reason.POOL_UNSUPPORTED, f"the pool is unsupported: {truncate(validity.text)}"
         )
     else:
-        text = f"the pool is misconfigured: {truncate(verdict.text)}"
+        text = f"the pool is misconfigured: {truncate(validity.text)}"
         yield AssignmentObstacle(Reason.POOL_MISCONFIGURED, text)
 
 
-def unselected(pool: "GPUPool", device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
-    """Yield why the pool's deviceSelector does not take the device."""
+def selector_obstacles(pool: "GPUPool", device: "GPUDevice") -> "Iterator[AssignmentObstacle]":
+    """Yield why the pool's deviceSelector does not match the device."""
     match mismatch(pool.spec.device_selector, device.status):
         case NotIncluded(check=check):
-            text = f"the pool's deviceSelector.include.{_said(check)}"
+            text = f"the pool's deviceSelector.include.{_described(check)}"
             yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
         case Excluded(checks=checks):
-            text = f"the pool's deviceSelector.exclude.{' and '.join(map(_said, checks))}"
+            text = f"the pool's deviceSelector.exclude.{' and '.join(map(_described, checks))}"
             yield AssignmentObstacle(Reason.SELECTOR_MISMATCH, text)
         case None:  # pragma: no branch  # mypy proves that no case is missing
             pass
 
 
-def off_limits(
+def node_selector_obstacles(
     pool: "GPUPool", node: "NodeName", labels: "Mapping[str, str]"
 ) -> "Iterator[AssignmentObstacle]":
-    """Yield why the pool's nodeSelector does not take the node."""
+    """Yield why the pool's nodeSelector does not match the node."""
     selector = pool.spec.node_selector
     if selector is not None and not selector.matches(labels):
         text = f"the pool's nodeSelector does not select node {node}"
@@ -167,7 +169,7 @@ def off_limits(
 
 
 def is_approved(pool: "GPUPool", device: "GPUDevice") -> bool:
-    """Say whether the pool takes the device without an annotation, as far as `assignment` goes."""
+    """Whether `spec.assignment` lets the pool take the device without an annotation."""
     assignment = pool.spec.assignment
     if assignment.require_annotation:
         return False
@@ -175,6 +177,6 @@ def is_approved(pool: "GPUPool", device: "GPUDevice") -> bool:
     return selector is None or selector.matches(node_labels_of(device))
 
 
-def _said(check: "Check") -> str:
-    has = f'"{truncate(check.actual)}"' if check.actual else "a value that is not known yet"
+def _described(check: "Check") -> str:
+    has = f'"{truncate(check.actual)}"' if check.actual else "no known value yet"
     return f"{check.category.value} is {listed(check.wanted)}, the device has {has}"

@@ -1,7 +1,8 @@
-"""Which devices a pool's selector takes, and which category speaks against one that it does not.
+"""Device selectors of pools, and the category that a device fails.
 
-Inside a category any value is enough; every category that says something must be met, and unknown
-facts meet nothing. `exclude` wins over `include`.
+Inside a category any value is enough; every given category must be met, and unknown facts meet nothing.
+`exclude` wins over `include`.
+
 """
 
 import re
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Category(Enum):
-    """A field of the criteria, as it is written in a pool."""
+    """A field of the criteria, spelled as in a pool."""
 
     INVENTORY_IDS = "inventoryIDs"
     PRODUCTS = "products"
@@ -31,12 +32,12 @@ class Category(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One category held against a device."""
+    """One category compared with a device."""
 
     category: Category
     wanted: tuple[str, ...]
     actual: str
-    """What the device has; empty where that is not known."""
+    """Value of the device; empty where unknown."""
     is_met: bool
 
 
@@ -49,7 +50,7 @@ class NotIncluded:
 
 @dataclass(frozen=True, slots=True)
 class Excluded:
-    """The device meets every category of `exclude`; these are they."""
+    """The device meets every category of `exclude`."""
 
     checks: tuple[Check, ...]
 
@@ -57,7 +58,7 @@ class Excluded:
 def mismatch(
     selector: "DeviceSelector", device: "GPUDeviceStatus"
 ) -> NotIncluded | Excluded | None:
-    """Return why the selector does not take the device; None when it does.
+    """Return why the selector does not match the device; None for a match.
 
     An `exclude` without any category excludes nothing.
     """
@@ -73,7 +74,6 @@ def mismatch(
 
 
 def selector_accepts(selector: "DeviceSelector", device: "GPUDeviceStatus") -> bool:
-    """Say whether the selector takes the device."""
     return mismatch(selector, device) is None
 
 
@@ -82,10 +82,11 @@ _SEPARATORS: Final = re.compile(r"[^a-z0-9.+]+")
 
 
 def canonical_product(name: str) -> str:
-    """Return one spelling for a product, for comparing only.
+    """Return one spelling for a product, for comparison only.
 
-    NVML says `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, and the PCI table
+    NVML reports `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, and the PCI table
     `GA100 [A100 SXM4 80GB]`.
+
     """
     start, end = name.find("["), name.rfind("]")
     text = (name[start + 1 : end] if 0 <= start < end - 1 else name).lower()
@@ -93,7 +94,7 @@ def canonical_product(name: str) -> str:
 
 
 def _checks(criteria: "DeviceCriteria", device: "GPUDeviceStatus") -> "Iterator[Check]":
-    """Yield a check for every category that says something."""
+    """Yield a check for every category that is given."""
     yield from _identity_checks(criteria, device)
     mig = device.mig
     if criteria.mig_capable is not None:
@@ -129,7 +130,7 @@ def _identity_checks(criteria: "DeviceCriteria", device: "GPUDeviceStatus") -> "
 
 
 def _among(category: Category, wanted: "Iterable[str]", actual: str) -> Check:
-    """Compare whatever the case: hex digits come in both."""
+    """Compare case-insensitively: hex digits come in both cases."""
     values = tuple(wanted)
     is_met = bool(actual) and actual.lower() in {value.lower() for value in values}
     return Check(category, values, actual, is_met)

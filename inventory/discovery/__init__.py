@@ -1,1 +1,1 @@
-"""From node reports to the devices of a node: sources, merging, resolution and the plan."""
+"""From node reports to the devices of a node: sources, merge, resolution and the plan."""

@@ -1,8 +1,9 @@
-"""What all sources of a node say together: who says what of which card, in order of trust.
+"""Merge of all sources of a node: the reports on each device, in order of trust.
 
-Nothing is decided between two values here, only who comes first; `inventory.discovery.plan` holds that against
-what is known. A source with a heartbeat that is too old is *silent*: its words stand where they stood,
-and prove nothing any more about who is there.
+The merge orders reports and does not choose between two values; `inventory.discovery.plan` compares them with
+the known status. A source whose heartbeat is too old is *silent*: its reports keep their rank, and prove no
+longer which devices are present.
+
 """
 
 import datetime as dt
@@ -23,8 +24,8 @@ from inventory.discovery.sources import (
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
-    """What a source says of a card."""
+class DeviceReport:
+    """The facts that one source reports on a device."""
 
     source: Source
     is_fresh: bool
@@ -33,27 +34,27 @@ class Statement:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """What all sources of a node say."""
+class MergedReport:
+    """The reports of all sources of a node."""
 
-    said: Mapping[str, tuple[Statement, ...]]
-    """Address of a card that is listed or known -> statements, the most trusted first."""
+    by_address: Mapping[str, tuple[DeviceReport, ...]]
+    """Address of a listed or known device -> reports, the most trusted first."""
     listed: frozenset[str]
-    """Addresses of cards that are there, as a fresh source says."""
+    """Addresses of the present devices, by fresh sources."""
     is_whole: bool
-    """A fresh source lists all cards of the node: what it does not list is gone."""
+    """Whether a fresh source lists all devices of the node: any other device is gone."""
     expected: int | None
-    """How many cards NFD finds on the bus; None where it does not say."""
+    """Number of devices that NFD finds on the bus; None without a count."""
     slots: tuple[int, ...]
-    """The cards that labels number."""
+    """Numbers of the devices in labels."""
     withheld: frozenset[str]
-    """Fields that a fresh source cannot tell now."""
+    """Fields that a fresh source cannot report now."""
     has_devices: bool
-    """Some source finds a card, or tried to tell of one."""
+    """Whether any source reports a device, even an invalid one."""
     versions: Versions
     heartbeat: dt.datetime | None
     is_silent: bool
-    """The source with a heartbeat has not given one for too long."""
+    """Whether the heartbeat is too old."""
     bad: frozenset[BadFeature]
 
 
@@ -67,16 +68,17 @@ def merge(
     known: Collection[str],
     now: dt.datetime,
     fresh_for: dt.timedelta,
-) -> Sighting:
-    """Return what the sources of a node say together.
+) -> MergedReport:
+    """Return the merged report of a node.
 
     Args:
         labels: of the node, and those that NodeFeatures ask for.
-        features: what each NodeFeature of the node says; the first that says something is heard.
-        known: addresses of the devices that the node has.
+        features: the report of each NodeFeature of the node; the first one with a value wins.
+        known: addresses of the node's GPUDevices.
         now: for the age of heartbeats.
-        fresh_for: how old a heartbeat may be. One from the future is judged alike: a clock that is off
-            by more tells nothing.
+        fresh_for: maximum age of a heartbeat; also the maximum distance into the future, since a clock
+            that is off by more proves nothing.
+
     """
     heartbeat = max((one.heartbeat for one in features if one.heartbeat is not None), default=None)
     is_silent = heartbeat is not None and abs(now - heartbeat) > fresh_for
@@ -84,15 +86,15 @@ def merge(
     instances = _union([one.instances for one in features])
     lists = ((Source.AGENT, agent, not is_silent), (Source.INSTANCES, instances, True))
     listed, is_whole = _presence(agent if not is_silent else None, instances, labels)
-    said: dict[str, list[Statement]] = {address: [] for address in sorted({*listed, *known})}
+    reported: dict[str, list[DeviceReport]] = {address: [] for address in sorted({*listed, *known})}
     for source, devices, is_fresh in lists:
         for device in devices.devices if devices is not None else ():
-            if device.address in said:
-                statement = Statement(source=source, is_fresh=is_fresh, facts=device)
-                said[device.address].append(statement)
-    _add_labels(said, labels)
-    return Sighting(
-        said={address: tuple(statements) for address, statements in said.items()},
+            if device.address in reported:
+                report = DeviceReport(source=source, is_fresh=is_fresh, facts=device)
+                reported[device.address].append(report)
+    _add_labels(reported, labels)
+    return MergedReport(
+        by_address={address: tuple(reports) for address, reports in reported.items()},
         listed=listed,
         is_whole=is_whole,
         expected=labels.devices,
@@ -108,7 +110,7 @@ def merge(
 
 
 def merged_labels(node: Mapping[str, str], features: Sequence[FeatureReport]) -> Mapping[str, str]:
-    """Return the node's labels, and those that its NodeFeatures ask for and it does not have yet."""
+    """Return the node's labels, with those that its NodeFeatures ask for and the node lacks."""
     asked: dict[str, str] = {}
     for feature in reversed(features):
         asked.update(feature.labels)
@@ -116,7 +118,7 @@ def merged_labels(node: Mapping[str, str], features: Sequence[FeatureReport]) ->
 
 
 def _union(lists: Sequence[DeviceList | None]) -> DeviceList | None:
-    """Return one list of several; the first that has an address tells of it."""
+    """Return one list of several; the first report on an address wins."""
     given = [one for one in lists if one is not None]
     if not given:
         return None
@@ -134,10 +136,11 @@ def _union(lists: Sequence[DeviceList | None]) -> DeviceList | None:
 def _presence(
     agent: DeviceList | None, instances: DeviceList | None, labels: LabelReport
 ) -> tuple[frozenset[str], bool]:
-    """Return the cards that are there, and whether those are all.
+    """Return the present devices, and whether the list is complete.
 
-    The agent reads the bus. NVML, from which instances are made, does not see a card that fell off it or
-    has no driver, so it is believed as long as it does not see less than NFD counts.
+    The agent reads the bus. NVML, the source of instances, does not see a device that fell off the bus or has no
+    driver, so it is trusted as long as it lists no fewer devices than NFD counts.
+
     """
     if agent is not None and agent.is_complete:
         return _addresses(agent), True
@@ -153,21 +156,21 @@ def _addresses(devices: DeviceList | None) -> frozenset[str]:
     return frozenset(device.address for device in given if device.address is not None)
 
 
-def _add_labels(said: Mapping[str, list[Statement]], labels: LabelReport) -> None:
-    """Add what labels say, where it is certain which cards they mean."""
+def _add_labels(reported: Mapping[str, list[DeviceReport]], labels: LabelReport) -> None:
+    """Add the facts of labels, where the devices they mean are certain."""
     numbered = [labels.slots[number] for number in sorted(labels.slots)]
-    pairs = list(zip(said.values(), numbered, strict=False))
-    if len(numbered) == len(said) and all(_agree(known, slot) for known, slot in pairs):
-        for statements, slot in pairs:
-            statements.append(Statement(source=Source.SLOTS, is_fresh=True, facts=slot))
-    if labels.common != _NOTHING and _is_of_one_model(said, labels):
-        common = Statement(source=Source.NODE, is_fresh=True, facts=labels.common)
-        for statements in said.values():
-            statements.append(common)
+    pairs = list(zip(reported.values(), numbered, strict=False))
+    if len(numbered) == len(reported) and all(_agree(known, slot) for known, slot in pairs):
+        for reports, slot in pairs:
+            reports.append(DeviceReport(source=Source.SLOTS, is_fresh=True, facts=slot))
+    if labels.common != _NOTHING and _is_of_one_model(reported, labels):
+        common = DeviceReport(source=Source.NODE, is_fresh=True, facts=labels.common)
+        for reports in reported.values():
+            reports.append(common)
 
 
-def _agree(known: Sequence[Statement], slot: ReportedDevice) -> bool:
-    """Say whether a numbered card may be this one: no id contradicts."""
+def _agree(known: Sequence[DeviceReport], slot: ReportedDevice) -> bool:
+    """Whether a numbered device may be this one: no id contradicts."""
     for field in ("vendor", "device"):
         expected, actual = _first(known, field), getattr(slot, field)
         if expected is not None and actual is not None and expected != actual:
@@ -175,25 +178,26 @@ def _agree(known: Sequence[Statement], slot: ReportedDevice) -> bool:
     return True
 
 
-def _is_of_one_model(said: Mapping[str, Sequence[Statement]], labels: LabelReport) -> bool:
-    """Say whether what is said of the node's cards at once is true of each.
+def _is_of_one_model(reported: Mapping[str, Sequence[DeviceReport]], labels: LabelReport) -> bool:
+    """Whether the facts about all devices of the node hold for each of them.
 
-    On a node with two models GFD's labels are of either, so they are about nobody there.
+    On a node with two models GFD's labels describe either of them, so they are used for none.
+
     """
-    ids = {_first(statements, "device") for statements in said.values()}
+    ids = {_first(reports, "device") for reports in reported.values()}
     if None not in ids:
         return len(ids) == 1
-    return len(ids) == 1 and labels.of_one_model in {None, len(said)}
+    return len(ids) == 1 and labels.of_one_model in {None, len(reported)}
 
 
-def _first(statements: Sequence[Statement], field: str) -> str | None:
-    found = (getattr(one.facts, field) for one in statements)
+def _first(reports: Sequence[DeviceReport], field: str) -> str | None:
+    found = (getattr(one.facts, field) for one in reports)
     return next((value for value in found if value is not None), None)
 
 
-def _first_versions(said: Sequence[Versions]) -> Versions:
+def _first_versions(reported: Sequence[Versions]) -> Versions:
     return Versions(
-        driver=next((one.driver for one in said if one.driver is not None), None),
-        cuda=next((one.cuda for one in said if one.cuda is not None), None),
-        toolkit=next((one.toolkit for one in said if one.toolkit is not None), None),
+        driver=next((one.driver for one in reported if one.driver is not None), None),
+        cuda=next((one.cuda for one in reported if one.cuda is not None), None),
+        toolkit=next((one.toolkit for one in reported if one.toolkit is not None), None),
     )

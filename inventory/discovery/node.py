@@ -1,4 +1,4 @@
-"""What the inventory says of a node as a whole."""
+"""The inventory of a node as a whole: completeness, versions, opt-out."""
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.kinds.gpunodeinventory import DriverVersions
 from api.names import MANAGED_LABEL
 from api.text import listed as listing
-from inventory.discovery.merge import Sighting
+from inventory.discovery.merge import MergedReport
 from inventory.discovery.plan import DevicePlan, RejectedDevice, is_ours
 
 DEFAULT_FRESH_FOR: Final = dt.timedelta(minutes=2)
@@ -21,7 +21,7 @@ DEFAULT_GONE_FOR: Final = dt.timedelta(minutes=1)
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryTerms:
-    """What an operator decides about the inventory."""
+    """Settings of the inventory."""
 
     managed_label: str = MANAGED_LABEL
     """On a Node: `false` keeps its devices out of every pool."""
@@ -33,95 +33,97 @@ class InventoryTerms:
     """How long a Node must be gone before its devices are deleted."""
 
 
-class Lacking(Enum):
-    """What an inventory lacks to be complete; the first that applies, in this order."""
+class IncompleteReason(Enum):
+    """Why an inventory is incomplete; the first that applies, in this order."""
 
     CLAIMED = "claimed"
-    """A card tells a UUID that another device has."""
+    """A device reports the UUID of another GPUDevice."""
     SOURCE = "source"
-    """NFD finds cards, and nobody tells which."""
+    """NFD finds devices, and no source lists them."""
     ADDRESSES = "addresses"
-    """Labels number cards of which no source tells the PCI address."""
+    """Labels number devices whose PCI address no source reports."""
     DEVICES = "cards"
-    """NFD finds more cards than there are devices."""
+    """NFD finds more devices than there are GPUDevices."""
     UUIDS = "uuids"
-    """A device has no UUID yet: nothing can be given out of it."""
+    """A GPUDevice has no UUID yet, so it cannot be allocated."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lack:
-    """Why a node's inventory is not complete, for people."""
+class IncompleteInventory:
+    """Why a node's inventory is incomplete, with the text for the condition."""
 
-    what: Lacking
+    reason: IncompleteReason
     message: str
 
 
 def is_managed(labels: Mapping[str, str], terms: InventoryTerms) -> bool:
-    """Say whether the node's devices may be in pools."""
+    """Whether the node's devices may be in pools."""
     value = labels.get(terms.managed_label)
     return terms.is_managed_by_default if value is None else value.lower() != "false"
 
 
-def lack_of(
-    sighting: Sighting, devices: Sequence[GPUDeviceStatus], refused: Sequence[RejectedDevice] = ()
-) -> Lack | None:
-    """Return what the inventory of a node lacks; None where it is complete.
+def incompleteness_of(
+    merged: MergedReport, devices: Sequence[GPUDeviceStatus], refused: Sequence[RejectedDevice] = ()
+) -> IncompleteInventory | None:
+    """Return why the inventory of a node is incomplete; None for a complete one.
 
-    A device is made once its PCI address is known, and not before: the number that a label gives a card
-    moves when another card is pulled, so that it tells nobody who the card is.
+    A GPUDevice is created once its PCI address is known, and not before: the number that a label gives a device
+    changes when another device is pulled, so it identifies no device.
+
     """
     if refused:
         claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in refused)
         message = (
-            f"UUIDs of other devices are told, and not believed: {claims};"
-            " if a card was moved here, delete the device of its old place"
+            f"reported UUIDs belong to other GPUDevices and are ignored: {claims};"
+            " if a device was moved to this node, delete the GPUDevice of its old place"
         )
-        return Lack(what=Lacking.CLAIMED, message=message)
+        return IncompleteInventory(reason=IncompleteReason.CLAIMED, message=message)
     count = len(devices)
-    expected = max(sighting.expected or 0, len(sighting.slots))
-    cure = "the node agent, or another source of NodeFeatures with PCI addresses, must run there"
-    if not devices and sighting.slots:
-        numbers = listing(f"device.{number:02d}" for number in sighting.slots)
-        message = f"labels number {numbers}, and no source tells their PCI addresses: {cure}"
-        return Lack(what=Lacking.ADDRESSES, message=message)
-    if not devices and (expected or sighting.has_devices):
-        message = f"there is a card of NVIDIA, and no source tells which: {cure}"
-        return Lack(what=Lacking.SOURCE, message=message)
+    expected = max(merged.expected or 0, len(merged.slots))
+    cure = "run the node agent, or another source of NodeFeatures with PCI addresses, on the node"
+    if not devices and merged.slots:
+        numbers = listing(f"device.{number:02d}" for number in merged.slots)
+        message = f"labels number {numbers}, and no source reports their PCI addresses: {cure}"
+        return IncompleteInventory(reason=IncompleteReason.ADDRESSES, message=message)
+    if not devices and (expected or merged.has_devices):
+        message = f"the node has an NVIDIA device, and no source reports its PCI address: {cure}"
+        return IncompleteInventory(reason=IncompleteReason.SOURCE, message=message)
     if count < expected:
         message = (
-            f"{expected} cards are found on the bus, and {count} of them known:"
-            " look at the driver's log of that node"
+            f"{expected} devices are on the bus, and {count} of them are known:"
+            " see the driver's log on the node"
         )
-        return Lack(what=Lacking.DEVICES, message=message)
+        return IncompleteInventory(reason=IncompleteReason.DEVICES, message=message)
     nameless = [one.inventory_id for one in devices if not one.uuid]
     if nameless:
-        message = f"no UUID is known of {listing(nameless)}: a driver must run there"
-        return Lack(what=Lacking.UUIDS, message=message)
+        message = f"no UUID is known of {listing(nameless)}: install or load the driver on the node"
+        return IncompleteInventory(reason=IncompleteReason.UUIDS, message=message)
     return None
 
 
-def versions_of(sighting: Sighting, known: DriverVersions) -> DriverVersions:
-    """Return the versions of the node's software; what nobody tells any more keeps its last value."""
-    said = sighting.versions
+def versions_of(merged: MergedReport, known: DriverVersions) -> DriverVersions:
+    """Return the versions of the node's software; a version that no source reports keeps its last value."""
+    reported = merged.versions
     return DriverVersions(
-        version=said.driver or known.version,
-        cuda_version=said.cuda or known.cuda_version,
-        toolkit_version=said.toolkit or known.toolkit_version,
+        version=reported.driver or known.version,
+        cuda_version=reported.cuda or known.cuda_version,
+        toolkit_version=reported.toolkit or known.toolkit_version,
     )
 
 
 def has_inventory(
-    sighting: Sighting, devices: Sequence[GPUDevice], plan: DevicePlan, *, is_shown: bool
+    merged: MergedReport, devices: Sequence[GPUDevice], plan: DevicePlan, *, is_shown: bool
 ) -> bool:
-    """Say whether the node has an inventory: one that has it keeps it, a node without cards gets none.
+    """Whether the node has an inventory: an existing one stays, and a node without devices gets none.
 
-    Devices that somebody made by hand make none either.
+    GPUDevices that were created by hand do not count.
+
     """
     return (
         is_shown
-        or sighting.has_devices
-        or bool(sighting.bad)
+        or merged.has_devices
+        or bool(merged.bad)
         or bool(plan.create)
         or any(is_ours(one) for one in devices)
     )

@@ -1,6 +1,7 @@
-"""From the text of a label or attribute to a value; None is text that makes no sense.
+"""Parsers from the text of a label or attribute to a value; None for invalid text.
 
-Plain functions of text, bounded, that never raise: what others wrote may be anything.
+Plain functions of text, bounded, that never raise: foreign sources may write any text.
+
 """
 
 import re
@@ -14,7 +15,7 @@ from api.names import MAX_MIG_INSTANCES, MAX_NUMA_NODE, UUID_PATTERN
 from inventory.identity import canonical_address
 
 MAX_MEMORY_MIB: Final = 2**24
-"""16 TiB: more than any card has."""
+"""16 TiB: more than any device has."""
 _MAX_INDEX: Final = 1024
 _MIB: Final = {
     "": Decimal(1),
@@ -47,7 +48,7 @@ _WORDS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": Fals
 
 
 class PeerLink(msgspec.Struct, frozen=True):
-    """A connection to another card, by its address."""
+    """A link to another device, by its address."""
 
     peer: str
     type: str
@@ -55,7 +56,7 @@ class PeerLink(msgspec.Struct, frozen=True):
 
 
 class MigPartition(msgspec.Struct, frozen=True):
-    """A MIG instance on a card."""
+    """A MIG instance on a device."""
 
     profile: str
     uuid: str
@@ -76,12 +77,11 @@ def memory_mib(text: str) -> int | None:
 
 
 def uuid(text: str) -> str | None:
-    """Return a UUID of a card or instance; `::` cannot be in one, since it parts off a slice."""
+    """Return a UUID of a device or instance; it never contains `::`, the separator of slices."""
     return text if _UUID.fullmatch(text) else None
 
 
 def address(text: str) -> str | None:
-    """Return a canonical PCI address."""
     return canonical_address(text)
 
 
@@ -92,13 +92,12 @@ def hex_id(text: str) -> str | None:
 
 
 def pci_class(text: str) -> str | None:
-    """Return the class as four lower-case hex digits; the programming interface is left out."""
+    """Return the class as four lower-case hex digits, without the programming interface."""
     found = _CLASS.fullmatch(text.strip())
     return found.group(1).lower() if found is not None else None
 
 
 def compute_capability(text: str) -> str | None:
-    """Return a compute capability such as `9.0`."""
     return text if _CAPABILITY.fullmatch(text) else None
 
 
@@ -115,22 +114,20 @@ def numa_node(text: str) -> int | None:
 
 
 def flag(text: str) -> bool | None:
-    """Return yes or no."""
     return _WORDS.get(text.lower())
 
 
 def version(text: str) -> str | None:
-    """Return a version such as `550.107.02`."""
     return text if _VERSION.fullmatch(text) else None
 
 
 def word(text: str) -> str | None:
-    """Return a single word."""
+    """Return a single word: a letter, then letters, digits, `_`, `.`, `-`."""
     return text if _WORD.fullmatch(text) else None
 
 
 def product(text: str) -> str | None:
-    """Return a product's name as it came."""
+    """Return a product's name, unchanged."""
     return text if 0 < len(text.strip()) <= 256 and text.isprintable() else None
 
 
@@ -140,20 +137,20 @@ def profile(text: str) -> str | None:
 
 
 def profiles(text: str) -> tuple[str, ...] | None:
-    """Return the profiles of a list with commas; one that makes no sense spoils the list."""
+    """Return the profiles of a comma-separated list; one invalid profile makes the whole list invalid."""
     found = [profile(part.strip()) for part in text.split(",") if part.strip()]
     known = [one for one in found if one is not None]
     return tuple(sorted(set(known))) if len(known) == len(found) else None
 
 
 def links(text: str) -> tuple[PeerLink, ...] | None:
-    """Return the connections of a card, in order of peer and type."""
+    """Return the links of a device, in order of peer and type."""
     try:
-        said = _links.decode(text)
+        reported = _links.decode(text)
     except UNDECODABLE:
         return None
     found = {}
-    for one in said:
+    for one in reported:
         peer = canonical_address(one.peer)
         if peer is None or word(one.type) is None or not 0 < one.count <= _MAX_INDEX:
             return None
@@ -162,13 +159,13 @@ def links(text: str) -> tuple[PeerLink, ...] | None:
 
 
 def partitions(text: str) -> tuple[MigPartition, ...] | None:
-    """Return the MIG instances of a card, in order of profile and UUID."""
+    """Return the MIG instances of a device, in order of profile and UUID."""
     try:
-        said = _partitions.decode(text)
+        reported = _partitions.decode(text)
     except UNDECODABLE:
         return None
     found = {}
-    for one in said:
+    for one in reported:
         kind = profile(one.profile)
         if kind is None or uuid(one.uuid) is None:
             return None

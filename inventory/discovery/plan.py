@@ -1,12 +1,13 @@
-"""Which GPUDevices a node should have: those to make, to keep, and to take away.
+"""Plan of a node's GPUDevices: those to create, to keep, and to delete.
 
-A device goes only when a fresh source that lists all cards of the node does not list its card, or lists
-another one in its place. Devices without the inventory's label were made by hand: they are left alone, and
-their cards with them.
+A GPUDevice is deleted only when a fresh source that lists all devices of the node does not list it, or lists
+another device in its place. GPUDevices without the inventory's label were created by hand: they are left
+alone, and so are their devices.
 
-A UUID stays with the device that showed it first: a node that tells of one that another device shows gets
-nothing of it, or every node could take all others' cards out of their pools. A card that was moved gets its
-device once that of its old place is gone.
+A UUID stays with the GPUDevice that showed it first: a node that reports the UUID of another GPUDevice does
+not get it, or every node could take the devices of all others out of their pools. A device that was moved
+gets its GPUDevice once that of its old place is deleted.
+
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,23 +21,23 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import Condition
 from api.names import DEVICE_NODE_LABEL, DeviceName, NodeName
 from api.text import listed as listing
-from inventory.discovery.merge import Sighting
+from inventory.discovery.merge import MergedReport
 from inventory.discovery.resolve import present_uuid, resolve_facts
 from inventory.identity import canonical_address, device_name, inventory_id
 
 
 class MissingDevice(Enum):
-    """Why a device is taken away."""
+    """Why a GPUDevice is deleted."""
 
-    PULLED = "the card is not there any more"
-    SWAPPED = "another card sits in its place"
-    CLAIMED = "another device had its UUID first"
+    PULLED = "the device is gone from the node"
+    SWAPPED = "another device is in its place"
+    CLAIMED = "another GPUDevice had its UUID first"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """Whether what a device shows is told by a fresh source."""
+    """Whether a fresh source confirms what a GPUDevice shows."""
 
     is_stale: bool
     message: str
@@ -45,21 +46,21 @@ class Staleness:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedDevice:
-    """A device as it should be."""
+    """The desired GPUDevice."""
 
     name: DeviceName
     status: GPUDeviceStatus
-    """The inventory's fields of it; conditions apart."""
+    """The inventory's fields, without conditions."""
     staleness: Staleness
 
 
 @final
 @dataclass(frozen=True, slots=True, order=True)
 class RejectedDevice:
-    """A UUID that a node tells of, and another device shows."""
+    """A UUID that a node reports, and another GPUDevice has."""
 
     address: str
-    """Of the node's card."""
+    """Of the node's device."""
     uuid: str
     owner: DeviceName
 
@@ -67,7 +68,7 @@ class RejectedDevice:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlan:
-    """What is to be done about the devices of a node."""
+    """Changes of a node's GPUDevices."""
 
     delete: tuple[tuple[GPUDevice, MissingDevice], ...] = ()
     create: tuple[WantedDevice, ...] = ()
@@ -76,82 +77,83 @@ class DevicePlan:
 
 
 def is_ours(device: GPUDevice) -> bool:
-    """Say whether the inventory made the device."""
+    """Whether the inventory created the GPUDevice."""
     return device.metadata.label(DEVICE_NODE_LABEL) is not None
 
 
 def addresses_of(devices: Sequence[GPUDevice]) -> frozenset[str]:
-    """Return the addresses of the cards that the inventory knows."""
+    """Return the addresses of the devices that the inventory has created."""
     return frozenset(one.status.pci.address for one in devices if is_ours(one)) - {""}
 
 
-def uuids_of(devices: Sequence[GPUDevice], sighting: Sighting) -> frozenset[str]:
-    """Return the UUIDs of cards and MIG instances that a node shows, or that its sources tell of."""
-    facts = [one.facts for statements in sighting.said.values() for one in statements]
-    told = (one.uuid or "" for one in facts)
+def uuids_of(devices: Sequence[GPUDevice], merged: MergedReport) -> frozenset[str]:
+    """Return the UUIDs of devices and MIG instances that a node's GPUDevices show or its sources report."""
+    facts = [one.facts for reports in merged.by_address.values() for one in reports]
+    reported = (one.uuid or "" for one in facts)
     instances = (each.uuid for one in facts for each in one.mig_instances or ())
     shown = (uuid for one in devices for uuid in _uuids(one.status))
-    return frozenset({*told, *instances, *shown}) - {""}
+    return frozenset({*reported, *instances, *shown}) - {""}
 
 
 def plan_inventory(
     node: NodeName,
     devices: Sequence[GPUDevice],
-    sighting: Sighting,
+    merged: MergedReport,
     *,
     is_managed: bool,
     claimants: Mapping[str, Sequence[DeviceName]] | None = None,
 ) -> DevicePlan:
-    """Return what makes the node's devices those that its sources tell of.
+    """Return the changes that make the node's GPUDevices match the reports.
 
     Args:
         node: its name.
-        devices: what it has.
-        sighting: what its sources tell.
+        devices: its GPUDevices.
+        merged: the reports of its sources.
         is_managed: whether its devices may be in pools.
-        claimants: the devices of all nodes that show each of `uuids_of`, the one that has it first.
+        claimants: the GPUDevices of all nodes that show each of `uuids_of`, the owner first.
+
     """
     by_hand = [one for one in devices if not is_ours(one)]
     ours = {one.name: one for one in devices if is_ours(one)}
     addresses = {
         device_name(node, address): address
-        for address in sighting.said
-        if not _is_taken(node, address, by_hand, uuid=present_uuid(sighting.said[address]))
+        for address in merged.by_address
+        if not _is_taken(node, address, by_hand, uuid=present_uuid(merged.by_address[address]))
     }
     leaving: dict[DeviceName, MissingDevice] = {}
     for name, device in ours.items():
-        why = _why_gone(device, addresses.get(name), sighting)
+        why = _why_gone(device, addresses.get(name), merged)
         if why is not None:
             leaving[name] = why
-    uuids = _Uuids(claimants or {}, leaving)
+    uuids = _UuidOwners(claimants or {}, leaving)
     for name, device in ours.items():
-        is_listed = addresses.get(name) in sighting.listed
-        if name not in leaving and uuids.is_spare(device, is_listed=is_listed):
+        is_listed = addresses.get(name) in merged.listed
+        if name not in leaving and uuids.is_duplicate(device, is_listed=is_listed):
             leaving[name] = MissingDevice.CLAIMED
     create: list[WantedDevice] = []
     keep: list[tuple[GPUDevice, WantedDevice]] = []
     for name, address in sorted(addresses.items()):
-        is_listed = address in sighting.listed
+        is_listed = address in merged.listed
         kept = ours.get(name) if name not in leaving else None
         if kept is None and not is_listed:
             continue
         known = kept.status if kept is not None else GPUDeviceStatus()
-        settled = resolve_facts(
+        resolved = resolve_facts(
             known,
-            sighting.said[address],
+            merged.by_address[address],
             node=node,
             address=address,
-            withheld=sighting.withheld,
+            withheld=merged.withheld,
         )
-        status = uuids.without_others(name, settled.status, known=known)
+        status = uuids.without_others(name, resolved.status, known=known)
         wanted = WantedDevice(
             name=name,
             status=msgspec.structs.replace(status, managed=is_managed),
-            staleness=_staleness(settled.untold, is_listed=is_listed),
+            staleness=_staleness(resolved.unreported, is_listed=is_listed),
         )
         if kept is not None:
             keep.append((kept, wanted))
-        elif status.uuid == settled.status.uuid:
+        elif status.uuid == resolved.status.uuid:
             create.append(wanted)
     return DevicePlan(
         delete=tuple((ours[name], why) for name, why in sorted(leaving.items())),
@@ -162,8 +164,8 @@ def plan_inventory(
 
 
 @final
-class _Uuids:
-    """Tells which UUIDs devices of the node may show, and notes those that they may not."""
+class _UuidOwners:
+    """Ownership of UUIDs, and the UUIDs rejected because another GPUDevice owns them."""
 
     def __init__(
         self,
@@ -175,15 +177,15 @@ class _Uuids:
         self._planned: dict[str, DeviceName] = {}
         self.refused: set[RejectedDevice] = set()
 
-    def is_spare(self, device: GPUDevice, *, is_listed: bool) -> bool:
-        """Say whether a device goes that shows another one's UUID; one in a pool stays while it is told of."""
+    def is_duplicate(self, device: GPUDevice, *, is_listed: bool) -> bool:
+        """Whether a GPUDevice is deleted because it shows another one's UUID; one in a pool stays while it is listed."""
         is_kept = is_listed and device.status.pool_ref is not None
         return not is_kept and self._owner(device.status.uuid) not in {None, device.name}
 
     def without_others(
         self, name: DeviceName, status: GPUDeviceStatus, *, known: GPUDeviceStatus
     ) -> GPUDeviceStatus:
-        """Return the status without UUIDs of other devices; a card's own UUID that is known stays."""
+        """Return the status without UUIDs of other GPUDevices; the device's own known UUID stays."""
         taken = set()
         for uuid in _uuids(status):
             owner = self._owner(uuid) or self._planned.setdefault(uuid, name)
@@ -200,7 +202,7 @@ class _Uuids:
         )
 
     def _owner(self, uuid: str) -> DeviceName | None:
-        """Return the device that has a UUID now; None where it is free."""
+        """Return the GPUDevice that owns a UUID now; None for a free one."""
         claiming = self._claimants.get(uuid, ())
         return next((one for one in claiming if one not in self._leaving), None)
 
@@ -209,17 +211,17 @@ def _uuids(status: GPUDeviceStatus) -> Iterator[str]:
     yield from filter(None, (status.uuid, *(one.uuid for one in status.mig.instances or ())))
 
 
-def _why_gone(device: GPUDevice, address: str | None, sighting: Sighting) -> MissingDevice | None:
-    """Return why the card of a device is not where it was; None where it may be."""
-    if address not in sighting.listed and sighting.is_whole:
+def _why_gone(device: GPUDevice, address: str | None, merged: MergedReport) -> MissingDevice | None:
+    """Return why a device is no longer in its place; None where it may be."""
+    if address not in merged.listed and merged.is_whole:
         return MissingDevice.PULLED
-    if address is not None and _is_swapped(device, address, sighting):
+    if address is not None and _is_swapped(device, address, merged):
         return MissingDevice.SWAPPED
     return None
 
 
 def _is_taken(node: NodeName, address: str, by_hand: Sequence[GPUDevice], *, uuid: str) -> bool:
-    """Say whether somebody made a device for this card by hand."""
+    """Whether a GPUDevice for this address was created by hand."""
     return any(
         one.name == device_name(node, address)
         or canonical_address(one.status.pci.address) == address
@@ -229,22 +231,22 @@ def _is_taken(node: NodeName, address: str, by_hand: Sequence[GPUDevice], *, uui
     )
 
 
-def _is_swapped(device: GPUDevice, address: str, sighting: Sighting) -> bool:
-    if not device.status.uuid or address not in sighting.listed:
+def _is_swapped(device: GPUDevice, address: str, merged: MergedReport) -> bool:
+    if not device.status.uuid or address not in merged.listed:
         return False
-    fresh = [one for one in sighting.said[address] if one.is_fresh]
+    fresh = [one for one in merged.by_address[address] if one.is_fresh]
     return present_uuid(fresh) not in {"", device.status.uuid}
 
 
-def _staleness(untold: Collection[str], *, is_listed: bool) -> Staleness:
+def _staleness(unreported: Collection[str], *, is_listed: bool) -> Staleness:
     if not is_listed:
         message = (
-            "no source lists the card now, and none that would know says that it is gone:"
-            " what was said last stands"
+            "no source lists the device, and no complete list proves that it is gone:"
+            " the last reported values stay"
         )
         return Staleness(is_stale=True, message=message)
-    if untold:
-        message = f"no source tells {listing(untold)} any more: what was said last stands"
+    if unreported:
+        message = f"no source reports {listing(unreported)} any more: the last reported values stay"
         return Staleness(is_stale=True, message=message)
     return Staleness(is_stale=False, message="")
 
@@ -274,7 +276,7 @@ def own_status(wanted: WantedDevice, conditions: Sequence[Condition]) -> Mapping
 
 
 def device_shows(status: GPUDeviceStatus, wanted: GPUDeviceStatus) -> bool:
-    """Say whether the inventory's fields of a status are as wanted."""
+    """Whether the inventory's fields of a status are as wanted."""
     ours = msgspec.structs.replace(
         wanted,
         state=status.state,

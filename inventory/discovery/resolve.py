@@ -1,8 +1,9 @@
-"""One card: what is known of it, held against what its sources say now.
+"""Resolution of one device's facts: its known status against the current reports.
 
-What was once known is never lost to silence. Facts that a card keeps for life change only when a source
-that tells of each card by itself says something materially different; labels, which speak of cards in
-bulk, fill gaps only.
+A known fact is never lost to silence. Facts that a device keeps for life change only when a source that
+reports each device by itself reports something materially different; labels, which describe devices in bulk,
+fill gaps only.
+
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Final, final
 
 from api.kinds.gpudevice import MIG, PCI, GPUDeviceStatus, Link, MIGInstance
 from api.names import NodeName
-from inventory.discovery.merge import Statement
+from inventory.discovery.merge import DeviceReport
 from inventory.discovery.sources import Source
 from inventory.identity import inventory_id
 from inventory.products import display_product, is_same_product, product_by_id
@@ -31,63 +32,64 @@ _SHOWN: Final = {
     "mig_profiles": "mig",
     "mig_instances": "mig",
 }
-"""Field of CardFacts -> of the status that shows it."""
+"""Field of ReportedDevice -> field of the status that shows it."""
 _OF_EACH_DEVICE: Final = (Source.AGENT, Source.INSTANCES)
 _SAME_SIZE: Final = 20
-"""Sizes that differ by a twentieth are spellings of one: 80 GB, 81,920 MiB, 81,559 MiB."""
+"""Sizes that differ by less than a twentieth are spellings of one size: 80 GB, 81,920 MiB, 81,559 MiB."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ResolvedFacts:
-    """What a card's status should show."""
+    """The facts that a GPUDevice's status should show."""
 
     status: GPUDeviceStatus
-    """Our fields of it."""
-    untold: tuple[str, ...]
-    """Fields of the status that are known, and that no fresh source tells any more."""
+    """The inventory's fields."""
+    unreported: tuple[str, ...]
+    """Known fields of the status that no fresh source reports any more."""
 
 
 def resolve_facts(
     known: GPUDeviceStatus,
-    statements: Sequence[Statement],
+    reports: Sequence[DeviceReport],
     *,
     node: NodeName,
     address: str,
     withheld: frozenset[str] = frozenset(),
 ) -> ResolvedFacts:
-    """Return what is to be known of a card.
+    """Return the resolved facts of a device.
 
     Args:
-        known: what its status shows; empty for a new one.
-        statements: what sources say of its place, the most trusted first.
-        node: where it is.
+        known: its current status; empty for a new GPUDevice.
+        reports: on its place, the most trusted first.
+        node: its node.
         address: its place there.
-        withheld: fields of which silence means nothing now.
+        withheld: fields whose absence proves nothing now.
+
     """
-    # Of a card that is known, only a fresh source may say that it is another one.
-    fresh = [one for one in statements if one.is_fresh]
-    uuid = present_uuid(fresh) or known.uuid or present_uuid(statements)
-    about_it = [one for one in statements if one.facts.uuid in {None, uuid}]
+    # Only a fresh source may replace a known device by another one.
+    fresh = [one for one in reports if one.is_fresh]
+    uuid = present_uuid(fresh) or known.uuid or present_uuid(reports)
+    about_it = [one for one in reports if one.facts.uuid in {None, uuid}]
     facts = _known_facts(known)
-    untold = set()
+    unreported = set()
     for field in _SHOWN:
         winner = _winner(field, about_it)
         if winner is not None:
-            facts[field] = _SETTLING.get(field, _settled)(facts[field], field, winner)
-        is_told = winner is not None and winner.is_fresh
-        if not is_told and field not in withheld and facts[field] not in _NOTHING:
-            untold.add(_SHOWN[field])
+            facts[field] = _RESOLVERS.get(field, _resolved)(facts[field], field, winner)
+        is_reported = winner is not None and winner.is_fresh
+        if not is_reported and field not in withheld and facts[field] not in _NOTHING:
+            unreported.add(_SHOWN[field])
     facts["uuid"] = uuid
     if not facts["product"]:
         facts["product"] = product_by_id(facts["vendor"], facts["device"])
-    return ResolvedFacts(_status(node, address, facts), tuple(sorted(untold)))
+    return ResolvedFacts(_status(node, address, facts), tuple(sorted(unreported)))
 
 
-def present_uuid(statements: Sequence[Statement]) -> str:
-    """Return the UUID of the card that is there now; a silent source tells it only where no other does."""
+def present_uuid(reports: Sequence[DeviceReport]) -> str:
+    """Return the UUID of the device that is present; a silent source counts only without any other."""
     for is_fresh in (True, False):
-        for one in statements:
+        for one in reports:
             if one.is_fresh is is_fresh and one.facts.uuid is not None:
                 return one.facts.uuid
     return ""
@@ -98,7 +100,7 @@ _NOTHING: Final = ("", 0, None, False, (), -1)
 
 def _known_facts(known: GPUDeviceStatus) -> dict[str, Any]:
     pci, mig = known.pci, known.mig
-    # What only the table of PCI ids told gives way to any source.
+    # A product from the table of PCI ids gives way to any source.
     is_guess = known.product != "" and known.product == product_by_id(pci.vendor, pci.device)
     return {
         "uuid": known.uuid,
@@ -117,39 +119,39 @@ def _known_facts(known: GPUDeviceStatus) -> dict[str, Any]:
     }
 
 
-def _winner(field: str, statements: Sequence[Statement]) -> Statement | None:
-    return next((one for one in statements if getattr(one.facts, field) is not None), None)
+def _winner(field: str, reports: Sequence[DeviceReport]) -> DeviceReport | None:
+    return next((one for one in reports if getattr(one.facts, field) is not None), None)
 
 
-def _settled(known: Any, field: str, winner: Statement) -> Any:  # noqa: ANN401  # of the field's type
+def _resolved(known: Any, field: str, winner: DeviceReport) -> Any:  # noqa: ANN401  # of the field's type
     """Return the value of a field that has one spelling."""
-    said = getattr(winner.facts, field)
-    return said if known in _NOTHING or winner.source in _OF_EACH_DEVICE else known
+    reported = getattr(winner.facts, field)
+    return reported if known in _NOTHING or winner.source in _OF_EACH_DEVICE else known
 
 
-def _product(known: str, field: str, winner: Statement) -> str:
-    said = display_product(winner.facts.product or "", winner.facts.vendor or "")
-    if not known or not said:
-        return said or known
-    is_other = winner.source in _OF_EACH_DEVICE and not is_same_product(known, said)
-    return said if is_other else known
+def _product(known: str, field: str, winner: DeviceReport) -> str:
+    reported = display_product(winner.facts.product or "", winner.facts.vendor or "")
+    if not known or not reported:
+        return reported or known
+    is_other = winner.source in _OF_EACH_DEVICE and not is_same_product(known, reported)
+    return reported if is_other else known
 
 
-def _memory(known: int, field: str, winner: Statement) -> int:
-    said = winner.facts.memory_mib or 0
+def _memory(known: int, field: str, winner: DeviceReport) -> int:
+    reported = winner.facts.memory_mib or 0
     if winner.source is Source.AGENT or not known:
-        return said
-    is_other = abs(said - known) * _SAME_SIZE > max(said, known)
-    return said if winner.source is Source.INSTANCES and is_other else known
+        return reported
+    is_other = abs(reported - known) * _SAME_SIZE > max(reported, known)
+    return reported if winner.source is Source.INSTANCES and is_other else known
 
 
-def _profiles(known: tuple[str, ...], field: str, winner: Statement) -> tuple[str, ...]:
-    """Return what the card can be cut into; labels show only what some card is cut into now."""
-    said = winner.facts.mig_profiles or ()
-    return said if winner.source in _OF_EACH_DEVICE else tuple(sorted({*known, *said}))
+def _profiles(known: tuple[str, ...], field: str, winner: DeviceReport) -> tuple[str, ...]:
+    """Return the possible profiles; labels show only those of the instances that exist now."""
+    reported = winner.facts.mig_profiles or ()
+    return reported if winner.source in _OF_EACH_DEVICE else tuple(sorted({*known, *reported}))
 
 
-_SETTLING: Final[Mapping[str, Callable[[Any, str, Statement], Any]]] = {
+_RESOLVERS: Final[Mapping[str, Callable[[Any, str, DeviceReport], Any]]] = {
     "product": _product,
     "memory_mib": _memory,
     "mig_profiles": _profiles,
@@ -181,13 +183,13 @@ def _status(node: NodeName, address: str, facts: Mapping[str, Any]) -> GPUDevice
     )
 
 
-def _link(node: NodeName, link: Any) -> Link:  # noqa: ANN401  # a link that is known, or as the source tells it
+def _link(node: NodeName, link: Any) -> Link:  # noqa: ANN401  # a known link, or a reported one
     if isinstance(link, Link):
         return link
     return Link(peer=inventory_id(node, link.peer), type=link.type, count=link.count)
 
 
-def _instance(instance: Any) -> MIGInstance:  # noqa: ANN401  # one that is known, or as the source tells it
+def _instance(instance: Any) -> MIGInstance:  # noqa: ANN401  # a known instance, or a reported one
     if isinstance(instance, MIGInstance):
         return instance
     return MIGInstance(profile=instance.profile, uuid=instance.uuid)

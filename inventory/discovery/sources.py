@@ -1,14 +1,15 @@
-"""What each source says of a node and its cards, read from labels and features.
+"""The reports of each source on a node and its devices, read from labels and features.
 
 Sources, the most trusted first (docs/design/0005-from-slot-to-pool.md):
 
-* `AGENT`: our node agent's NodeFeature (`api.foreign.nodefeature`), by PCI address.
+* `AGENT`: the node agent's NodeFeature (`api.foreign.nodefeature`), by PCI address.
 * `INSTANCES`: instances `nvidia.com/gpu` of other NodeFeatures, by PCI address.
 * `SLOTS`: labels `gpu.deckhouse.io/device.NN.*` of the NodeFeatureRule, in order of the PCI address,
-  which they do not tell (`inventory.discovery.labels`).
-* `NODE`: labels `nvidia.com/*` of gpu-feature-discovery, about all cards of the node at once.
+  which they do not contain (`inventory.discovery.labels`).
+* `NODE`: labels `nvidia.com/*` of gpu-feature-discovery, about all devices of the node at once.
 
-A value that makes no sense is skipped and told as a `BadFeature`; nothing here raises.
+An invalid value is skipped and reported as a `BadFeature`; nothing here raises.
+
 """
 
 import datetime as dt
@@ -19,7 +20,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, final
 
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, AgentDevice, AgentNode
-from inventory.discovery import parsing as values
+from inventory.discovery import parsing
 
 if TYPE_CHECKING:
     from api.foreign.nodefeature import Instances, NodeFeature
@@ -28,7 +29,7 @@ _MAX_SHOWN: Final = 64
 
 
 class Source(Enum):
-    """Who says something; the value is a metric's label."""
+    """A source of facts; the value is a metric's label."""
 
     AGENT = "agent"
     INSTANCES = "instances"
@@ -39,12 +40,12 @@ class Source(Enum):
 @final
 @dataclass(frozen=True, slots=True, order=True)
 class BadFeature:
-    """A label or attribute that was skipped, because its value makes no sense."""
+    """A label or attribute that was skipped, because its value is invalid."""
 
     source: str
     key: str
     value: str
-    """Cut: it is somebody else's text."""
+    """Truncated: it is foreign text."""
 
     def __str__(self) -> str:
         return f"{self.key}={self.value!r}"
@@ -53,7 +54,7 @@ class BadFeature:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedDevice:
-    """What one source says of a card; None is nothing said."""
+    """The facts that one source reports on a device; None is no report."""
 
     address: str | None = None
     uuid: str | None = None
@@ -61,22 +62,22 @@ class ReportedDevice:
     device: str | None = None
     class_: str | None = None
     product: str | None = None
-    """As the source spells it."""
+    """In the source's spelling."""
     memory_mib: int | None = None
     compute_capability: str | None = None
     numa_node: int | None = None
     """-1 where the machine has none."""
-    links: tuple[values.PeerLink, ...] | None = None
+    links: tuple[parsing.PeerLink, ...] | None = None
     mig_capable: bool | None = None
     mig_mode: str | None = None
     mig_profiles: tuple[str, ...] | None = None
-    mig_instances: tuple[values.MigPartition, ...] | None = None
+    mig_instances: tuple[parsing.MigPartition, ...] | None = None
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versions:
-    """What a source says of the node's software; None is nothing said."""
+    """The versions that a source reports; None is no report."""
 
     driver: str | None = None
     cuda: str | None = None
@@ -86,31 +87,31 @@ class Versions:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceList:
-    """The cards that one source lists, by address."""
+    """The devices that one source lists, by address."""
 
     devices: tuple[ReportedDevice, ...]
     is_complete: bool
-    """False where an element tells no address: who is missing cannot be said then."""
+    """False where an element has no address: then no device is provably missing."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureReport:
-    """What one NodeFeature says."""
+    """The content of one NodeFeature."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Those that the inventory reads."""
+    """The labels that the inventory reads."""
     agent: DeviceList | None = None
     instances: DeviceList | None = None
     versions: Versions = field(default_factory=Versions)
     health: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """UUID -> what the agent says of the card's health, and why."""
+    """UUID -> health of the device and its reason, by the node agent."""
     heartbeat: dt.datetime | None = None
     bad: frozenset[BadFeature] = frozenset()
 
 
-class Reading:
-    """Reads values out of text by key, and keeps those that made no sense."""
+class AttributeReader:
+    """Reads values from text by key, and collects those that are invalid."""
 
     def __init__(self, source: Source, texts: Mapping[str, str], prefix: str = "") -> None:
         self._source = source
@@ -119,25 +120,24 @@ class Reading:
         self.bad: set[BadFeature] = set()
 
     def read(self, key: str, parse: "Callable[[str], Any]", *, unless: str = "") -> Any:  # noqa: ANN401  # what `parse` returns
-        """Return the parsed value; None where there is none, and for `unless`, which means none."""
+        """Return the parsed value; None for a missing one, and for `unless`, which means none."""
         text = self._texts.get(key)
         if text is None or text in {"", unless}:
             return None
         value = parse(text)
         if value is None:
-            self.spoil(key, text)
+            self.reject(key, text)
         return value
 
     def first(self, keys: "tuple[str, ...]", parse: "Callable[[str], Any]") -> Any:  # noqa: ANN401  # what `parse` returns
-        """Return the value under the first of several names that has one."""
+        """Return the value of the first of several keys that has one."""
         for key in keys:
             value = self.read(key, parse)
             if value is not None:
                 return value
         return None
 
-    def spoil(self, key: str, text: str) -> None:
-        """Note a value that makes no sense."""
+    def reject(self, key: str, text: str) -> None:
         shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
         self.bad.add(BadFeature(self._source.value, f"{self._prefix}{key}", shown))
 
@@ -145,35 +145,35 @@ class Reading:
 _LABEL_PREFIXES: Final = ("nvidia.com/", "gpu.deckhouse.io/", "feature.node.kubernetes.io/pci-")
 
 _AGENT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
-    "uuid": ((AgentDevice.UUID,), values.uuid),
-    "address": ((AgentDevice.ADDRESS,), values.address),
-    "vendor": ((AgentDevice.VENDOR,), values.hex_id),
-    "device": ((AgentDevice.DEVICE,), values.hex_id),
-    "class_": ((AgentDevice.CLASS,), values.pci_class),
-    "product": ((AgentDevice.PRODUCT,), values.product),
-    "memory_mib": ((AgentDevice.MEMORY,), values.memory_mib),
-    "compute_capability": ((AgentDevice.COMPUTE_CAPABILITY,), values.compute_capability),
-    "numa_node": ((AgentDevice.NUMA_NODE,), values.numa_node),
-    "links": ((AgentDevice.LINKS,), values.links),
-    "mig_capable": ((AgentDevice.MIG_CAPABLE,), values.flag),
-    "mig_mode": ((AgentDevice.MIG_MODE,), values.word),
-    "mig_profiles": ((AgentDevice.MIG_PROFILES,), values.profiles),
-    "mig_instances": ((AgentDevice.MIG_INSTANCES,), values.partitions),
+    "uuid": ((AgentDevice.UUID,), parsing.uuid),
+    "address": ((AgentDevice.ADDRESS,), parsing.address),
+    "vendor": ((AgentDevice.VENDOR,), parsing.hex_id),
+    "device": ((AgentDevice.DEVICE,), parsing.hex_id),
+    "class_": ((AgentDevice.CLASS,), parsing.pci_class),
+    "product": ((AgentDevice.PRODUCT,), parsing.product),
+    "memory_mib": ((AgentDevice.MEMORY,), parsing.memory_mib),
+    "compute_capability": ((AgentDevice.COMPUTE_CAPABILITY,), parsing.compute_capability),
+    "numa_node": ((AgentDevice.NUMA_NODE,), parsing.numa_node),
+    "links": ((AgentDevice.LINKS,), parsing.links),
+    "mig_capable": ((AgentDevice.MIG_CAPABLE,), parsing.flag),
+    "mig_mode": ((AgentDevice.MIG_MODE,), parsing.word),
+    "mig_profiles": ((AgentDevice.MIG_PROFILES,), parsing.profiles),
+    "mig_instances": ((AgentDevice.MIG_INSTANCES,), parsing.partitions),
 }
-"""Field of CardFacts -> the attributes that tell it, and how they are read."""
+"""Field of ReportedDevice -> its attributes, and their parser."""
 _GPU_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[str], Any]]]] = {
     **_AGENT_FIELDS,
-    "address": (("pci.address", "pci.bus_id"), values.address),
-    "vendor": (("pci.vendor", "vendor"), values.hex_id),
-    "device": (("pci.device", "device"), values.hex_id),
-    "class_": (("pci.class", "class"), values.pci_class),
-    "memory_mib": (("memory.total", "memory.mib", "memory"), values.memory_mib),
-    "mig_capable": (("mig.capable", "mig-capable"), values.flag),
+    "address": (("pci.address", "pci.bus_id"), parsing.address),
+    "vendor": (("pci.vendor", "vendor"), parsing.hex_id),
+    "device": (("pci.device", "device"), parsing.hex_id),
+    "class_": (("pci.class", "class"), parsing.pci_class),
+    "memory_mib": (("memory.total", "memory.mib", "memory"), parsing.memory_mib),
+    "mig_capable": (("mig.capable", "mig-capable"), parsing.flag),
 }
 
 
 def feature_report(feature: "NodeFeature") -> FeatureReport:
-    """Return what a NodeFeature says."""
+    """Return the content of a NodeFeature."""
     features = feature.spec.features
     bad: set[BadFeature] = set()
     health: dict[str, tuple[str, str]] = {}
@@ -181,17 +181,19 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
     if features.instances.agent is not None:
         health = _health(features.instances.agent)
     instances = _device_list(Source.INSTANCES, features.instances.gpu, bad)
-    told = features.attributes.agent
-    reading = Reading(Source.AGENT, told.elements if told is not None else {})
+    agent_attributes = features.attributes.agent
+    reading = AttributeReader(
+        Source.AGENT, agent_attributes.elements if agent_attributes is not None else {}
+    )
     versions = Versions(
-        driver=reading.read(AgentNode.DRIVER_VERSION, values.version),
-        cuda=reading.read(AgentNode.CUDA_VERSION, values.version),
-        toolkit=reading.read(AgentNode.TOOLKIT_VERSION, values.version),
+        driver=reading.read(AgentNode.DRIVER_VERSION, parsing.version),
+        cuda=reading.read(AgentNode.CUDA_VERSION, parsing.version),
+        toolkit=reading.read(AgentNode.TOOLKIT_VERSION, parsing.version),
     )
     heartbeat = None
     if agent is not None:
         annotations = feature.metadata.annotations or {}
-        beat = Reading(Source.AGENT, annotations)
+        beat = AttributeReader(Source.AGENT, annotations)
         heartbeat = beat.read(HEARTBEAT_ANNOTATION, _time)
         bad |= beat.bad
     labels = {
@@ -213,19 +215,19 @@ def feature_report(feature: "NodeFeature") -> FeatureReport:
 def _device_list(
     source: Source, instances: "Instances | None", bad: set[BadFeature]
 ) -> DeviceList | None:
-    """Return the cards of a list; the first element of an address has it."""
+    """Return the devices of a list; the first element with an address wins."""
     if instances is None or instances.elements is None:
         return None
     fields = _AGENT_FIELDS if source is Source.AGENT else _GPU_FIELDS
     devices: dict[str, ReportedDevice] = {}
     is_complete = True
     for number, element in enumerate(instances.elements):
-        reading = Reading(source, element.attributes, f"[{number}].")
-        said = {name: reading.first(keys, parse) for name, (keys, parse) in fields.items()}
-        if source is Source.INSTANCES and said["compute_capability"] is None:
-            said["compute_capability"] = two_part_capability(reading, "compute.{}")
+        reading = AttributeReader(source, element.attributes, f"[{number}].")
+        reported = {name: reading.first(keys, parse) for name, (keys, parse) in fields.items()}
+        if source is Source.INSTANCES and reported["compute_capability"] is None:
+            reported["compute_capability"] = two_part_capability(reading, "compute.{}")
         bad |= reading.bad
-        address = said["address"]
+        address = reported["address"]
         if address is None:
             is_complete = False
             if not reading.bad:
@@ -233,17 +235,19 @@ def _device_list(
         elif address in devices:
             bad.add(BadFeature(source.value, f"[{number}].{AgentDevice.ADDRESS}", address))
         else:
-            devices[intern(address)] = ReportedDevice(**_interned(said))
+            devices[intern(address)] = ReportedDevice(**_interned(reported))
     return DeviceList(
         devices=tuple(devices[key] for key in sorted(devices)), is_complete=is_complete
     )
 
 
-def two_part_capability(reading: Reading, key: str) -> str | None:
-    """Return the compute capability of its two halves, `major` and `minor`."""
-    major = reading.read(key.format("major"), values.count)
-    minor = reading.read(key.format("minor"), values.count)
-    return None if major is None or minor is None else values.compute_capability(f"{major}.{minor}")
+def two_part_capability(reading: AttributeReader, key: str) -> str | None:
+    """Return the compute capability of its two parts, `major` and `minor`."""
+    major = reading.read(key.format("major"), parsing.count)
+    minor = reading.read(key.format("minor"), parsing.count)
+    return (
+        None if major is None or minor is None else parsing.compute_capability(f"{major}.{minor}")
+    )
 
 
 _REPEATED: Final = frozenset(
@@ -251,18 +255,18 @@ _REPEATED: Final = frozenset(
 )
 
 
-def _interned(said: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with texts that many cards have in common kept once."""
+def _interned(reported: dict[str, Any]) -> dict[str, Any]:
+    """Return the values; texts that many devices share are stored once."""
     return {
         name: intern(value) if name in _REPEATED and value is not None else value
-        for name, value in said.items()
+        for name, value in reported.items()
     }
 
 
 def _health(instances: "Instances") -> dict[str, tuple[str, str]]:
     found = {}
     for element in instances.elements or ():
-        uuid = values.uuid(element.attributes.get(AgentDevice.UUID, ""))
+        uuid = parsing.uuid(element.attributes.get(AgentDevice.UUID, ""))
         status = element.attributes.get(AgentDevice.HEALTH, "")
         if uuid is not None and status:
             reason = element.attributes.get(AgentDevice.HEALTH_REASON, "")

@@ -1,1 +1,1 @@
-"""Health of a device: faults, hysteresis and DCGM samples."""
+"""Health of a device: faults, debouncing and DCGM samples."""

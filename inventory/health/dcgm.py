@@ -1,7 +1,8 @@
-"""What a DCGM exporter says of the cards of its node: the few series that tell of their health.
+"""Parser of a DCGM exporter's page: the few series that show the health of the node's devices.
 
-The page is text in Prometheus' exposition format, and comes from a pod that is not ours: what cannot be
-read is counted and skipped, and nothing here raises.
+The page is text in Prometheus' exposition format from a foreign pod: lines that cannot be parsed are counted
+and skipped, and nothing here raises.
+
 """
 
 import math
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAX_DEVICES: Final = 256
-"""Of one node; a page that names more is no page of an exporter."""
+"""Of one node; a page with more is not an exporter's page."""
 _BLANK: Final = 9e18
 """DCGM writes values from 0x7ffffffffffffff0 on where it has none (dcgm_fields.h, DCGM_INT64_BLANK)."""
 _XID: Final = "XID_ERRORS"
@@ -28,31 +29,31 @@ _UUID: Final = re.compile(r'(?:^|,)[ \t]*(?:UUID|uuid)="([^"\\]{1,96})"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReading:
-    """Figures of one card; a counter that the page does not have is None.
+    """Figures of one device; a counter that the page does not have is None.
 
-    A card that is partitioned or shared has a line for each part: the largest figure counts.
+    A partitioned or shared device has a line for each part: the largest figure counts.
     """
 
     xids: frozenset[int] = frozenset()
-    """The last Xid error of the card; DCGM shows it until the driver is loaded anew."""
+    """The last Xid error of the device; DCGM shows it until the driver is loaded again."""
     volatile_errors: float | None = None
     """Double-bit ECC errors since the driver was loaded."""
     aggregate_errors: float | None = None
-    """The same over the card's life."""
+    """The same over the device's life."""
     thermal_violation: float | None = None
-    """Time that heat made the card slower; the unit differs by version."""
+    """Time of thermal throttling; the unit differs by version."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExporterPage:
-    """A page that was read."""
+    """A parsed page."""
 
     devices: Mapping[str, DeviceReading]
-    """By UUID: all that any of our series names."""
+    """By UUID: every device that one of the series above names."""
     bad_lines: int = 0
-    """Lines of our series that make no sense."""
+    """Lines of these series that cannot be parsed."""
     is_dcgm: bool = False
-    """Some line, whether we read it or not, is of DCGM."""
+    """Whether any line is a series of DCGM."""
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ class _Figures:
 
 
 def parse_page(text: str) -> ExporterPage:
-    """Return what the page says of the cards; of the same series of a card the largest value."""
+    """Return the figures of each device; of several lines of one series the largest value counts."""
     found: dict[str, _Figures] = {}
     bad_lines = 0
     for line in _LINE.finditer(text):

@@ -1,8 +1,9 @@
-"""Whether a card is healthy, by what the DCGM exporter of its node and our agent say of it.
+"""Health of a device, from the DCGM exporter of its node and the node agent.
 
-A fault takes the card out at once, but for heat, which must last. It comes back after several clean
-samples in a row. Where sources differ, the bad news counts; where none speaks, nothing changes: silence
-neither makes a card faulty nor heals it.
+A fault takes the device out at once, but for heat, which must last. The device comes back after several clean
+samples in a row. Where the sources differ, the fault counts. Without any source nothing changes: silence
+neither makes a device faulty nor heals it.
+
 """
 
 from dataclasses import dataclass, replace
@@ -10,17 +11,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from api.text import truncate
-from inventory.debounce import DebouncedState, DebounceTerms, Track
+from inventory.debounce import DebounceCounter, DebouncedState, DebounceTerms
 
 if TYPE_CHECKING:
     from inventory.health.dcgm import DeviceReading, ExporterPage
 
 IGNORED_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Faults of an application, which the card survives (NVIDIA's device plugin ignores the same)."""
+"""Faults of an application, which leave the device healthy (NVIDIA's device plugin ignores the same)."""
 
 
 class FaultKind(Enum):
-    """What is wrong with a card; of several the first is named."""
+    """Kind of a fault; of several faults the first kind is reported."""
 
     XID_ERROR = "xid"
     ECC_ERROR = "ecc"
@@ -31,7 +32,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a card; the text has no figure that moves while the fault lasts."""
+    """A fault of a device; the text has no figure that moves while the fault lasts."""
 
     kind: FaultKind
     text: str
@@ -39,16 +40,16 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What our agent says of a card."""
+    """The node agent's report on a device."""
 
     status: str
-    """`Healthy`, `Unhealthy` or `Lost` (`api.foreign.nodefeature.AgentDevice`); any other word is no report."""
+    """`Healthy`, `Unhealthy` or `Lost` (`api.foreign.nodefeature.AgentDevice`); any other value is no report."""
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PageSeen:
-    """The page of a node's exporter, and when it was read (monotonic seconds)."""
+class ExporterSample:
+    """The page of a node's exporter, and the time of its scrape (monotonic seconds)."""
 
     at: float
     page: "ExporterPage"
@@ -56,105 +57,103 @@ class PageSeen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthDebounceTerms:
-    """What makes a card faulty, and what heals it."""
+    """When a device becomes faulty, and when it is healthy again."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
     clean_samples: int = 3
-    """In a row, to come back."""
+    """In a row, to be healthy again."""
     hot_samples: int = 3
-    """In a row in which heat made the card slower, to be faulty."""
+    """In a row with thermal throttling, to be faulty."""
     period_s: float = 10.0
-    """What is closer together than this is one sample."""
+    """Observations closer together than this are one sample."""
     freshness_s: float = 120.0
-    """A page that is older says nothing any more."""
+    """An older page is ignored."""
 
     @property
-    def steadiness(self) -> DebounceTerms:
-        """Return how many samples change the standing: one bad one is enough."""
+    def debounce(self) -> DebounceTerms:
+        """Terms of the device's state: one bad sample is enough."""
         return DebounceTerms(good_samples=self.clean_samples, bad_samples=1, period_s=self.period_s)
 
 
-_UP: Final = Track(DebouncedState.UP)
+_UP: Final = DebounceCounter(DebouncedState.UP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceHealth:
-    """What is known of a card between two looks."""
+    """State of a device between two observations."""
 
-    track: Track = _UP
+    counter: DebounceCounter = _UP
     fault: Fault | None = None
-    """What it is, or was last, taken out for."""
+    """The current fault, or the last one."""
     is_known: bool = False
-    """Some source has spoken of it."""
+    """Whether any source has reported the device."""
     read_at: float | None = None
-    """When the page was read that the next four are of."""
+    """Time of the page that the next four fields come from."""
     figures: "DeviceReading | None" = None
     exporter_fault: Fault | None = None
     hot_samples: int = 0
     was_listed: bool = False
-    """An exporter has listed it: one that does not any more has lost it."""
+    """Whether the exporter has listed it: a device that disappears from its page is lost."""
 
     @property
     def is_faulted(self) -> bool:
-        """Say whether the card is to be kept out of new placements."""
-        return self.track.standing is DebouncedState.DOWN
+        """Whether new placements exclude the device."""
+        return self.counter.state is DebouncedState.DOWN
 
     @property
     def present_fault(self) -> Fault | None:
-        """Return what the card is taken out for, None where it is not."""
+        """The fault of a device that is faulted now, else None."""
         return self.fault if self.is_faulted else None
 
     def next_sample_in(self, now: float, terms: HealthDebounceTerms) -> float | None:
-        """Return when a look may be a new sample; None while nothing is about to change."""
-        return self.track.next_sample_in(now, terms.steadiness)
+        """Return the seconds until the next sample may count; None while no change is pending."""
+        return self.counter.next_sample_in(now, terms.debounce)
 
 
 UNKNOWN: Final = DeviceHealth()
 
 
-def examine(
+def assess_health(
     before: DeviceHealth,
     uuid: str,
     *,
-    seen: PageSeen | None,
+    seen: ExporterSample | None,
     report: HealthReport | None,
     terms: HealthDebounceTerms,
     now: float,
 ) -> DeviceHealth:
-    """Return what is known of a card after one more look.
+    """Return the state of a device after one more observation.
 
     Args:
-        before: what was known.
-        uuid: the card's.
+        before: the state so far.
+        uuid: of the device.
         seen: the last page of its node's exporter.
-        report: what our agent says now.
+        report: the node agent's current report.
         terms: the rules.
         now: monotonic seconds.
+
     """
     reported = _reported(report)
-    device = _read(before, uuid, seen, is_vouched_for=reported is _CLEAN, terms=terms)
-    spoken: list[tuple[float, Fault | None]] = []
+    device = _read(before, uuid, seen, is_reported_healthy=reported is _CLEAN, terms=terms)
+    observed: list[tuple[float, Fault | None]] = []
     if (
         device.was_listed
         and device.read_at is not None
         and now - device.read_at <= terms.freshness_s
     ):
-        spoken.append((device.read_at, device.exporter_fault))
+        observed.append((device.read_at, device.exporter_fault))
     if reported is not None:
-        spoken.append((now, reported.fault))
-    if not spoken:
+        observed.append((now, reported.fault))
+    if not observed:
         return device
-    at = max(when for when, _ in spoken)
-    fault = next((one for _, one in spoken if one is not None), None)
+    at = max(when for when, _ in observed)
+    fault = next((one for _, one in observed if one is not None), None)
     return replace(
         device,
         is_known=True,
         fault=fault or device.fault,
-        track=device.track.after(at, terms.steadiness, is_good=fault is None),
+        counter=device.counter.after(at, terms.debounce, is_good=fault is None),
     )
-
-
-# --- our agent -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,44 +169,38 @@ def _reported(report: HealthReport | None) -> _Reported | None:
         case "Healthy":
             return _CLEAN
         case "Lost":
-            return _Reported(
-                Fault(FaultKind.LOST, "the node's agent does not find the card any more")
-            )
+            return _Reported(Fault(FaultKind.LOST, "the node agent no longer finds the device"))
         case "Unhealthy" if report is not None:
-            words = truncate(report.reason) or "no reason given"
-            text = f"reported by the node's agent: {words}"
+            text = f"reported by the node agent: {truncate(report.reason) or 'no reason given'}"
             return _Reported(Fault(_kind_of(report.reason), text))
     return None
 
 
 def _kind_of(reason: str) -> FaultKind:
-    word = reason.lower()
+    prefix = reason.lower()
     for kind in (FaultKind.XID_ERROR, FaultKind.ECC_ERROR, FaultKind.LOST, FaultKind.THERMAL):
-        if word.startswith(kind.value):
+        if prefix.startswith(kind.value):
             return kind
     return FaultKind.REPORTED_UNHEALTHY
-
-
-# --- the exporter --------------------------------------------------------------------------------
 
 
 def _read(
     before: DeviceHealth,
     uuid: str,
-    seen: PageSeen | None,
+    seen: ExporterSample | None,
     *,
-    is_vouched_for: bool,
+    is_reported_healthy: bool,
     terms: HealthDebounceTerms,
 ) -> DeviceHealth:
-    """Take in a page that was not seen before; an empty one is that of an exporter that starts."""
+    """Take in a page that is new; an empty page is that of an exporter that starts."""
     if seen is None or not seen.page.devices:
         return before
     if before.read_at is not None and seen.at <= before.read_at:
         return before
     figures = seen.page.devices.get(uuid)
     if figures is None:
-        lost = Fault(FaultKind.LOST, "the node's DCGM exporter does not list the card any more")
-        fault = lost if before.was_listed and not is_vouched_for else None
+        lost = Fault(FaultKind.LOST, "the node's DCGM exporter no longer lists the device")
+        fault = lost if before.was_listed and not is_reported_healthy else None
         return replace(before, read_at=seen.at, exporter_fault=fault, hot_samples=0)
     is_hot = _grew(before.figures, figures, "thermal_violation")
     hot_samples = before.hot_samples + 1 if is_hot else 0
@@ -226,14 +219,14 @@ def _read(
     )
 
 
-_TOO_HOT: Final = Fault(FaultKind.THERMAL, "heat makes the card slower: look at its cooling")
+_TOO_HOT: Final = Fault(FaultKind.THERMAL, "thermal throttling: check the cooling of the device")
 
 
 def _xid_fault(figures: "DeviceReading", terms: HealthDebounceTerms) -> Fault | None:
     fatal = figures.xids - terms.ignored_xids
     if not fatal:
         return None
-    text = f"Xid {min(fatal)}: the exporter shows it until the card is reset and the driver loaded"
+    text = f"Xid {min(fatal)}: reset the device and reload the driver; the exporter reports it until then"
     return Fault(FaultKind.XID_ERROR, text)
 
 
@@ -247,14 +240,14 @@ _Counter = Literal["volatile_errors", "aggregate_errors", "thermal_violation"]
 
 
 def _grew(before: "DeviceReading | None", figures: "DeviceReading", counter: _Counter) -> bool:
-    """Say whether a counter grew; one that was not there before, or fell, begins anew."""
+    """Return whether a counter grew; a counter that is new, or fell, starts again."""
     old: float | None = getattr(before, counter, None)
     new: float | None = getattr(figures, counter)
     return old is not None and new is not None and new > old
 
 
 def _kept(before: "DeviceReading | None", figures: "DeviceReading") -> "DeviceReading":
-    """Return the figures, with counters that are missing from this page as they were last."""
+    """Return the figures; counters that this page lacks keep their last value."""
     if before is None:
         return figures
     missing = {

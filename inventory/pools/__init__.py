@@ -1,1 +1,1 @@
-"""Rules of pools that need no device: validity of the spec and maintenance."""
+"""Rules of pools that need no inventory: validity of the spec, and maintenance."""

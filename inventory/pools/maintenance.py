@@ -1,9 +1,10 @@
-"""How a pool changes the way in which its cards are units: the maintenance, as a function of what is.
+"""Maintenance of a pool: the change of its allocation, as a function of the present state.
 
-A pool is in maintenance while its spec wants another allocation than the one that is recorded. It gives out
-nothing then; running pods finish or are evicted; once no unit is reserved or in use, one write makes the
-wanted allocation the present one. Nothing else is remembered, so that a restart at any step goes on, and
-going back is the same comparison. Design: docs/design/0005-from-slot-to-pool.md.
+A pool is in maintenance while its spec wants another allocation than the recorded one. It allocates nothing
+then; running pods finish or are evicted. Once no unit is reserved or in use, one write records the wanted
+allocation. Nothing else is stored, so that a restart at any step continues, and reverting the spec is the
+same comparison. Design: docs/design/0005-from-slot-to-pool.md.
+
 """
 
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 MAX_NAMED: Final = 5
-"""Pods that a condition names; how many more there are is a number."""
+"""Pods that a condition names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Occupant:
-    """A pod that is bound and has units of the pool."""
+class PodUsage:
+    """A bound pod with units of the pool."""
 
     namespace: str
     name: str
@@ -35,87 +36,88 @@ class Occupant:
 
     @property
     def ref(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What keeps a pool from being empty, and how far its cards are cut."""
+class PoolUsage:
+    """Units of a pool in use, and how many of its devices are partitioned."""
 
-    pods: tuple[Occupant, ...] = ()
+    pods: tuple[PodUsage, ...] = ()
     reserved: int = 0
-    """Units of bindings that are on their way; holds of waiting pods are given up beforehand."""
+    """Units of bindings in progress; reservations of waiting pods are released beforehand."""
     devices: int = 0
-    """Cards of the pool whose UUID is known, without faulted ones."""
-    cut_devices: int = 0
-    """Those of them that have a unit in the recorded allocation."""
+    """Devices of the pool with a UUID, without faulted ones."""
+    partitioned_devices: int = 0
+    """Those of them with a unit in the recorded allocation."""
 
     @property
     def is_empty(self) -> bool:
-        """Say whether nothing of the pool is reserved or in use."""
+        """Whether no unit of the pool is reserved or in use."""
         return not self.pods and not self.reserved
 
 
 class MaintenanceStep(Enum):
-    """What is to be done for a pool's allocation."""
+    """The next step for a pool's allocation."""
 
     RECORD = "record"
-    """The pool is new: how its cards are units is written down before anything is given out."""
+    """The pool is new: its allocation is recorded before anything is allocated."""
     NOTHING = "nothing"
-    """The pool is as its spec wants it."""
+    """The recorded allocation is that of the spec."""
     WAIT = "wait"
-    """Pods finish by themselves, or bindings on their way are settled."""
+    """Pods finish by themselves, and bindings in progress complete."""
     EVICT = "evict"
     SWITCH = "switch"
-    """The pool is empty: the wanted allocation becomes the present one."""
+    """The pool is empty: the wanted allocation is recorded."""
     REBUILD = "rebuild"
-    """The new allocation is recorded, and the nodes are still cutting the cards."""
+    """The new allocation is recorded, and the nodes are still partitioning the devices."""
     BLOCKED = "blocked"
-    """The wanted allocation is one that the pool cannot have: nothing is evicted for it."""
+    """The wanted allocation is invalid for the pool: nothing is evicted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePlan:
-    """What to do now, and what to say about it."""
+    """The next step, and its text for the condition."""
 
     step: MaintenanceStep
     text: str
-    pods: tuple[Occupant, ...] = ()
-    """The pods that are in the way."""
+    pods: tuple[PodUsage, ...] = ()
+    """The pods that keep the pool from being empty."""
     is_overdue: bool = False
-    """The deadline of the maintenance is over."""
+    """Whether the deadline of the maintenance has passed."""
 
 
 def plan_allocation(
     pool: "GPUPool",
-    usage: Usage,
+    usage: PoolUsage,
     *,
     since: "dt.datetime | None",
     now: "dt.datetime",
-    objection: str = "",
+    fault: str = "",
 ) -> MaintenancePlan:
-    """Return what the pool's allocation needs now.
+    """Return the next step for the pool's allocation.
 
     Args:
         pool: as the API server has it.
-        usage: what the books say of it.
-        since: when the maintenance began, by the condition's transition time; None before it says so.
+        usage: from the allocation state.
+        since: start of the maintenance, by the condition's transition time; None before the condition says so.
         now: the wall clock.
-        objection: why the pool is not sound (`inventory.pools.validation`), where it is not.
+        fault: the fault of an invalid pool (`inventory.pools.validation`); empty for a valid one.
+
     """
     if pool.status.allocation is None:
         return MaintenancePlan(
-            step=MaintenanceStep.BLOCKED if objection else MaintenanceStep.RECORD,
+            step=MaintenanceStep.BLOCKED if fault else MaintenanceStep.RECORD,
             text=_up_to_date(pool),
         )
     if not pool.is_in_maintenance:
-        if since is not None and _is_being_cut(pool, usage):
-            return MaintenancePlan(step=MaintenanceStep.REBUILD, text=_cutting(pool, usage))
+        if since is not None and _is_being_partitioned(pool, usage):
+            text = _partitioning_text(pool, usage)
+            return MaintenancePlan(step=MaintenanceStep.REBUILD, text=text)
         return MaintenancePlan(step=MaintenanceStep.NOTHING, text=_up_to_date(pool))
     change = change_text(pool)
-    if objection:
-        text = f"{change}, which cannot be: {objection}"
+    if fault:
+        text = f"{change}, which is invalid: {fault}"
         return MaintenancePlan(step=MaintenanceStep.BLOCKED, text=text, pods=usage.pods)
     if usage.is_empty:
         return MaintenancePlan(step=MaintenanceStep.SWITCH, text=f"{change}: no unit is in use")
@@ -123,32 +125,32 @@ def plan_allocation(
 
 
 def allocation_text(allocation: "EffectiveAllocation") -> str:
-    """Return an allocation in words, such as `TimeSlice (4 slices a card)`."""
+    """Return the text of an allocation, such as `TimeSlice (4 slices per device)`."""
     match allocation.mode:
         case AllocationMode.EXCLUSIVE:
             return "Exclusive"
         case AllocationMode.MIG:
             return f"MIG ({allocation.mig_profile})"
         case AllocationMode.TIME_SLICE:  # pragma: no branch  # mypy proves that none is missing
-            return f"TimeSlice ({allocation.slices_per_device} slices a card)"
+            return f"TimeSlice ({allocation.slices_per_device} slices per device)"
 
 
 def change_text(pool: "GPUPool") -> str:
-    """Say from what to what a pool in maintenance changes."""
+    """Return the text of the change that a pool in maintenance makes."""
     before, after = allocation_text(pool.allocation), allocation_text(pool.wanted_allocation)
     return f"changes from {before} to {after}"
 
 
-def pods_text(pods: "tuple[Occupant, ...]") -> str:
-    """Return how many pods there are with how many units, and the names of the first."""
+def pods_text(pods: "tuple[PodUsage, ...]") -> str:
+    """Return the number of pods and units, and the names of the first pods."""
     count = f"{len(pods)} pod" if len(pods) == 1 else f"{len(pods)} pods"
-    held = units(sum(pod.units for pod in pods))
-    return f"{count} with {held} ({listed((pod.ref for pod in pods), MAX_NAMED)})"
+    total = units(sum(pod.units for pod in pods))
+    return f"{count} with {total} ({listed((pod.ref for pod in pods), MAX_NAMED)})"
 
 
 def _emptying(
     pool: "GPUPool",
-    usage: Usage,
+    usage: PoolUsage,
     change: str,
     *,
     since: "dt.datetime | None",
@@ -157,7 +159,7 @@ def _emptying(
     policy = pool.spec.maintenance
     in_the_way = [pods_text(usage.pods)] if usage.pods else []
     if usage.reserved:
-        in_the_way.append(f"{units(usage.reserved)} of bindings on their way")
+        in_the_way.append(f"{units(usage.reserved)} of bindings in progress")
     evicts = policy.policy is MaintenancePolicy.EVICT and bool(usage.pods)
     doing = "evicts" if evicts else "waits for"
     text = f"{change}: {doing} {' and '.join(in_the_way)}"
@@ -166,21 +168,21 @@ def _emptying(
     )
     if is_overdue:
         text += (
-            f"; the deadline of {policy.deadline} is over: end these pods, or set spec.allocation back to"
+            f"; the deadline of {policy.deadline} has passed: delete these pods, or set spec.allocation back to"
             f" {allocation_text(pool.allocation)}"
         )
     step = MaintenanceStep.EVICT if evicts else MaintenanceStep.WAIT
     return MaintenancePlan(step=step, text=text, pods=usage.pods, is_overdue=is_overdue)
 
 
-def _is_being_cut(pool: "GPUPool", usage: Usage) -> bool:
-    return pool.allocation.mode is AllocationMode.MIG and usage.cut_devices < usage.devices
+def _is_being_partitioned(pool: "GPUPool", usage: PoolUsage) -> bool:
+    return pool.allocation.mode is AllocationMode.MIG and usage.partitioned_devices < usage.devices
 
 
 def _up_to_date(pool: "GPUPool") -> str:
-    return f"cards are given out as the spec says: {allocation_text(pool.allocation)}"
+    return f"the recorded allocation is that of the spec: {allocation_text(pool.allocation)}"
 
 
-def _cutting(pool: "GPUPool", usage: Usage) -> str:
+def _partitioning_text(pool: "GPUPool", usage: PoolUsage) -> str:
     profile = pool.allocation.mig_profile
-    return f"{usage.cut_devices} of {usage.devices} cards have instances of {profile}"
+    return f"{usage.partitioned_devices} of {usage.devices} devices have instances of {profile}"

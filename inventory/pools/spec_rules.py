@@ -1,7 +1,8 @@
-"""What a pool's spec must satisfy beyond its shape: rules between fields, selectors, names, bounds.
+"""Rules of a pool's spec beyond its shape: rules between fields, selectors, names, bounds.
 
-Much of it is also in the CRD's schema. The API server checks that first, but tells one fault of a
-rule set at a time and knows no other pool; here is everything, in one message.
+Much of it is also in the CRD's schema. The API server checks that first, but reports one error of a rule
+set at a time and knows no other pool; these rules report all errors in one message.
+
 """
 
 import re
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from api.meta import LabelSelector, SelectorRequirement
 
 MIN_TTL_S: Final = 5
-"""The watch may take that long to show a pod."""
+"""The watch may take that long to deliver a pod."""
 MAX_TTL_S: Final = 3600
 MIN_DEADLINE_S: Final = 60
 MAX_DEADLINE_S: Final = 168 * 3600
@@ -44,7 +45,7 @@ _MAX_KEY_PREFIX_LENGTH: Final = 253
 
 
 def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
-    """Yield what is wrong with a spec whose shape is right."""
+    """Yield the errors of a spec whose shape is right."""
     suffix = spec.resource.name.removeprefix(RESOURCE_PREFIX)
     if suffix in RESERVED_POOL_NAMES:
         yield FieldError(
@@ -53,7 +54,7 @@ def spec_faults(spec: "GPUPoolSpec") -> "Iterator[FieldError]":
     exclude = spec.device_selector.exclude
     if exclude is not None and exclude == type(exclude)():
         yield FieldError(
-            "spec.deviceSelector.exclude", "says nothing: name what to exclude, or remove it"
+            "spec.deviceSelector.exclude", "is empty: name what to exclude, or remove it"
         )
     yield from _selector_faults(spec.node_selector, "spec.nodeSelector")
     yield from _allocation_faults(spec.allocation, "spec.allocation")
@@ -179,4 +180,4 @@ def _value_fault(value: str) -> str | None:
 def _namespace_fault(name: str) -> str | None:
     if len(name) <= _MAX_NAME_PART_LENGTH and _DNS_LABEL.fullmatch(name):
         return None
-    return f'no namespace can be called "{truncate(name)}"'
+    return f'"{truncate(name)}" is no valid namespace name'

@@ -1,8 +1,9 @@
-"""Whether a pool may touch anything: it is supported, and nothing is wrong with its configuration.
+"""Validity of a pool: it is supported, and its configuration has no error.
 
-A pool that is not sound claims no device, marks no node and runs nothing (an unsupported pool that taints
-nodes has nothing behind the taint). What it has got while it was sound it keeps as it is, so that a slip of
-the pen harms no running pod.
+An invalid pool claims no device, labels no node and runs nothing (an unsupported pool that taints nodes has
+no devices behind the taint). It keeps the devices that it took while it was valid, so that a typing error
+harms no running pod.
+
 """
 
 from dataclasses import dataclass
@@ -22,66 +23,67 @@ if TYPE_CHECKING:
     from api.names import PoolName
 
 NVIDIA_VENDOR: Final = "10de"
-"""The only PCI vendor whose cards we prepare and give out."""
+"""The only supported PCI vendor."""
 
 
-class Objection(Enum):
-    """What speaks against a pool; of several the first names the condition's reason."""
+class PoolFaultReason(Enum):
+    """Why a pool is invalid; of several faults the first names the condition's reason."""
 
     UNSUPPORTED_VENDOR = "unsupported vendor"
-    """Only cards of other vendors than NVIDIA can match its selector."""
+    """Only devices of other vendors than NVIDIA can match its selector."""
     BAD_SPEC = "bad spec"
-    """A rule does not hold that the API server checks now: the object was written before the rule."""
+    """The spec breaks a rule; the API server stored the object before it knew the rule."""
     RESOURCE_NAME_TAKEN = "resource name taken"
     """An older pool serves the resource."""
     PROFILE_NOT_SUPPORTED = "profile not supported"
-    """None of the pool's cards can make its MIG profile."""
+    """None of the pool's devices supports its MIG profile."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolFault:
-    """One objection, and what to do about it."""
+    """One fault and its cure."""
 
-    objection: Objection
+    reason: PoolFaultReason
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolValidity:
-    """What is wrong with a pool, if anything is."""
+    """The faults of a pool, if any."""
 
     unsupported: PoolFault | None = None
     misconfigured: tuple[PoolFault, ...] = ()
 
     @property
-    def is_sound(self) -> bool:
-        """Say whether the pool may touch devices, nodes and workloads."""
+    def is_valid(self) -> bool:
+        """Whether the pool may touch devices, nodes and workloads."""
         return self.unsupported is None and not self.misconfigured
 
     @property
     def text(self) -> str:
-        """Return everything that is wrong; empty where the pool is sound."""
+        """All faults; empty for a valid pool."""
         faults = (self.unsupported, *self.misconfigured)
         return "; ".join(fault.text for fault in faults if fault is not None)
 
 
-SOUND: Final = PoolValidity()
+VALID_POOL: Final = PoolValidity()
 
 if TYPE_CHECKING:
-    Verdicts = Callable[[PoolName], PoolValidity]
-    """What is thought of a pool now; `SOUND` of one that is not known."""
+    PoolValidityLookup = Callable[[PoolName], PoolValidity]
+    """Current validity of a pool; `VALID_POOL` for an unknown one."""
 
 
-def judge(
+def validate_pool(
     pool: "GPUPool", pools: "Iterable[GPUPool]", *, can_make_profile: bool | None = None
 ) -> PoolValidity:
-    """Return what is wrong with a pool.
+    """Return the validity of a pool.
 
     Args:
         pool: the pool.
-        pools: all pools, itself may be among them.
-        can_make_profile: whether a card that the pool may have can make its MIG profile
-            (`makes_profile`); None while no card is known to tell.
+        pools: all pools; the pool itself may be among them.
+        can_make_profile: whether a device that the pool may have supports its MIG profile
+            (`makes_profile`); None while no device with known profiles exists.
+
     """
     return PoolValidity(
         unsupported=_unsupported(pool),
@@ -94,14 +96,15 @@ def judge(
 
 
 def is_older(one: "GPUPool", than: "GPUPool") -> bool:
-    """Say whether a pool goes first where two want the same: by age, then by name."""
-    return _age(one) < _age(than)
+    """Whether a pool takes precedence over another one: by age, then by name."""
+    return age_of(one) < age_of(than)
 
 
 def makes_profile(pool: "GPUPool", device: "GPUDevice") -> bool | None:
-    """Say whether a card can make the pool's MIG profile; None while its profiles are not known.
+    """Whether a device supports the pool's MIG profile; None while its profiles are unknown.
 
-    A card that is known to be unable of MIG can make none.
+    A device without MIG supports none.
+
     """
     mig = device.status.mig
     if mig.profiles:
@@ -109,7 +112,8 @@ def makes_profile(pool: "GPUPool", device: "GPUDevice") -> bool | None:
     return False if device.status.product and not mig.capable else None
 
 
-def _age(pool: "GPUPool") -> tuple[str, str]:
+def age_of(pool: "GPUPool") -> tuple[str, str]:
+    """Sort key of pools: the first one takes precedence where two want the same."""
     return (pool.metadata.creation_timestamp or "", pool.name)
 
 
@@ -119,18 +123,18 @@ def _unsupported(pool: "GPUPool") -> PoolFault | None:
     if not vendors or any(vendor.lower() == NVIDIA_VENDOR for vendor in vendors):
         return None
     text = (
-        f"deviceSelector.include.pciVendors takes cards of {listed(vendors)} only, and cards of NVIDIA"
-        f" ({NVIDIA_VENDOR}) alone are supported: add {NVIDIA_VENDOR}, or delete the pool"
+        f"deviceSelector.include.pciVendors matches {listed(vendors)} only, and NVIDIA ({NVIDIA_VENDOR}) is the"
+        f" only supported vendor: add {NVIDIA_VENDOR}, or delete the pool"
     )
-    return PoolFault(Objection.UNSUPPORTED_VENDOR, text)
+    return PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, text)
 
 
 def _bad_spec(pool: "GPUPool") -> "Iterator[PoolFault]":
     name_fault = pool_name_fault(pool.metadata.name)
     if name_fault is not None:
-        yield PoolFault(Objection.BAD_SPEC, f"metadata.name: {name_fault}")
+        yield PoolFault(PoolFaultReason.BAD_SPEC, f"metadata.name: {name_fault}")
     for fault in sorted(spec_faults(pool.spec), key=str):
-        yield PoolFault(Objection.BAD_SPEC, str(fault))
+        yield PoolFault(PoolFaultReason.BAD_SPEC, str(fault))
 
 
 def _taken(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]":
@@ -142,12 +146,12 @@ def _taken(pool: "GPUPool", pools: "Iterable[GPUPool]") -> "Iterator[PoolFault]"
         and is_older(other, pool)
     ]
     if older:
-        owner = min(older, key=_age)
+        owner = min(older, key=age_of)
         text = (
-            f"{truncate(pool.resource_name)} is served by the older pool {owner.name}: delete this pool, and"
+            f"{truncate(pool.resource_name)} belongs to the older pool {owner.name}: delete this pool, and"
             " create it with another spec.resource.name"
         )
-        yield PoolFault(Objection.RESOURCE_NAME_TAKEN, text)
+        yield PoolFault(PoolFaultReason.RESOURCE_NAME_TAKEN, text)
 
 
 def _no_profile(pool: "GPUPool", can_make_profile: bool | None) -> "Iterator[PoolFault]":  # noqa: FBT001  # a fact, not a switch
@@ -155,7 +159,7 @@ def _no_profile(pool: "GPUPool", can_make_profile: bool | None) -> "Iterator[Poo
     if allocation.mode is not AllocationMode.MIG or can_make_profile is not False:
         return
     text = (
-        f"no card that the pool may have can make the MIG profile {allocation.mig_profile}: choose a"
-        " profile of status.mig.profiles of its GPUDevices, or assign cards that have it"
+        f"no device of the pool supports the MIG profile {allocation.mig_profile}: choose a"
+        " profile of status.mig.profiles of its GPUDevices, or assign devices that support it"
     )
-    yield PoolFault(Objection.PROFILE_NOT_SUPPORTED, text)
+    yield PoolFault(PoolFaultReason.PROFILE_NOT_SUPPORTED, text)

@@ -1,1 +1,1 @@
-"""Whether a node is ready for pooling: node software and bootstrap phases."""
+"""Readiness of a node for pooling: node software and bootstrap phases."""

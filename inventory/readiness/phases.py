@@ -1,11 +1,12 @@
-"""Whether a node's GPU software is ready, so that its devices may go into pools.
+"""Readiness of a node's GPU software, the condition for its devices to enter pools.
 
-Five things are checked: driver, toolkit, validator, feature discovery, monitoring. Each has a standing of
-its own that one look does not change (`inventory.debounce`), so that no condition flaps with a pod.
-Facts that do not flap by themselves (opted out, no devices, all faulted) count at once.
+Five things are checked: driver, toolkit, validator, feature discovery, monitoring. Each check is debounced
+(`inventory.debounce`), so that no condition flaps with a pod. Facts that do not flap by themselves (opted
+out, no devices, all faulted) count at once.
 
-What is wrong first, in the order of `ReadinessObstacle`, is the reason why a node is not ready for pooling.
-The conditions that say so are `reconciler.readiness.conditions`.
+The first obstacle, in the order of `ReadinessObstacle`, is the reason of a node that is not ready for
+pooling. `reconciler.readiness.conditions` renders the conditions.
+
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpunodeinventory import BootstrapPhase
 from api.text import truncate
-from inventory.debounce import UNSEEN, DebouncedState, Track
+from inventory.debounce import NO_SAMPLES, DebounceCounter, DebouncedState
 from inventory.readiness.software import MAX_TEXT, Check, findings, operands
 
 if TYPE_CHECKING:
@@ -23,16 +24,16 @@ if TYPE_CHECKING:
     from inventory.readiness.software import BootstrapTerms, Finding, NodeSoftwareFacts
 
 _AFTER_S: Final = 0.1
-"""A look at a limit is one after it."""
+"""An observation scheduled for a limit comes after it."""
 
 
 class ReadinessObstacle(Enum):
-    """Why a node is not ready for pooling: the first that applies, in this order."""
+    """The reason of a node that is not ready for pooling: the first that applies, in this order."""
 
     MANAGED_DISABLED = "opted out"
     NO_DEVICES = "no devices"
     INVENTORY_INCOMPLETE = "inventory incomplete"
-    """No device is known well enough to be given out."""
+    """No device has a UUID, so none can be allocated."""
     DEVICES_FAULTED = "devices faulted"
     """Every device is faulted."""
     DRIVER_MISSING = "driver missing"
@@ -41,7 +42,7 @@ class ReadinessObstacle(Enum):
     GFD_NOT_READY = "gfd not ready"
     MONITORING_MISSING = "monitoring missing"
     VALIDATING = "validating"
-    """Nothing failed, and something was not seen good often enough yet."""
+    """Nothing failed, and some check has too few good samples."""
 
 
 _OBSTACLES: Final = {
@@ -62,12 +63,12 @@ _PHASES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CheckState:
-    """A check's standing, and what was wrong when it was last seen bad."""
+    """The debounced state of a check, and the text of its last failure."""
 
-    track: Track = UNSEEN
+    counter: DebounceCounter = NO_SAMPLES
     text: str = ""
     is_required: bool = True
-    """As it was when it was last seen good."""
+    """As of the last good sample."""
 
 
 def _unknown_states() -> dict[Check, CheckState]:
@@ -76,119 +77,122 @@ def _unknown_states() -> dict[Check, CheckState]:
 
 @dataclass(frozen=True, slots=True)
 class BootstrapState:
-    """What is remembered of a node between two looks."""
+    """State of a node between two observations."""
 
     states: Mapping[Check, CheckState] = field(default_factory=_unknown_states)
-    """Of every check."""
+    """One for every check."""
     was_ready: bool = False
-    """All checks were up at some time."""
+    """Whether all checks were up at some time."""
 
-    def standing(self, check: Check) -> DebouncedState:
-        """Return what a check counts as."""
-        return self.states[check].track.standing
+    def state_of(self, check: Check) -> DebouncedState:
+        return self.states[check].counter.state
 
     @property
     def down(self) -> list[Check]:
-        """Return the checks that are down, in their order."""
-        return [check for check in Check if self.standing(check) is DebouncedState.DOWN]
+        """The checks that are down, in the order of `Check`."""
+        return [check for check in Check if self.state_of(check) is DebouncedState.DOWN]
 
     @property
     def undecided(self) -> list[Check]:
-        """Return the checks that were not seen often enough, in their order."""
-        return [check for check in Check if self.standing(check) is DebouncedState.UNDECIDED]
+        """The checks with too few samples, in the order of `Check`."""
+        return [check for check in Check if self.state_of(check) is DebouncedState.UNDECIDED]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessVerdict:
-    """What is to be said of a node."""
+class NodeReadiness:
+    """Readiness of a node, for its status, conditions and metrics."""
 
     bootstrap: BootstrapState
     phase: BootstrapPhase
     operands: "tuple[OperandStatus, ...]"
     obstacle: ReadinessObstacle | None
-    """None where the node is ready for pooling."""
+    """None for a node that is ready for pooling."""
     message: str
     is_managed: bool
     is_degraded: bool
-    """Software that was ready is not any more."""
+    """Software that was ready is no longer ready."""
     harms_workloads: bool
-    """Pods run on devices while software is not ready."""
+    """Pods use devices while software is not ready."""
     look_again_s: float | None
-    """After how long time alone may change the verdict."""
+    """Seconds after which time alone may change the readiness."""
 
 
-def judge(
-    before: BootstrapState, sight: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
-) -> ReadinessVerdict:
-    """Return the verdict on a node after one more look at `now` (monotonic seconds).
+def assess_readiness(
+    before: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
+) -> NodeReadiness:
+    """Return the readiness of a node after one more observation at `now` (monotonic seconds).
 
-    A node that opts out is not judged, and begins anew once it is back.
+    A node that opts out is not assessed; its checks start again once it is back.
+
     """
-    if sight.is_managed:
+    if facts.is_managed:
         states = {
             check: _after(before.states[check], finding, terms, now=now)
-            for check, finding in findings(sight, terms)
+            for check, finding in findings(facts, terms)
         }
-        is_up = all(state.track.standing is DebouncedState.UP for state in states.values())
+        is_up = all(state.counter.state is DebouncedState.UP for state in states.values())
         bootstrap = BootstrapState(states, before.was_ready or is_up)
     else:
         bootstrap = BootstrapState()
-    obstacle, message = _first_obstacle(bootstrap, sight)
-    return ReadinessVerdict(
+    obstacle, message = _first_obstacle(bootstrap, facts)
+    return NodeReadiness(
         bootstrap=bootstrap,
-        phase=_phase(bootstrap, sight),
-        operands=tuple(operands(sight, terms)),
+        phase=_phase(bootstrap, facts),
+        operands=tuple(operands(facts, terms)),
         obstacle=obstacle,
         message=message,
-        is_managed=sight.is_managed,
+        is_managed=facts.is_managed,
         is_degraded=bootstrap.was_ready and bool(bootstrap.down),
-        harms_workloads=sight.has_workloads and bool(bootstrap.down),
-        look_again_s=_look_again_s(bootstrap, sight, terms, now=now),
+        harms_workloads=facts.has_workloads and bool(bootstrap.down),
+        look_again_s=_look_again_s(bootstrap, facts, terms, now=now),
     )
 
 
 def _after(
     before: CheckState, finding: "Finding", terms: "BootstrapTerms", *, now: float
 ) -> CheckState:
-    track = before.track.after(now, terms.steadiness, is_good=finding.is_good)
+    counter = before.counter.after(now, terms.debounce, is_good=finding.is_good)
     if finding.is_good:
-        return CheckState(track, before.text, finding.is_required)
-    return CheckState(track, truncate(finding.text, MAX_TEXT), before.is_required)
+        return CheckState(counter, before.text, finding.is_required)
+    return CheckState(counter, truncate(finding.text, MAX_TEXT), before.is_required)
 
 
 def _first_obstacle(
-    bootstrap: BootstrapState, sight: "NodeSoftwareFacts"
+    bootstrap: BootstrapState, facts: "NodeSoftwareFacts"
 ) -> tuple[ReadinessObstacle | None, str]:
-    if not sight.is_managed:
-        return ReadinessObstacle.MANAGED_DISABLED, "the node opts out by its label"
-    if not sight.devices:
+    if not facts.is_managed:
+        return (
+            ReadinessObstacle.MANAGED_DISABLED,
+            "the node opts out of GPU management by its label",
+        )
+    if not facts.devices:
         return (
             ReadinessObstacle.NO_DEVICES,
-            "no device is known on the node (see InventoryIncomplete)",
+            "the node has no known device (see InventoryIncomplete)",
         )
-    if not sight.complete:
+    if not facts.complete:
         return (
             ReadinessObstacle.INVENTORY_INCOMPLETE,
-            "no device has a UUID: a driver, and somebody who tells what it says, must run there",
+            "no device has a UUID: the driver and the node agent must run on the node",
         )
-    if sight.faulted == sight.devices:
+    if facts.faulted == facts.devices:
         return (
             ReadinessObstacle.DEVICES_FAULTED,
-            "every device is faulted: look at their condition Healthy",
+            "every device is faulted: see the condition Healthy of its GPUDevices",
         )
     for check in bootstrap.down:
         return _OBSTACLES[check], bootstrap.states[check].text
     if bootstrap.undecided:
         names = ", ".join(check.value for check in bootstrap.undecided)
-        return ReadinessObstacle.VALIDATING, f"not seen good often enough yet: {names}"
+        return ReadinessObstacle.VALIDATING, f"too few good samples yet: {names}"
     return None, "driver, toolkit and operands are ready"
 
 
-def _phase(bootstrap: BootstrapState, sight: "NodeSoftwareFacts") -> BootstrapPhase:
-    if not sight.is_managed:
+def _phase(bootstrap: BootstrapState, facts: "NodeSoftwareFacts") -> BootstrapPhase:
+    if not facts.is_managed:
         return BootstrapPhase.DISABLED
     for check in Check:
-        if bootstrap.standing(check) is DebouncedState.UP:
+        if bootstrap.state_of(check) is DebouncedState.UP:
             continue
         phase = _PHASES[check]
         validates = phase is BootstrapPhase.VALIDATING
@@ -198,17 +202,17 @@ def _phase(bootstrap: BootstrapState, sight: "NodeSoftwareFacts") -> BootstrapPh
 
 
 def _look_again_s(
-    bootstrap: BootstrapState, sight: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
+    bootstrap: BootstrapState, facts: "NodeSoftwareFacts", terms: "BootstrapTerms", *, now: float
 ) -> float | None:
     waits = [
         wait_s
         for state in bootstrap.states.values()
-        if (wait_s := state.track.next_sample_in(now, terms.steadiness)) is not None
+        if (wait_s := state.counter.next_sample_in(now, terms.debounce)) is not None
     ]
     if bootstrap.down:
-        # Pods come and go meanwhile, and whether some are harmed is told by nobody.
-        waits.append(terms.steadiness.period_s)
-    age_s = sight.heartbeat_age_s
-    if sight.is_managed and age_s is not None and age_s <= terms.heartbeat_freshness_s:
+        # Pods start and end meanwhile, and no event says whether software that is down harms them.
+        waits.append(terms.debounce.period_s)
+    age_s = facts.heartbeat_age_s
+    if facts.is_managed and age_s is not None and age_s <= terms.heartbeat_freshness_s:
         waits.append(terms.heartbeat_freshness_s - age_s + _AFTER_S)
     return min(waits, default=None)

@@ -1,6 +1,7 @@
-"""A node's GPU software as it is seen at one moment, and what that shows of each thing that is checked.
+"""A node's GPU software at one moment, and the finding for each check.
 
-One look proves nothing yet: `inventory.readiness.phases` judges by several.
+One observation proves nothing yet: `inventory.readiness.phases` debounces the findings.
+
 """
 
 from collections.abc import Mapping
@@ -10,29 +11,29 @@ from typing import TYPE_CHECKING, Final
 
 from api.kinds.gpunodeinventory import OperandStatus
 from api.text import truncate
-from inventory.debounce import STEADY, DebounceTerms
+from inventory.debounce import DEFAULT_DEBOUNCE, DebounceTerms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_TEXT: Final = 512
-"""Of what is wrong with one thing."""
+"""Length of the text of one finding."""
 DRIVER_STEP: Final = "driver-validation"
 TOOLKIT_STEP: Final = "toolkit-validation"
-"""Init containers of the validator's pod; one that has ended well proves its part."""
+"""Init containers of the validator's pod; one that has succeeded proves its step."""
 
 
 class Requirement(Enum):
-    """Whether a node needs an operand to be ready."""
+    """Whether a node's readiness requires an operand."""
 
     REQUIRED = "Required"
     IF_PRESENT = "IfPresent"
-    """On every node once a pod of it exists anywhere in the cluster."""
+    """Required on every node once a pod of it exists anywhere in the cluster."""
     IGNORED = "Ignored"
 
 
 class Operand(Enum):
-    """Software on a node that we look at, in the order in which it comes up."""
+    """Observed software of a node, in the order in which it starts."""
 
     VALIDATOR = "validator"
     GFD = "gfd"
@@ -41,7 +42,7 @@ class Operand(Enum):
 
 
 class Check(Enum):
-    """What has a standing, in the order in which it comes up."""
+    """The debounced checks, in the order in which they can pass."""
 
     DRIVER = "driver"
     TOOLKIT = "toolkit"
@@ -56,31 +57,30 @@ def _default_requirements() -> dict[Operand, Requirement]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapTerms:
-    """What makes a node ready."""
+    """When a node is ready."""
 
     requirements: Mapping[Operand, Requirement] = field(default_factory=_default_requirements)
     """An operand that is not named is IfPresent."""
-    steadiness: DebounceTerms = STEADY
+    debounce: DebounceTerms = DEFAULT_DEBOUNCE
     heartbeat_freshness_s: float = 120.0
-    """Monitoring that was silent for longer is missing."""
+    """Monitoring that is silent for longer counts as missing."""
 
     def requirement(self, operand: Operand) -> Requirement:
-        """Return whether a node needs the operand."""
         return self.requirements.get(operand, Requirement.IF_PRESENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperandFacts:
-    """What is seen of an operand."""
+    """Observed state of an operand."""
 
     is_anywhere: bool = False
     """A pod of it exists in the cluster."""
     is_on_node: bool = False
     is_ready: bool = False
     message: str = ""
-    """Why its pod on the node is not ready."""
+    """Cause why its pod on the node is not ready."""
     passed: frozenset[str] = frozenset()
-    """Init containers of its pod that have ended well."""
+    """Init containers of its pod that have succeeded."""
 
 
 _NOWHERE: Final = OperandFacts()
@@ -88,31 +88,31 @@ _NOWHERE: Final = OperandFacts()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSoftwareFacts:
-    """What is seen of a node at one moment."""
+    """Observed state of a node at one moment."""
 
     is_managed: bool = True
     devices: int = 0
     complete: int = 0
-    """Devices of which the UUID is known: of the others nothing can be given out."""
+    """Devices with a UUID; the others cannot be allocated."""
     faulted: int = 0
     has_driver: bool = False
-    """Something was read through the driver: a device's UUID, or its version."""
+    """Some fact comes from the driver: a device's UUID, or the driver's version."""
     has_toolkit: bool = False
-    """The node reports a version of the toolkit; where none is reported nobody asked."""
+    """The node reports a toolkit version; without one the toolkit is not required."""
     operands: Mapping[Operand, OperandFacts] = field(default_factory=dict)
     heartbeat_age_s: float | None = None
-    """Since monitoring was heard last; None where nobody listens."""
+    """Age of monitoring's last sign of life; None without monitoring."""
     has_workloads: bool = False
     """Pods use devices of the node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one look shows of a check."""
+    """Result of one observation for a check."""
 
     is_good: bool
     text: str = ""
-    """What is wrong, and what to do about it."""
+    """The fault and the cure."""
     is_required: bool = True
 
 
@@ -120,46 +120,46 @@ _NOT_REQUIRED: Final = Finding(is_good=True, is_required=False)
 _FINE: Final = Finding(is_good=True)
 
 
-def findings(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
-    """Yield what a look shows of every check."""
-    yield Check.DRIVER, _driver(sight, terms)
-    yield Check.TOOLKIT, _toolkit(sight, terms)
-    yield Check.VALIDATOR, _operand(Operand.VALIDATOR, sight, terms)
-    yield Check.GFD, _operand(Operand.GFD, sight, terms)
-    yield Check.MONITORING, _monitoring(sight, terms)
+def findings(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[tuple[Check, Finding]]":
+    """Yield the finding of every check."""
+    yield Check.DRIVER, _driver(facts, terms)
+    yield Check.TOOLKIT, _toolkit(facts, terms)
+    yield Check.VALIDATOR, _operand(Operand.VALIDATOR, facts, terms)
+    yield Check.GFD, _operand(Operand.GFD, facts, terms)
+    yield Check.MONITORING, _monitoring(facts, terms)
 
 
-def _driver(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
-    validated = _validated(DRIVER_STEP, sight, terms)
+def _driver(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+    validated = _validated(DRIVER_STEP, facts, terms)
     if validated is not None:
         return validated
-    if sight.has_driver:
+    if facts.has_driver:
         return _FINE
     return Finding(
         is_good=False,
-        text="no device has reported its UUID and no source a driver version: install the driver",
+        text="no device reports a UUID and no source reports a driver version: install the driver",
     )
 
 
-def _toolkit(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
-    validated = _validated(TOOLKIT_STEP, sight, terms)
+def _toolkit(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+    validated = _validated(TOOLKIT_STEP, facts, terms)
     if validated is not None:
         return validated
-    return _FINE if sight.has_toolkit else _NOT_REQUIRED
+    return _FINE if facts.has_toolkit else _NOT_REQUIRED
 
 
-def _validated(step: str, sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding | None:
-    """Return what the validator's pod says of a step; None where it has no say here."""
-    seen = sight.operands.get(Operand.VALIDATOR, _NOWHERE)
+def _validated(step: str, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding | None:
+    """Return the finding of the validator's pod for a step; None on a node without one."""
+    seen = facts.operands.get(Operand.VALIDATOR, _NOWHERE)
     if terms.requirement(Operand.VALIDATOR) is Requirement.IGNORED or not seen.is_on_node:
         return None
     if seen.is_ready or step in seen.passed:
         return _FINE
-    return Finding(is_good=False, text=f"the validator has not passed {step}: {seen.message}")
+    return Finding(is_good=False, text=f"the validator has not completed {step}: {seen.message}")
 
 
-def _operand(operand: Operand, sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
-    seen = sight.operands.get(operand, _NOWHERE)
+def _operand(operand: Operand, facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+    seen = facts.operands.get(operand, _NOWHERE)
     requirement = terms.requirement(operand)
     is_required = requirement is Requirement.REQUIRED or (
         requirement is Requirement.IF_PRESENT and seen.is_anywhere
@@ -175,27 +175,27 @@ def _operand(operand: Operand, sight: NodeSoftwareFacts, terms: BootstrapTerms) 
     return _FINE if seen.is_ready else Finding(is_good=False, text=seen.message)
 
 
-def _monitoring(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
-    found = [_operand(one, sight, terms) for one in (Operand.DCGM, Operand.DCGM_EXPORTER)]
+def _monitoring(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> Finding:
+    found = [_operand(one, facts, terms) for one in (Operand.DCGM, Operand.DCGM_EXPORTER)]
     for finding in found:
         if not finding.is_good:
             return finding
-    age_s = sight.heartbeat_age_s
+    age_s = facts.heartbeat_age_s
     is_heard = terms.requirement(Operand.DCGM_EXPORTER) is not Requirement.IGNORED
     if is_heard and age_s is not None and age_s > terms.heartbeat_freshness_s:
         return Finding(
             is_good=False,
-            text=f"monitoring was not heard for more than {terms.heartbeat_freshness_s:g} s:"
-            " may we reach the exporter's port, does the node's agent run?",
+            text=f"no metrics from the node for more than {terms.heartbeat_freshness_s:g} s: check that the"
+            " exporter's port is reachable and that the node agent runs",
         )
     return _FINE if any(finding.is_required for finding in found) else _NOT_REQUIRED
 
 
-def operands(sight: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[OperandStatus]":
-    """Yield the operands that the node needs, or has, as its status shows them."""
+def operands(facts: NodeSoftwareFacts, terms: BootstrapTerms) -> "Iterator[OperandStatus]":
+    """Yield the operands that the node requires or has, as its status shows them."""
     for operand in Operand:
-        finding = _operand(operand, sight, terms)
-        seen = sight.operands.get(operand, _NOWHERE)
+        finding = _operand(operand, facts, terms)
+        seen = facts.operands.get(operand, _NOWHERE)
         if finding.is_required or seen.is_on_node:
             yield OperandStatus(
                 name=operand.value, ready=seen.is_ready, message=truncate(finding.text, MAX_TEXT)

@@ -57,7 +57,7 @@ class AssignmentEvents:
             case Action.CLAIM:
                 self._announcer.note(regarding, EventReason.DEVICE_ASSIGNED, text)
             case Action.RELEASE:
-                note = f"has left pool {decision.loser}"
+                note = f"has left pool {decision.former_owner}"
                 self._announcer.note(regarding, EventReason.DEVICE_RELEASED, note)
             case Action.DRAIN:
                 if is_new:

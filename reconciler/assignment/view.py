@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
     from api.names import DeviceName, NodeName
-    from inventory.pools.validation import Verdicts
+    from inventory.pools.validation import PoolValidityLookup
     from pool.allocation_reader import AllocationReader
     from pool.index.device_index import DeviceIndex
     from pool.index.devices import DeviceEntry
@@ -36,7 +36,7 @@ class AssignmentSources:
     """`Catalog.pools`."""
     index: "DeviceIndex"
     reader: "AllocationReader"
-    verdicts: "Verdicts"
+    verdicts: "PoolValidityLookup"
 
     def view(self, node: "NodeName", devices: "Sequence[GPUDevice]") -> NodeView:
         """Return the node with these devices, as it is at this moment."""

@@ -14,7 +14,7 @@ import structlog
 
 from api.names import NodeName
 from inventory.health.dcgm import parse_page
-from inventory.health.device import PageSeen
+from inventory.health.device import ExporterSample
 from kube.backoff import Backoff
 from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.event_source import EventSource
@@ -74,7 +74,7 @@ class _Followed:
     since: float
     due: float
     backoff: Backoff
-    seen: PageSeen | None = None
+    seen: ExporterSample | None = None
 
 
 @final
@@ -117,7 +117,7 @@ class DcgmScraper:
             controller.enqueue_all(list(self._devices.nodes()))
             yield
 
-    def seen(self, node: NodeName) -> PageSeen | None:
+    def seen(self, node: NodeName) -> ExporterSample | None:
         """Return the last page of a node's exporter, while there is one to ask."""
         followed = self._nodes.get(node)
         return followed.seen if followed is not None else None
@@ -164,7 +164,7 @@ class DcgmScraper:
         followed.backoff.succeed()
         now = self._now().monotonic
         followed.due = self._later.slot(now + self._terms.period_s * self._rng.uniform(0.8, 1.0))
-        followed.seen = PageSeen(now, page)
+        followed.seen = ExporterSample(now, page)
         self.changes.publish(node)
 
     def _fail(self, followed: _Followed, node: NodeName, *, outcome: str, why: str) -> None:

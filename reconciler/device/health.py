@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.conditions import find_condition, new_condition
 from api.names import GROUP, NodeName
-from inventory.debounce import DebouncedState, Track
-from inventory.health.device import UNKNOWN, DeviceHealth, Fault, FaultKind, HealthReport, examine
+from inventory.debounce import DebounceCounter, DebouncedState
+from inventory.health.device import (
+    UNKNOWN,
+    DeviceHealth,
+    Fault,
+    FaultKind,
+    HealthReport,
+    assess_health,
+)
 from kube.resources import GPU_DEVICES
 from manifests.install.rbac import PolicyRule
 from reconciler.runtime.expectations import Expectations
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.health.device import HealthDebounceTerms, PageSeen
+    from inventory.health.device import ExporterSample, HealthDebounceTerms
     from kube.client import KubeClient
     from pool.model import Instant
     from reconciler.device.fault_events import FaultEvents
@@ -50,7 +57,7 @@ _KINDS: Final = {reason.value: kind for kind, reason in _REASONS.items()}
 class HealthSources:
     """Who speaks of cards."""
 
-    page: "Callable[[NodeName], PageSeen | None]"
+    page: "Callable[[NodeName], ExporterSample | None]"
     """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
     reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
     """What our agent says: UUID -> status and reason, while the agent is heard."""
@@ -133,7 +140,7 @@ class DeviceHealthController:
                 before = _before(device, gpus.get(device.name))
                 report = reports.get(device.status.uuid)
                 now = self._now().monotonic
-                after = examine(
+                after = assess_health(
                     before,
                     device.status.uuid,
                     seen=seen,
@@ -235,7 +242,7 @@ def _recalled(device: "GPUDevice") -> DeviceHealth:
     kind = _KINDS.get(condition.reason, FaultKind.REPORTED_UNHEALTHY)
     return replace(
         UNKNOWN,
-        track=Track(DebouncedState.DOWN),
+        counter=DebounceCounter(DebouncedState.DOWN),
         fault=Fault(kind, condition.message),
         was_listed=True,
     )

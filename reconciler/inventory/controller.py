@@ -13,7 +13,7 @@ from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import GROUP
 from inventory.discovery.labels import label_report
 from inventory.discovery.merge import merge, merged_labels
-from inventory.discovery.node import InventoryTerms, has_inventory, is_managed, lack_of
+from inventory.discovery.node import InventoryTerms, has_inventory, incompleteness_of, is_managed
 from inventory.discovery.plan import addresses_of, is_ours, plan_inventory, uuids_of
 from inventory.identity import device_name
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import GPUNodeInventory
     from api.meta import ObjectMeta
     from api.names import NodeName
-    from inventory.discovery.merge import Sighting
+    from inventory.discovery.merge import MergedReport
     from inventory.discovery.plan import DevicePlan, WantedDevice
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
@@ -115,29 +115,29 @@ class NodeInventory:
         if node is None:
             return await self._remove_all(name, devices, inventory)
         self._gone_since.pop(name, None)
-        sighting = self._look(node, devices)
-        devices = self._with_namesakes(name, devices, sighting)
+        merged = self._look(node, devices)
+        devices = self._with_namesakes(name, devices, merged)
         managed = is_managed(node.labels, self._terms)
-        uuids = uuids_of(devices, sighting)
+        uuids = uuids_of(devices, merged)
         plan = plan_inventory(
             name,
             devices,
-            sighting,
+            merged,
             is_managed=managed,
             claimants={uuid: self._known.index.devices.with_part(uuid) for uuid in uuids},
         )
-        if has_inventory(sighting, devices, plan, is_shown=inventory is not None):
+        if has_inventory(merged, devices, plan, is_shown=inventory is not None):
             await self._write_devices(node, plan)
-            metadata = await self._write_inventory(node, plan, sighting, devices=devices)
+            metadata = await self._write_inventory(node, plan, merged, devices=devices)
             self._events.detected_many(metadata, plan.create)
             self._events.silent(metadata, newly_stale(plan))
-            self._events.bad(metadata, sighting.bad)
+            self._events.bad(metadata, merged.bad)
             self._events.refused(metadata, plan.refused)
         self._events.duplicates(devices)
-        next_s = self._next_look_s(sighting)
+        next_s = self._next_look_s(merged)
         return min(next_s or math.inf, REFUSED_AGAIN_S) if plan.refused else next_s
 
-    def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "Sighting":
+    def _look(self, node: "NodeFacts", devices: "Sequence[GPUDevice]") -> "MergedReport":
         features = self._known.features.on_node(node.name)
         return merge(
             label_report(merged_labels(node.labels, features)),
@@ -148,10 +148,10 @@ class NodeInventory:
         )
 
     def _with_namesakes(
-        self, node: "NodeName", devices: "list[GPUDevice]", sighting: "Sighting"
+        self, node: "NodeName", devices: "list[GPUDevice]", merged: "MergedReport"
     ) -> "list[GPUDevice]":
         """Return the devices, and those elsewhere whose name one of this node would get."""
-        names = {device_name(node, address) for address in sighting.listed}
+        names = {device_name(node, address) for address in merged.listed}
         others = names - {one.name for one in devices}
         found = (self._known.devices.get(name) for name in sorted(others))
         return [*devices, *(one for one in found if one is not None)]
@@ -179,7 +179,7 @@ class NodeInventory:
         self,
         node: "NodeFacts",
         plan: "DevicePlan",
-        sighting: "Sighting",
+        merged: "MergedReport",
         *,
         devices: "Sequence[GPUDevice]",
     ) -> "ObjectMeta":
@@ -193,8 +193,8 @@ class NodeInventory:
             await self._writer.disown(GPU_NODE_INVENTORIES, metadata)
         by_hand = [one for one in devices if not is_ours(one) and one.node == node.name]
         wanted = [*(one for _, one in plan.keep), *plan.create]
-        lack = lack_of(
-            sighting,
+        incomplete = incompleteness_of(
+            merged,
             [*(one.status for one in wanted), *(one.status for one in by_hand)],
             plan.refused,
         )
@@ -202,11 +202,11 @@ class NodeInventory:
             names=[*(one.name for one in wanted), *(one.name for one in by_hand)],
             managed=is_managed(node.labels, self._terms),
             managed_label=self._terms.managed_label,
-            lack=lack,
+            incomplete=incomplete,
         )
         now = self._now().utc
-        status = inventory_status(judged, sighting, shown, generation=metadata.generation, now=now)
-        if inventory is None or not shows_inventory(shown, status, sighting):
+        status = inventory_status(judged, merged, shown, generation=metadata.generation, now=now)
+        if inventory is None or not shows_inventory(shown, status, merged):
             await self._writer.apply_inventory(node.name, inventory_body(status))
         return metadata
 
@@ -243,12 +243,12 @@ class NodeInventory:
         self._gone_since.pop(name, None)
         self._events.forget(name, devices)
 
-    def _next_look_s(self, sighting: "Sighting") -> float | None:
+    def _next_look_s(self, merged: "MergedReport") -> float | None:
         """Return when a heartbeat that does not come would be missed."""
-        if sighting.heartbeat is None:
+        if merged.heartbeat is None:
             return None
         whole_s = self._terms.fresh_for.total_seconds()
-        if sighting.is_silent:
+        if merged.is_silent:
             return whole_s
-        age_s = (self._now().utc - sighting.heartbeat).total_seconds()
+        age_s = (self._now().utc - merged.heartbeat).total_seconds()
         return whole_s - age_s + 1.0

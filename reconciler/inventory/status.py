@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition, ObjectMeta
-    from inventory.discovery.merge import Sighting
-    from inventory.discovery.node import Lack
+    from inventory.discovery.merge import MergedReport
+    from inventory.discovery.node import IncompleteInventory
     from inventory.discovery.plan import DevicePlan, WantedDevice
 
 
@@ -66,24 +66,24 @@ class Judged:
     managed: bool
     managed_label: str
     """The label that decides it."""
-    lack: "Lack | None"
+    incomplete: "IncompleteInventory | None"
 
 
 def inventory_status(
     judged: Judged,
-    sighting: "Sighting",
+    merged: "MergedReport",
     shown: GPUNodeInventoryStatus,
     *,
     generation: int,
     now: dt.datetime,
 ) -> GPUNodeInventoryStatus:
     """Return our part of the status that a node's inventory should show, given what it shows."""
-    beat, lack = sighting.heartbeat, judged.lack
+    beat, incomplete = merged.heartbeat, judged.incomplete
     dated = functools.partial(new_condition, shown=shown.conditions, generation=generation, now=now)
     opted_out = f"the node's label {judged.managed_label} keeps its devices out of every pool"
     return GPUNodeInventoryStatus(
         devices=sorted(judged.names),
-        driver=versions_of(sighting, shown.driver),
+        driver=versions_of(merged, shown.driver),
         managed=judged.managed,
         last_heartbeat=shown.last_heartbeat if beat is None else format_time(beat),
         conditions=[
@@ -96,17 +96,17 @@ def inventory_status(
             dated(
                 InventoryCondition.INVENTORY_INCOMPLETE,
                 InventoryIncomplete.COMPLETE
-                if lack is None
-                else InventoryIncomplete[lack.what.name],
-                "" if lack is None else lack.message,
-                status=lack is not None,
+                if incomplete is None
+                else InventoryIncomplete[incomplete.reason.name],
+                "" if incomplete is None else incomplete.message,
+                status=incomplete is not None,
             ),
         ],
     )
 
 
 def shows_inventory(
-    shown: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, sighting: "Sighting"
+    shown: GPUNodeInventoryStatus, wanted: GPUNodeInventoryStatus, merged: "MergedReport"
 ) -> bool:
     """Say whether nothing is to be written.
 
@@ -116,7 +116,7 @@ def shows_inventory(
         sorted(shown.devices or ()) == (wanted.devices or [])
         and shown.driver == wanted.driver
         and shown.managed is wanted.managed
-        and (not sighting.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
+        and (not merged.is_silent or shown.last_heartbeat == wanted.last_heartbeat)
         and all(one in (shown.conditions or ()) for one in wanted.conditions or ())
     )
 

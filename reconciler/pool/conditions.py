@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from api.conditions import is_condition_true, new_condition
 from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from inventory.pools.maintenance import change_text, pods_text
-from inventory.pools.validation import SOUND, Objection
+from inventory.pools.validation import VALID_POOL, PoolFaultReason
 from telemetry.conditions import (
     PoolCapacityLow,
     PoolCondition,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.meta import Condition
-    from inventory.pools.maintenance import Occupant
+    from inventory.pools.maintenance import PodUsage
     from inventory.pools.validation import PoolValidity
 
 OURS: Final = (
@@ -39,9 +39,9 @@ ENOUGH_TENTHS: Final = 2
 """… and more than a fifth is enough again, so that one pod that comes and goes makes no noise."""
 
 _MISCONFIGURED: Final = {
-    Objection.BAD_SPEC: PoolMisconfigured.BAD_SPEC,
-    Objection.RESOURCE_NAME_TAKEN: PoolMisconfigured.RESOURCE_NAME_TAKEN,
-    Objection.PROFILE_NOT_SUPPORTED: PoolMisconfigured.PROFILE_NOT_SUPPORTED,
+    PoolFaultReason.BAD_SPEC: PoolMisconfigured.BAD_SPEC,
+    PoolFaultReason.RESOURCE_NAME_TAKEN: PoolMisconfigured.RESOURCE_NAME_TAKEN,
+    PoolFaultReason.PROFILE_NOT_SUPPORTED: PoolMisconfigured.PROFILE_NOT_SUPPORTED,
 }
 
 
@@ -51,8 +51,8 @@ class PoolFigures:
 
     capacity: PoolCapacity
     nodes: int
-    verdict: "PoolValidity" = SOUND
-    occupants: "tuple[Occupant, ...]" = ()
+    verdict: "PoolValidity" = VALID_POOL
+    occupants: "tuple[PodUsage, ...]" = ()
     """Pods that have units of the pool; asked for where it is being deleted."""
 
 
@@ -132,7 +132,7 @@ def _configuration(verdict: "PoolValidity") -> tuple[PoolMisconfigured, str]:
     if not verdict.misconfigured:
         return PoolMisconfigured.VALID, "nothing speaks against the pool's configuration"
     text = "; ".join(fault.text for fault in verdict.misconfigured)
-    return _MISCONFIGURED[verdict.misconfigured[0].objection], text
+    return _MISCONFIGURED[verdict.misconfigured[0].reason], text
 
 
 def _scarcity(

@@ -15,7 +15,7 @@ from api.names import GROUP, POOL_FINALIZER
 from inventory.pools.maintenance import (
     MaintenancePlan,
     MaintenanceStep,
-    Usage,
+    PoolUsage,
     allocation_text,
     plan_allocation,
     pods_text,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.names import PodUid, PoolName
-    from inventory.pools.validation import Verdicts
+    from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.allocation_state import AllocationState
     from pool.catalog import Catalog
@@ -72,7 +72,7 @@ class LifecycleDependencies:
     allocation_state: "AllocationState"
     index: "DeviceIndex"
     catalog: "Catalog"
-    verdict: "Verdicts"
+    verdict: "PoolValidityLookup"
     remains: "Callable[[PoolName], tuple[str, ...]]"
     """What is left of a pool on devices, nodes and in our namespace; empty once it may go."""
     announcer: "Announcer"
@@ -176,7 +176,7 @@ class PoolLifecycle:
 
     async def _allocate(self, pool: "GPUPool", course: _Course) -> float | None:
         allocation_state, began = self._context.allocation_state, true_since(maintenance_of(pool))
-        usage = Usage()
+        usage = PoolUsage()
         if pool.is_in_maintenance:
             allocation_state.release_reservations(pool.name)
         if pool.is_in_maintenance or began is not None:
@@ -188,7 +188,7 @@ class PoolLifecycle:
             usage,
             since=began,
             now=self._context.now().utc,
-            objection=self._context.verdict(pool.name).text,
+            fault=self._context.verdict(pool.name).text,
         )
         match plan.step:
             case MaintenanceStep.RECORD | MaintenanceStep.NOTHING:
@@ -224,7 +224,7 @@ class PoolLifecycle:
         course.stop_evicting()
         course.said = _Said.NOTHING
 
-    async def _switch(self, pool: "GPUPool", course: _Course, usage: Usage) -> float | None:
+    async def _switch(self, pool: "GPUPool", course: _Course, usage: PoolUsage) -> float | None:
         """Make the wanted allocation the present one."""
         wanted = pool.wanted_allocation
         before, after = allocation_text(pool.allocation), allocation_text(wanted)

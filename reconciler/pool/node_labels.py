@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from api.foreign.core import Taint
     from api.names import NodeName, PoolName
-    from inventory.pools.validation import Verdicts
+    from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
@@ -78,7 +78,7 @@ class PoolNodeLabels:
         index: "DeviceIndex",
         catalog: "Catalog",
         *,
-        verdict: "Verdicts",
+        verdict: "PoolValidityLookup",
         now: "Callable[[], Instant]",
     ) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class PoolNodeLabels:
 
     def _marks(self, pool: "PoolName", node: "NodeFacts") -> bool:
         """Say whether the pool may mark the node; one that is not sound keeps what it has."""
-        return self._verdict(pool).is_sound or pool_node_label(pool) in node.labels
+        return self._verdict(pool).is_valid or pool_node_label(pool) in node.labels
 
     def _patch(self, node: "NodeFacts", pools: "list[PoolName]") -> dict[str, object]:
         metadata: dict[str, object] = {}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.names import NodeName, PoolName
-    from inventory.pools.validation import Verdicts
+    from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.allocation_reader import AllocationReader
     from pool.catalog import Catalog
@@ -75,7 +75,7 @@ class PoolStatus:
         *,
         reader: "AllocationReader",
         now: "Callable[[], Instant]",
-        verdict: "Verdicts",
+        verdict: "PoolValidityLookup",
         announcer: "Announcer",
     ) -> None:
         self._writer = StatusWriter(client, GPU_POOLS, FIELD_MANAGER)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from inventory.pools.maintenance import Occupant, Usage
+from inventory.pools.maintenance import PodUsage, PoolUsage
 from pool.model import PodPhase
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
 
 
-def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName") -> Usage:
+def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName") -> PoolUsage:
     """Return the pods that have units of the pool, and what is on its way; looks at its cards and nodes."""
     state, facts = index.state(name), index.pool(name)
     held: dict[PodUid, int] = {}
@@ -31,11 +31,11 @@ def usage_of(reader: "AllocationReader", index: "DeviceIndex", name: "PoolName")
                 held[uid] = held.get(uid, 0) + count
     pods = sorted(_occupants(reader, held))
     reserved = state.capacity().reserved
-    return Usage(pods=tuple(pods), reserved=reserved, devices=devices, cut_devices=cut)
+    return PoolUsage(pods=tuple(pods), reserved=reserved, devices=devices, partitioned_devices=cut)
 
 
-def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[Occupant]":
+def _occupants(reader: "AllocationReader", held: "dict[PodUid, int]") -> "Iterator[PodUsage]":
     for uid, count in held.items():
         pod = reader.holder(uid)
         if pod is not None and pod.phase is PodPhase.BOUND:
-            yield Occupant(namespace=pod.namespace, name=pod.name, uid=uid, units=count)
+            yield PodUsage(namespace=pod.namespace, name=pod.name, uid=uid, units=count)

@@ -11,7 +11,7 @@ from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
-from inventory.pools.validation import SOUND, judge, makes_profile
+from inventory.pools.validation import VALID_POOL, makes_profile, validate_pool
 from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _NONE: _Answers = (0, 0)
 
 @final
 class PoolValidityCache:
-    """Verdicts by pool. `verdict` is cheap; whoever builds this hands it the changes."""
+    """PoolValidityLookup by pool. `verdict` is cheap; whoever builds this hands it the changes."""
 
     def __init__(self, catalog: "Catalog", devices: "DeviceStore") -> None:
         """Judge every pool that is known."""
@@ -53,7 +53,7 @@ class PoolValidityCache:
 
     def verdict(self, name: PoolName) -> "PoolValidity":
         """Return what is thought of the pool; nothing bad of one that is not known."""
-        return self._verdicts.get(name, SOUND)
+        return self._verdicts.get(name, VALID_POOL)
 
     def pool_changed(self, name: str) -> None:
         """Look at a pool anew that is new, changed or gone, and at those that share its resource."""
@@ -109,7 +109,7 @@ class PoolValidityCache:
         rivals = [self._pools[one] for one in self._names_by_resource[pool.resource_name]]
         can, cannot = self._answers.get(name, _NONE)
         known = True if can else (False if cannot else None)
-        verdict = judge(pool, rivals, can_make_profile=known)
+        verdict = validate_pool(pool, rivals, can_make_profile=known)
         self._verdicts[name] = verdict
         if verdict != before:
             self.changes.publish(name)

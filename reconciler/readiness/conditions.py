@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from api.conditions import is_condition_true, new_condition
 from api.kinds.gpunodeinventory import BootstrapPhase
-from inventory.debounce import DebouncedState, Track
+from inventory.debounce import DebounceCounter, DebouncedState
 from inventory.readiness.phases import BootstrapState, CheckState
 from inventory.readiness.software import Check
 from telemetry.conditions import InventoryCondition, NodeSoftware, ReadyForPooling
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from api.conditions import ConditionStatus
     from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
     from api.meta import Condition
-    from inventory.readiness.phases import ReadinessVerdict
+    from inventory.readiness.phases import NodeReadiness
 
 OURS: Final = frozenset(
     {
@@ -43,12 +43,12 @@ _OF_CHECKS: Final = (
 _PAST_VALIDATION: Final = frozenset(
     {BootstrapPhase.GFD, BootstrapPhase.MONITORING, BootstrapPhase.READY}
 )
-_UP: Final = CheckState(Track(DebouncedState.UP))
-_NOT_REQUIRED: Final = CheckState(Track(DebouncedState.UP), is_required=False)
+_UP: Final = CheckState(DebounceCounter(DebouncedState.UP))
+_NOT_REQUIRED: Final = CheckState(DebounceCounter(DebouncedState.UP), is_required=False)
 
 
 def conditions_of(
-    verdict: "ReadinessVerdict",
+    verdict: "NodeReadiness",
     shown: "Sequence[Condition]",
     *,
     generation: int,
@@ -74,9 +74,9 @@ def recalled(status: "GPUNodeInventoryStatus") -> BootstrapState:
     if status.phase in _PAST_VALIDATION:
         states[Check.VALIDATOR] = _UP
     elif status.phase is BootstrapPhase.VALIDATING_FAILED and all(
-        states[check].track.standing is DebouncedState.UP for check in (Check.DRIVER, Check.TOOLKIT)
+        states[check].counter.state is DebouncedState.UP for check in (Check.DRIVER, Check.TOOLKIT)
     ):
-        states[Check.VALIDATOR] = CheckState(Track(DebouncedState.DOWN))
+        states[Check.VALIDATOR] = CheckState(DebounceCounter(DebouncedState.DOWN))
     was_ready = status.phase is BootstrapPhase.READY or is_condition_true(
         status.conditions, InventoryCondition.INFRA_DEGRADED
     )
@@ -89,7 +89,7 @@ def _recalled_check(condition: "Condition", up: str) -> CheckState:
     if condition.reason == NodeSoftware.NOT_REQUIRED.value:
         return _NOT_REQUIRED
     if condition.reason == NodeSoftware.NOT_READY.value:
-        return CheckState(Track(DebouncedState.DOWN), condition.message)
+        return CheckState(DebounceCounter(DebouncedState.DOWN), condition.message)
     return CheckState()
 
 
@@ -98,7 +98,7 @@ _Fields = tuple["ConditionStatus | bool", "Enum", str]
 
 
 def _fields_of(
-    verdict: "ReadinessVerdict",
+    verdict: "NodeReadiness",
 ) -> "Iterator[tuple[InventoryCondition, ConditionStatus | bool, Enum, str]]":
     bootstrap = verdict.bootstrap
     for check, type_, up in _OF_CHECKS:
@@ -125,7 +125,7 @@ def _fields_of(
 def _check_fields(state: CheckState, up: str, *, is_managed: bool) -> _Fields:
     if not is_managed:
         return "Unknown", NodeSoftware.NOT_MANAGED, "a label of the node opts out of management"
-    match state.track.standing:
+    match state.counter.state:
         case DebouncedState.UNDECIDED:
             return "Unknown", NodeSoftware.VALIDATING, "waiting for more observations that agree"
         case DebouncedState.DOWN:

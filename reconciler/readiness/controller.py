@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import GPUNodeInventoryStatus
 from api.names import GROUP, NodeName
-from inventory.readiness.phases import judge
+from inventory.readiness.phases import assess_readiness
 from inventory.readiness.software import NodeSoftwareFacts
 from kube.resources import GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
     from api.names import DeviceName
-    from inventory.readiness.phases import BootstrapState, ReadinessVerdict
+    from inventory.readiness.phases import BootstrapState, NodeReadiness
     from inventory.readiness.software import BootstrapTerms
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
@@ -135,7 +135,7 @@ class NodeBootstrap:
             return None
         now = self._now()
         before = self._remembered.get(node)
-        verdict = judge(
+        verdict = assess_readiness(
             recalled(inventory.status) if before is None else before,
             self._sources.sight(node, inventory),
             self._terms,
@@ -189,7 +189,7 @@ class _Part:
     conditions: "tuple[Condition, ...]"
 
 
-def _part_of(verdict: "ReadinessVerdict", conditions: "list[Condition]") -> _Part:
+def _part_of(verdict: "NodeReadiness", conditions: "list[Condition]") -> _Part:
     return _Part(
         phase=verdict.phase,
         operands=tuple(sorted(verdict.operands, key=lambda one: one.name)),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from api.meta import Condition
     from api.names import NodeName
-    from inventory.readiness.phases import ReadinessVerdict
+    from inventory.readiness.phases import NodeReadiness
 
 
 @final
@@ -24,7 +24,7 @@ class BootstrapGauges:
         self._true: dict[NodeName, frozenset[str]] = {}
 
     def show(
-        self, node: "NodeName", verdict: "ReadinessVerdict", conditions: "Iterable[Condition]"
+        self, node: "NodeName", verdict: "NodeReadiness", conditions: "Iterable[Condition]"
     ) -> None:
         """Set the node's gauges."""
         BOOTSTRAP_READY.labels(node).set(verdict.obstacle is None)

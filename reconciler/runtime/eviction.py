@@ -18,7 +18,7 @@ from telemetry.metrics import EVICTIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inventory.pools.maintenance import Occupant
+    from inventory.pools.maintenance import PodUsage
     from kube.client import KubeClient
 
 RBAC: Final = (PolicyRule(resources=("pods/eviction",), verbs=("create",)),)
@@ -43,10 +43,10 @@ class Eviction(Enum):
 class Evicted:
     """What became of the pods that were to be evicted."""
 
-    done: "tuple[Occupant, ...]" = ()
+    done: "tuple[PodUsage, ...]" = ()
     """Evicted now, or gone before."""
-    refused: "tuple[Occupant, ...]" = ()
-    failed: "tuple[Occupant, ...]" = ()
+    refused: "tuple[PodUsage, ...]" = ()
+    failed: "tuple[PodUsage, ...]" = ()
 
 
 @final
@@ -58,9 +58,9 @@ class EvictionQueue:
         for outcome in Eviction:
             EVICTIONS.labels(outcome.value)
 
-    async def evict(self, pods: "Iterable[Occupant]") -> Evicted:
+    async def evict(self, pods: "Iterable[PodUsage]") -> Evicted:
         """Ask once for each pod, one after the other: each eviction changes what budgets allow."""
-        by_outcome: dict[Eviction, list[Occupant]] = {outcome: [] for outcome in Eviction}
+        by_outcome: dict[Eviction, list[PodUsage]] = {outcome: [] for outcome in Eviction}
         for pod in pods:
             outcome = await self._ask(pod)
             EVICTIONS.labels(outcome.value).inc()
@@ -71,7 +71,7 @@ class EvictionQueue:
             failed=tuple(by_outcome[Eviction.FAILED]),
         )
 
-    async def _ask(self, pod: "Occupant") -> Eviction:
+    async def _ask(self, pod: "PodUsage") -> Eviction:
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -93,6 +93,6 @@ class EvictionQueue:
         return Eviction.EVICTED
 
 
-def _failed(pod: "Occupant", error: KubeError) -> Eviction:
+def _failed(pod: "PodUsage", error: KubeError) -> Eviction:
     _log.warning("pod could not be evicted", pod=pod.ref, error=str(error))
     return Eviction.FAILED

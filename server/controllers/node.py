@@ -107,7 +107,7 @@ async def add_readiness_and_health(term: "ControllerManager") -> None:
                 Operand.DCGM: terms.dcgm,
                 Operand.DCGM_EXPORTER: terms.dcgm_exporter,
             },
-            steadiness=DebounceTerms(
+            debounce=DebounceTerms(
                 good_samples=terms.good_samples,
                 bad_samples=terms.bad_samples,
                 period_s=terms.period_s,

@@ -11,11 +11,13 @@ from api.meta import Condition
 from api.names import ASSIGNMENT_ANNOTATION, IGNORE_LABEL, DeviceName, NodeName
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision, NodeView, decide
-from inventory.pools.validation import SOUND, Objection, PoolFault, PoolValidity
+from inventory.pools.validation import VALID_POOL, PoolFault, PoolFaultReason, PoolValidity
 
 NODE = NodeName("n1")
-UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "cards of AMD only"))
-MISCONFIGURED = PoolValidity(misconfigured=(PoolFault(Objection.BAD_SPEC, "ttl is none"),))
+UNSUPPORTED = PoolValidity(
+    unsupported=PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, "cards of AMD only")
+)
+MISCONFIGURED = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "ttl is none"),))
 
 
 def a_device(
@@ -87,7 +89,7 @@ def a_gpupool(
 def some_candidates(
     *pools: GPUPool, verdicts: dict[str, PoolValidity] | None = None
 ) -> PoolCandidates:
-    return PoolCandidates(pools, lambda name: (verdicts or {}).get(name, SOUND))
+    return PoolCandidates(pools, lambda name: (verdicts or {}).get(name, VALID_POOL))
 
 
 def decided(

@@ -22,7 +22,7 @@ from agent.driver.port import (
     DriverEvent,
     DriverInstance,
     DriverLink,
-    DriverLook,
+    DriverSnapshot,
     EventKind,
     Profile,
 )
@@ -251,7 +251,7 @@ class FakeDriver:
 
     # --- what the agent asks ---------------------------------------------------------------------
 
-    async def look(self) -> DriverLook:
+    async def look(self) -> DriverSnapshot:
         await self._answer()
         if self.looks_hang_s is not None:
             await asyncio.sleep(self.looks_hang_s)
@@ -259,7 +259,7 @@ class FakeDriver:
                 AgentDegraded.DRIVER_HANGS, "the look did not return in time"
             )
         self.looks += 1
-        return DriverLook(
+        return DriverSnapshot(
             driver_version=self.driver_version,
             cuda_version=self.cuda_version,
             devices=tuple(

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from agent.driver.pci import PciDevice
-from agent.driver.port import DriverDevice, DriverLook
+from agent.driver.port import DriverDevice, DriverSnapshot
 from agent.inventory.node_devices import Published
 from agent.inventory.node_feature import feature_body, feature_shows
 from api.foreign.nodefeature import NodeFeature
@@ -42,8 +42,8 @@ def said(address: str = FIRST, uuid: str = "GPU-1", **changes: Any) -> DriverDev
     return DriverDevice(address=address, uuid=uuid, **{**fields, **changes})
 
 
-def look(*devices: DriverDevice) -> DriverLook:
-    return DriverLook(driver_version="570.86.15", cuda_version="12.8", devices=devices)
+def look(*devices: DriverDevice) -> DriverSnapshot:
+    return DriverSnapshot(driver_version="570.86.15", cuda_version="12.8", devices=devices)
 
 
 def read_back(published: Published) -> ReadBack:

@@ -186,7 +186,7 @@ async def _follow(kubeconfig: str, scene: Scene) -> None:
                 index=allocation_state.index,
                 heartbeats=(scraping.heartbeat_age_s,),
             ),
-            terms=BootstrapTerms(steadiness=DebounceTerms(period_s=PERIOD_S)),
+            terms=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
             now=clock.instant,
         )
         health = DeviceHealthController(

@@ -195,7 +195,7 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(story: Story):
     slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
     await api.patch(f"{POOLS}/{story.pool}", {"spec": slices})
     message = await story.condition("Maintenance", "True")
-    assert "from Exclusive to TimeSlice (4 slices a card)" in message
+    assert "from Exclusive to TimeSlice (4 slices per device)" in message
     with pytest.raises(client.ApiRefusedError, match="PoolInMaintenance"):
         await story.run("too-early")
     await story.running("a")

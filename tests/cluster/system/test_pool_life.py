@@ -90,7 +90,7 @@ async def test_a_pool_in_maintenance_admits_nothing_and_going_back_ends_it(
     await api.patch(pool.path, {"spec": {"allocation": sliced}})
     await _says(api, pool, "Maintenance", status="True", reason="WaitingForPods", text="stays")
 
-    change = "changes from Exclusive to TimeSlice [(]2 slices a card[)]"
+    change = "changes from Exclusive to TimeSlice [(]2 slices per device[)]"
     with pytest.raises(client.ApiRefusedError, match=f"PoolInMaintenance: .*{change}"):
         await api.create(pods.collection(namespace), a_pod("late", pool))
 

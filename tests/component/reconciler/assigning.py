@@ -7,7 +7,7 @@ from typing import Any
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, ASSIGNMENT_ANNOTATION, NodeName, PoolName
-from inventory.pools.validation import SOUND, PoolValidity
+from inventory.pools.validation import VALID_POOL, PoolValidity
 from kube.errors import AlreadyExists
 from kube.events import Event
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
@@ -57,7 +57,7 @@ class Assigning:
             pools=self.cluster.catalog.pools,
             index=self.cluster.allocation_state.index,
             reader=self.cluster.allocation_state.reader,
-            verdicts=lambda name: self.verdicts.get(name, SOUND),
+            verdicts=lambda name: self.verdicts.get(name, VALID_POOL),
         )
         now = self.cluster.time.now
         self.conflicts = Conflicts()

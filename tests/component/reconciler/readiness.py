@@ -12,7 +12,7 @@ from api.foreign.core import Node, Pod
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import API_VERSION, NodeName
-from inventory.health.device import HealthDebounceTerms, PageSeen
+from inventory.health.device import ExporterSample, HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
 from kube.client import KubeClient
 from kube.config.connection import StaticConnection
@@ -79,7 +79,7 @@ class Process:
         self.inventories: Store[GPUNodeInventory] = Store()
         self.operands = OperandPodSink()
         self.recorder = Recorder()
-        self.page: PageSeen | None = None
+        self.page: ExporterSample | None = None
         self.reports: dict[str, tuple[str, str]] = {}
         self.spoken: EventSource[NodeName] = EventSource()
         self.heartbeat_age_s: float | None = None

@@ -78,7 +78,7 @@ async def test_refusal_says_why_in_the_condition_and_in_one_event(assigning):
     condition = await assigning.condition()
     assert condition["message"] == (
         "not in pool whole: the pool's deviceSelector.include.products is T4,"
-        " the device has a value that is not known yet"
+        " the device has no known value yet"
     )
     assert assigning.heard.take() == [("n1-0", "GPUAnnotationMismatch")]
 

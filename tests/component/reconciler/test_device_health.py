@@ -7,7 +7,7 @@ import pytest
 
 from api.names import NodeName
 from inventory.health.dcgm import parse_page
-from inventory.health.device import PageSeen
+from inventory.health.device import ExporterSample
 from kube.errors import ServerError
 from kube.resources import GPU_DEVICES
 from reconciler.device.health import FIELD_MANAGER
@@ -33,7 +33,7 @@ async def show(world: World, page: str, *, times: int = 1) -> None:
     """Have the node's exporter read so often, fifteen seconds apart."""
     for _ in range(times):
         world.time.seconds += 15
-        world.process.page = PageSeen(world.time.seconds, parse_page(page))
+        world.process.page = ExporterSample(world.time.seconds, parse_page(page))
         await world.process.examine()
 
 
@@ -66,7 +66,7 @@ async def test_a_fault_takes_the_device_out_at_once_and_names_the_pods_that_it_i
     world.process.pods.upsert(a_bound_pod("running", "GPU-n1-0"))
     reserve(world.process.allocation_state, a_demand(1))
     world.process.time.seconds += 15
-    world.process.page = PageSeen(world.time.seconds, parse_page(FATAL))
+    world.process.page = ExporterSample(world.time.seconds, parse_page(FATAL))
     await world.process.health.reconcile(N1)
     condition = await world.healthy()
     assert condition is not None
@@ -207,7 +207,7 @@ async def test_in_the_steady_state_nothing_is_written(world: World, runs: int):
 async def test_nothing_is_written_twice_while_the_watch_is_behind(world: World):
     for number in range(3):
         world.time.seconds += 4
-        world.process.page = PageSeen(world.time.seconds, parse_page(FATAL))
+        world.process.page = ExporterSample(world.time.seconds, parse_page(FATAL))
         await world.process.health.reconcile(N1)
         assert len(world.writes()) == (0 if number else 2)
 
@@ -231,7 +231,7 @@ async def test_a_fault_whose_write_failed_is_written_and_told_later(world: World
 
 async def test_a_device_that_goes_while_it_is_examined_is_no_failure(world: World):
     await world.client.delete(GPU_DEVICES, "n1-0")
-    world.process.page = PageSeen(1, parse_page(FATAL))
+    world.process.page = ExporterSample(1, parse_page(FATAL))
     await world.process.health.reconcile(N1)
     assert (await world.healthy("n1-1") or {})["status"] == "True"
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from api.names import PodUid
-from inventory.pools.maintenance import Occupant
+from inventory.pools.maintenance import PodUsage
 from kube.resources import PODS
 from reconciler.runtime.eviction import EvictionQueue
 from telemetry.metrics import REGISTRY
@@ -31,10 +31,10 @@ def evictions(outcome: str) -> float:
     return REGISTRY.get_sample_value("gpu_evictions_total", {"outcome": outcome}) or 0.0
 
 
-async def occupant(cluster: Cluster, name: str, uid: str = "") -> Occupant:
+async def occupant(cluster: Cluster, name: str, uid: str = "") -> PodUsage:
     pod = await cluster.client.get(PODS, dict[str, Any], name, namespace="default")
     uid = uid or pod["metadata"]["uid"]
-    return Occupant(namespace="default", name=name, uid=PodUid(uid), units=1)
+    return PodUsage(namespace="default", name=name, uid=PodUid(uid), units=1)
 
 
 async def kubelets_finish(cluster: Cluster) -> None:
@@ -126,7 +126,7 @@ async def test_a_pod_that_is_gone_or_another_one_is_no_failure(
     cluster: Cluster, name: str, uid: str
 ):
     await run_pod(cluster, "a", "GPU-n1-0")
-    pod = Occupant(namespace="default", name=name, uid=PodUid(uid), units=1)
+    pod = PodUsage(namespace="default", name=name, uid=PodUid(uid), units=1)
     before = evictions("gone")
     ended = await EvictionQueue(cluster.client).evict([pod])
     assert ended.done == (pod,)

@@ -80,7 +80,7 @@ async def test_an_empty_pool_changes_its_allocation_at_once(cluster: Cluster):
     assert (await maintenance(cluster))["status"] == "False"
     assert cluster.allocation_state.index.state(WHOLE).capacity().available == 8
     assert cluster.events() == [
-        ("GPUPoolReconfigured", "changed from Exclusive to TimeSlice (4 slices a card)")
+        ("GPUPoolReconfigured", "changed from Exclusive to TimeSlice (4 slices per device)")
     ]
 
 
@@ -93,7 +93,7 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "WaitingForPods")
     text = (
-        "changes from Exclusive to TimeSlice (4 slices a card): waits for 1 pod with 1 unit"
+        "changes from Exclusive to TimeSlice (4 slices per device): waits for 1 pod with 1 unit"
         " (default/a)"
     )
     assert found["message"] == text
@@ -107,7 +107,7 @@ async def test_a_pool_in_use_gives_out_nothing_until_its_pods_have_finished(clus
     assert await allocation(cluster) == SLICED
     assert cluster.events() == [
         ("Maintenance", text),
-        ("GPUPoolReconfigured", "changed from Exclusive to TimeSlice (4 slices a card)"),
+        ("GPUPoolReconfigured", "changed from Exclusive to TimeSlice (4 slices per device)"),
     ]
 
 
@@ -119,7 +119,7 @@ async def test_holds_of_waiting_pods_are_given_up_and_commitments_are_waited_for
     await look(cluster)
     assert cluster.allocation_state.ledger.get(hold.id) is None
     assert cluster.allocation_state.ledger.get(committed.id) is not None
-    assert "1 unit of bindings on their way" in (await maintenance(cluster))["message"]
+    assert "1 unit of bindings in progress" in (await maintenance(cluster))["message"]
     assert await allocation(cluster) == RECORDED
     cluster.allocation_state.release(a_pod_facts("p").uid)
     await look(cluster)
@@ -245,11 +245,11 @@ async def test_a_pool_that_cannot_have_its_new_allocation_evicts_nobody(cluster:
         maintenance={"policy": "Evict"},
         assignment={"requireAnnotation": False},
     )
-    assert not cluster.verdict(WHOLE).is_sound
+    assert not cluster.verdict(WHOLE).is_valid
     await look(cluster)
     found = await maintenance(cluster)
     assert (found["status"], found["reason"]) == ("True", "Blocked")
-    assert "can make the MIG profile 1g.10gb" in found["message"]
+    assert "supports the MIG profile 1g.10gb" in found["message"]
     assert await running(cluster) == ["a"]
     await end_pod(cluster, "a")
     await look(cluster)

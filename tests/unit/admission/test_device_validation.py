@@ -76,7 +76,7 @@ def test_an_ignored_device_is_refused(value):
     device = a_device_object(metadata={"labels": {"gpu.deckhouse.io/ignore": value}})
 
     device["metadata"]["annotations"] = {"gpu.deckhouse.io/assignment": "whole"}
-    assert "it is ignored: remove the label gpu.deckhouse.io/ignore first" in refused(device)
+    assert "it is ignored: remove its label gpu.deckhouse.io/ignore first" in refused(device)
 
 
 def test_an_unmanaged_device_is_refused():
@@ -105,7 +105,7 @@ def test_an_unknown_pool_is_refused_with_how_to_find_those_that_there_are():
 
 
 def test_a_text_that_cannot_name_a_pool_is_refused_as_such():
-    assert "that is no name of a pool: only lower-case" in refused(a_device_object("Whole!"))
+    assert "it is no valid pool name: only lower-case" in refused(a_device_object("Whole!"))
 
 
 def test_a_pool_that_is_being_deleted_takes_no_devices():
@@ -131,7 +131,7 @@ def test_a_mismatch_says_when_the_fact_is_not_known():
 
     message = refused(a_device_object(status={"memoryMiB": 0}), office)
 
-    assert "include.minMemoryMiB is 1000, the device has a value that is not known yet" in message
+    assert "include.minMemoryMiB is 1000, the device has no known value yet" in message
 
 
 def test_an_excluded_device_is_told_what_excludes_it():

@@ -32,7 +32,7 @@ def test_a_pod_is_refused_with_the_change_and_what_is_still_in_use(is_dry_run):
     assert reply.answer.reason is RefusalReason.POOL_IN_MAINTENANCE
     assert reply.message == (
         "PoolInMaintenance: pool whole is in maintenance and takes no new pods: it changes from"
-        " Exclusive to TimeSlice (4 slices a card) once no unit is in use (2 units are now); try again"
+        " Exclusive to TimeSlice (4 slices per device) once no unit is in use (2 units are now); try again"
         " when the pool's condition Maintenance is False, or use another pool"
     )
     assert len(office.allocation_state.ledger) == 0

@@ -148,7 +148,7 @@ def test_a_pool_needs_no_field_at_all(spec):
             {"deviceSelector": {"include": {"products": ["x"] * 257}}},
             "spec.deviceSelector.include.products: has 257 items, at most 256 are possible",
         ),
-        ({"deviceSelector": {"exclude": {}}}, "spec.deviceSelector.exclude: says nothing"),
+        ({"deviceSelector": {"exclude": {}}}, "spec.deviceSelector.exclude: is empty"),
         ({"deviceSelector": []}, "spec.deviceSelector: [] is not an object"),
         (
             {"deviceSelector": {"include": {"products": "T4"}}},
@@ -200,7 +200,7 @@ def test_a_pool_needs_no_field_at_all(spec):
         ),
         (
             {"access": {"namespaces": ["Team A"]}},
-            'spec.access.namespaces[0]: no namespace can be called "Team A"',
+            'spec.access.namespaces[0]: "Team A" is no valid namespace name',
         ),
         (
             {"access": {"serviceAccounts": ["trainer"]}},
@@ -208,7 +208,7 @@ def test_a_pool_needs_no_field_at_all(spec):
         ),
         (
             {"access": {"serviceAccounts": ["Team A/trainer"]}},
-            'spec.access.serviceAccounts[0]: no namespace can be called "Team A"',
+            'spec.access.serviceAccounts[0]: "Team A" is no valid namespace name',
         ),
         (
             {"scheduling": {"topologyKey": "a/b/c"}},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.driver.port import DriverDevice, DriverEvent, DriverLook, EventKind
+from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot, EventKind
 from agent.health.tracker import EventVerdict, HealthChange, HealthTracker, HealthTrackingTerms
 from agent.health.verdicts import HEALTHY, LOST, HealthState
 from inventory.health.device import (
@@ -13,14 +13,14 @@ from inventory.health.device import (
     FaultKind,
     HealthDebounceTerms,
     HealthReport,
-    examine,
+    assess_health,
 )
 
 QUIET_S = 300.0
 
 
-def a_look(*devices: DriverDevice, version: str = "570.124.06") -> DriverLook:
-    return DriverLook(driver_version=version, cuda_version="12.8", devices=devices)
+def a_look(*devices: DriverDevice, version: str = "570.124.06") -> DriverSnapshot:
+    return DriverSnapshot(driver_version=version, cuda_version="12.8", devices=devices)
 
 
 def a_device(number: int = 1, **changes: Any) -> DriverDevice:
@@ -387,7 +387,7 @@ def test_the_control_plane_knows_each_reason(tracker: HealthTracker, happens: An
     (change,) = [one for one in happens(tracker) if one.uuid == "GPU-1"]
     assert isinstance(change, HealthChange)
     report = HealthReport(change.after.state.value, change.after.reason)
-    judged = examine(
+    judged = assess_health(
         UNKNOWN, "GPU-1", seen=None, report=report, terms=HealthDebounceTerms(), now=1.0
     )
     assert judged.fault is not None

@@ -25,7 +25,7 @@ def test_annotated_device_is_claimed_by_its_pool():
     found = decided_one(a_device(annotated="a"), some_candidates(a_gpupool("a"), a_gpupool("b")))
 
     assert (found.action, found.owner, found.reason) == (Action.CLAIM, "a", Reason.ASSIGNED)
-    assert found.message == "in pool a, as its annotation gpu.deckhouse.io/assignment says"
+    assert found.message == "in pool a, by its annotation gpu.deckhouse.io/assignment"
 
 
 def test_device_that_nobody_asks_for_stays_free():
@@ -103,7 +103,7 @@ def test_owner_that_approves_keeps_the_device_from_an_older_pool():
     found = decided_one(a_device(owner="new"), candidates)
 
     assert (found.action, found.owner, found.contenders) == (Action.KEEP, "new", ("old",))
-    assert "old would take it, too: let only one pool select it" in found.message
+    assert "also selected by old: let only one pool select it" in found.message
 
 
 def test_device_of_one_pool_annotated_with_another_is_drained_first():
@@ -115,7 +115,7 @@ def test_device_of_one_pool_annotated_with_another_is_drained_first():
     assert (found.action, found.owner, found.meant_for) == (Action.DRAIN, "a", "b")
     assert (found.reason, found.contenders) == (Reason.OWNED_BY_OTHER_POOL, ("b",))
     assert found.message == (
-        "leaves pool a once no pod uses it: pool b has it after that, as annotated"
+        "leaves pool a once no pod uses it: its annotation assigns it to pool b"
     )
 
 
@@ -145,7 +145,7 @@ def test_device_that_its_pool_does_not_want_any_more_leaves_when_nobody_uses_it(
 
     assert (first.action, first.owner, first.reason) == (Action.DRAIN, "a", reason)
     assert (used.action, used.owner) == (Action.DRAIN, "a")
-    assert (free.action, free.owner, free.loser) == (Action.RELEASE, None, "a")
+    assert (free.action, free.owner, free.former_owner) == (Action.RELEASE, None, "a")
 
 
 def test_device_is_released_only_while_its_object_says_that_it_drains():
@@ -189,7 +189,7 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
         is Action.KEEP
     )
     found = decided_one(a_device(annotated="a"), candidates, labels=None)
-    assert "node n1 is not known" in found.message
+    assert "node n1 is unknown" in found.message
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_pool_takes_as_many_devices_as_it_may_have_by_pci_address():
     assert owners(devices, candidates) == {"n1-1": "a", "n1-2": "a", "n1-3": None}
     refused = decided(devices, candidates)["n1-3"]
     assert refused.reason is Reason.MAX_DEVICES_PER_NODE
-    assert "pool a takes 2 devices of a node at most" in refused.message
+    assert "pool a takes at most 2 devices per node" in refused.message
 
 
 def test_pci_addresses_go_before_names():
@@ -382,7 +382,7 @@ def test_annotation_that_cannot_name_a_pool_says_so(text):
     found = decided_one(a_device(annotated=text), some_candidates(a_gpupool()))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.POOL_NOT_FOUND)
-    assert "that is no name of a pool" in found.message
+    assert "it is no valid pool name" in found.message
 
 
 def test_hex_ids_match_whatever_their_case():

@@ -14,7 +14,7 @@ from api.kinds.gpupool import GPUPool
 from api.names import RESOURCE_PREFIX
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, Decision
-from inventory.pools.validation import SOUND, PoolValidity
+from inventory.pools.validation import VALID_POOL, PoolValidity
 from tests.support.assigning import (
     MISCONFIGURED,
     UNSUPPORTED,
@@ -89,7 +89,10 @@ class Assigning(RuleBasedStateMachine):
     def a_pool_goes(self, name: str) -> None:
         self.pools.pop(name, None)
 
-    @rule(name=st.sampled_from(POOLS), verdict=st.sampled_from((SOUND, UNSUPPORTED, MISCONFIGURED)))
+    @rule(
+        name=st.sampled_from(POOLS),
+        verdict=st.sampled_from((VALID_POOL, UNSUPPORTED, MISCONFIGURED)),
+    )
     def a_pool_is_judged(self, name: str, verdict: PoolValidity) -> None:
         self.verdicts[name] = verdict
 
@@ -154,7 +157,7 @@ class Assigning(RuleBasedStateMachine):
     ) -> dict[str, Decision]:
         candidates = PoolCandidates(
             list(self.pools.values()) if pool_list is None else pool_list,
-            lambda name: self.verdicts.get(name, SOUND),
+            lambda name: self.verdicts.get(name, VALID_POOL),
         )
         given = list(self.devices.values()) if devices is None else devices
         users = {name: frozenset(resources) for name, resources in self.users.items()}

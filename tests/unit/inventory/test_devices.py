@@ -23,14 +23,14 @@ N1 = NodeName("n1")
 
 def planned(*devices: GPUDevice, features: list[dict[str, Any]]) -> DevicePlan:
     reports = [feature_report(msgspec.convert(one, NodeFeature)) for one in features]
-    sighting = merge(
+    merged = merge(
         LabelReport(),
         reports,
         known=addresses_of(devices),
         now=EPOCH,
         fresh_for=dt.timedelta(minutes=2),
     )
-    return plan_inventory(N1, devices, sighting, is_managed=True)
+    return plan_inventory(N1, devices, merged, is_managed=True)
 
 
 def a_device(number: int, **status: Any) -> GPUDevice:

@@ -9,11 +9,11 @@ from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
     DeviceHealth,
+    ExporterSample,
     FaultKind,
     HealthDebounceTerms,
     HealthReport,
-    PageSeen,
-    examine,
+    assess_health,
 )
 from tests.support.dcgm import device_lines
 
@@ -30,8 +30,8 @@ def shown(
     health = before
     for number, page in enumerate(pages):
         at = start + number * period_s
-        seen = PageSeen(at, parse_page(page))
-        health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=at)
+        seen = ExporterSample(at, parse_page(page))
+        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=at)
     return health
 
 
@@ -41,7 +41,7 @@ def reported(*statuses: str, before: DeviceHealth = UNKNOWN, start: float = 0.0)
     for number, status in enumerate(statuses):
         report = HealthReport(*status.split(":"))
         now = start + number * 10.0
-        health = examine(health, UUID, seen=None, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=None, report=report, terms=TERMS, now=now)
     return health
 
 
@@ -118,36 +118,36 @@ def test_a_fatal_xid_stays_while_the_exporter_shows_it():
 
 def test_the_same_page_looked_at_again_is_no_new_sample():
     faulty = shown(CLEAN, device_lines(UUID, volatile=1))
-    seen = PageSeen(30, parse_page(CLEAN))
+    seen = ExporterSample(30, parse_page(CLEAN))
     health = faulty
     for now in (30, 45, 60, 75, 90):
-        health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
     assert health.is_faulted
 
 
 def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
     health = UNKNOWN
     for number, heat in enumerate((1, 2, 3, 4)):
-        seen = PageSeen(number * 15.0, parse_page(device_lines(UUID, thermal=heat)))
+        seen = ExporterSample(number * 15.0, parse_page(device_lines(UUID, thermal=heat)))
         for _ in range(3):
-            health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=seen.at)
+            health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=seen.at)
     assert kind(health) is FaultKind.THERMAL
 
 
 def test_the_newest_of_two_words_is_the_time_of_a_sample():
     health = shown(CLEAN, device_lines(UUID, volatile=1))
-    seen = PageSeen(30, parse_page(device_lines(UUID, volatile=1)))
+    seen = ExporterSample(30, parse_page(device_lines(UUID, volatile=1)))
     for now in (30.0, 40.0, 50.0):
         report = HealthReport("Healthy")
-        health = examine(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
     assert not health.is_faulted
 
 
 def test_silence_heals_nothing_and_harms_nothing():
     for health in (shown(CLEAN), shown(device_lines(UUID, xid=79))):
-        later = examine(health, UUID, seen=None, report=None, terms=TERMS, now=1e6)
+        later = assess_health(health, UUID, seen=None, report=None, terms=TERMS, now=1e6)
         assert later.is_faulted is health.is_faulted
-    assert examine(UNKNOWN, UUID, seen=None, report=None, terms=TERMS, now=0) == UNKNOWN
+    assert assess_health(UNKNOWN, UUID, seen=None, report=None, terms=TERMS, now=0) == UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -182,18 +182,18 @@ def test_of_two_sources_that_differ_the_bad_news_counts():
     now = 0.0
     health = UNKNOWN
     for _ in range(10):
-        seen = PageSeen(now, parse_page(device_lines(UUID, xid=79)))
+        seen = ExporterSample(now, parse_page(device_lines(UUID, xid=79)))
         report = HealthReport("Healthy")
-        health = examine(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
+        health = assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=now)
         now += 15
     assert kind(health) is FaultKind.XID_ERROR
 
 
 def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_leaves_it_out():
     health = shown(CLEAN)
-    seen = PageSeen(15, parse_page(OTHER))
+    seen = ExporterSample(15, parse_page(OTHER))
     report = HealthReport("Healthy")
-    assert not examine(health, UUID, seen=seen, report=report, terms=TERMS, now=15).is_faulted
+    assert not assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=15).is_faulted
 
 
 def test_an_exporter_that_is_gone_leaves_the_word_to_our_agent():
@@ -225,8 +225,8 @@ def test_a_device_comes_back_after_three_clean_pages_and_never_before(
         errors += new_errors
         page = OTHER + (device_lines(UUID, xid=xid, volatile=errors) if is_listed else "")
         before = health
-        seen = PageSeen(now, parse_page(page))
-        health = examine(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
+        seen = ExporterSample(now, parse_page(page))
+        health = assess_health(health, UUID, seen=seen, report=None, terms=TERMS, now=now)
         if is_listed:
             is_bad = xid == 79 or (last_listed_errors is not None and errors > last_listed_errors)
             last_listed_errors = errors

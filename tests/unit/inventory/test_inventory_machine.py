@@ -107,8 +107,8 @@ class Inventories(RuleBasedStateMachine):
     @rule()
     def take_stock(self) -> None:
         before = dict(self.devices)
-        sighting = self._look()
-        plan = plan_inventory(N1, list(self.devices.values()), sighting, is_managed=True)
+        merged = self._look()
+        plan = plan_inventory(N1, list(self.devices.values()), merged, is_managed=True)
         for device, _ in plan.delete:
             del self.devices[device.name]
         for wanted in plan.create:

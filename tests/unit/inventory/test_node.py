@@ -10,14 +10,14 @@ from api.meta import ObjectMeta
 from api.names import DEVICE_NODE_LABEL
 from inventory.discovery import parsing as values
 from inventory.discovery.labels import label_report
-from inventory.discovery.merge import Sighting, merge
+from inventory.discovery.merge import MergedReport, merge
 from inventory.discovery.node import (
     DEFAULT_FRESH_FOR,
+    IncompleteReason,
     InventoryTerms,
-    Lacking,
     has_inventory,
+    incompleteness_of,
     is_managed,
-    lack_of,
     versions_of,
 )
 from inventory.discovery.plan import DevicePlan
@@ -25,7 +25,7 @@ from tests.support.builders import EPOCH
 from tests.support.node_features import gfd_labels, rule_labels
 
 
-def seen(labels: dict[str, str]) -> Sighting:
+def seen(labels: dict[str, str]) -> MergedReport:
     return merge(label_report(labels), [], known=(), now=EPOCH, fresh_for=DEFAULT_FRESH_FOR)
 
 
@@ -40,41 +40,49 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
         pytest.param(
             {"feature.node.kubernetes.io/pci-10de.present": "true"},
             [],
-            (Lacking.SOURCE, "no source tells which"),
-            id="a card of which nobody tells",
+            (IncompleteReason.SOURCE, "no source reports its PCI address"),
+            id="a device that no source lists",
         ),
         pytest.param(
             {"gpu.deckhouse.io/device-count": "2"},
             [],
-            (Lacking.SOURCE, "the node agent"),
-            id="two of which nobody tells",
+            (IncompleteReason.SOURCE, "the node agent"),
+            id="two that no source lists",
         ),
         pytest.param(
-            rule_labels(2), [], (Lacking.ADDRESSES, "device.00, device.01"), id="numbered cards"
+            rule_labels(2),
+            [],
+            (IncompleteReason.ADDRESSES, "device.00, device.01"),
+            id="numbered cards",
         ),
         pytest.param(
             rule_labels(3),
             gpus("a", "b"),
-            (Lacking.DEVICES, "3 cards are found on the bus, and 2"),
+            (IncompleteReason.DEVICES, "3 devices are on the bus, and 2"),
             id="more on the bus",
         ),
         pytest.param(
-            rule_labels(2), gpus("a", ""), (Lacking.UUIDS, "of n1-1: a driver"), id="no driver"
+            rule_labels(2),
+            gpus("a", ""),
+            (IncompleteReason.UUIDS, "of n1-1: install or load"),
+            id="no driver",
         ),
         pytest.param(rule_labels(2), gpus("a", "b"), None, id="complete"),
         pytest.param({}, gpus("a"), None, id="more than is counted"),
     ],
 )
 def test_what_is_lacking_is_named(
-    labels: dict[str, str], devices: list[GPUDeviceStatus], want: tuple[Lacking, str] | None
+    labels: dict[str, str],
+    devices: list[GPUDeviceStatus],
+    want: tuple[IncompleteReason, str] | None,
 ):
-    lack = lack_of(seen(labels), devices)
+    incomplete = incompleteness_of(seen(labels), devices)
     if want is None:
-        assert lack is None
+        assert incomplete is None
     else:
-        assert lack is not None
-        assert lack.what is want[0]
-        assert want[1] in lack.message
+        assert incomplete is not None
+        assert incomplete.reason is want[0]
+        assert want[1] in incomplete.message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from api.kinds.gpunodeinventory import GPUNodeInventory
 from api.names import NodeName, PodUid, PoolName, UnitId
-from inventory.pools.validation import SOUND, PoolValidity
+from inventory.pools.validation import VALID_POOL, PoolValidity
 from pool.allocation_state import AllocationState
 from pool.facts import device_facts
 from pool.index.change_log import Changes
@@ -35,7 +35,7 @@ class Scene:
             pools=self.pools,
             index=allocation_state.index,
             reader=allocation_state.reader,
-            verdicts=lambda name: self.verdicts.get(name, SOUND),
+            verdicts=lambda name: self.verdicts.get(name, VALID_POOL),
         )
         for number in range(3):
             self.device(number)

@@ -8,7 +8,12 @@ import pytest
 from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventoryStatus
 from api.meta import Condition
 from inventory.debounce import DebouncedState
-from inventory.readiness.phases import BootstrapState, ReadinessObstacle, ReadinessVerdict, judge
+from inventory.readiness.phases import (
+    BootstrapState,
+    NodeReadiness,
+    ReadinessObstacle,
+    assess_readiness,
+)
 from inventory.readiness.software import BootstrapTerms, Check, NodeSoftwareFacts, Operand
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from telemetry.conditions import InventoryCondition, ReadyForPooling
@@ -20,19 +25,19 @@ NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
 
 def settled(
     sight: NodeSoftwareFacts, before: BootstrapState | None = None, start: float = 0.0
-) -> ReadinessVerdict:
-    verdict = judge(before or BootstrapState(), sight, TERMS, now=start)
+) -> NodeReadiness:
+    verdict = assess_readiness(before or BootstrapState(), sight, TERMS, now=start)
     for number in (1, 2):
-        verdict = judge(verdict.bootstrap, sight, TERMS, now=start + 10 * number)
+        verdict = assess_readiness(verdict.bootstrap, sight, TERMS, now=start + 10 * number)
     return verdict
 
 
-def said(verdict: ReadinessVerdict, **more: Any) -> dict[str, Condition]:
+def said(verdict: NodeReadiness, **more: Any) -> dict[str, Condition]:
     conditions = conditions_of(verdict, more.get("shown", ()), generation=3, now=NOON)
     return {one.type: one for one in conditions}
 
 
-def status_of(verdict: ReadinessVerdict) -> GPUNodeInventoryStatus:
+def status_of(verdict: NodeReadiness) -> GPUNodeInventoryStatus:
     return GPUNodeInventoryStatus(
         phase=verdict.phase, conditions=conditions_of(verdict, (), generation=1, now=NOON)
     )
@@ -90,7 +95,7 @@ def test_what_is_so_is_said(sight: NodeSoftwareFacts, statuses: dict[str, str]):
 
 
 def test_the_first_look_says_that_nothing_is_known_yet():
-    conditions = said(judge(BootstrapState(), a_sight(), TERMS, now=0))
+    conditions = said(assess_readiness(BootstrapState(), a_sight(), TERMS, now=0))
     assert {one.reason for one in conditions.values()} == {"Validating", "AsExpected"}
     assert conditions["DriverMissing"].status == "Unknown"
     assert conditions["ReadyForPooling"].status == "False"
@@ -109,9 +114,13 @@ def test_software_that_is_down_after_it_was_ready_is_degraded_and_named():
 
 def test_an_operand_that_is_introduced_is_not_said_to_be_ready_before_it_is():
     before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
-    introduced = judge(before, a_sight(operands={Operand.GFD: elsewhere()}), TERMS, now=100)
+    introduced = assess_readiness(
+        before, a_sight(operands={Operand.GFD: elsewhere()}), TERMS, now=100
+    )
     assert said(introduced)["GFDReady"].reason == "NotRequired"
-    up = judge(introduced.bootstrap, a_sight(operands={Operand.GFD: ready()}), TERMS, now=101)
+    up = assess_readiness(
+        introduced.bootstrap, a_sight(operands={Operand.GFD: ready()}), TERMS, now=101
+    )
     assert said(up)["GFDReady"].status == "True"
 
 
@@ -148,7 +157,7 @@ def test_a_restart_goes_on_with_what_was_reported(sight: NodeSoftwareFacts):
     """The phase Ready needs no three new samples, and no condition flaps."""
     before = settled(sight)
     shown = status_of(before)
-    after = judge(recalled(shown), sight, TERMS, now=5000)
+    after = assess_readiness(recalled(shown), sight, TERMS, now=5000)
     assert (after.phase, after.obstacle) == (before.phase, before.obstacle)
     again = conditions_of(after, shown.conditions or (), generation=1, now=NOON)
     assert again == shown.conditions
@@ -159,7 +168,7 @@ def test_a_restart_remembers_that_software_was_ready():
     sight = a_sight(operands=failing(Operand.GFD))
     assert recalled(status_of(up)).was_ready
     degraded = settled(sight, up.bootstrap, start=100)
-    after = judge(recalled(status_of(degraded)), sight, TERMS, now=5000)
+    after = assess_readiness(recalled(status_of(degraded)), sight, TERMS, now=5000)
     assert after.is_degraded
 
 
@@ -171,4 +180,4 @@ def test_nothing_is_taken_up_from_a_status_that_says_nothing():
 
 def test_a_phase_past_validation_means_that_the_validator_was_up():
     status = GPUNodeInventoryStatus(phase=BootstrapPhase.GFD)
-    assert recalled(status).standing(Check.VALIDATOR) is DebouncedState.UP
+    assert recalled(status).state_of(Check.VALIDATOR) is DebouncedState.UP

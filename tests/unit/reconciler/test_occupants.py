@@ -2,7 +2,7 @@
 
 from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
-from inventory.pools.maintenance import Usage
+from inventory.pools.maintenance import PoolUsage
 from pool.allocation_state import AllocationState
 from pool.model import PodPhase
 from reconciler.pool.usage import usage_of
@@ -19,18 +19,18 @@ from tests.support.builders import a_pod_facts, a_pool, at
 WHOLE = PoolName("whole")
 
 
-def usage_in(allocation_state: AllocationState) -> Usage:
+def usage_in(allocation_state: AllocationState) -> PoolUsage:
     return usage_of(allocation_state.reader, allocation_state.index, WHOLE)
 
 
-def named(usage: Usage) -> list[tuple[str, int]]:
+def named(usage: PoolUsage) -> list[tuple[str, int]]:
     return [(pod.ref, pod.units) for pod in usage.pods]
 
 
 def test_a_pool_without_pods_is_empty():
     usage = usage_in(some_allocation_state(devices=some_devices(2)))
     assert usage.is_empty
-    assert (usage.devices, usage.cut_devices) == (2, 2)
+    assert (usage.devices, usage.partitioned_devices) == (2, 2)
 
 
 def test_bound_pods_have_units_and_holds_and_commitments_are_reserved():
@@ -56,7 +56,7 @@ def test_a_pod_that_was_given_a_device_in_another_cut_has_it():
     allocation_state.index.replace_pool(a_pool(mode=AllocationMode.MIG, mig_profile="1g.10gb"))
     usage = usage_in(allocation_state)
     assert named(usage) == [("default/b", 1)]
-    assert (usage.devices, usage.cut_devices) == (1, 0)
+    assert (usage.devices, usage.partitioned_devices) == (1, 0)
 
 
 def test_ended_pods_and_claims_of_nobody_are_not_in_the_way():

@@ -10,19 +10,19 @@ from api.conditions import find_condition
 from api.kinds.gpupool import GPUPool, GPUPoolStatus, PoolCapacity
 from api.meta import Condition
 from api.names import PodUid
-from inventory.pools.maintenance import Occupant
-from inventory.pools.validation import SOUND, Objection, PoolFault, PoolValidity
+from inventory.pools.maintenance import PodUsage
+from inventory.pools.validation import VALID_POOL, PoolFault, PoolFaultReason, PoolValidity
 from reconciler.pool.conditions import PoolFigures, status_of
 from telemetry.conditions import PoolCondition, PoolMisconfigured
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LATER = NOW + dt.timedelta(minutes=1)
 SLICED = {"mode": "TimeSlice", "slicesPerDevice": 4}
-UNSUPPORTED = PoolValidity(unsupported=PoolFault(Objection.UNSUPPORTED_VENDOR, "AMD only"))
+UNSUPPORTED = PoolValidity(unsupported=PoolFault(PoolFaultReason.UNSUPPORTED_VENDOR, "AMD only"))
 BAD = PoolValidity(
     misconfigured=(
-        PoolFault(Objection.RESOURCE_NAME_TAKEN, "taken"),
-        PoolFault(Objection.PROFILE_NOT_SUPPORTED, "no card can"),
+        PoolFault(PoolFaultReason.RESOURCE_NAME_TAKEN, "taken"),
+        PoolFault(PoolFaultReason.PROFILE_NOT_SUPPORTED, "no card can"),
     )
 )
 
@@ -61,15 +61,15 @@ def found(status: GPUPoolStatus, type_: PoolCondition = PoolCondition.READY) -> 
 @pytest.mark.parametrize(
     ("pool", "capacity", "verdict", "phase", "reason"),
     [
-        pytest.param({}, units(10), SOUND, "Ready", "Serving", id="serving"),
-        pytest.param({}, units(0), SOUND, "Pending", "NoDevices", id="no device"),
+        pytest.param({}, units(10), VALID_POOL, "Ready", "Serving", id="serving"),
+        pytest.param({}, units(0), VALID_POOL, "Pending", "NoDevices", id="no device"),
         pytest.param(
-            {}, units(2, unhealthy=2), SOUND, "Degraded", "NoHealthyDevices", id="unhealthy"
+            {}, units(2, unhealthy=2), VALID_POOL, "Degraded", "NoHealthyDevices", id="unhealthy"
         ),
         pytest.param(
             {"spec": {"allocation": SLICED}, "status": {"allocation": {"mode": "Exclusive"}}},
             units(2, unhealthy=2),
-            SOUND,
+            VALID_POOL,
             "Maintenance",
             "InMaintenance",
             id="maintenance",
@@ -93,12 +93,12 @@ def test_phase_and_ready_say_the_most_important_thing(pool, capacity, verdict, p
 def test_a_maintenance_says_what_changes():
     pool = a_pool(spec={"allocation": SLICED}, status={"allocation": {"mode": "Exclusive"}})
     assert found(said(pool)).message == (
-        "takes no new pods: changes from Exclusive to TimeSlice (4 slices a card) once no unit is in use"
+        "takes no new pods: changes from Exclusive to TimeSlice (4 slices per device) once no unit is in use"
     )
 
 
 def test_pods_that_hold_up_the_deletion_are_named():
-    occupant = Occupant(namespace="ns", name="a", uid=PodUid("u"), units=2)
+    occupant = PodUsage(namespace="ns", name="a", uid=PodUid("u"), units=2)
     status = said(a_pool(is_terminating=True), occupants=(occupant,))
     assert found(status).message == "being deleted, and waits for 1 pod with 2 units (ns/a)"
 
@@ -115,7 +115,7 @@ def test_support_and_configuration_have_conditions_of_their_own():
 
 
 @pytest.mark.parametrize(
-    "objection", sorted(set(Objection) - {Objection.UNSUPPORTED_VENDOR}, key=str)
+    "objection", sorted(set(PoolFaultReason) - {PoolFaultReason.UNSUPPORTED_VENDOR}, key=str)
 )
 def test_every_objection_has_a_reason(objection):
     verdict = PoolValidity(misconfigured=(PoolFault(objection, "x"),))
@@ -172,5 +172,5 @@ def test_units_that_come_and_go_change_no_condition():
 
 
 def test_a_very_long_text_is_cut():
-    verdict = PoolValidity(misconfigured=(PoolFault(Objection.BAD_SPEC, "x " * 4000),))
+    verdict = PoolValidity(misconfigured=(PoolFault(PoolFaultReason.BAD_SPEC, "x " * 4000),))
     assert len(found(said(verdict=verdict)).message) <= 1024

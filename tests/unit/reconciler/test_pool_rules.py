@@ -1,10 +1,10 @@
-"""Verdicts follow what changes: the pool, older pools of its resource, the cards that it may have."""
+"""PoolValidityLookup follow what changes: the pool, older pools of its resource, the cards that it may have."""
 
 from typing import Any
 
 from api.kinds.gpupool import GPUPool
 from api.names import PoolName
-from inventory.pools.validation import Objection
+from inventory.pools.validation import PoolFaultReason
 from pool.catalog import Catalog
 from reconciler.pool.validation_cache import PoolValidityCache
 from reconciler.runtime.store import DeviceStore
@@ -37,12 +37,12 @@ class World:
         with self.rules.changes.subscribed(self.told.append):
             self.rules.node_changed("n1")
 
-    def objections(self, name: str = "a") -> list[Objection]:
-        return [one.objection for one in self.rules.verdict(PoolName(name)).misconfigured]
+    def objections(self, name: str = "a") -> list[PoolFaultReason]:
+        return [one.reason for one in self.rules.verdict(PoolName(name)).misconfigured]
 
 
 def test_a_pool_that_is_not_known_is_sound():
-    assert World().rules.verdict(PoolName("x")).is_sound
+    assert World().rules.verdict(PoolName("x")).is_valid
 
 
 def test_the_younger_pool_is_sound_once_the_older_is_gone():
@@ -50,7 +50,7 @@ def test_the_younger_pool_is_sound_once_the_older_is_gone():
     world = World(
         a_gpupool("a", created=2, resource=resource), a_gpupool("z", created=1, resource=resource)
     )
-    assert world.objections("a") == [Objection.RESOURCE_NAME_TAKEN]
+    assert world.objections("a") == [PoolFaultReason.RESOURCE_NAME_TAKEN]
     assert world.objections("z") == []
     del world.catalog.pools[PoolName("z")]
     world.tell_pool("z")
@@ -63,7 +63,7 @@ def test_an_older_pool_makes_the_younger_misconfigured_when_it_is_seen():
     world = World(a_gpupool("a", created=2, resource=resource))
     world.set_pool(a_gpupool("z", created=1, resource=resource))
     assert world.told == ["a"]
-    assert world.objections("a") == [Objection.RESOURCE_NAME_TAKEN]
+    assert world.objections("a") == [PoolFaultReason.RESOURCE_NAME_TAKEN]
 
 
 def test_a_profile_is_judged_by_the_devices_that_are_annotated_with_the_pool():
@@ -71,7 +71,7 @@ def test_a_profile_is_judged_by_the_devices_that_are_annotated_with_the_pool():
     world.set_device(0, annotated="b", **CAN)
     assert world.objections() == []
     world.set_device(1, annotated="a", **CANNOT)
-    assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
+    assert world.objections() == [PoolFaultReason.PROFILE_NOT_SUPPORTED]
     world.set_device(2, annotated="a", **CAN)
     assert world.objections() == []
     assert world.told == ["a", "a"]
@@ -82,7 +82,7 @@ def test_a_pool_without_annotations_is_judged_by_the_devices_that_it_selects():
     world = World(a_gpupool("a", by_itself=True, allocation=MIG, deviceSelector=selector))
     world.set_device(0, product="T4", **CAN)
     world.set_device(1, **CANNOT)
-    assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
+    assert world.objections() == [PoolFaultReason.PROFILE_NOT_SUPPORTED]
 
 
 def test_who_owns_a_device_says_nothing():
@@ -97,7 +97,7 @@ def test_another_profile_asks_all_devices_again():
     world = World(a_gpupool("a", allocation=MIG))
     world.set_device(0, annotated="a", **CAN)
     world.set_pool(a_gpupool("a", allocation={**MIG, "migProfile": "7g.80gb"}))
-    assert world.objections() == [Objection.PROFILE_NOT_SUPPORTED]
+    assert world.objections() == [PoolFaultReason.PROFILE_NOT_SUPPORTED]
     world.set_pool(a_gpupool("a"))
     assert world.objections() == []
 
@@ -118,7 +118,7 @@ def test_what_is_built_late_says_the_same_as_what_followed():
     late = PoolValidityCache(world.catalog, world.devices)
     for name in ("a", "b"):
         assert late.verdict(PoolName(name)) == world.rules.verdict(PoolName(name))
-        assert not late.verdict(PoolName(name)).is_sound
+        assert not late.verdict(PoolName(name)).is_valid
 
 
 def test_nothing_is_judged_again_while_nothing_changed():

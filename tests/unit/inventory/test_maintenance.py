@@ -12,8 +12,8 @@ from inventory.pools.maintenance import (
     MAX_NAMED,
     MaintenancePlan,
     MaintenanceStep,
-    Occupant,
-    Usage,
+    PodUsage,
+    PoolUsage,
     allocation_text,
     plan_allocation,
     pods_text,
@@ -34,27 +34,29 @@ def a_pool(wanted: dict[str, Any], present: dict[str, Any] | None, **spec: Any) 
     return msgspec.convert(raw, GPUPool)
 
 
-def an_occupant(name: str = "a", units: int = 1) -> Occupant:
-    return Occupant(namespace="ns", name=name, uid=PodUid(f"uid-{name}"), units=units)
+def an_occupant(name: str = "a", units: int = 1) -> PodUsage:
+    return PodUsage(namespace="ns", name=name, uid=PodUid(f"uid-{name}"), units=units)
 
 
-def planned(pool: GPUPool, usage: Usage | None = None, **more: Any) -> MaintenancePlan:
-    return plan_allocation(pool, usage or Usage(), **{"since": None, "now": NOW, **more})
+def planned(pool: GPUPool, usage: PoolUsage | None = None, **more: Any) -> MaintenancePlan:
+    return plan_allocation(pool, usage or PoolUsage(), **{"since": None, "now": NOW, **more})
 
 
 def test_a_new_pool_has_its_allocation_recorded():
     plan = planned(a_pool(SLICED, None))
     assert plan.step is MaintenanceStep.RECORD
-    assert plan.text == "cards are given out as the spec says: TimeSlice (4 slices a card)"
+    assert (
+        plan.text == "the recorded allocation is that of the spec: TimeSlice (4 slices per device)"
+    )
 
 
 def test_a_new_pool_that_is_not_sound_has_none():
-    assert planned(a_pool(SLICED, None), objection="bad").step is MaintenanceStep.BLOCKED
+    assert planned(a_pool(SLICED, None), fault="bad").step is MaintenanceStep.BLOCKED
 
 
 @pytest.mark.parametrize("allocation", [WHOLE, SLICED, MIG])
 def test_a_pool_as_its_spec_wants_it_needs_nothing(allocation):
-    busy = Usage(pods=(an_occupant(),), devices=2)
+    busy = PoolUsage(pods=(an_occupant(),), devices=2)
     assert planned(a_pool(allocation, allocation), busy).step is MaintenanceStep.NOTHING
 
 
@@ -75,11 +77,11 @@ def test_an_empty_pool_is_switched(wanted, present):
 
 
 def test_a_binding_on_its_way_is_waited_for():
-    plan = planned(a_pool(SLICED, WHOLE, maintenance={"policy": "Evict"}), Usage(reserved=2))
+    plan = planned(a_pool(SLICED, WHOLE, maintenance={"policy": "Evict"}), PoolUsage(reserved=2))
     assert plan.step is MaintenanceStep.WAIT
     assert plan.text == (
-        "changes from Exclusive to TimeSlice (4 slices a card): waits for 2 units of bindings on their"
-        " way"
+        "changes from Exclusive to TimeSlice (4 slices per device): waits for 2 units of bindings"
+        " in progress"
     )
 
 
@@ -89,7 +91,7 @@ def test_a_binding_on_its_way_is_waited_for():
 )
 def test_pods_in_the_way_finish_or_are_evicted(policy, step, word):
     pods = (an_occupant("a", 2), an_occupant("b"))
-    plan = planned(a_pool(MIG, WHOLE, maintenance={"policy": policy}), Usage(pods=pods))
+    plan = planned(a_pool(MIG, WHOLE, maintenance={"policy": policy}), PoolUsage(pods=pods))
     assert (plan.step, plan.pods, plan.is_overdue) == (step, pods, False)
     assert plan.text == (
         f"changes from Exclusive to MIG (1g.10gb): {word} 2 pods with 3 units (ns/a, ns/b)"
@@ -99,7 +101,7 @@ def test_pods_in_the_way_finish_or_are_evicted(policy, step, word):
 @pytest.mark.parametrize(("age_s", "is_overdue"), [(0, False), (1799, False), (1800, True)])
 def test_the_deadline_counts_from_when_the_condition_became_true(age_s, is_overdue):
     pool = a_pool(SLICED, WHOLE, maintenance={"deadline": "30m"})
-    plan = planned(pool, Usage(pods=(an_occupant(),)), since=NOW - dt.timedelta(seconds=age_s))
+    plan = planned(pool, PoolUsage(pods=(an_occupant(),)), since=NOW - dt.timedelta(seconds=age_s))
     assert plan.is_overdue is is_overdue
     assert ("set spec.allocation back to Exclusive" in plan.text) is is_overdue
     assert plan.step is MaintenanceStep.WAIT
@@ -107,10 +109,10 @@ def test_the_deadline_counts_from_when_the_condition_became_true(age_s, is_overd
 
 def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
     pool = a_pool(MIG, WHOLE, maintenance={"policy": "Evict"})
-    for usage in (Usage(), Usage(pods=(an_occupant(),))):
-        plan = planned(pool, usage, objection="no card can")
+    for usage in (PoolUsage(), PoolUsage(pods=(an_occupant(),))):
+        plan = planned(pool, usage, fault="no card can")
         assert plan.step is MaintenanceStep.BLOCKED
-        assert plan.text == "changes from Exclusive to MIG (1g.10gb), which cannot be: no card can"
+        assert plan.text == "changes from Exclusive to MIG (1g.10gb), which is invalid: no card can"
 
 
 @pytest.mark.parametrize(
@@ -122,10 +124,10 @@ def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
     ],
 )
 def test_devices_are_waited_for_while_nodes_cut_them(cut, since, step):
-    plan = planned(a_pool(MIG, MIG), Usage(devices=2, cut_devices=cut), since=since)
+    plan = planned(a_pool(MIG, MIG), PoolUsage(devices=2, partitioned_devices=cut), since=since)
     assert plan.step is step
     if step is MaintenanceStep.REBUILD:
-        assert plan.text == "1 of 2 cards have instances of 1g.10gb"
+        assert plan.text == "1 of 2 devices have instances of 1g.10gb"
 
 
 def test_only_the_first_pods_are_named():
@@ -137,7 +139,7 @@ def test_only_the_first_pods_are_named():
     ("allocation", "text"),
     [
         (WHOLE, "Exclusive"),
-        (SLICED, "TimeSlice (4 slices a card)"),
+        (SLICED, "TimeSlice (4 slices per device)"),
         (MIG, "MIG (1g.10gb)"),
     ],
 )

@@ -1,19 +1,21 @@
-"""A standing changes after enough samples in a row, and after nothing less."""
+"""A state changes after enough samples in a row, and after nothing less."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inventory.debounce import UNSEEN, DebouncedState, DebounceTerms, Track
+from inventory.debounce import NO_SAMPLES, DebounceCounter, DebouncedState, DebounceTerms
 
-STEADY = DebounceTerms(good_samples=3, bad_samples=3, period_s=10)
+DEFAULT_DEBOUNCE = DebounceTerms(good_samples=3, bad_samples=3, period_s=10)
 
 
-def after(looks: list[tuple[float, bool]], steadiness: DebounceTerms = STEADY) -> Track:
-    track = UNSEEN
+def after(
+    looks: list[tuple[float, bool]], debounce: DebounceTerms = DEFAULT_DEBOUNCE
+) -> DebounceCounter:
+    counter = NO_SAMPLES
     for at, is_good in looks:
-        track = track.after(at, steadiness, is_good=is_good)
-    return track
+        counter = counter.after(at, debounce, is_good=is_good)
+    return counter
 
 
 def good(*times: float) -> list[tuple[float, bool]]:
@@ -25,7 +27,7 @@ def bad(*times: float) -> list[tuple[float, bool]]:
 
 
 @pytest.mark.parametrize(
-    ("looks", "standing"),
+    ("looks", "state"),
     [
         pytest.param([], DebouncedState.UNDECIDED, id="nothing seen"),
         pytest.param(good(0, 10), DebouncedState.UNDECIDED, id="two good are not three"),
@@ -54,35 +56,35 @@ def bad(*times: float) -> list[tuple[float, bool]]:
         pytest.param([*bad(0, 10, 20), *good(30, 40, 50)], DebouncedState.UP, id="down and up"),
     ],
 )
-def test_so_many_samples_in_a_row_make_a_standing(
-    looks: list[tuple[float, bool]], standing: DebouncedState
+def test_so_many_samples_in_a_row_change_the_state(
+    looks: list[tuple[float, bool]], state: DebouncedState
 ):
-    assert after(looks).standing is standing
+    assert after(looks).state is state
 
 
 def test_one_sample_is_enough_where_one_is_asked_for():
     at_once = DebounceTerms(good_samples=3, bad_samples=1, period_s=10)
-    assert after([*good(0, 10, 20), *bad(20.5)], at_once).standing is DebouncedState.DOWN
+    assert after([*good(0, 10, 20), *bad(20.5)], at_once).state is DebouncedState.DOWN
 
 
 def test_the_same_evidence_is_one_sample_however_short_the_period_is():
     at_will = DebounceTerms(good_samples=3, bad_samples=3, period_s=0)
-    assert after(good(5, 5, 5, 5), at_will).standing is DebouncedState.UNDECIDED
-    assert after(good(5, 5.1, 5.2), at_will).standing is DebouncedState.UP
+    assert after(good(5, 5, 5, 5), at_will).state is DebouncedState.UNDECIDED
+    assert after(good(5, 5.1, 5.2), at_will).state is DebouncedState.UP
 
 
 def test_the_next_sample_is_due_a_period_after_the_last():
-    assert after(good(5)).next_sample_in(8, STEADY) == 7
-    assert after(good(5)).next_sample_in(50, STEADY) == 0
+    assert after(good(5)).next_sample_in(8, DEFAULT_DEBOUNCE) == 7
+    assert after(good(5)).next_sample_in(50, DEFAULT_DEBOUNCE) == 0
 
 
 @pytest.mark.parametrize("looks", [[], good(0, 10, 20), bad(0, 10, 20)])
-def test_nothing_is_due_while_looks_agree_with_the_standing(looks: list[tuple[float, bool]]):
-    assert after(looks).next_sample_in(100, STEADY) is None
+def test_nothing_is_due_while_looks_agree_with_the_state(looks: list[tuple[float, bool]]):
+    assert after(looks).next_sample_in(100, DEFAULT_DEBOUNCE) is None
 
 
 def test_a_look_that_comes_early_by_a_rounding_error_is_a_sample():
-    assert after(good(0, 9.99999, 19.99998)).standing is DebouncedState.UP
+    assert after(good(0, 9.99999, 19.99998)).state is DebouncedState.UP
 
 
 @pytest.mark.parametrize(
@@ -101,25 +103,25 @@ def test_no_standing_changes_but_after_three_periods_of_looks_that_all_agree(
     steps: list[tuple[float, bool]],
 ):
     """Never up before three good samples, never a flap inside of a window."""
-    now, track = 0.0, UNSEEN
+    now, counter = 0.0, NO_SAMPLES
     agreeing_since, last = 0.0, None
     for wait_s, is_good in steps:
         now += wait_s
         if is_good is not last:
             agreeing_since, last = now, is_good
-        before, track = track, track.after(now, STEADY, is_good=is_good)
-        if track.standing is not before.standing:
-            assert track.standing is (DebouncedState.UP if is_good else DebouncedState.DOWN)
-            assert now - agreeing_since >= 2 * STEADY.period_s - 0.01
+        before, counter = counter, counter.after(now, DEFAULT_DEBOUNCE, is_good=is_good)
+        if counter.state is not before.state:
+            assert counter.state is (DebouncedState.UP if is_good else DebouncedState.DOWN)
+            assert now - agreeing_since >= 2 * DEFAULT_DEBOUNCE.period_s - 0.01
 
 
 @given(LOOKS)
-def test_enough_agreeing_looks_always_lead_to_their_standing(steps: list[tuple[float, bool]]):
-    now, track = 0.0, UNSEEN
+def test_enough_agreeing_looks_always_lead_to_their_state(steps: list[tuple[float, bool]]):
+    now, counter = 0.0, NO_SAMPLES
     for wait_s, is_good in steps:
         now += wait_s
-        track = track.after(now, STEADY, is_good=is_good)
+        counter = counter.after(now, DEFAULT_DEBOUNCE, is_good=is_good)
     for _ in range(4):
-        now += STEADY.period_s
-        track = track.after(now, STEADY, is_good=True)
-    assert track == Track(DebouncedState.UP)
+        now += DEFAULT_DEBOUNCE.period_s
+        counter = counter.after(now, DEFAULT_DEBOUNCE, is_good=True)
+    assert counter == DebounceCounter(DebouncedState.UP)

@@ -8,7 +8,7 @@ import pytest
 
 from api.foreign.nodefeature import NodeFeature
 from inventory.discovery.labels import label_report
-from inventory.discovery.merge import Sighting, merge, merged_labels
+from inventory.discovery.merge import MergedReport, merge, merged_labels
 from inventory.discovery.sources import FeatureReport, Source, feature_report
 from tests.support.builders import EPOCH
 from tests.support.node_features import (
@@ -30,7 +30,7 @@ def reports(*features: dict[str, Any]) -> list[FeatureReport]:
 
 def seen(
     *features: dict[str, Any], labels: dict[str, str] | None = None, known: tuple[str, ...] = ()
-) -> Sighting:
+) -> MergedReport:
     said = reports(*features)
     merged = merged_labels(labels or {}, said)
     return merge(label_report(merged), said, known=known, now=EPOCH, fresh_for=FRESH_FOR)
@@ -41,14 +41,14 @@ def an_agent(*numbers: int, age_s: float = 0) -> dict[str, Any]:
     return agent_feature("n1", devices, heartbeat=EPOCH - dt.timedelta(seconds=age_s))
 
 
-def sources(sighting: Sighting, number: int = 0) -> list[Source]:
-    return [one.source for one in sighting.said[address_of(number)]]
+def sources(merged: MergedReport, number: int = 0) -> list[Source]:
+    return [one.source for one in merged.by_address[address_of(number)]]
 
 
 def test_sources_are_heard_in_order_of_trust():
     labels = rule_labels(1) | gfd_labels(1)
-    sighting = seen(gpu_feature("n1", 1), an_agent(0), labels=labels)
-    assert sources(sighting) == [Source.AGENT, Source.INSTANCES, Source.SLOTS, Source.NODE]
+    merged = seen(gpu_feature("n1", 1), an_agent(0), labels=labels)
+    assert sources(merged) == [Source.AGENT, Source.INSTANCES, Source.SLOTS, Source.NODE]
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_sources_are_heard_in_order_of_trust():
 def test_who_is_there(
     features: list[dict[str, Any]], labels: dict[str, str], listed: set[int], *, is_whole: bool
 ):
-    sighting = seen(*features, labels=labels)
-    assert sighting.listed == {address_of(number) for number in listed}
-    assert sighting.is_whole is is_whole
+    merged = seen(*features, labels=labels)
+    assert merged.listed == {address_of(number) for number in listed}
+    assert merged.is_whole is is_whole
 
 
 def test_devices_of_several_features_are_one_list():
@@ -108,14 +108,14 @@ def test_labels_that_number_other_devices_than_there_are_speak_of_nobody():
 
 def test_labels_that_contradict_a_device_speak_of_nobody():
     labels = rule_labels(2) | {"gpu.deckhouse.io/device.01.device": "20b2"}
-    sighting = seen(gpu_feature("n1", 2), labels=labels)
-    assert Source.SLOTS not in sources(sighting, 0)
+    merged = seen(gpu_feature("n1", 2), labels=labels)
+    assert Source.SLOTS not in sources(merged, 0)
 
 
 def test_numbered_devices_come_in_order_of_their_addresses():
     labels = rule_labels(2) | {"gpu.deckhouse.io/device.01.product": "second"}
-    sighting = seen(gpu_feature("n1", 2), labels=labels)
-    assert sighting.said[address_of(1)][-1].facts.product == "second"
+    merged = seen(gpu_feature("n1", 2), labels=labels)
+    assert merged.by_address[address_of(1)][-1].facts.product == "second"
 
 
 def test_on_a_node_with_two_models_the_nodes_labels_speak_of_nobody():
@@ -131,14 +131,14 @@ def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_
     feature = gpu_feature("n1", 2)
     for element in feature["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]:
         del element["attributes"]["pci.device"]
-    sighting = seen(feature, labels=gfd_labels(count))
-    assert (Source.NODE in sources(sighting)) is is_heard
+    merged = seen(feature, labels=gfd_labels(count))
+    assert (Source.NODE in sources(merged)) is is_heard
 
 
 def test_a_known_device_that_nobody_lists_is_still_spoken_of():
-    sighting = seen(labels=gfd_labels(1), known=(address_of(3),))
-    assert sources(sighting, 3) == [Source.NODE]
-    assert sighting.listed == frozenset()
+    merged = seen(labels=gfd_labels(1), known=(address_of(3),))
+    assert sources(merged, 3) == [Source.NODE]
+    assert merged.listed == frozenset()
 
 
 def test_labels_of_the_node_win_over_those_that_a_feature_asks_for():

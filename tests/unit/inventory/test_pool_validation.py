@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from inventory.pools.validation import SOUND, Objection, judge, makes_profile
+from inventory.pools.validation import VALID_POOL, PoolFaultReason, makes_profile, validate_pool
 from tests.support.assigning import a_device, a_gpupool
 
 
-def objections(name: str = "a", **spec: Any) -> list[Objection]:
-    return [fault.objection for fault in judge(a_gpupool(name, **spec), ()).misconfigured]
+def objections(name: str = "a", **spec: Any) -> list[PoolFaultReason]:
+    return [fault.reason for fault in validate_pool(a_gpupool(name, **spec), ()).misconfigured]
 
 
 def test_a_plain_pool_is_sound():
     pool = a_gpupool()
-    assert judge(pool, [pool]) == SOUND
-    assert SOUND.is_sound
-    assert SOUND.text == ""
+    assert validate_pool(pool, [pool]) == VALID_POOL
+    assert VALID_POOL.is_valid
+    assert VALID_POOL.text == ""
 
 
 @pytest.mark.parametrize(
@@ -32,15 +32,17 @@ def test_a_plain_pool_is_sound():
 )
 def test_only_devices_of_nvidia_are_supported(vendors, is_supported):
     """defect 18, and defect 16: the case of hex digits says nothing."""
-    verdict = judge(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
+    verdict = validate_pool(a_gpupool(deviceSelector={"include": {"pciVendors": vendors}}), ())
     assert (verdict.unsupported is None) is is_supported
-    assert verdict.is_sound is is_supported
+    assert verdict.is_valid is is_supported
     if not is_supported:
         assert "10de" in verdict.text
 
 
 def test_other_vendors_may_be_excluded():
-    assert judge(a_gpupool(deviceSelector={"exclude": {"pciVendors": ["1002"]}}), ()).is_sound
+    assert validate_pool(
+        a_gpupool(deviceSelector={"exclude": {"pciVendors": ["1002"]}}), ()
+    ).is_valid
 
 
 def test_the_younger_of_two_pools_with_one_resource_is_misconfigured():
@@ -50,16 +52,16 @@ def test_the_younger_of_two_pools_with_one_resource_is_misconfigured():
     younger = a_gpupool("a", created=2, resource=resource)
     pools = [younger, older]
 
-    assert judge(older, pools) == SOUND
-    (fault,) = judge(younger, pools).misconfigured
-    assert fault.objection is Objection.RESOURCE_NAME_TAKEN
-    assert fault.text.startswith("gpu.deckhouse.io/one is served by the older pool z: ")
+    assert validate_pool(older, pools) == VALID_POOL
+    (fault,) = validate_pool(younger, pools).misconfigured
+    assert fault.reason is PoolFaultReason.RESOURCE_NAME_TAKEN
+    assert fault.text.startswith("gpu.deckhouse.io/one belongs to the older pool z: ")
 
 
 def test_pools_of_one_second_are_told_apart_by_name():
     resource = {"name": "gpu.deckhouse.io/one"}
     pools = [a_gpupool("b", resource=resource), a_gpupool("a", resource=resource)]
-    assert [judge(pool, pools).is_sound for pool in pools] == [False, True]
+    assert [validate_pool(pool, pools).is_valid for pool in pools] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -73,20 +75,20 @@ def test_pools_of_one_second_are_told_apart_by_name():
     ],
 )
 def test_a_spec_of_before_a_rule_is_judged_by_the_rule(spec):
-    assert objections(**spec) == [Objection.BAD_SPEC]
+    assert objections(**spec) == [PoolFaultReason.BAD_SPEC]
 
 
 def test_a_name_that_no_resource_can_have_is_a_bad_spec():
-    assert objections("x" * 60) == [Objection.BAD_SPEC]
+    assert objections("x" * 60) == [PoolFaultReason.BAD_SPEC]
 
 
-@pytest.mark.parametrize(("can", "is_sound"), [(True, True), (False, False), (None, True)], ids=str)
-def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_sound):
+@pytest.mark.parametrize(("can", "is_valid"), [(True, True), (False, False), (None, True)], ids=str)
+def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_valid):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
-    verdict = judge(pool, [pool], can_make_profile=can)
-    assert verdict.is_sound is is_sound
+    verdict = validate_pool(pool, [pool], can_make_profile=can)
+    assert verdict.is_valid is is_valid
     whole = a_gpupool()
-    assert judge(whole, [whole], can_make_profile=can).is_sound
+    assert validate_pool(whole, [whole], can_make_profile=can).is_valid
 
 
 @pytest.mark.parametrize(
@@ -113,5 +115,5 @@ def test_everything_that_is_wrong_is_said():
         deviceSelector={"include": {"pciVendors": ["1002"]}},
         reservation={"ttl": "1s"},
     )
-    text = judge(pool, [pool, older]).text
+    text = validate_pool(pool, [pool, older]).text
     assert all(part in text for part in ("1002", "spec.reservation.ttl", "older pool z"))

@@ -4,7 +4,7 @@ import pytest
 
 from api.kinds.gpudevice import MIG, PCI, GPUDeviceStatus, MIGInstance
 from api.names import NodeName
-from inventory.discovery.merge import Statement
+from inventory.discovery.merge import DeviceReport
 from inventory.discovery.parsing import MigPartition
 from inventory.discovery.resolve import ResolvedFacts, resolve_facts
 from inventory.discovery.sources import ReportedDevice, Source
@@ -26,20 +26,20 @@ KNOWN = GPUDeviceStatus(
 )
 
 
-def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> Statement:
-    return Statement(source=source, is_fresh=is_fresh, facts=ReportedDevice(**facts))  # type: ignore[arg-type]
+def said(source: Source = Source.AGENT, *, is_fresh: bool = True, **facts: object) -> DeviceReport:
+    return DeviceReport(source=source, is_fresh=is_fresh, facts=ReportedDevice(**facts))  # type: ignore[arg-type]
 
 
-def settled(*statements: Statement, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
+def resolved(*statements: DeviceReport, known: GPUDeviceStatus = KNOWN) -> ResolvedFacts:
     return resolve_facts(known, statements, node=NodeName("n1"), address=ADDRESS)
 
 
 def test_silence_loses_nothing_and_is_named():
-    found = settled()
+    found = resolved()
     assert found.status.uuid == KNOWN.uuid
     assert (found.status.product, found.status.mig) == (KNOWN.product, KNOWN.mig)
     assert (found.status.memory_mib, found.status.numa_node) == (81920, 1)
-    assert found.untold == (
+    assert found.unreported == (
         "computeCapability",
         "memoryMiB",
         "mig",
@@ -62,7 +62,7 @@ def test_silence_loses_nothing_and_is_named():
 )
 def test_a_product_changes_only_by_a_source_of_each_device(source: Source, product: str, want: str):
     """defect 2: another spelling is no other product."""
-    assert settled(said(source, product=product)).status.product == want
+    assert resolved(said(source, product=product)).status.product == want
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_product_changes_only_by_a_source_of_each_device(source: Source, produ
     ],
 )
 def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, want: int):
-    assert settled(said(source, memory_mib=memory)).status.memory_mib == want
+    assert resolved(said(source, memory_mib=memory)).status.memory_mib == want
 
 
 @pytest.mark.parametrize(
@@ -83,54 +83,54 @@ def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, w
 )
 def test_what_labels_say_of_a_known_fact_is_not_heard(source: Source, want: str):
     told = said(source, compute_capability="9.0")
-    assert settled(told).status.compute_capability == want
+    assert resolved(told).status.compute_capability == want
 
 
 def test_labels_fill_what_is_not_known():
     label = said(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
-    status = settled(label, known=GPUDeviceStatus()).status
+    status = resolved(label, known=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 1)
     assert status.mig.profiles == ["1g.18gb"]
 
 
 def test_profiles_of_labels_add_up_and_those_of_the_device_are_all():
     label = said(Source.NODE, mig_profiles=("3g.40gb",))
-    assert settled(label).status.mig.profiles == ["1g.10gb", "3g.40gb"]
+    assert resolved(label).status.mig.profiles == ["1g.10gb", "3g.40gb"]
     device = said(Source.AGENT, mig_profiles=("3g.40gb",))
-    assert settled(device, label).status.mig.profiles == ["3g.40gb"]
+    assert resolved(device, label).status.mig.profiles == ["3g.40gb"]
 
 
 def test_instances_follow_the_device():
-    found = settled(said(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),)))
+    found = resolved(said(mig_mode="Enabled", mig_instances=(MigPartition("3g.40gb", "MIG-2"),)))
     assert found.status.mig.instances == [MIGInstance(profile="3g.40gb", uuid="MIG-2")]
-    assert settled(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
+    assert resolved(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
 
 
 def test_a_fresh_source_tells_who_is_there_and_a_silent_one_only_alone():
     silent, fresh = said(is_fresh=False, uuid="GPU-1"), said(Source.INSTANCES, uuid="GPU-2")
-    assert settled(silent, fresh).status.uuid == "GPU-2"
-    assert settled(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
+    assert resolved(silent, fresh).status.uuid == "GPU-2"
+    assert resolved(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
 
 
 def test_a_silent_source_makes_no_other_device_of_a_known_one():
     silent, nameless = said(is_fresh=False, uuid="GPU-2"), said(Source.INSTANCES)
-    assert settled(silent, nameless).status.uuid == "GPU-1"
+    assert resolved(silent, nameless).status.uuid == "GPU-1"
 
 
 def test_words_about_the_device_that_sat_there_before_are_not_heard():
     old = said(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
     new = said(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
-    status = settled(old, new, known=GPUDeviceStatus()).status
+    status = resolved(old, new, known=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 0)
 
 
 def test_the_table_of_ids_gives_way_to_any_name():
     ids = said(vendor="10de", device="20b2")
-    guess = settled(ids, known=GPUDeviceStatus()).status
+    guess = resolved(ids, known=GPUDeviceStatus()).status
     assert guess.product == "NVIDIA-A100-SXM4-80GB"
-    named = settled(ids, said(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
+    named = resolved(ids, said(Source.NODE, product="NVIDIA-A100-CUSTOM"), known=guess)
     assert named.status.product == "NVIDIA-A100-CUSTOM"
 
 
 def test_no_numa_node_is_a_fact_and_not_a_number():
-    assert settled(said(numa_node=-1)).status.numa_node is None
+    assert resolved(said(numa_node=-1)).status.numa_node is None

@@ -6,7 +6,12 @@ import pytest
 
 from api.kinds.gpunodeinventory import BootstrapPhase, OperandStatus
 from inventory.debounce import DebouncedState, DebounceTerms
-from inventory.readiness.phases import BootstrapState, ReadinessObstacle, ReadinessVerdict, judge
+from inventory.readiness.phases import (
+    BootstrapState,
+    NodeReadiness,
+    ReadinessObstacle,
+    assess_readiness,
+)
 from inventory.readiness.software import (
     BootstrapTerms,
     Check,
@@ -29,27 +34,27 @@ REQUIRED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.REQUIR
 IGNORED = BootstrapTerms(requirements=dict.fromkeys(Operand, Requirement.IGNORED))
 
 
-def settled(
+def resolved(
     sight: NodeSoftwareFacts, terms: BootstrapTerms = TERMS, before: BootstrapState | None = None
-) -> ReadinessVerdict:
+) -> NodeReadiness:
     """Look until nothing changes any more."""
     now = 0.0
-    verdict = judge(before or BootstrapState(), sight, terms, now=now)
+    verdict = assess_readiness(before or BootstrapState(), sight, terms, now=now)
     for _ in range(3):
-        now += terms.steadiness.period_s
-        verdict = judge(verdict.bootstrap, sight, terms, now=now)
+        now += terms.debounce.period_s
+        verdict = assess_readiness(verdict.bootstrap, sight, terms, now=now)
     return verdict
 
 
 def test_a_fresh_device_gets_ready_with_default_settings_and_no_operand_anywhere():
     """defect 1: nothing that is not there is waited for."""
-    verdict = settled(a_sight(operands=NO_OPERANDS))
+    verdict = resolved(a_sight(operands=NO_OPERANDS))
     assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
     assert verdict.operands == ()
 
 
 def test_a_node_whose_operands_are_ready_is_ready():
-    verdict = settled(a_sight(operands=all_ready()))
+    verdict = resolved(a_sight(operands=all_ready()))
     assert (verdict.phase, verdict.obstacle) == (BootstrapPhase.READY, None)
     assert [one.name for one in verdict.operands] == ["validator", "gfd", "dcgm", "dcgm-exporter"]
     assert all(one.ready for one in verdict.operands)
@@ -141,7 +146,7 @@ def test_a_node_whose_operands_are_ready_is_ready():
 def test_what_holds_a_node_up_is_its_reason_and_its_phase(
     sight: NodeSoftwareFacts, phase: BootstrapPhase, obstacle: ReadinessObstacle | None
 ):
-    verdict = settled(sight)
+    verdict = resolved(sight)
     assert (verdict.phase, verdict.obstacle) == (phase, obstacle)
     assert verdict.message
 
@@ -178,23 +183,23 @@ def test_obstacles_are_named_in_their_order_one_cure_after_the_other():
     facts = dict(EVERYTHING_WRONG)
     named = []
     for _, cure in CURES:
-        named.append(settled(a_sight(**facts)).obstacle)
+        named.append(resolved(a_sight(**facts)).obstacle)
         facts |= cure
     assert named == [obstacle for obstacle, _ in CURES]
-    assert settled(a_sight(**facts)).obstacle is None
+    assert resolved(a_sight(**facts)).obstacle is None
     assert [*named, ReadinessObstacle.VALIDATING] == list(ReadinessObstacle)
 
 
 def test_until_something_was_seen_often_enough_the_node_is_validating():
-    first = judge(BootstrapState(), a_sight(), TERMS, now=0)
+    first = assess_readiness(BootstrapState(), a_sight(), TERMS, now=0)
     assert (first.phase, first.obstacle) == (
         BootstrapPhase.VALIDATING,
         ReadinessObstacle.VALIDATING,
     )
     assert first.look_again_s == 10
-    second = judge(first.bootstrap, a_sight(), TERMS, now=10)
+    second = assess_readiness(first.bootstrap, a_sight(), TERMS, now=10)
     assert second.obstacle is ReadinessObstacle.VALIDATING
-    third = judge(second.bootstrap, a_sight(), TERMS, now=20)
+    third = assess_readiness(second.bootstrap, a_sight(), TERMS, now=20)
     assert third.obstacle is None
     assert third.look_again_s is None
 
@@ -220,11 +225,11 @@ def test_an_operand_counts_as_its_requirement_says(
     requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
     terms = BootstrapTerms(requirements={Operand.GFD: requirement})
-    assert settled(a_sight(operands={Operand.GFD: seen}), terms).obstacle is obstacle
+    assert resolved(a_sight(operands={Operand.GFD: seen}), terms).obstacle is obstacle
 
 
 def test_required_operands_that_do_not_exist_hold_every_node_up():
-    verdict = settled(a_sight(operands=NO_OPERANDS), REQUIRED)
+    verdict = resolved(a_sight(operands=NO_OPERANDS), REQUIRED)
     assert verdict.obstacle is ReadinessObstacle.VALIDATION_FAILED
     assert verdict.message.startswith("no pod of validator on the node")
     assert OperandStatus(name="gfd", ready=False, message=_missing("gfd")) in verdict.operands
@@ -239,63 +244,63 @@ def _missing(name: str) -> str:
 
 def test_operands_that_are_ignored_hold_nothing_up_and_their_silence_neither():
     sight = a_sight(operands=failing(*Operand), heartbeat_age_s=10_000)
-    verdict = settled(sight, IGNORED)
+    verdict = resolved(sight, IGNORED)
     assert verdict.obstacle is None
     assert [(one.ready, one.message) for one in verdict.operands] == [(False, "")] * 4
 
 
 def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():
-    missing = settled(a_sight(has_driver=False))
-    assert missing.bootstrap.standing(Check.DRIVER) is DebouncedState.DOWN
+    missing = resolved(a_sight(has_driver=False))
+    assert missing.bootstrap.state_of(Check.DRIVER) is DebouncedState.DOWN
     assert "install the driver" in missing.message
-    assert settled(a_sight(has_driver=True)).bootstrap.standing(Check.DRIVER) is DebouncedState.UP
+    assert resolved(a_sight(has_driver=True)).bootstrap.state_of(Check.DRIVER) is DebouncedState.UP
 
 
 def test_the_validator_has_the_last_word_on_the_driver():
     """A UUID may be known from the time when the driver still worked."""
-    verdict = settled(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
+    verdict = resolved(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
     assert verdict.obstacle is ReadinessObstacle.DRIVER_MISSING
 
 
 def test_an_operand_that_is_introduced_later_has_its_time_to_come_up():
-    before = settled(a_sight(operands=NO_OPERANDS)).bootstrap
+    before = resolved(a_sight(operands=NO_OPERANDS)).bootstrap
     steady = DebounceTerms()
     introduced = a_sight(operands={Operand.GFD: elsewhere()})
-    verdict = judge(before, introduced, TERMS, now=1000)
+    verdict = assess_readiness(before, introduced, TERMS, now=1000)
     assert verdict.obstacle is None
-    verdict = judge(verdict.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
+    verdict = assess_readiness(verdict.bootstrap, introduced, TERMS, now=1000 + steady.period_s)
     assert verdict.obstacle is None
     ready_now = a_sight(operands={Operand.GFD: ready()})
-    verdict = judge(verdict.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
+    verdict = assess_readiness(verdict.bootstrap, ready_now, TERMS, now=1001 + steady.period_s)
     assert (verdict.obstacle, verdict.look_again_s) == (None, None)
 
 
 def test_software_that_was_ready_and_is_not_any_more_is_degraded():
-    up = settled(a_sight(operands=all_ready()))
+    up = resolved(a_sight(operands=all_ready()))
     assert not up.is_degraded
-    down = settled(a_sight(operands=failing(Operand.GFD)), before=up.bootstrap)
+    down = resolved(a_sight(operands=failing(Operand.GFD)), before=up.bootstrap)
     assert down.is_degraded
-    assert not settled(a_sight(operands=failing(Operand.GFD))).is_degraded
+    assert not resolved(a_sight(operands=failing(Operand.GFD))).is_degraded
 
 
 def test_pods_are_harmed_only_where_software_is_not_ready():
-    assert not settled(a_sight(operands=all_ready(), has_workloads=True)).harms_workloads
-    harmed = settled(a_sight(operands=failing(Operand.DCGM), has_workloads=True))
+    assert not resolved(a_sight(operands=all_ready(), has_workloads=True)).harms_workloads
+    harmed = resolved(a_sight(operands=failing(Operand.DCGM), has_workloads=True))
     assert harmed.harms_workloads
     # Whether pods are there is told by nobody, so the node is looked at again.
-    assert harmed.look_again_s == TERMS.steadiness.period_s
+    assert harmed.look_again_s == TERMS.debounce.period_s
 
 
 def test_a_node_that_was_opted_out_begins_again():
-    ready_node = settled(a_sight())
+    ready_node = resolved(a_sight())
     sight = a_sight(is_managed=False, heartbeat_age_s=10)
-    out = judge(ready_node.bootstrap, sight, TERMS, now=100)
+    out = assess_readiness(ready_node.bootstrap, sight, TERMS, now=100)
     assert out.phase is BootstrapPhase.DISABLED
     assert out.look_again_s is None
-    back = judge(out.bootstrap, a_sight(), TERMS, now=200)
+    back = assess_readiness(out.bootstrap, a_sight(), TERMS, now=200)
     assert back.obstacle is ReadinessObstacle.VALIDATING
 
 
 def test_a_node_is_looked_at_again_when_monitoring_would_have_been_silent_for_too_long():
-    heard = settled(a_sight(operands=all_ready(), heartbeat_age_s=20))
+    heard = resolved(a_sight(operands=all_ready(), heartbeat_age_s=20))
     assert heard.look_again_s == pytest.approx(100.1)
