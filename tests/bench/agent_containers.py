@@ -28,12 +28,12 @@ from tests.cluster.environment import (
     nodes,
     pods,
     polling,
-    ports,
     processes,
     server_process,
 )
 from tests.cluster.node.environment import paths, real_node
 from tests.cluster.node.stories.devices import NodeDevices
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -20,8 +20,9 @@ from certs.renewal import renew
 from certs.validity import RenewalNeeded, needs_renewal
 from tests.bench_cluster import idle
 from tests.bench_cluster.stage import PLAIN_RESOURCE, POOL
-from tests.cluster.environment import binaries, components, ports
+from tests.cluster.environment import binaries, components
 from tests.cluster.system import objects
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

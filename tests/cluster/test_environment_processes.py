@@ -12,10 +12,10 @@ from tests.cluster.environment import (
     binaries,
     credentials,
     polling,
-    ports,
     processes,
     server_process,
 )
+from tests.support import ports
 
 STAND_IN = """
 import http.server, json, ssl, sys, yaml

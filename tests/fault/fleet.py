@@ -22,13 +22,13 @@ from tests.cluster.environment import (
     components,
     kubeconfigs,
     polling,
-    ports,
     server_process,
 )
 from tests.cluster.system import installation
 from tests.fault.breaking import Armed
 from tests.fault.forked import ForkedServer, ForkServer
 from tests.fault.proxy import NoUpstreamError, Proxy, Route
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -6,7 +6,6 @@ be waited for is asked for until it holds.
 
 import asyncio
 import gc
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -49,6 +48,7 @@ from simulator.apiserver.webhooks.chain import User
 from simulator.node import nfd
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until_async
+from tests.support.ports import free_port
 
 ADMIN_TOKEN = "admin"
 SERVER_TOKEN = "server"
@@ -213,12 +213,6 @@ class RunningServer:
         """Return the lines of a metric."""
         _, text = await self.get(constants.METRICS_PATH)
         return "\n".join(line for line in text.splitlines() if line.startswith(name))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def settings_for(cluster: Cluster, port: int, **changes: Any) -> Settings:

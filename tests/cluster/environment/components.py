@@ -16,8 +16,8 @@ from tests.cluster.environment import (
     kubelet,
     nodes,
     polling,
-    ports,
 )
+from tests.support import ports
 
 if TYPE_CHECKING:
     from tests.cluster.environment import control_plane as control_planes

@@ -15,9 +15,9 @@ from tests.cluster.environment import (
     credentials,
     kubeconfigs,
     polling,
-    ports,
     webhook_identity,
 )
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

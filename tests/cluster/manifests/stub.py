@@ -15,7 +15,7 @@ from aiohttp import web
 
 from api.names import POOL_LABEL, RESERVATION_ANNOTATION
 from manifests import constants
-from tests.cluster.environment import ports
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -14,10 +14,11 @@ from manifests import constants
 from manifests.install.agent_policy import build_agent_policy
 from manifests.install.rbac import build_node_agent_rbac
 from manifests.yaml import render
-from tests.cluster.environment import client, polling, ports
+from tests.cluster.environment import client, polling
 from tests.cluster.environment.server_process import installed_command
 from tests.cluster.manifests.conftest import created, install_node_features
 from tests.cluster.manifests.objects import a_pool
+from tests.support import ports
 from tests.support.kubelet.plugins import PluginsOfKubelet
 
 if TYPE_CHECKING:

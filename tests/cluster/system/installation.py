@@ -18,8 +18,9 @@ import yaml
 
 from manifests.yaml import render
 from simulator.node.nfd import node_feature_crd
-from tests.cluster.environment import client, components, polling, ports, server_process
+from tests.cluster.environment import client, components, polling, server_process
 from tests.cluster.system.objects import POOLS
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

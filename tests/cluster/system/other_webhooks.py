@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from tests.cluster.environment import client, polling, ports
+from tests.cluster.environment import client, polling
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

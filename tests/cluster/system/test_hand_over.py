@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 
 from server.settings import LeadershipSettings
-from tests.cluster.environment import client, pods, polling, ports, server_process, wires
+from tests.cluster.environment import client, pods, polling, server_process, wires
 from tests.cluster.environment.audit import AuditLog, Write
 from tests.cluster.system.installation import SERVER_USER, GpuSystem
 from tests.cluster.system.objects import a_pod, all_bound, check_devices, units_of
+from tests.support import ports
 
 DEFAULTS: dict[str, Any] = {
     name: value

@@ -15,7 +15,8 @@ from tests.component.agent.test_command import a_process
 from tests.support.kubelet.admission import KubeletOfNode
 from tests.support.nvml.library import FakeNvml, NoCompilerError, a_device
 from tests.support.polling import LIMIT_S, until, until_async
-from tests.support.running_server import Cluster, a_cluster, free_port
+from tests.support.ports import free_port
+from tests.support.running_server import Cluster, a_cluster
 
 
 async def condition(cluster: Cluster) -> tuple[str, str]:

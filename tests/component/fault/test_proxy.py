@@ -7,10 +7,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.cluster.environment import ports
 from tests.fault.breaking import Armed, Breakage, Call, Fault
 from tests.fault.proxy import NoUpstreamError, Proxy, Route
 from tests.fault.streams import Disturbance
+from tests.support import ports
 
 BINDING = "/api/v1/namespaces/default/pods/p/binding"
 BODY = {"target": {"name": "n"}}

@@ -11,8 +11,8 @@ from server.http.limits import Limits
 from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
+from tests.support.ports import free_port
 from tests.support.reviews import Office
-from tests.support.running_server import free_port
 from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority
 
 PLACES = 16

@@ -18,8 +18,8 @@ from manifests.constants import FILTER_PATH, MUTATE_PODS_PATH
 from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up, post, post_chunked
+from tests.support.ports import free_port
 from tests.support.reviews import Office, a_pod_object, a_review
-from tests.support.running_server import free_port
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import TOKEN, ServedApp, TestAuthority
 

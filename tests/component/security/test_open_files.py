@@ -23,7 +23,8 @@ from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
 from tests.support.polling import LIMIT_S, until
-from tests.support.running_server import Cluster, a_cluster, free_port, settings_for
+from tests.support.ports import free_port
+from tests.support.running_server import Cluster, a_cluster, settings_for
 from tests.support.served_app import sample
 
 SOFT, HARD = 64, 400

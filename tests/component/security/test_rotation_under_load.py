@@ -26,8 +26,8 @@ from server.settings import ListenSettings
 from tests.component.certs.doubles import MemoryStore
 from tests.component.security.peers import hang_up
 from tests.support.polling import until
+from tests.support.ports import free_port
 from tests.support.reviews import GPUDEVICE, a_device_object, a_review
-from tests.support.running_server import free_port
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import ServedApp, TestAuthority
 

@@ -10,7 +10,7 @@ from aiohttp import ClientSession, web
 from server.http.limits import Limits
 from server.http.listener import ListenError, Port
 from server.settings import ListenSettings
-from tests.support.running_server import free_port
+from tests.support.ports import free_port
 
 
 async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import yaml
 
-from tests.cluster.environment import polling, ports
+from tests.cluster.environment import polling
 from tests.cluster.node.environment import numa, paths
+from tests.support import ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

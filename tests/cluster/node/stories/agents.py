@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, final
 
 import aiohttp
 
-from tests.cluster.environment import ports
 from tests.cluster.environment.server_process import installed_command
 from tests.cluster.system.installation import NAMESPACE
+from tests.support import ports
 
 if TYPE_CHECKING:
     from tests.cluster.environment.control_plane import ControlPlane
