@@ -9,7 +9,8 @@ from api.names import UnitId
 from api.units import part_of
 
 if TYPE_CHECKING:
-    from agent.plugin.devices_file import DevicesOfNode
+    from collections.abc import Callable
+
     from api.nodefiles.poolconfig import PoolConfig
 
 
@@ -71,9 +72,9 @@ def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
     )
 
 
-def as_seen(units: Units, devices: "DevicesOfNode") -> Units:
+def as_seen(units: Units, fault_of: "Callable[[Unit], str]") -> Units:
     """Return the units, unhealthy where the node knows better than whoever listed them."""
     return tuple(
-        replace(unit, is_healthy=False) if unit.is_healthy and devices.fault_of(unit) else unit
+        replace(unit, is_healthy=False) if unit.is_healthy and fault_of(unit) else unit
         for unit in units
     )

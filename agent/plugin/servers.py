@@ -149,5 +149,5 @@ class PluginServers:
                 served.plugin.offer(())
                 continue
             terms = ResponseTerms(pool=offer.pool, hand_out=self._hand_out, cdi_kind=self._cdi_kind)
-            units = as_seen(offer.units, devices) if devices is not None else offer.units
+            units = as_seen(offer.units, devices.fault_of) if devices is not None else offer.units
             served.plugin.offer(with_files(units, terms, devices), terms, devices)

@@ -129,7 +129,7 @@ def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices,
     ],
 )
 def test_units_are_as_healthy_as_their_device(unit: Unit, is_healthy: bool):
-    (seen,) = as_seen((unit,), DEVICES)
+    (seen,) = as_seen((unit,), DEVICES.fault_of)
     assert seen.is_healthy is is_healthy
 
 
