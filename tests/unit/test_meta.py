@@ -4,7 +4,8 @@ import ast
 import re
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -35,15 +36,44 @@ PACKAGES = (
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 REASONS_LIVE_IN = {"telemetry/reasons.py", "telemetry/conditions.py"}
 
-# Imports each module while none of ours is loaded; libraries stay, which is what makes it quick.
-IMPORT_EACH_ALONE = """
+IMPORT_ALL = """
 import importlib, sys
-packages = set({packages!r})
 for name in {modules!r}:
-    for loaded in [one for one in sys.modules if one.partition(".")[0] in packages]:
-        del sys.modules[loaded]
     importlib.import_module(name)
 """
+MOST_MODULES_IN_A_FOLDER = 20
+SHARED_FILE_NAMES = {
+    "agent": "the agent's command, its manifest and its double",
+    "answer": "the reply of the webhooks, the reply of the extender",
+    "clock": "the port, the clock of the process",
+    "conditions": "the conditions of one object each, and their names",
+    "context": "what the functions of the package are given",
+    "crds": "the rendered definitions, the double's way with them",
+    "decoding": "bytes of the API server into objects, at either end",
+    "device_plugin": "the agent's role, its manifest",
+    "devices": "GPUDevices: their file on nodes, their index, their sink, the demo's chapter",
+    "errors": "the tree of exceptions of a package",
+    "events": "the Events that a package announces, and their kind in the double",
+    "eviction": "the client's request, the double's answer",
+    "extender": "the extender, the client of kube-scheduler's double",
+    "main": "an entry point",
+    "node": "what is inferred of one node, the wiring of its controllers",
+    "objects": "the demo's objects, the double's stored ones",
+    "patch": "a pod's patch as it is made, and as the double applies it",
+    "planner": "a pure planner: of MIG partitions, of placements",
+    "pods": "Pods: kubelet's, their file on nodes, their sink, the double's way with them, the demo's chapter",
+    "rbac": "rights: those of the agent, those of the server, their manifests",
+    "scheduler": "the configuration of kube-scheduler, its double",
+    "settings": "the settings of a process",
+    "webhooks": "the webhooks, their configurations",
+    "workloads": "DaemonSet and ConfigMap: the projections, the pool's own",
+}
+"""File name -> its one meaning in every package that has it."""
+WITH_CIRCLES = {
+    "server": "`shutdown` names the type of what it stops",
+    "simulator": "an error names the type of its resource",
+}
+"""Package -> why some of its modules import each other, for types only."""
 
 
 def name_of(path: Path) -> str:
@@ -65,15 +95,59 @@ def test_the_list_of_packages_is_complete():
     assert len(SOURCES) > 100
 
 
+def module_of(path: Path) -> str:
+    return name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+MODULES = {module_of(path): path for path in SOURCES}
+
+
+def imports_of(module: str, *, with_types: bool) -> set[str]:
+    """Return the modules of ours that it imports when it is imported; with types, all that it names."""
+    found: set[str] = set()
+    for node in nodes_in(tree_of(MODULES[module]), with_types=with_types):
+        match node:
+            case ast.Import():
+                found |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module=str(source), level=0):
+                # `from package import module` imports both.
+                found |= {f"{source}.{alias.name}" for alias in node.names} | {source}
+            case ast.ImportFrom():
+                raise AssertionError(f"{module} has a relative import")
+            case _:
+                pass
+    return (found & MODULES.keys()) - {module}
+
+
+def nodes_in(tree: ast.AST, *, with_types: bool) -> Iterator[ast.AST]:
+    if with_types:
+        yield from ast.walk(tree)
+        return
+    for node in ast.iter_child_nodes(tree):
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from nodes_in(node, with_types=False)
+
+
+def circles_in(imports: dict[str, set[str]]) -> dict[str, list[str]]:
+    """Return the modules on circles, and what ties them together: module -> imports."""
+    left = dict(imports)
+    while True:
+        imported = set().union(*left.values()) if left else set()
+        ends = [one for one in left if one not in imported or not left[one] & left.keys()]
+        if not ends:
+            return {one: sorted(left[one] & left.keys()) for one in sorted(left)}
+        left = {one: found for one, found in left.items() if one not in ends}
+
+
 def test_every_module_can_be_imported_first():
-    modules = [
-        name_of(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-        for path in SOURCES
-        if path.name != "__main__.py"
-    ]
-    program = IMPORT_EACH_ALONE.format(packages=PACKAGES, modules=modules)
+    """Without a circle of imports no order matters; so it is enough that each can be imported."""
+    assert circles_in({one: imports_of(one, with_types=False) for one in MODULES}) == {}
+    modules = [one for one in MODULES if not one.endswith("__main__")]
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", "-c", IMPORT_ALL.format(modules=modules[::-1])],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -81,6 +155,52 @@ def test_every_module_can_be_imported_first():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - WITH_CIRCLES.keys()))
+def test_no_two_modules_of_a_package_name_each_other(package: str):
+    """Imports for types count."""
+    ours = {one for one in MODULES if one.partition(".")[0] == package}
+    assert circles_in({one: imports_of(one, with_types=True) & ours for one in ours}) == {}
+
+
+def test_circles_for_types_are_none_at_run_time_and_stay_in_two_packages():
+    assert {"agent", "reconciler"} & WITH_CIRCLES.keys() == set()
+    assert len(WITH_CIRCLES) <= 2
+
+
+def test_no_folder_is_a_hall():
+    sizes = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    halls = {name_of(one): size for one, size in sizes.items() if size > MOST_MODULES_IN_A_FOLDER}
+    assert halls == {}
+
+
+def packages_by_name(names: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Return the names that two top-level packages have, and the files: name -> files."""
+    found: dict[str, set[Path]] = defaultdict(set)
+    for name, path in names:
+        found[name].add(path)
+    return {
+        name: sorted(map(name_of, paths))
+        for name, paths in found.items()
+        if len({name_of(path).partition("/")[0] for path in paths}) > 1
+    }
+
+
+def test_no_class_name_has_two_meanings():
+    classes = (
+        (node.name, path)
+        for path in SOURCES
+        for node in tree_of(path).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert packages_by_name(classes) == {}
+
+
+def test_a_file_name_that_two_packages_have_means_the_same_in_both():
+    files = ((path.stem, path) for path in SOURCES if not path.stem.startswith("__"))
+    shared = packages_by_name(files)
+    assert {name: shared[name] for name in sorted(shared.keys() - SHARED_FILE_NAMES.keys())} == {}
 
 
 @pytest.mark.parametrize(
