@@ -63,11 +63,12 @@ arch: install ## import contracts
 	$(BIN)/lint-imports
 
 .PHONY: unit
-unit: install ## unit and component tests
-	$(BIN)/pytest
+unit: install ## unit and component tests, on all cores
+	$(BIN)/pytest --numprocesses=logical --dist=worksteal
 
 .PHONY: test
-test: lint types arch unit ## everything that needs no cluster: lint, types, import contracts, unit, component
+test: install ## everything that needs no cluster: lint, types, import contracts, unit, component
+	@$(MAKE) --no-print-directory --jobs --output-sync=target lint types arch unit
 
 .PHONY: demo
 demo: install ## the main job on an embedded in-memory cluster, narrated
@@ -79,8 +80,8 @@ cluster-test: install ## the same system on an unmodified Kubernetes; builds it 
 	$(BIN)/pytest tests/cluster --with-cluster
 
 .PHONY: long-test
-long-test: install ## the tests that have a long form, in it: a million steps of index and ledger, 100,000 malformed requests, 10,000 annotations
-	$(BIN)/pytest --long tests/unit/pool tests/component/security tests/component/reconciler
+long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
+	$(BIN)/pytest --long -m long --numprocesses=logical --dist=worksteal $(ONLY)
 
 .PHONY: fault-test
 fault-test: install ## a fault run on an unmodified Kubernetes: make fault-test SEED=7 STEPS=2000 [ONLY=watch]
@@ -114,7 +115,7 @@ proto: install ## generate kubelet's gRPC messages from their .proto files
 
 .PHONY: golden
 golden: install ## write the golden manifests anew
-	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests
+	UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/unit/manifests tests/unit/test_lessons.py
 
 .PHONY: presubmit
 presubmit: test cluster-test ## what CI runs

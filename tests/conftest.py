@@ -1,4 +1,9 @@
-"""What every test needs of pytest."""
+"""Options and profiles of every test run.
+
+A test is long in one of three ways, and `make long-test` runs all three with `--long`:
+`@pytest.mark.long` runs with `--long` alone, the fixture `is_long` makes a test longer,
+and hypothesis tries more examples.
+"""
 
 import asyncio
 import os
@@ -8,12 +13,10 @@ from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("long", max_examples=3000, database=None, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let `--long` ask for the long form of the tests that have one."""
-    parser.addoption("--long", action="store_true", help="a million steps instead of thousands")
+    parser.addoption("--long", action="store_true", help="the long form of tests that have one")
 
 
 @pytest.fixture(scope="session")
@@ -23,11 +26,25 @@ def is_long(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the long profile of hypothesis for `--long`, and say that this thread has no event loop.
+    """Load the profile of hypothesis, and tell asyncio that this thread has no event loop.
 
     looptime asks the policy for one before every plain test too; a policy that was never told
-    otherwise makes one, which nobody closes, and its ResourceWarning fails whichever test comes next.
+    otherwise makes one, which is never closed, and its ResourceWarning fails the next test.
     """
-    if config.getoption("--long", default=False):
-        settings.load_profile("long")
+    profile = "long" if config.getoption("--long", default=False) else "ci"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
     asyncio.set_event_loop(None)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `long` without `--long`; else mark all that has a long form."""
+    if not config.getoption("--long", default=False):
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("long")]
+        return
+    for item in items:
+        has_examples = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+        if has_examples or "is_long" in getattr(item, "fixturenames", ()):
+            item.add_marker("long")

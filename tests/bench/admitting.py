@@ -13,6 +13,7 @@ import msgspec
 
 from api.names import RESERVATION_ANNOTATION
 from tests.bench import world
+from tests.bench.report import checked
 from tests.bench.wire import request_bytes
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class PodKind:
         validation = request_bytes(VALIDATE, msgspec.json.encode(world.review(patched, "second")))
         judged = msgspec.json.decode(await connection.send(validation))["response"]
         assert judged["allowed"], judged
+        checked("mutate and validate")
         patched["metadata"]["annotations"][RESERVATION_ANNOTATION] = _NOTE
         return cls(pod, patched)
 

@@ -20,6 +20,7 @@ from api.kubelet.proto.deviceplugin_pb2 import (
     PreferredAllocationRequest,
     PreferredAllocationResponse,
 )
+from tests.bench.report import checked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,6 +99,7 @@ class Asking:
         (response,) = PreferredAllocationResponse.FromString(answer).container_responses
         units = tuple(response.deviceIDs)
         assert set(units) == set(promised), f"{name} was promised {promised}, preferred is {units}"
+        checked("preferred allocation")
         allocate_s = await self.allocate(units)
         self._allocation_state.given[name] = tuple(sorted(units))
         return Times(prefer_s, allocate_s)
@@ -112,6 +114,8 @@ class Asking:
         assert response.envs["GPU_UNITS"] == ",".join(sorted(ids)), response
         devices = {unit.partition("::")[0] for unit in ids}
         assert {one.name.partition("=")[2] for one in response.cdi_devices} == devices, response
+        assert {one.partition("=")[2] for one in grant.cdi_devices} == devices, grant
+        checked("allocation")
         return took_s
 
     async def ask_options(self) -> float:
@@ -125,6 +129,7 @@ class Asking:
         with contextlib.suppress(grpc.aio.AioRpcError):
             await self._call(ALLOCATE, _allocate_request(ids))
             raise AssertionError(f"{ids} were given out twice")
+        checked("refusal")
 
     async def _call(self, call: str, content: bytes) -> bytes:
         calling: grpc.aio.UnaryUnaryMultiCallable[Any, Any] = self._channel.unary_unary(

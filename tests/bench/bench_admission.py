@@ -14,7 +14,7 @@ import msgspec
 from tests.bench import world
 from tests.bench.admitting import MUTATE, PodKind
 from tests.bench.processes import make_certificates, served
-from tests.bench.report import Result, at_least, at_most, in_ms, rss_mib
+from tests.bench.report import Result, at_least, at_most, checked, in_ms, rss_mib
 from tests.bench.wire import connect, flood, request_bytes
 
 if TYPE_CHECKING:
@@ -133,5 +133,6 @@ async def _learn(port: int, context: "ssl.SSLContext") -> PodKind:
     denied = msgspec.json.decode(answer)["response"]
     assert not denied["allowed"]
     assert "9999" in denied["status"]["message"]
+    checked("denial")
     connection.close()
     return kind

@@ -24,7 +24,7 @@ from tests.bench.agent_footprint import cpu_s, footprint
 from tests.bench.agent_kubelet import CONTAINER, NAMESPACE, Asking, Times
 from tests.bench.agent_node import ALL_ROLES, PLUGIN, RESOURCE, a_node, running_agent
 from tests.bench.bench_pools import quiet
-from tests.bench.report import Result, at_most, in_ms
+from tests.bench.report import Result, at_most, checked, in_ms
 from tests.support.bound_pods import a_bound_pod
 
 if TYPE_CHECKING:
@@ -284,6 +284,7 @@ async def _faults(node: "Node", agent: "AgentProcess", form: Form) -> Result:
         faulty = {one.uuid for one in node.devices[: number + 1]}
         assert len(unhealthy) == wanted
         assert {one.partition("::")[0] for one in unhealthy} == faulty
+        checked("fault")
     p50_ms, p99_ms = in_ms(took)
     return Result(
         subject=SUBJECT,

@@ -16,7 +16,7 @@ from tests.bench.bench_binding import caches
 from tests.bench.day import Fate, jobs
 from tests.bench.driven_api import DrivenApi
 from tests.bench.processes import make_certificates, measured_server
-from tests.bench.report import Result, at_most, percentile
+from tests.bench.report import Result, at_most, checked, percentile
 from tests.bench.scheduling import Way
 from tests.bench.wire import connect
 
@@ -133,6 +133,7 @@ async def _replay(
     while day.ended:
         api.delete(day.ended.popleft())
     assert not api.owners, f"{len(api.owners)} units have an owner that is gone"
+    checked("no unit is left with an owner")
     return day
 
 

@@ -7,7 +7,7 @@ object took two writes, and looking at every node again takes none.
 from typing import TYPE_CHECKING
 
 from tests.bench.processes import api_server, stock_taker
-from tests.bench.report import Result, at_most
+from tests.bench.report import Result, at_most, checked
 from tests.bench.sizes import ClusterSize
 from tests.bench.world import DEVICES
 
@@ -45,6 +45,7 @@ def _at(nodes: int, sizes: "Sizes") -> tuple[float, list[Result]]:
             cold = taker.says()
             cold_writes = api.take_writes()
             assert cold_writes == 2 * nodes * (DEVICES + 1), cold_writes
+            checked("writes of the start")
             again = taker.does("again")
             steady_writes = api.take_writes()
             changed = taker.does(f"labels {sizes.label_changes}")

@@ -33,7 +33,7 @@ from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.pools import PoolSink
 from server.clock import SystemClock
 from tests.bench.processes import api_server
-from tests.bench.report import Result, at_most
+from tests.bench.report import Result, at_most, checked
 from tests.bench.sizes import ClusterSize
 from tests.bench.world import DEVICES, node_name
 from tests.support import polling
@@ -213,6 +213,7 @@ async def _at(sizes: "Sizes", count: int, mode: PluginMode) -> list[Result]:
             start_s = time.process_time() - began
             start_writes = api.take_writes()
             assert start_writes == expected, start_writes
+            checked("writes of the start")
             # What was just written is looked at once more before long; that is not the steady state.
             await fleet.look_at_everything()
             steady_s = await fleet.look_at_everything()
@@ -261,4 +262,5 @@ async def _change(fleet: Fleet, api: Any, sizes: "Sizes") -> tuple[float, int]:
         # One write is the change of the card itself.
         written.add(api.take_writes() - 1)
     assert len(written) == 1, written
+    checked("writes of a change")
     return sorted(spent)[len(spent) // 2] * 1e3, written.pop()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.bench.processes import api_server, make_certificates, measured_server
-from tests.bench.report import Result, at_most
+from tests.bench.report import Result, at_most, checked
 from tests.bench.world import DEVICES, World
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
                 steady = await server.next_turns(_whole(sizes.stall_s))
                 pace = (await _sum(server, EVENTS) - before) / (time.perf_counter() - started)
                 assert pace > sizes.events_per_s / 2, f"only {pace:,.0f} events a second were seen"
+                checked("events")
                 api.expire_watches()
                 listing = await _while_listing(server)
                 memory = server.rss_mib

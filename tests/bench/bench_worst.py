@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from admission.webhooks import mutate_pod, validate_pod
-from tests.bench.report import Result, at_most
+from tests.bench.report import Result, at_most, checked
 from tests.support.reviews import Reply, a_review, stored
 from tests.support.worst_pods import WORST, a_large_office, everything, worst
 
@@ -77,6 +77,7 @@ def _cost(
     allowed = msgspec.json.decode(answer.body)["response"]["allowed"]
     assert allowed or answer.reason is not None
     assert len(answer.body) < _ORDINARY_ANSWER_BYTES, f"{len(answer.body)} bytes of answer"
+    checked("decision")
     return answer, Cost(min(spent) * 1e3, most / 2**20)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tests.bench import world
-from tests.bench.report import in_ms
+from tests.bench.report import checked, in_ms
 from tests.bench.wire import request_bytes, time_pairs
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ def _some_fit(answer: bytes, asked: list[str]) -> None:
     failed = _failed(said)
     assert sorted([*said["NodeNames"], *failed]) == sorted(asked)
     assert len(said["NodeNames"]) > len(asked) // 2, "most nodes have a free card"
+    checked("filter")
 
 
 def _none_fits(answer: bytes, asked: list[str]) -> None:
@@ -188,9 +189,11 @@ def _none_fits(answer: bytes, asked: list[str]) -> None:
     assert said["NodeNames"] == []
     assert set(failed) == set(asked)
     assert all(failed.values()), "every node has its reason"
+    checked("filter, none fits")
 
 
 def _scores(answer: bytes, asked: list[str]) -> None:
     scores = msgspec.json.decode(answer)
     assert [one["Host"] for one in scores] == asked
     assert all(isinstance(one["Score"], int) and 0 <= one["Score"] <= 10 for one in scores)
+    checked("prioritize")

@@ -18,7 +18,7 @@ from certs.bundle import Bundle, Requirements
 from certs.renewal import renew
 from certs.tls import client_context
 from certs.validity import RenewalNeeded, needs_renewal
-from tests.bench.report import ROOT, rss_mib
+from tests.bench.report import ROOT, checked, rss_mib
 
 if TYPE_CHECKING:
     import ssl
@@ -241,6 +241,7 @@ class MeasuredServer:
         while time.perf_counter() < deadline:
             seen = await self.capacity()
             if seen.items() >= wanted.items():
+                checked("capacity")
                 return
             await asyncio.sleep(0.1)
         raise AssertionError(f"capacity is {seen}, wanted {wanted}")

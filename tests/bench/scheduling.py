@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tests.bench.admitting import check_allowed, note_of
+from tests.bench.report import checked
 from tests.bench.wire import request_bytes
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Way:
             assert "free" in said["Error"], said["Error"]
             return None
         assert self._api.pod(name)["spec"]["nodeName"] == node
+        checked("binding")
         return taken
 
     async def _ask(self, verb: str, body: bytes) -> Any:

@@ -200,16 +200,31 @@ FAILURES: tuple[tuple[str, int, Chapter], ...] = (
 )
 
 
+IN_EVERY_RUN = frozenset(READS[::9])
+"""A list, a watch and a get among them: reads differ by their resource only, which informers do not look at."""
+
+
 def every_failure() -> list[Any]:
+    """Return each failure; without `--long` every write fails and a ninth of the reads."""
     return [
-        pytest.param(kind, nth, chapter, id=kind if nth == 1 else f"{kind} {nth}")
+        pytest.param(
+            kind,
+            nth,
+            chapter,
+            id=kind if nth == 1 else f"{kind} {nth}",
+            marks=[pytest.mark.long] if is_read(kind) and kind not in IN_EVERY_RUN else [],
+        )
         for kind, nth, chapter in FAILURES
     ]
 
 
+def is_read(kind: str) -> bool:
+    return kind.startswith(("LIST ", "WATCH ", "GET "))
+
+
 def failing(kind: str, nth: int) -> list[InjectedError]:
     refused = breaking(kind, Breakage.STATUS, nth=nth)
-    if kind.startswith(("LIST ", "WATCH ", "GET ")):
+    if is_read(kind):
         # aiohttp itself asks a second time when a kept-alive connection is cut.
         return [refused, breaking(kind, Breakage.RESET_BEFORE, nth=nth, times=2)]
     ways = (Breakage.RESET_BEFORE, Breakage.RESET_AFTER)
