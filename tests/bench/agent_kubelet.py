@@ -114,7 +114,6 @@ class Asking:
         assert response.envs["GPU_UNITS"] == ",".join(sorted(ids)), response
         devices = {unit.partition("::")[0] for unit in ids}
         assert {one.name.partition("=")[2] for one in response.cdi_devices} == devices, response
-        assert {one.partition("=")[2] for one in grant.cdi_devices} == devices, grant
         checked("allocation")
         return took_s
 

@@ -4,7 +4,7 @@
                                that were there; no card goes from one pool into another at once
     expectations() -> texts    what is not yet as it must be when nothing happens any more: every pod
                                that fits is bound, statuses show what is counted here; and that no card
-                               was taken from its pool under a pod (`tests.fault.belonging`)
+                               was taken from its pool under a pod (`tests.fault.pool_membership`)
 
 The first kind is judged event by event, in the order of the pods' watch, which is the order in which
 the API server stored them. A pod has its units from its binding until it ends or is gone.
@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
-from tests.fault.belonging import Belonging
+from tests.fault.pool_membership import PoolMembership
 from tests.fault.sights import Device, Node, Pod, Pool, Sight
 
 if TYPE_CHECKING:
@@ -67,14 +67,14 @@ class Oracle:
         self._holder: dict[str, str] = {}
         # unit -> uid of the live pod that has it
         self._places: dict[str, list[_Place]] = defaultdict(list)
-        self._belonging = Belonging()
+        self._membership = PoolMembership()
 
     def see(self, sight: Sight) -> list[Violation]:
         """Take in one sight; return what it shows to be wrong."""
         return [*self._see_move(sight), *self._see(sight)]
 
     def _see_move(self, sight: Sight) -> "Iterator[Violation]":
-        text = self._belonging.see(sight)
+        text = self._membership.see(sight)
         if text is not None:
             yield Violation(rule=TWO_POOLS, text=text, about=frozenset({sight.thing.name}))
 
@@ -171,7 +171,7 @@ class Oracle:
             *self._wrong_devices(),
             *(
                 Violation(rule=TAKEN_AWAY, text=text, about=about)
-                for text, about in self._belonging.faults()
+                for text, about in self._membership.faults()
             ),
         ]
 

@@ -43,7 +43,7 @@ kind: KubeSchedulerConfiguration
 
 
 @final
-class Story:
+class PoolRun:
     """Two nodes of two cards, and what a test asks about them."""
 
     def __init__(self, api: client.ApiClient, namespace: str, names: list[str]) -> None:
@@ -134,31 +134,31 @@ class Story:
 
 
 @pytest.fixture
-async def story(
+async def run(
     system: "GpuSystem",
     api: client.ApiClient,
     namespace: str,
     create_kwok_nodes: "Callable[..., Awaitable[list[str]]]",
     start_scheduler: "Callable[[str], Awaitable[Any]]",
-) -> "AsyncIterator[Story]":
+) -> "AsyncIterator[PoolRun]":
     await start_scheduler(STOCK)
     names = await create_kwok_nodes(2, labels=gfd_labels(GPUS))
-    story = Story(api, namespace, names)
-    yield story
+    run = PoolRun(api, namespace, names)
+    yield run
     for node in names:
         path = f"{FEATURES}/gpu-control-plane-agent-{node}"
         if await _is_there(api, path):
             await api.delete(path)
 
 
-async def test_a_pool_lives_from_its_first_device_to_its_last(story: Story):
-    api = story.api
+async def test_a_pool_lives_from_its_first_device_to_its_last(run: PoolRun):
+    api = run.api
 
     # Nodes tell of their cards, and become ready for pooling.
-    for node in story.nodes:
-        await story.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
-    await polling.eventually(lambda: _are_ready(story), what="nodes ready for pooling", within=60)
-    found = await story.devices()
+    for node in run.nodes:
+        await run.tell(node, *(agent_device(node, number, of=GPUS) for number in range(GPUS)))
+    await polling.eventually(lambda: _are_ready(run), what="nodes ready for pooling", within=60)
+    found = await run.devices()
     assert {one["status"]["product"] for one in found} == {"NVIDIA-H200"}
     assert all(one["status"]["state"] == "Unassigned" for one in found)
 
@@ -166,24 +166,24 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(story: Story):
     await api.create(
         POOLS,
         a_pool_object(
-            story.pool,
-            nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", story.nodes)]},
+            run.pool,
+            nodeSelector={"matchExpressions": [_in("kubernetes.io/hostname", run.nodes)]},
             assignment={"requireAnnotation": False},
             scheduling={"taints": [{"key": "gpus", "value": "only", "effect": "NoSchedule"}]},
             maintenance={"policy": "Evict"},
         ),
     )
-    await story.figures(total=4, available=4)
-    await polling.eventually(lambda: _are_served(story), what="plugins run", within=60)
-    await story.advertise(GPUS)
-    await story.run("a", "b", "c", "d")
-    units = await story.running("a", "b", "c", "d")
+    await run.figures(total=4, available=4)
+    await polling.eventually(lambda: _are_served(run), what="plugins run", within=60)
+    await run.advertise(GPUS)
+    await run.run("a", "b", "c", "d")
+    units = await run.running("a", "b", "c", "d")
     devices = {one["status"]["uuid"] for one in found}
     assert sorted(unit for given in units.values() for unit in given) == sorted(devices)
-    await story.figures(used=4, available=0)
+    await run.figures(used=4, available=0)
 
     # Cards are cut into slices while pods run: a budget holds it up, and going on needs no restart.
-    budget = f"/apis/policy/v1/namespaces/{story.namespace}/poddisruptionbudgets"
+    budget = f"/apis/policy/v1/namespaces/{run.namespace}/poddisruptionbudgets"
     await api.create(
         budget,
         {
@@ -193,86 +193,86 @@ async def test_a_pool_lives_from_its_first_device_to_its_last(story: Story):
     )
     await polling.eventually(lambda: _counts(api, f"{budget}/keep-a"), what="the budget counts")
     slices = {"allocation": {"mode": "TimeSlice", "slicesPerDevice": 4}}
-    await api.patch(f"{POOLS}/{story.pool}", {"spec": slices})
-    message = await story.condition("Maintenance", "True")
+    await api.patch(f"{POOLS}/{run.pool}", {"spec": slices})
+    message = await run.condition("Maintenance", "True")
     assert "from Exclusive to TimeSlice (4 slices per device)" in message
     with pytest.raises(client.ApiRefusedError, match="PoolInMaintenance"):
-        await story.run("too-early")
-    await story.running("a")
-    assert (await story.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
+        await run.run("too-early")
+    await run.running("a")
+    assert (await run.config()).get("slices", 1) == 1, "a list of the new form, while pods run"
     await api.delete(f"{budget}/keep-a")
-    await story.figures(total=16, available=16)
-    await story.condition("Maintenance", "False")
-    await polling.eventually(lambda: _slices(story, 4), what="the plugins' list is of slices")
-    await story.told("GPUPoolReconfigured", story.pool)
-    await story.advertise(GPUS * 4)
+    await run.figures(total=16, available=16)
+    await run.condition("Maintenance", "False")
+    await polling.eventually(lambda: _slices(run, 4), what="the plugins' list is of slices")
+    await run.told("GPUPoolReconfigured", run.pool)
+    await run.advertise(GPUS * 4)
     names = [f"slice-{number}" for number in range(6)]
-    await story.run(*names)
-    sliced = await story.running(*names)
+    await run.run(*names)
+    sliced = await run.running(*names)
     assert all("::" in unit for given in sliced.values() for unit in given)
 
     # A fault: no new pod there, running ones are left, and it comes back.
-    node = story.nodes[0]
+    node = run.nodes[0]
     sick = agent_device(node, 0, of=GPUS, health="Unhealthy", **{"health.reason": "Xid 79"})
     well = [agent_device(node, number, of=GPUS) for number in range(GPUS)]
-    await story.tell(node, sick, well[1])
+    await run.tell(node, sick, well[1])
     on_sick = sum(given[0].startswith(sick["uuid"]) for given in sliced.values())
-    await story.figures(unhealthy=4 - on_sick, used=6)
+    await run.figures(unhealthy=4 - on_sick, used=6)
     sick_device = next(one for one in found if one["status"]["uuid"] == sick["uuid"])
-    await story.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
-    await story.running(*names)
-    await story.tell(node, *well)
-    await story.figures(unhealthy=0, used=6)
+    await run.told("GPUDeviceFaulted", sick_device["metadata"]["name"])
+    await run.running(*names)
+    await run.tell(node, *well)
+    await run.figures(unhealthy=0, used=6)
 
     # A card is pulled: its device goes, and the others keep everything.
-    other = story.nodes[1]
-    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
-    await story.tell(other, agent_device(other, 1))
-    await polling.eventually(lambda: _count_is(story, 3), what="the pulled card is gone")
-    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await story.devices()}
+    other = run.nodes[1]
+    before = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await run.devices()}
+    await run.tell(other, agent_device(other, 1))
+    await polling.eventually(lambda: _count_is(run, 3), what="the pulled card is gone")
+    after = {one["metadata"]["name"]: one["metadata"]["uid"] for one in await run.devices()}
     assert after.items() < before.items()
-    await story.figures(total=12)
+    await run.figures(total=12)
 
     # The end: pods hold it up by name, then nothing of it is left anywhere.
-    await api.delete(f"{POOLS}/{story.pool}")
-    message = await story.condition("Ready", "False")
+    await api.delete(f"{POOLS}/{run.pool}")
+    message = await run.condition("Ready", "False")
     assert message.startswith("Terminating")
     assert names[0] in message
     for name in names:
-        await api.delete(f"/api/v1/namespaces/{story.namespace}/pods/{name}")
-    await polling.eventually(lambda: _is_gone(story), what="the pool is gone", within=60)
-    await _check_nothing_left(story)
+        await api.delete(f"/api/v1/namespaces/{run.namespace}/pods/{name}")
+    await polling.eventually(lambda: _is_gone(run), what="the pool is gone", within=60)
+    await _check_nothing_left(run)
 
 
-async def _are_ready(story: Story) -> bool:
-    for node in story.nodes:
-        if not await _is_there(story.api, f"{INVENTORIES}/{node}"):
+async def _are_ready(run: PoolRun) -> bool:
+    for node in run.nodes:
+        if not await _is_there(run.api, f"{INVENTORIES}/{node}"):
             return False
-        status = (await story.api.get(f"{INVENTORIES}/{node}")).get("status", {})
+        status = (await run.api.get(f"{INVENTORIES}/{node}")).get("status", {})
         ready = {one["type"]: one for one in status.get("conditions", [])}.get("ReadyForPooling")
         assert ready is not None, f"{node}: {status}"
         assert ready["status"] == "True", f"{node}: {ready}"
-    return len(await story.devices()) == GPUS * len(story.nodes)
+    return len(await run.devices()) == GPUS * len(run.nodes)
 
 
-async def _are_served(story: Story) -> bool:
-    for node in story.nodes:
-        shown = await story.api.get(f"/api/v1/nodes/{node}")
-        assert f"pool.gpu.deckhouse.io/{story.pool}" in shown["metadata"]["labels"]
+async def _are_served(run: PoolRun) -> bool:
+    for node in run.nodes:
+        shown = await run.api.get(f"/api/v1/nodes/{node}")
+        assert f"pool.gpu.deckhouse.io/{run.pool}" in shown["metadata"]["labels"]
         taints = shown["spec"].get("taints", [])
         assert {"key": "gpus", "value": "only", "effect": "NoSchedule"} in taints, f"{taints}"
-    listed = (await story.config())["nodes"]
+    listed = (await run.config())["nodes"]
     assert {node: len(devices) for node, devices in listed.items()} == dict.fromkeys(
-        story.nodes, GPUS
+        run.nodes, GPUS
     )
-    selector = f"{PREFIX}pool={story.pool}"
-    (plugin,) = (await story.api.get(DAEMON_SETS, labelSelector=selector))["items"]
-    assert plugin["status"].get("numberReady") == len(story.nodes), f"{plugin['status']}"
+    selector = f"{PREFIX}pool={run.pool}"
+    (plugin,) = (await run.api.get(DAEMON_SETS, labelSelector=selector))["items"]
+    assert plugin["status"].get("numberReady") == len(run.nodes), f"{plugin['status']}"
     return True
 
 
-async def _slices(story: Story, count: int) -> bool:
-    return bool((await story.config()).get("slices") == count)
+async def _slices(run: PoolRun, count: int) -> bool:
+    return bool((await run.config()).get("slices") == count)
 
 
 async def _counts(api: client.ApiClient, path: str) -> bool:
@@ -280,23 +280,23 @@ async def _counts(api: client.ApiClient, path: str) -> bool:
     return bool(status.get("currentHealthy") == 1 and status.get("disruptionsAllowed") == 0)
 
 
-async def _count_is(story: Story, count: int) -> bool:
-    return len(await story.devices()) == count
+async def _count_is(run: PoolRun, count: int) -> bool:
+    return len(await run.devices()) == count
 
 
-async def _is_gone(story: Story) -> bool:
-    return not await _is_there(story.api, f"{POOLS}/{story.pool}")
+async def _is_gone(run: PoolRun) -> bool:
+    return not await _is_there(run.api, f"{POOLS}/{run.pool}")
 
 
-async def _check_nothing_left(story: Story) -> None:
-    selector = f"{PREFIX}pool={story.pool}"
+async def _check_nothing_left(run: PoolRun) -> None:
+    selector = f"{PREFIX}pool={run.pool}"
     for path in (CONFIG_MAPS, DAEMON_SETS):
-        assert (await story.api.get(path, labelSelector=selector))["items"] == []
-    for node in story.nodes:
-        shown = await story.api.get(f"/api/v1/nodes/{node}")
-        assert not [key for key in shown["metadata"]["labels"] if story.pool in key]
+        assert (await run.api.get(path, labelSelector=selector))["items"] == []
+    for node in run.nodes:
+        shown = await run.api.get(f"/api/v1/nodes/{node}")
+        assert not [key for key in shown["metadata"]["labels"] if run.pool in key]
         assert not [one for one in shown["spec"].get("taints", []) if one["key"] == "gpus"]
-    assert [one["status"].get("poolRef") for one in await story.devices()] == [None] * 3
+    assert [one["status"].get("poolRef") for one in await run.devices()] == [None] * 3
 
 
 async def _is_there(api: client.ApiClient, path: str) -> bool:

@@ -8,7 +8,7 @@ from tests.fault.oracle import LATENESS_S, Oracle
 from tests.fault.sights import Device, Node, Pod, Pool, Sight
 
 
-class Story:
+class ShownCluster:
     """Shows an oracle what happens, a second apart, and keeps what it says."""
 
     def __init__(self) -> None:
@@ -54,52 +54,52 @@ WRONG_DEVICE = "a card's status shows what is"
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def cluster() -> ShownCluster:
+    return ShownCluster()
 
 
-def test_nothing_is_wrong_with_two_pods_on_two_devices(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("q", {"c": ["GPU-1"]}))
+def test_nothing_is_wrong_with_two_pods_on_two_devices(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("q", {"c": ["GPU-1"]}))
     for number in (0, 1):
-        story.show(a_device(number, shown=(1, 0, 1)))
-    story.show(Pool(name="a", shown=_figures(total=2, used=2)))
-    assert (story.violations, story.expectations()) == ([], [])
+        cluster.show(a_device(number, shown=(1, 0, 1)))
+    cluster.show(Pool(name="a", shown=_figures(total=2, used=2)))
+    assert (cluster.violations, cluster.expectations()) == ([], [])
 
 
-def test_unit_of_two_live_pods_is_found(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("q", {"c": ["GPU-0"]}))
-    assert story.violations == [BOUND_TWICE]
+def test_unit_of_two_live_pods_is_found(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert cluster.violations == [BOUND_TWICE]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_unit_of_a_pod_that_ended_may_be_given_again(story, phase):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("p", {"c": ["GPU-0"]}, phase=phase))
-    story.show(a_pod("q", {"c": ["GPU-0"]}))
-    assert story.violations == []
+def test_unit_of_a_pod_that_ended_may_be_given_again(cluster, phase):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}, phase=phase))
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert cluster.violations == []
 
 
-def test_unit_of_a_pod_that_is_gone_may_be_given_again(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("p", {"c": ["GPU-0"]}), is_gone=True)
-    story.show(a_pod("q", {"c": ["GPU-0"]}))
-    assert story.violations == []
+def test_unit_of_a_pod_that_is_gone_may_be_given_again(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}), is_gone=True)
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert cluster.violations == []
 
 
-def test_unit_of_a_pod_that_is_only_being_deleted_is_still_its_own(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("p", {"c": ["GPU-0"]}, is_deleted=True))
-    story.show(a_pod("q", {"c": ["GPU-0"]}))
-    assert story.violations == [BOUND_TWICE]
+def test_unit_of_a_pod_that_is_only_being_deleted_is_still_its_own(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}, is_deleted=True))
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    assert cluster.violations == [BOUND_TWICE]
 
 
-def test_two_booking_that_ended_before_the_end_is_found_all_the_same(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("q", {"c": ["GPU-0"]}))
-    story.show(a_pod("q", {"c": ["GPU-0"]}), is_gone=True)
-    assert story.violations == [BOUND_TWICE]
+def test_two_booking_that_ended_before_the_end_is_found_all_the_same(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("q", {"c": ["GPU-0"]}), is_gone=True)
+    assert cluster.violations == [BOUND_TWICE]
 
 
 @pytest.mark.parametrize(
@@ -114,47 +114,47 @@ def test_two_booking_that_ended_before_the_end_is_found_all_the_same(story):
         pytest.param('{"c": ["GPU-0"], "d": ["GPU-0"]}', {"c": 1, "d": 1}, id="shared"),
     ],
 )
-def test_devices_that_are_not_what_was_asked_for_are_found(story, devices, asked):
-    story.show(a_pod("p", node="n", devices=None, asked=asked))
-    story.violations.clear()
-    story.show(Pod(name="q", uid="q", pool="a", asked=asked, node="n", devices=devices))
-    assert WRONGLY_BOUND in story.violations
+def test_devices_that_are_not_what_was_asked_for_are_found(cluster, devices, asked):
+    cluster.show(a_pod("p", node="n", devices=None, asked=asked))
+    cluster.violations.clear()
+    cluster.show(Pod(name="q", uid="q", pool="a", asked=asked, node="n", devices=devices))
+    assert WRONGLY_BOUND in cluster.violations
 
 
-def test_init_container_may_have_the_unit_of_the_main_one(story):
+def test_init_container_may_have_the_unit_of_the_main_one(cluster):
     devices = {"i": ["GPU-0"], "c": ["GPU-0"]}
-    story.show(a_pod("p", devices, asked_first={"i": 1}))
-    assert story.violations == []
+    cluster.show(a_pod("p", devices, asked_first={"i": 1}))
+    assert cluster.violations == []
 
 
-def test_devices_of_a_bound_pod_that_change_are_found(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(a_pod("p", {"c": ["GPU-1"]}))
-    assert "a bound pod keeps its devices" in story.violations
+def test_devices_of_a_bound_pod_that_change_are_found(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(a_pod("p", {"c": ["GPU-1"]}))
+    assert "a bound pod keeps its devices" in cluster.violations
 
 
-def test_unit_of_another_node_is_found(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}, node="m"))
-    assert story.violations == [ELSEWHERE]
+def test_unit_of_another_node_is_found(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}, node="m"))
+    assert cluster.violations == [ELSEWHERE]
 
 
-def test_unit_of_another_pool_is_found(story):
-    story.show(a_pod("p", {"c": ["GPU-0"]}, pool="b"))
-    assert story.violations == [ELSEWHERE]
+def test_unit_of_another_pool_is_found(cluster):
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}, pool="b"))
+    assert cluster.violations == [ELSEWHERE]
 
 
-def test_unit_that_left_a_moment_ago_may_be_given_and_later_not(story):
-    story.show(a_device(0, uuid="GPU-9"))
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    assert story.violations == []
-    story.show(a_device(1, uuid="GPU-8"))
-    story.show(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
-    assert story.violations == [ELSEWHERE]
+def test_unit_that_left_a_moment_ago_may_be_given_and_later_not(cluster):
+    cluster.show(a_device(0, uuid="GPU-9"))
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    assert cluster.violations == []
+    cluster.show(a_device(1, uuid="GPU-8"))
+    cluster.show(a_pod("q", {"c": ["GPU-1"]}), after=LATENESS_S + 1)
+    assert cluster.violations == [ELSEWHERE]
 
 
-def test_pod_that_fits_and_waits_is_found(story):
-    story.show(a_pod("p"))
-    assert story.expectations() == [WAITS]
+def test_pod_that_fits_and_waits_is_found(cluster):
+    cluster.show(a_pod("p"))
+    assert cluster.expectations() == [WAITS]
 
 
 @pytest.mark.parametrize(
@@ -167,54 +167,54 @@ def test_pod_that_fits_and_waits_is_found(story):
         pytest.param([a_pod("p", pool="b")], id="no such pool"),
     ],
 )
-def test_pod_that_does_not_fit_may_wait(story, obstacle):
+def test_pod_that_does_not_fit_may_wait(cluster, obstacle):
     for thing in obstacle:
-        story.show(thing)
-    assert WAITS not in story.expectations()
+        cluster.show(thing)
+    assert WAITS not in cluster.expectations()
 
 
-def test_device_that_is_meant_for_another_pool_is_no_place_for_a_pod(story):
-    story.show(a_pod("p"))
-    assert WAITS in story.expectations()
+def test_device_that_is_meant_for_another_pool_is_no_place_for_a_pod(cluster):
+    cluster.show(a_pod("p"))
+    assert WAITS in cluster.expectations()
     for number in (0, 1):
-        story.show(a_device(number, assigned="b"))
-    assert WAITS not in story.expectations()
+        cluster.show(a_device(number, assigned="b"))
+    assert WAITS not in cluster.expectations()
 
 
-def test_pod_that_fits_no_usable_device_may_wait(story):
-    story.show(a_pod("p"))
-    story.show(a_device(0, is_faulty=True))
-    story.show(a_device(1, is_faulty=True))
-    assert WAITS not in story.expectations()
-    story.show(a_device(1))
-    assert WAITS in story.expectations()
-    story.show(Node(name="n", is_open=False, offers={"a": 2}))
-    assert WAITS not in story.expectations()
+def test_pod_that_fits_no_usable_device_may_wait(cluster):
+    cluster.show(a_pod("p"))
+    cluster.show(a_device(0, is_faulty=True))
+    cluster.show(a_device(1, is_faulty=True))
+    assert WAITS not in cluster.expectations()
+    cluster.show(a_device(1))
+    assert WAITS in cluster.expectations()
+    cluster.show(Node(name="n", is_open=False, offers={"a": 2}))
+    assert WAITS not in cluster.expectations()
 
 
 @pytest.mark.parametrize("figure", ["total", "reserved", "used", "available", "unhealthy"])
-def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(story, figure):
+def test_figure_of_a_pool_that_is_not_what_is_counted_is_found(cluster, figure):
     shown = _figures(total=2, available=2)
-    story.show(Pool(name="a", shown=shown | {figure: shown[figure] + 1}))
-    assert story.expectations() == [WRONG_POOL]
+    cluster.show(Pool(name="a", shown=shown | {figure: shown[figure] + 1}))
+    assert cluster.expectations() == [WRONG_POOL]
 
 
-def test_free_units_of_unusable_devices_are_counted_as_unhealthy(story):
-    story.show(a_device(0, is_faulty=True))
-    story.show(Pool(name="a", shown=_figures(total=2, available=1, unhealthy=1)))
-    assert story.expectations() == []
+def test_free_units_of_unusable_devices_are_counted_as_unhealthy(cluster):
+    cluster.show(a_device(0, is_faulty=True))
+    cluster.show(Pool(name="a", shown=_figures(total=2, available=1, unhealthy=1)))
+    assert cluster.expectations() == []
 
 
 @pytest.mark.parametrize("shown", [(0, 0, 0), (1, 1, 0), (1, 0, 1)])
-def test_units_of_a_device_that_are_not_what_is_counted_are_found(story, shown):
-    story.show(a_device(0, shown=shown))
-    assert story.expectations() == [WRONG_DEVICE]
+def test_units_of_a_device_that_are_not_what_is_counted_are_found(cluster, shown):
+    cluster.show(a_device(0, shown=shown))
+    assert cluster.expectations() == [WRONG_DEVICE]
 
 
 def test_device_cut_again_under_a_pod_counts_as_taken_whole():
-    story = Story()
-    story.show(a_pod("p", {"c": ["GPU-0"]}))
-    story.show(Pool(name="a", slices=4, shown=_figures(total=8, used=4, available=4)))
-    story.show(a_device(0, shown=(4, 0, 4)))
-    story.show(a_device(1, shown=(4, 0, 0)))
-    assert story.expectations() == []
+    cluster = ShownCluster()
+    cluster.show(a_pod("p", {"c": ["GPU-0"]}))
+    cluster.show(Pool(name="a", slices=4, shown=_figures(total=8, used=4, available=4)))
+    cluster.show(a_device(0, shown=(4, 0, 4)))
+    cluster.show(a_device(1, shown=(4, 0, 0)))
+    assert cluster.expectations() == []

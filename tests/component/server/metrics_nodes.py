@@ -1,4 +1,4 @@
-"""The part of the metrics' story that is about nodes: their cards, their software, and who reads it.
+"""The part of the metrics' run that is about nodes: their cards, their software, and who reads it.
 
 What came of it stands in the API server's objects: the gauges are compared with these.
 """
@@ -26,7 +26,7 @@ from server.clock import SystemClock
 from simulator.node import nfd
 from simulator.node.kubelet import register_node
 from telemetry.conditions import DeviceCondition, DeviceHealthy, InventoryCondition, PoolCondition
-from tests.component.server.metrics_story import Story
+from tests.component.server.metrics_run import MetricsRun
 from tests.support.dcgm import Exporter, an_exporter, device_lines
 from tests.support.metric_samples import shown
 from tests.support.node_features import address_of, agent_device, agent_feature, uuid_of
@@ -46,9 +46,9 @@ Figures = Mapping[tuple[str, ...], float]
 
 
 @asynccontextmanager
-async def a_node_tells_of_its_devices(story: Story) -> AsyncIterator[Exporter]:
+async def a_node_tells_of_its_devices(run: MetricsRun) -> AsyncIterator[Exporter]:
     """One card goes into a pool, the other fails; the exporter breaks, and the agent goes."""
-    client = story.cluster.client
+    client = run.cluster.client
     await register_node(client, N2, {}, labels={"nvidia.com/gpu.memory": "lots"})
     namespace = {"metadata": {"name": SOFTWARE_NAMESPACE}}
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", **namespace})
@@ -61,51 +61,51 @@ async def a_node_tells_of_its_devices(story: Story) -> AsyncIterator[Exporter]:
         await client.merge_patch(
             PODS, {"status": status}, name=app, namespace=SOFTWARE_NAMESPACE, subresource="status"
         )
-        await agent_tells(story, health="Healthy")
-        await until_async(lambda: is_ready_for_pooling(story))
+        await agent_tells(run, health="Healthy")
+        await until_async(lambda: is_ready_for_pooling(run))
         # A patch that meets another write is decided about twice, and so counted twice.
-        await story.cluster.settled()
+        await run.cluster.settled()
         annotations = {ASSIGNMENT_ANNOTATION: "slow"}
         await client.merge_patch(
             GPU_DEVICES, {"metadata": {"annotations": annotations}}, name=NAMES[0]
         )
-        story.admission["allowed", "validate-gpudevices"] += 1
-        await until_async(lambda: is_in_state(story, NAMES[0], DeviceState.ASSIGNED))
-        await agent_tells(story, health="Unhealthy")
-        await until_async(lambda: is_in_state(story, NAMES[1], DeviceState.FAULTED))
+        run.admission["allowed", "validate-gpudevices"] += 1
+        await until_async(lambda: is_in_state(run, NAMES[0], DeviceState.ASSIGNED))
+        await agent_tells(run, health="Unhealthy")
+        await until_async(lambda: is_in_state(run, NAMES[1], DeviceState.FAULTED))
         await client.delete(NODE_FEATURES, f"gpu-control-plane-agent-{N2}", namespace=nfd.NAMESPACE)
         await until(lambda: exporter.asked > 1)
         exporter.status, read = 500, exporter.asked
         await until(lambda: exporter.asked > read)
-        story.scrapes["read",] = read
+        run.scrapes["read",] = read
         yield exporter
 
 
-async def agent_tells(story: Story, *, health: str) -> None:
+async def agent_tells(run: MetricsRun, *, health: str) -> None:
     """The agent of the node writes what it sees; the health is that of the second card."""
     devices = [agent_device(N2, 0), agent_device(N2, 1, health=health)]
     feature = agent_feature(N2, devices, heartbeat=SystemClock().utc_now())
-    await story.cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")
+    await run.cluster.client.apply(NODE_FEATURES, feature, field_manager="agent")
 
 
-async def is_ready_for_pooling(story: Story) -> bool:
-    found = (await story.cluster.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
+async def is_ready_for_pooling(run: MetricsRun) -> bool:
+    found = (await run.cluster.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
     ready = InventoryCondition.READY_FOR_POOLING.value
     return any(one.metadata.name == N2 and ready in true_of(one.status.conditions) for one in found)
 
 
-async def is_in_state(story: Story, name: str, state: DeviceState) -> bool:
-    return (await story.cluster.client.get(GPU_DEVICES, GPUDevice, name)).status.state is state
+async def is_in_state(run: MetricsRun, name: str, state: DeviceState) -> bool:
+    return (await run.cluster.client.get(GPU_DEVICES, GPUDevice, name)).status.state is state
 
 
 # --- what stands in the API server -----------------------------------------------------------------
 
 
-async def nodes_and_pools_are_shown(story: Story) -> None:
+async def nodes_and_pools_are_shown(run: MetricsRun) -> None:
     """Every gauge of nodes, devices and pools says what their objects say."""
 
     async def differing() -> dict[str, tuple[Figures, Figures]]:
-        wanted = await as_objects_say(story)
+        wanted = await as_objects_say(run)
         return {
             name: (figures, want)
             for name, want in wanted.items()
@@ -122,9 +122,9 @@ async def nodes_and_pools_are_shown(story: Story) -> None:
         assert not left, f"shown, and what it should be: {left}"
 
 
-async def as_objects_say(story: Story) -> dict[str, Figures]:
+async def as_objects_say(run: MetricsRun) -> dict[str, Figures]:
     """Return by gauge and label values, in order of label names, what should be shown."""
-    client = story.cluster.client
+    client = run.cluster.client
     devices = (await client.list_(GPU_DEVICES, GPUDevice)).items
     inventories = (await client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
     pools = (await client.list_(GPU_POOLS, GPUPool)).items

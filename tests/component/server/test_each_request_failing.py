@@ -14,16 +14,16 @@ from structlog.testing import capture_logs
 
 from simulator.apiserver.injection import Breakage, InjectedError
 from simulator.apiserver.requestlog import LoggedRequest
-from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
-from tests.component.server.story import Story
-from tests.component.server.whole_story import (
+from tests.component.server.cluster_run import ClusterRun
+from tests.component.server.full_run import (
     SERVED,
-    Chapter,
-    a_story,
+    Scenario,
+    a_run,
     pods_come_and_the_lead_goes,
     pods_wait,
     what_there_is_changes,
 )
+from tests.component.server.request_kinds import breaking, kind_of, requests_of_ours
 from tests.support.metric_samples import Counted
 from tests.support.rights import allows, asked_in, our_rights
 
@@ -146,35 +146,35 @@ FULL = {
 }
 
 
-async def pods_come_and_go(story: Story) -> None:
-    await pods_come_and_the_lead_goes(story)
-    await story.comes_to(FULL)
+async def pods_come_and_go(run: ClusterRun) -> None:
+    await pods_come_and_the_lead_goes(run)
+    await run.comes_to(FULL)
     for name in FULL["bound"]:
-        await story.remove_pod(name)
+        await run.remove_pod(name)
 
 
-async def the_story_ends_well(
-    folder: Path, faults: list[InjectedError], *chapters: Chapter
+async def the_run_ends_well(
+    folder: Path, faults: list[InjectedError], *scenarios: Scenario
 ) -> list[LoggedRequest]:
-    """Tell it with these faults; return the requests that the server made."""
+    """Run the scenarios with these faults; return the requests that the server made."""
     loop = asyncio.get_running_loop()
     unhandled: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, context: unhandled.append(context))
     with capture_logs() as logs:
-        async with a_story(folder, *faults) as story:
-            for chapter in chapters:
-                await chapter(story)
-            await story.comes_to(EMPTY)
-            assert not story.server.is_over
-        asked = requests_of_ours(story.cluster)
+        async with a_run(folder, *faults) as run:
+            for scenario in scenarios:
+                await scenario(run)
+            await run.comes_to(EMPTY)
+            assert not run.server.is_over
+        asked = requests_of_ours(run.cluster)
     assert unhandled == []
     assert [log for log in logs if log["log_level"] not in {"debug", "info", "warning"}] == []
     assert asyncio.all_tasks() == {asyncio.current_task()}
     return asked
 
 
-async def test_the_story_makes_every_kind_of_request(tmp_path: Path) -> None:
-    requests = await the_story_ends_well(
+async def test_the_run_makes_every_kind_of_request(tmp_path: Path) -> None:
+    requests = await the_run_ends_well(
         tmp_path, [], pods_wait, pods_come_and_go, what_there_is_changes
     )
     assert {kind_of(request) for request in requests} == {*READS, *WRITES, *WAITING, *CHANGES}
@@ -182,7 +182,7 @@ async def test_the_story_makes_every_kind_of_request(tmp_path: Path) -> None:
     assert [right for right in our_rights() if not any(allows(right, one) for one in asked)] == []
 
 
-FAILURES: tuple[tuple[str, int, Chapter], ...] = (
+FAILURES: tuple[tuple[str, int, Scenario], ...] = (
     *((kind, 1, pods_come_and_go) for kind in (*READS, *WRITES)),
     *((kind, 1, pods_wait) for kind in WAITING),
     *((kind, 1, what_there_is_changes) for kind in CHANGES),
@@ -210,11 +210,11 @@ def every_failure() -> list[Any]:
         pytest.param(
             kind,
             nth,
-            chapter,
+            scenario,
             id=kind if nth == 1 else f"{kind} {nth}",
             marks=[pytest.mark.long] if is_read(kind) and kind not in IN_EVERY_RUN else [],
         )
-        for kind, nth, chapter in FAILURES
+        for kind, nth, scenario in FAILURES
     ]
 
 
@@ -239,12 +239,12 @@ def codes_of(kind: str, counted: Counted) -> set[str]:
     return {code for code, *of in ends if tuple(of) == wanted}
 
 
-@pytest.mark.parametrize(("kind", "nth", "chapter"), every_failure())
+@pytest.mark.parametrize(("kind", "nth", "scenario"), every_failure())
 async def test_everything_comes_to_the_same_end(
-    tmp_path: Path, kind: str, nth: int, chapter: Chapter
+    tmp_path: Path, kind: str, nth: int, scenario: Scenario
 ) -> None:
     counted = Counted()
     faults = failing(kind, nth)
-    await the_story_ends_well(tmp_path, faults, chapter)
+    await the_run_ends_well(tmp_path, faults, scenario)
     assert [fault.seen >= fault.nth for fault in faults] == [True] * len(faults)
     assert {"500", "Unreachable"} <= codes_of(kind, counted)

@@ -1,6 +1,6 @@
 """Whatever comes and goes leaves nothing behind, in a process that leads and in one that stands by."""
 
-from tests.component.server.many_lives import BOUNDS, Lives, sizes
+from tests.component.server.pod_lifecycles import BOUNDS, PodLifecycles, sizes
 
 FEW, MANY = 3_000, 100_000
 SLACK = 8
@@ -9,17 +9,17 @@ SLACK = 8
 
 def test_nothing_is_left_of_what_is_gone(is_long: bool) -> None:
     many = MANY if is_long else FEW
-    lives = Lives(seed=1)
-    lives.live(many // 3)
-    lives.settle()
+    lifecycles = PodLifecycles(seed=1)
+    lifecycles.live(many // 3)
+    lifecycles.settle()
     before = sizes()
-    lives.live(many - many // 3)
-    lives.settle()
+    lifecycles.live(many - many // 3)
+    lifecycles.settle()
     after = sizes()
     grown = {
         name: (before[name], count)
         for name, count in after.items()
-        if count > before[name] + SLACK and count > len(lives.replicas) * BOUNDS.get(name, 0)
+        if count > before[name] + SLACK and count > len(lifecycles.replicas) * BOUNDS.get(name, 0)
     }
     assert grown == {}
-    assert lives.bound > many // 3
+    assert lifecycles.bound > many // 3

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.component.server.full_run import a_run
 from tests.component.server.request_kinds import kind_of, requests_of_ours
-from tests.component.server.whole_story import a_story
 from tests.support.metric_samples import Counted
 
 pytestmark = pytest.mark.looptime(noop_cycles=10)
@@ -19,12 +19,12 @@ LOOKS = {"node.inventory", "node.bootstrap"}
 
 
 async def test_a_quiet_cluster_is_neither_written_to_nor_looked_at(tmp_path: Path) -> None:
-    async with a_story(tmp_path) as story:
+    async with a_run(tmp_path) as run:
         await asyncio.sleep(SETTLED_S)
-        story.cluster.api.requests.clear()
+        run.cluster.api.requests.clear()
         counted = Counted()
         await asyncio.sleep(QUIET_S)
-        asked = {kind_of(one) for one in requests_of_ours(story.cluster)}
+        asked = {kind_of(one) for one in requests_of_ours(run.cluster)}
         reconciles = counted.growth("gpu_reconciles_total")
     assert {kind for kind in asked if not kind.startswith("GET ")} == {"PUT leases"}
     assert {controller for controller, _ in reconciles} <= LOOKS

@@ -1,4 +1,4 @@
-"""Metrics that are true: a story in a running server, and what somebody counts who was there.
+"""Metrics that are true: a run in a running server, and what somebody counts who was there.
 
 Every metric of ours is compared with what this test counted itself or reads in the API server. One that
 nothing here moves fails.
@@ -20,11 +20,11 @@ from tests.component.server.metrics_nodes import (
     a_node_tells_of_its_devices,
     nodes_and_pools_are_shown,
 )
-from tests.component.server.metrics_story import (
+from tests.component.server.metrics_run import (
     DEVICES,
     SERVING,
     WATCHED,
-    Story,
+    MetricsRun,
     a_binding_is_lost,
     a_pool_is_cut_again,
     comes_to,
@@ -46,22 +46,22 @@ async def test_every_metric_says_what_happened(cluster: Cluster) -> None:
         await server.until_ready()
         await cluster.settled()
         cluster.api.requests.clear()
-        story = Story(cluster, server)
+        run = MetricsRun(cluster, server)
         before = shown("gpu_index_generation")[()]
-        await the_world_begins(story)
-        await pods_are_admitted_bound_and_deleted(story)
-        await requests_are_refused_and_malformed(story)
-        await a_binding_is_lost(story)
-        await strangers_bind(story)
-        await the_api_server_stumbles(story)
-        async with a_node_tells_of_its_devices(story) as exporter:
-            await exporters_reads_are_shown(story, exporter)
-            await what_was_counted_is_shown(story)
-            await what_is_in_the_cluster_is_shown(story)
-            await nodes_and_pools_are_shown(story)
+        await the_world_begins(run)
+        await pods_are_admitted_bound_and_deleted(run)
+        await requests_are_refused_and_malformed(run)
+        await a_binding_is_lost(run)
+        await strangers_bind(run)
+        await the_api_server_stumbles(run)
+        async with a_node_tells_of_its_devices(run) as exporter:
+            await exporters_reads_are_shown(run, exporter)
+            await what_was_counted_is_shown(run)
+            await what_is_in_the_cluster_is_shown(run)
+            await nodes_and_pools_are_shown(run)
             assert shown("gpu_index_generation")[()] > before
-            await every_request_of_ours_is_shown(story)
-            await a_pool_is_cut_again(story)
+            await every_request_of_ours_is_shown(run)
+            await a_pool_is_cut_again(run)
     assert {name for name in OF_LEADERS if shown(name)} == set()
     assert shown("gpu_leading") == {(): 0}
     assert DECLARED - ASKED == ELSEWHERE
@@ -109,31 +109,31 @@ DECLARED = {
 }
 
 
-async def exporters_reads_are_shown(story: Story, exporter: Exporter) -> None:
-    """The exporter has been failing since the reads that the story counted."""
-    grown = functools.partial(story.counted.growth, "gpu_health_scrapes_total")
-    read = story.scrapes["read",]
+async def exporters_reads_are_shown(run: MetricsRun, exporter: Exporter) -> None:
+    """The exporter has been failing since the reads that the run counted."""
+    grown = functools.partial(run.counted.growth, "gpu_health_scrapes_total")
+    read = run.scrapes["read",]
     await until(lambda: sum(grown().values()) == exporter.asked)
     assert grown() == {("read",): read, ("failed",): exporter.asked - read}
     await comes_to(
-        functools.partial(story.counted.growth, "gpu_inventory_bad_features_total"),
+        functools.partial(run.counted.growth, "gpu_inventory_bad_features_total"),
         {("node-labels",): 1},
     )
 
 
-async def what_was_counted_is_shown(story: Story) -> None:
+async def what_was_counted_is_shown(run: MetricsRun) -> None:
     for name, want in (
-        ("gpu_reservations_ended_total", story.ended),
-        ("gpu_admission_duration_seconds_count", story.admission),
-        ("gpu_extender_duration_seconds_count", story.extender),
-        ("gpu_refusals_total", story.refusals),
-        ("gpu_task_failures_total", story.failed),
+        ("gpu_reservations_ended_total", run.ended),
+        ("gpu_admission_duration_seconds_count", run.admission),
+        ("gpu_extender_duration_seconds_count", run.extender),
+        ("gpu_refusals_total", run.refusals),
+        ("gpu_task_failures_total", run.failed),
         ("gpu_allocation_mismatches_total", {}),  # told in `test_what_nodes_say`
     ):
-        await comes_to(functools.partial(story.counted.growth, name), dict(want))
-    await events_are_counted(story)
+        await comes_to(functools.partial(run.counted.growth, name), dict(want))
+    await events_are_counted(run)
     added = {
-        "pods": len(await story.pods()) + 1,
+        "pods": len(await run.pods()) + 1,
         "operand pods": 1,
         "gpupools": 3,
         "gpudevices": DEVICES + 5,
@@ -144,21 +144,21 @@ async def what_was_counted_is_shown(story: Story) -> None:
         "configmaps": len(SERVING),
         "daemonsets": len(SERVING),
     }
-    await comes_to(lambda: seen(story, "ADDED"), added)
-    await comes_to(lambda: seen(story, "DELETED"), {"pods": 1, "gpupools": 1, "nodefeatures": 1})
-    await comes_to(lambda: failed_reconciles(story), {"pool.status": 1})
-    reconciled = reconciles(story)
-    timed = story.counted.growth("gpu_reconcile_duration_seconds_count")
+    await comes_to(lambda: seen(run, "ADDED"), added)
+    await comes_to(lambda: seen(run, "DELETED"), {"pods": 1, "gpupools": 1, "nodefeatures": 1})
+    await comes_to(lambda: failed_reconciles(run), {"pool.status": 1})
+    reconciled = reconciles(run)
+    timed = run.counted.growth("gpu_reconcile_duration_seconds_count")
     outcomes = [(controller, count) for (controller, _), count in reconciled.items()]
     assert timed == {
         (name,): sum(count for controller, count in outcomes if controller == name)
         for name, _ in outcomes
     }
     assert {name for name, _ in outcomes} == CONTROLLERS
-    await until(lambda: story.counted.growth("gpu_event_loop_lag_seconds_count")[()] > 10)
+    await until(lambda: run.counted.growth("gpu_event_loop_lag_seconds_count")[()] > 10)
 
 
-async def events_are_counted(story: Story) -> None:
+async def events_are_counted(run: MetricsRun) -> None:
     """Which they are is known; how often a pool was low on units is the timing of others."""
     events = {
         ("written", "GPUReservationExpired"): 2,
@@ -173,7 +173,7 @@ async def events_are_counted(story: Story) -> None:
     low = "GPUPoolCapacityLow"
 
     def counted() -> dict[tuple[str, ...], float]:
-        return story.counted.growth("gpu_events_emitted_total")
+        return run.counted.growth("gpu_events_emitted_total")
 
     def written() -> float:
         return sum(count for (outcome, _), count in counted().items() if outcome == "written")
@@ -182,27 +182,27 @@ async def events_are_counted(story: Story) -> None:
         lambda: {key: count for key, count in counted().items() if key[1] != low}, events
     )
     await until(lambda: counted().get(("written", low), 0) >= len(SERVING))
-    await until(lambda: written() == story.written_events())
+    await until(lambda: written() == run.written_events())
 
 
-def seen(story: Story, change: str) -> dict[str, float]:
+def seen(run: MetricsRun, change: str) -> dict[str, float]:
     """Return how many changes of a kind were watched, by resource."""
-    grown = story.counted.growth("gpu_informer_events_total")
+    grown = run.counted.growth("gpu_informer_events_total")
     return {resource: count for (resource, kind), count in grown.items() if kind == change}
 
 
-def failed_reconciles(story: Story) -> dict[str, float]:
+def failed_reconciles(run: MetricsRun) -> dict[str, float]:
     """Return how often controllers failed."""
-    grown = reconciles(story)
+    grown = reconciles(run)
     return {name: count for (name, outcome), count in grown.items() if outcome == "failed"}
 
 
-def reconciles(story: Story) -> dict[tuple[str, ...], float]:
+def reconciles(run: MetricsRun) -> dict[tuple[str, ...], float]:
     """Return how often each controller came to each outcome."""
-    return story.counted.growth("gpu_reconciles_total")
+    return run.counted.growth("gpu_reconciles_total")
 
 
-async def what_is_in_the_cluster_is_shown(story: Story) -> None:
+async def what_is_in_the_cluster_is_shown(run: MetricsRun) -> None:
     """Two pods of ours, a thief on the unit of one, a stranger on an unknown one; one card in doubt."""
     figures = {
         "total": {("whole",): DEVICES, ("slow",): 3},
@@ -233,29 +233,29 @@ async def what_is_in_the_cluster_is_shown(story: Story) -> None:
     assert all(0 < age_s < 60 for age_s in ages.values())
     waits = shown("gpu_pods_longest_wait_seconds")
     for pool, name in (("whole", "expires"), ("slow", "queued")):
-        created = (await story.cluster.stored_pod(name)).metadata.creation_timestamp
+        created = (await run.cluster.stored_pod(name)).metadata.creation_timestamp
         age = SystemClock().utc_now() - dt.datetime.fromisoformat(created or "")
         assert waits[pool,] == pytest.approx(age.total_seconds(), abs=10)
     lag = shown("gpu_informer_lag_seconds")
     assert lag.keys() == {(resource,) for resource in WATCHED}
     assert all(0 <= lag_s < 60 for lag_s in lag.values())
-    bundle = await story.cluster.bundle()
+    bundle = await run.cluster.bundle()
     decoded = decode_pair(bundle.serving)
     assert isinstance(decoded, DecodedPair)
     ends = decoded.certificate.not_after.timestamp()
     assert shown("gpu_certificate_not_after_timestamp_seconds")["leaf",] == ends
 
 
-async def every_request_of_ours_is_shown(story: Story) -> None:
+async def every_request_of_ours_is_shown(run: MetricsRun) -> None:
     def told() -> Counter[str]:
         found: Counter[str] = Counter()
-        grown = story.counted.growth("gpu_api_request_duration_seconds_count")
+        grown = run.counted.growth("gpu_api_request_duration_seconds_count")
         for (_, method, _), count in grown.items():
             found["GET" if method == "WATCH" else method] += int(count)
         return found
 
     # Leases are renewed all the time: at some moment no request is under way.
     try:
-        await until(lambda: told() == story.requests())
+        await until(lambda: told() == run.requests())
     except TimeoutError:
-        assert told() == story.requests()
+        assert told() == run.requests()

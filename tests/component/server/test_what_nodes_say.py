@@ -13,7 +13,7 @@ from api.names import API_VERSION, DEVICES_ANNOTATION
 from kube.errors import AlreadyExists
 from kube.resources import EVENTS, GPU_DEVICES, GPU_NODE_INVENTORIES, GPU_POOLS
 from simulator.node.kubelet import register_node
-from tests.component.server.metrics_story import Story, comes_to
+from tests.component.server.metrics_run import MetricsRun, comes_to
 from tests.support.metric_samples import shown
 from tests.support.polling import until_async
 from tests.support.running_server import Cluster, a_server
@@ -83,20 +83,20 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
 ) -> None:
     async with a_server(cluster) as server:
         await server.until_ready()
-        story = Story(cluster, server)
-        await story.add_pool("whole", "60s")
+        run = MetricsRun(cluster, server)
+        await run.add_pool("whole", "60s")
         await register_node(cluster.client, "n1", {WHOLE: 2})
         for number in range(2):
-            await story.add_device(number, "whole")
+            await run.add_device(number, "whole")
         await fails(cluster, "n1-1")
         await comes_to(capacity, {"total": 2, "used": 0, "available": 1, "unhealthy": 1})
-        first = await story.admit("first")
-        await story.filter("first")
-        await story.bind("first", first)
+        first = await run.admit("first")
+        await run.filter("first")
+        await run.bind("first", first)
         assert await given(cluster, "first") == {"main": ["GPU-0"]}
         await comes_to(capacity, {"total": 2, "used": 1, "available": 0, "unhealthy": 1})
-        waiting = await story.admit("waiting")
-        await story.filter("waiting", outcome="none_fit")
+        waiting = await run.admit("waiting")
+        await run.filter("waiting", outcome="none_fit")
 
         await reports(cluster, first=["GPU-1"])
         await comes_to(capacity, {"total": 2, "used": 1, "available": 1, "unhealthy": 0})
@@ -105,8 +105,8 @@ async def test_the_server_follows_the_node_and_a_waiting_pod_gets_what_is_free(
         await until_async(lambda: has_one_note(cluster))
         (note,) = await mismatches(cluster)
         assert "gave it GPU-1, and it was bound with GPU-0" in note
-        await story.filter("waiting")
-        await story.bind("waiting", waiting)
+        await run.filter("waiting")
+        await run.bind("waiting", waiting)
         assert await given(cluster, "waiting") == {"main": ["GPU-0"]}
 
         await reports(cluster, first=["GPU-1"], waiting=["GPU-0"])

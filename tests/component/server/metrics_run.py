@@ -37,7 +37,7 @@ SERVING = {"whole": 5, "slow": 120}
 """Pools, and the TTL of their holds in seconds."""
 
 
-class Story:
+class MetricsRun:
     """What is done to the server, each thing counted as it is done."""
 
     def __init__(self, cluster: Cluster, server: RunningServer) -> None:
@@ -121,109 +121,107 @@ class Story:
         return Counter(one.method for one in self.cluster.api.requests)
 
 
-async def the_world_begins(story: Story) -> None:
+async def the_world_begins(run: MetricsRun) -> None:
     for name, ttl_s in SERVING.items():
-        await story.add_pool(name, f"{ttl_s}s")
-    await story.add_pool("gone", "60s")
-    await register_node(story.cluster.client, "n1", {"gpu.deckhouse.io/whole": DEVICES})
+        await run.add_pool(name, f"{ttl_s}s")
+    await run.add_pool("gone", "60s")
+    await register_node(run.cluster.client, "n1", {"gpu.deckhouse.io/whole": DEVICES})
     await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): 0, ("slow",): 0, ("gone",): 0})  # fmt: skip
     for number in range(DEVICES):
-        await story.add_device(number, "whole")
-    await story.add_device(DEVICES, "slow")
-    await story.add_device(DEVICES + 1, None)
+        await run.add_device(number, "whole")
+    await run.add_device(DEVICES, "slow")
+    await run.add_device(DEVICES + 1, None)
     await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1, ("gone",): 0})  # fmt: skip
-    await story.cluster.client.delete(GPU_POOLS, "gone")
+    await run.cluster.client.delete(GPU_POOLS, "gone")
     await comes_to(lambda: shown("gpupool_capacity_total"), {("whole",): DEVICES, ("slow",): 1})
 
 
-async def pods_are_admitted_bound_and_deleted(story: Story) -> None:
-    first, second = await story.admit("first"), await story.admit("second")
+async def pods_are_admitted_bound_and_deleted(run: MetricsRun) -> None:
+    first, second = await run.admit("first"), await run.admit("second")
     for name, uid in (("first", first), ("second", second)):
-        await story.filter(name)
-        await story.bind(name, uid)
-    story.ended["bound",] += 2
-    await story.bind("first", first, outcome="already_bound")
+        await run.filter(name)
+        await run.bind(name, uid)
+    run.ended["bound",] += 2
+    await run.bind("first", first, outcome="already_bound")
     body = preemption_args(a_wire_pod("urgent", whole=DEVICES), n1=[first, second])
-    await story.ask("preempt", constants.PREEMPT_PATH, body, outcome="fits")
-    await comes_to(lambda: story.counted.growth("gpu_reservations_ended_total"), dict(story.ended))
-    await story.admit("leaves")
-    await story.cluster.client.delete(PODS, "leaves", namespace="default", grace_period_s=0)
-    story.ended["released",] += 1
-    await story.admit("expires")
-    story.ended["expired",] += 1
-    await story.admit("holds", "slow")
-    await story.admit("queued", "slow")
-    await story.filter("queued", outcome="none_fits")
+    await run.ask("preempt", constants.PREEMPT_PATH, body, outcome="fits")
+    await comes_to(lambda: run.counted.growth("gpu_reservations_ended_total"), dict(run.ended))
+    await run.admit("leaves")
+    await run.cluster.client.delete(PODS, "leaves", namespace="default", grace_period_s=0)
+    run.ended["released",] += 1
+    await run.admit("expires")
+    run.ended["expired",] += 1
+    await run.admit("holds", "slow")
+    await run.admit("queued", "slow")
+    await run.filter("queued", outcome="none_fits")
 
 
-async def requests_are_refused_and_malformed(story: Story) -> None:
-    await story.is_refused("PoolNotFound", pool="nowhere")
-    await story.is_refused("ExceedsCapacity", gpus=DEVICES + 1)
-    await story.ask("filter", constants.FILTER_PATH, b"{", outcome="malformed")
-    await story.ask("bind", constants.BIND_PATH, b"[]", outcome="malformed")
-    await story.server.call("POST", constants.MUTATE_PODS_PATH, b"no json")
-    story.admission["malformed", "mutate-pods"] += 1
-    story.refusals["MalformedRequest",] += 1
+async def requests_are_refused_and_malformed(run: MetricsRun) -> None:
+    await run.is_refused("PoolNotFound", pool="nowhere")
+    await run.is_refused("ExceedsCapacity", gpus=DEVICES + 1)
+    await run.ask("filter", constants.FILTER_PATH, b"{", outcome="malformed")
+    await run.ask("bind", constants.BIND_PATH, b"[]", outcome="malformed")
+    await run.server.call("POST", constants.MUTATE_PODS_PATH, b"no json")
+    run.admission["malformed", "mutate-pods"] += 1
+    run.refusals["MalformedRequest",] += 1
     # A pod that somebody after us rejects: it is held for, and never seen.
     review = a_review(a_pod_object(1, "whole", "rejected"))
-    await story.server.call("POST", constants.MUTATE_PODS_PATH, review)
-    story.admission["patched", "mutate-pods"] += 1
-    story.ended["not_observed",] += 1
+    await run.server.call("POST", constants.MUTATE_PODS_PATH, review)
+    run.admission["patched", "mutate-pods"] += 1
+    run.ended["not_observed",] += 1
 
 
-async def a_binding_is_lost(story: Story) -> None:
-    uid = await story.admit("lost")
-    faults = story.cluster.api.faults
+async def a_binding_is_lost(run: MetricsRun) -> None:
+    uid = await run.admit("lost")
+    faults = run.cluster.api.faults
     faults.reset_before("POST", "/lost/binding$")
     faults.fail("GET", "/pods/lost$", 500, times=2)
-    await story.bind("lost", uid, outcome="in_doubt")
-    story.failed["binding.settling",] += 2
-    await comes_to(lambda: story.counted.growth("gpu_task_failures_total"), dict(story.failed))
+    await run.bind("lost", uid, outcome="in_doubt")
+    run.failed["binding.settling",] += 2
+    await comes_to(lambda: run.counted.growth("gpu_task_failures_total"), dict(run.failed))
     faults.clear()
 
 
-async def strangers_bind(story: Story) -> None:
+async def strangers_bind(run: MetricsRun) -> None:
     for name in ("stranger", "thief"):
-        await story.admit(name)
-    (first,) = [pod for pod in await story.pods() if pod.metadata.name == "first"]
+        await run.admit(name)
+    (first,) = [pod for pod in await run.pods() if pod.metadata.name == "first"]
     taken = first.metadata.annotation(DEVICES_ANNOTATION) or ""
-    await story.bind_around("thief", {DEVICES_ANNOTATION: taken})
-    await story.bind_around("stranger", {})
-    story.ended["bound",] += 2
+    await run.bind_around("thief", {DEVICES_ANNOTATION: taken})
+    await run.bind_around("stranger", {})
+    run.ended["bound",] += 2
 
 
-async def the_api_server_stumbles(story: Story) -> None:
-    client, faults = story.cluster.client, story.cluster.api.faults
+async def the_api_server_stumbles(run: MetricsRun) -> None:
+    client, faults = run.cluster.client, run.cluster.api.faults
     faults.fail("GET", "/namespaces$", 410)
-    story.cluster.api.drop_watches()
+    run.cluster.api.drop_watches()
     failed = {("Unreachable", resource): 1 for resource in WATCHED}
     failed["Gone", "namespaces"] = 1
-    await comes_to(lambda: story.counted.growth("gpu_informer_failures_total"), failed)
+    await comes_to(lambda: run.counted.growth("gpu_informer_failures_total"), failed)
     relisted = {("gone", "namespaces"): 1}
-    await comes_to(lambda: story.counted.growth("gpu_informer_relists_total"), relisted)
+    await comes_to(lambda: run.counted.growth("gpu_informer_relists_total"), relisted)
     faults.fail("PATCH", "/gpupools/slow/status$", 500)
-    await story.add_device(DEVICES + 2, "slow")
+    await run.add_device(DEVICES + 2, "slow")
     faults.fail("PATCH", "/mutatingwebhookconfigurations/", 500, nth=2)  # the first is ours
     name, kind = constants.MUTATING_CONFIGURATION, MUTATING_WEBHOOK_CONFIGURATIONS
     spoilt = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "bm9uZQ=="}]
     await client.json_patch(kind, spoilt, name=name)
-    await comes_to(lambda: story.counted.growth("gpu_certificate_errors_total"), {("inject",): 1})
-    _, writer = await asyncio.open_connection("127.0.0.1", story.cluster.port)
+    await comes_to(lambda: run.counted.growth("gpu_certificate_errors_total"), {("inject",): 1})
+    _, writer = await asyncio.open_connection("127.0.0.1", run.cluster.port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     await writer.drain()
-    await comes_to(
-        lambda: story.counted.growth("gpu_connections_dropped_total"), {("handshake",): 1}
-    )
+    await comes_to(lambda: run.counted.growth("gpu_connections_dropped_total"), {("handshake",): 1})
     writer.close()
 
 
-async def a_pool_is_cut_again(story: Story) -> None:
+async def a_pool_is_cut_again(run: MetricsRun) -> None:
     """Its pods are evicted."""
     finer = {"mode": "TimeSlice", "slicesPerDevice": 4}
     spec = {"allocation": finer, "maintenance": {"policy": "Evict"}}
-    await story.cluster.client.merge_patch(GPU_POOLS, {"spec": spec}, name="whole")
-    bound = sum(pod.spec.node_name == "n1" for pod in await story.pods())
-    await comes_to(lambda: story.counted.growth("gpu_evictions_total"), {("evicted",): bound})
+    await run.cluster.client.merge_patch(GPU_POOLS, {"spec": spec}, name="whole")
+    bound = sum(pod.spec.node_name == "n1" for pod in await run.pods())
+    await comes_to(lambda: run.counted.growth("gpu_evictions_total"), {("evicted",): bound})
 
 
 async def comes_to(read: Callable[[], object], wanted: object) -> None:

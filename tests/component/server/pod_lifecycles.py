@@ -1,5 +1,6 @@
-"""Pods that are created, held, bound, ended and deleted by the thousand, beside nodes, devices and pools that come
-and go: as the watches of a process tell them, whole but for the API server and the controllers that write.
+"""Thousands of pods from creation to deletion, beside nodes, devices and pools that come and go.
+
+The watch events go straight to the sinks of a process; the API server and the controllers that write are left out.
 """
 
 import asyncio
@@ -59,7 +60,7 @@ BOUNDS: Final = {
 
 
 class Replica:
-    """What one process keeps of what it is told; a leader also decides, and has its changes looked at."""
+    """The caches of one process; a leader also decides, and takes the index changes."""
 
     def __init__(self, *, leads: bool) -> None:
         self.leads = leads
@@ -104,8 +105,8 @@ class Replica:
             self.allocation_state.index.changes.take()
 
 
-class Lives:
-    """A leader and a standby, and a cluster that changes."""
+class PodLifecycles:
+    """A leader and a standby of one cluster that changes."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -142,7 +143,7 @@ class Lives:
             replica.pools.discard(msgspec.convert(a_pool_object(pool), GPUPool))
 
     def live(self, many: int) -> None:
-        """Let so many pods live, and nodes and pools with them."""
+        """Run so many pods from creation to deletion; nodes and pools come and go with them."""
         for _ in range(many):
             at_pool, at_node = self.count % LIVES_OF_A_POOL, self.count % LIVES_OF_A_NODE
             pool, node = f"pool-{self.count - at_pool}", f"node-{self.count - at_node}"
@@ -159,7 +160,7 @@ class Lives:
             self.count += 1
 
     def settle(self) -> None:
-        """Let everything end that ends by itself."""
+        """Let every deadline pass."""
         for replica in self.replicas:
             replica.pass_time(700)
         gc.collect()
@@ -215,11 +216,8 @@ class Lives:
         return bound
 
 
-# --- what there is --------------------------------------------------------------------------------
-
-
 def sizes() -> Counter[str]:
-    """Return how much lies in each container that any object of ours has, by class and attribute."""
+    """Return the number of items in every container of the product's objects, by class and attribute."""
     found: Counter[str] = Counter()
     for one in gc.get_objects():
         # Of some built-in types it is no text.

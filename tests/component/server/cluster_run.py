@@ -1,4 +1,4 @@
-"""What operators, users and strangers do in the whole story; who is refused comes again."""
+"""What operators, users and strangers do in the whole run; who is refused comes again."""
 
 import asyncio
 import dataclasses
@@ -27,7 +27,7 @@ from simulator.node import nfd
 from simulator.node.agent import FakeDevice, FakeNodeAgent
 from simulator.node.kubelet import register_node
 from tests.component.server.request_kinds import kind_of, requests_of_ours
-from tests.component.server.story_state import Json, at, objects, state_of, true_ones
+from tests.component.server.run_state import Json, at, objects, state_of, true_ones
 from tests.support.loop_clock import ServerClock
 from tests.support.reviews import a_pod_object, a_pool_object
 from tests.support.running_server import SERVER_USER, Cluster, RunningServer
@@ -70,7 +70,7 @@ POOLS: Final[dict[str, Json]] = {
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Ask until it holds, more and more seldom; a KubeError is no."""
+    """Wait with backoff until it holds; a KubeError counts as false."""
     pause_s = FIRST_PAUSE_S
     async with asyncio.timeout(WITHIN_S):
         while True:
@@ -87,8 +87,8 @@ def device_of(gpu: FakeDevice) -> DeviceName:
 
 
 @dataclasses.dataclass
-class Story:
-    """What operators, users and strangers do; they come again while they are refused."""
+class ClusterRun:
+    """A cluster with one server, and the actions of operators, users and other clients; refused ones are retried."""
 
     cluster: Cluster
     server: RunningServer

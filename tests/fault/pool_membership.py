@@ -37,7 +37,7 @@ class _Tenancy:
 
 @final
 @dataclass(slots=True)
-class Belonging:
+class PoolMembership:
     """Feed it every sight; it remembers whose what was."""
 
     _spells: dict[str, list[_Spell]] = field(default_factory=dict)
