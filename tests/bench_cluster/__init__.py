@@ -8,6 +8,6 @@ Two rounds of everything take about a quarter of an hour on two quiet cores; a r
 no report.
 
 etcd, kube-apiserver and kube-scheduler are real and run on this machine, together with the load.
-Nodes have no kubelet, so that what is measured ends with the binding. Contenders take turns, each
-started anew, and medians over the rounds are compared; `contenders` says what they are.
+Nodes have no kubelet, so that what is measured ends with the binding. Setups take turns, each
+started anew, and medians over the rounds are compared; `setups` says what they are.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from tests.bench import page, report
-from tests.bench_cluster import contenders, measuring, stage
+from tests.bench_cluster import cluster, measuring, setups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +23,14 @@ QUICK = (measuring.Size(nodes=20, devices=4, pods=40),)
 
 
 async def run(sizes: "Sequence[measuring.Size]", *, rounds: int) -> "list[Result]":
-    async with stage.open_stage(_say) as opened:
-        echo, idle = contenders.Echo(opened), contenders.Echo(opened, webhooks=True)
-        everyone: tuple[contenders.Contender, ...] = (
-            contenders.Plain(opened),
+    async with cluster.open_cluster(_say) as opened:
+        echo, idle = setups.Echo(opened), setups.Echo(opened, webhooks=True)
+        everyone: tuple[setups.Setup, ...] = (
+            setups.Plain(opened),
             echo,
             idle,
             *(
-                contenders.Ours(opened, name=f"ours, {how}", settings={"placement": how})
+                setups.Ours(opened, name=f"ours, {how}", settings={"placement": how})
                 for how in ("Scored", "Nominated")
             ),
         )

@@ -21,7 +21,7 @@ _EVENTS = "events"
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One turn of one contender."""
+    """One turn of one setup."""
 
     rate_per_s: float
     """Pods over the time from the first creation to the last binding."""

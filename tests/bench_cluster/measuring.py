@@ -1,4 +1,4 @@
-"""Turns: one contender, one burst of pods, everything checked before a figure counts."""
+"""Turns: one setup, one burst of pods, everything checked before a figure counts."""
 
 import os
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from tests.cluster.environment import pods
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.bench_cluster.contenders import Contender, Running
-    from tests.bench_cluster.stage import Stage
+    from tests.bench_cluster.cluster import BenchCluster
+    from tests.bench_cluster.setups import Running, Setup
 
 _AIMS: Final = (at_least("ratio", 0.9), at_least("cpu_ratio", 0.9))
 """Of the echo extender's rate. Rates say nothing on a machine that other work shares; then both count."""
@@ -36,22 +36,22 @@ class Size:
 
 
 async def measure(
-    stage: "Stage",
-    contenders: "Sequence[Contender]",
+    cluster: "BenchCluster",
+    setups: "Sequence[Setup]",
     size: Size,
     *,
     rounds: int,
     progress: "Callable[[str], None]",
 ) -> dict[str, figures.Turn]:
-    """Give every contender its turn in every round; return name -> the median of its turns."""
-    turns: dict[str, list[figures.Turn]] = {one.name: [] for one in contenders}
+    """Give every setup its turn in every round; return name -> the median of its turns."""
+    turns: dict[str, list[figures.Turn]] = {one.name: [] for one in setups}
     for round_ in range(rounds):
         # Who comes first meets an API server that has just had a pause: let it be another each time.
-        first = round_ % len(contenders)
-        for contender in (*contenders[first:], *contenders[:first]):
-            turn = await _turn(stage, contender, size, prefix=f"p{round_}")
-            turns[contender.name].append(turn)
-            progress(f"  {size}, round {round_ + 1}, {contender.name}: {_text(turn)}")
+        first = round_ % len(setups)
+        for setup in (*setups[first:], *setups[:first]):
+            turn = await _turn(cluster, setup, size, prefix=f"p{round_}")
+            turns[setup.name].append(turn)
+            progress(f"  {size}, round {round_ + 1}, {setup.name}: {_text(turn)}")
     return {name: figures.median_turn(taken) for name, taken in turns.items()}
 
 
@@ -60,7 +60,7 @@ def results_of(
 ) -> list[Result]:
     """Return what the report shows of one size; ratios are to the echo extender's rate.
 
-    `idle` is the contender that asks webhooks too: what asking them leaves is the limit of ours.
+    `idle` is the setup that asks webhooks too: what asking them leaves is the limit of ours.
     """
     base, limit = turns[echo].rate_per_s, turns[idle].rate_per_s
     base_cpu_ms = turns[echo].all_cpu_ms
@@ -85,37 +85,39 @@ def results_of(
     ]
 
 
-async def _turn(stage: "Stage", contender: "Contender", size: Size, *, prefix: str) -> figures.Turn:
-    async with contender.running() as running:
-        mark = await stage.plane.audit.mark()
+async def _turn(
+    cluster: "BenchCluster", setup: "Setup", size: Size, *, prefix: str
+) -> figures.Turn:
+    async with setup.running() as running:
+        mark = await cluster.plane.audit.mark()
         lot = load.Load(
-            stage.api,
+            cluster.api,
             size.pods,
             prefix=prefix,
-            resource=contender.resource,
-            scheduler=contender.scheduler_name,
+            resource=setup.resource,
+            scheduler=setup.scheduler_name,
         )
         scheduler = running.scheduler
         if size.all_wait:
             await scheduler.stop()
             await lot.create()
-            await load.wait_for_nominations(stage.api)
-            meter = figures.CpuMeter(_pids(stage, running))
+            await load.wait_for_nominations(cluster.api)
+            meter = figures.CpuMeter(_pids(cluster, running))
             burst = await lot.drain(scheduler.start)
         else:
-            meter = figures.CpuMeter(_pids(stage, running))
+            meter = figures.CpuMeter(_pids(cluster, running))
             burst = await lot.burst()
         meter.follow("scheduler", scheduler.process.pid)
         cpu_ms = meter.per_pod(size.pods)
         metrics = await figures.scheduler_metrics(scheduler.url)
-        writes = await stage.plane.audit.writes(mark)
-        bound = await load.all_pods(stage.api)
+        writes = await cluster.plane.audit.writes(mark)
+        bound = await load.all_pods(cluster.api)
         assert len(bound) == size.pods, f"{len(bound)} of {size.pods} pods are there"
         missing = [pod["metadata"]["name"] for pod in bound if not pods.is_bound(pod)]
         assert not missing, f"not bound: {missing}"
-        share_as_held = contender.check(bound)
+        share_as_held = setup.check(bound)
         taken_over = None if running.taken_over is None else await running.taken_over()
-        await load.delete_all(stage.api)
+        await load.delete_all(cluster.api)
     return figures.Turn(
         rate_per_s=size.pods / burst.seconds,
         bound_p50_ms=percentile(burst.bound_after_s, 0.5) * 1e3,
@@ -130,11 +132,11 @@ async def _turn(stage: "Stage", contender: "Contender", size: Size, *, prefix: s
     )
 
 
-def _pids(stage: "Stage", running: "Running") -> dict[str, int]:
+def _pids(cluster: "BenchCluster", running: "Running") -> dict[str, int]:
     """Return the processes that run; kube-scheduler may be about to start."""
     pids = {
-        "apiserver": stage.plane.apiserver.pid,
-        "etcd": stage.plane.etcd.pid,
+        "apiserver": cluster.plane.apiserver.pid,
+        "etcd": cluster.plane.etcd.pid,
         "load": os.getpid(),
     }
     if running.scheduler.process.running:

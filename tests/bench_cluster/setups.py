@@ -19,7 +19,7 @@ from certs.bundle import Bundle, Requirements
 from certs.renewal import renew
 from certs.validity import RenewalNeeded, needs_renewal
 from tests.bench_cluster import idle
-from tests.bench_cluster.stage import PLAIN_RESOURCE, POOL
+from tests.bench_cluster.cluster import PLAIN_RESOURCE, POOL
 from tests.cluster.environment import binaries, components
 from tests.cluster.system import objects
 from tests.support import ports
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from tests.bench_cluster.stage import Stage
+    from tests.bench_cluster.cluster import BenchCluster
     from tests.cluster.environment import processes
     from tests.cluster.environment.client import JsonObject
 
@@ -40,7 +40,7 @@ _CONNECTION: Final = {"qps": 5000, "burst": 10_000}
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A contender in its turn."""
+    """A setup during its turn."""
 
     scheduler: components.KubeScheduler
     extender: "processes.ChildProcess | None" = None
@@ -48,7 +48,7 @@ class Running:
     """Counts reservations that ended because a pod that exists needed the units."""
 
 
-class Contender(Protocol):
+class Setup(Protocol):
     """One of those that are compared."""
 
     name: str
@@ -74,11 +74,11 @@ class Plain:
     resource = PLAIN_RESOURCE
     scheduler_name = "plain-scheduler"
 
-    def __init__(self, stage: "Stage") -> None:
+    def __init__(self, cluster: "BenchCluster") -> None:
         self._scheduler = components.KubeScheduler(
-            stage.plane, configuration=_configuration(self.scheduler_name), name="plain-scheduler"
+            cluster.plane, configuration=_configuration(self.scheduler_name), name="plain-scheduler"
         )
-        self._devices = stage.gpus
+        self._devices = cluster.gpus
 
     @contextlib.asynccontextmanager
     async def running(self) -> "AsyncIterator[Running]":
@@ -95,13 +95,13 @@ class Plain:
 class Echo:
     """With an extender that decides nothing; its webhooks take part, or nobody calls them."""
 
-    def __init__(self, stage: "Stage", *, webhooks: bool = False) -> None:
+    def __init__(self, cluster: "BenchCluster", *, webhooks: bool = False) -> None:
         slug = "idle" if webhooks else "echo"
         self.name = "echo extender, idle webhooks" if webhooks else "echo extender"
         self.resource = POOL.resource if webhooks else PLAIN_RESOURCE
         self.scheduler_name = f"{slug}-scheduler"
-        self._stage = stage
-        directory = stage.plane.run.directory / slug
+        self._cluster = cluster
+        directory = cluster.plane.run.directory / slug
         port = ports.free_port()
         _make_certificates(directory)
         self._admission = ""
@@ -109,16 +109,21 @@ class Echo:
             authority = (directory / "ca.crt").read_bytes()
             self._admission = idle.configurations(f"https://127.0.0.1:{port}", authority)
         self._scheduler = components.KubeScheduler(
-            stage.plane,
+            cluster.plane,
             configuration=_configuration(self.scheduler_name, _extender(port, directory)),
             name=self.scheduler_name,
         )
         command = [sys.executable, "-m", "tests.bench_cluster.echo", "--port", str(port)]
-        command += ["--certificates", str(directory), "--kubeconfig", str(stage.plane.kubeconfig())]
-        self._extender = stage.plane.run.child(
+        command += [
+            "--certificates",
+            str(directory),
+            "--kubeconfig",
+            str(cluster.plane.kubeconfig()),
+        ]
+        self._extender = cluster.plane.run.child(
             f"{slug}-extender", command, env={"PYTHONPATH": str(binaries.ROOT)}
         )
-        self._devices = stage.gpus
+        self._devices = cluster.gpus
         self._lives = 0
 
     @contextlib.asynccontextmanager
@@ -127,12 +132,12 @@ class Echo:
         self._lives += 1
         await self._extender.wait_ready(self._is_listening, within=_READY_S)
         if self._admission:
-            await self._stage.put_up(self._admission)
+            await self._cluster.put_up(self._admission)
         await self._scheduler.start()
         yield Running(scheduler=self._scheduler, extender=self._extender)
         await self._scheduler.stop()
         if self._admission:
-            await self._stage.take_away(self._admission)
+            await self._cluster.take_away(self._admission)
         self._extender.kill9()
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:
@@ -156,25 +161,25 @@ class Ours:
 
     def __init__(
         self,
-        stage: "Stage",
+        cluster: "BenchCluster",
         *,
         name: str = "ours",
         settings: "Mapping[str, Any] | None" = None,
         profile: "Mapping[str, Any] | None" = None,
     ) -> None:
         self.name = name
-        self._stage = stage
-        self._settings = {**stage.server_settings, **(settings or {})}
-        configuration = yaml.safe_load(stage.system.scheduler_configuration)
+        self._cluster = cluster
+        self._settings = {**cluster.server_settings, **(settings or {})}
+        configuration = yaml.safe_load(cluster.system.scheduler_configuration)
         configuration["profiles"][0].update(profile or {})
         self._scheduler_configuration = yaml.safe_dump(configuration)
 
     @contextlib.asynccontextmanager
     async def running(self) -> "AsyncIterator[Running]":
-        system = self._stage.system
+        system = self._cluster.system
         system.server.configure(self._settings)
         system.scheduler.configure(self._scheduler_configuration)
-        await self._stage.put_up(self._stage.admission)
+        await self._cluster.put_up(self._cluster.admission)
         await system.restore()
         yield Running(
             scheduler=system.scheduler,
@@ -183,10 +188,10 @@ class Ours:
         )
         await system.scheduler.stop()
         await system.server.terminate()
-        await self._stage.take_away(self._stage.admission)
+        await self._cluster.take_away(self._cluster.admission)
 
     async def _taken_over(self) -> float:
-        metrics = await self._stage.system.metrics()
+        metrics = await self._cluster.system.metrics()
         return metrics.total("gpu_reservations_ended_total", end="taken_over")
 
     def check(self, bound: "Sequence[JsonObject]") -> float | None:

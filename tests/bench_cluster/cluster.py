@@ -1,4 +1,4 @@
-"""What the contenders play on: the control plane, our system installed in it, nodes, cards, a pool."""
+"""The cluster of a run: the control plane, our system installed in it, nodes, devices, a pool."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 PLAIN_RESOURCE: Final = "example.com/gpu"
-"""What the other two contenders' pods ask for: nodes offer as many of it as of the pool's."""
+"""The resource of the other setups' pods; nodes offer as many units of it as of the pool's."""
 POOL: Final = objects.Pool(name="bench", nodes=())
 
 _LABEL: Final = f"pool.gpu.deckhouse.io/{POOL.name}"
@@ -33,8 +33,8 @@ _CONCURRENCY: Final = 32
 
 
 @final
-class Stage:
-    """One control plane for the whole run. Nothing runs on it between two contenders' turns."""
+class BenchCluster:
+    """One control plane for the whole run; nothing runs on it between the turns of two setups."""
 
     def __init__(self, plane: control_plane.ControlPlane, api: client.ApiClient) -> None:
         self.plane = plane
@@ -69,7 +69,7 @@ class Stage:
         await self.take_away(self.admission)
 
     async def put_up(self, manifests: str) -> None:
-        """Apply what weighs on every pod creation of the cluster, for one contender's turn."""
+        """Apply what every pod creation of the cluster passes, for the turn of one setup."""
         await self._kubectl("apply", "-f", "-", stdin=manifests)
 
     async def take_away(self, manifests: str) -> None:
@@ -131,7 +131,7 @@ def _has_parameter(manifest: client.JsonObject) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def open_stage(progress: "Callable[[str], None]") -> "AsyncIterator[Stage]":
+async def open_cluster(progress: "Callable[[str], None]") -> "AsyncIterator[BenchCluster]":
     """Start the control plane and set everything up; all of it is gone at the end."""
     programs = binaries.find_binaries(progress)
     with processes.Run(binaries.ROOT / "build" / "bench-cluster-logs") as run:
@@ -139,6 +139,6 @@ async def open_stage(progress: "Callable[[str], None]") -> "AsyncIterator[Stage]
         plane = control_plane.ControlPlane(run, programs)
         await plane.start()
         async with client.open_client(plane.kubeconfig()) as api:
-            stage = Stage(plane, api)
-            await stage.set_up()
-            yield stage
+            cluster = BenchCluster(plane, api)
+            await cluster.set_up()
+            yield cluster
