@@ -16,7 +16,7 @@ import yaml
 
 from cli import agent as agent_command
 from cli.render import RenderTarget, render_target
-from server.controllers.pool import check_images
+from server.controllers.settings import check_images
 from server.settings import BadSettingsError, load_settings
 from telemetry.logs import configure_logs
 

@@ -26,7 +26,7 @@ from manifests.install.webhooks import (
 )
 from manifests.monitoring.alerts import build_alert_rules
 from manifests.yaml import render
-from server.controllers.pool import workload_settings
+from server.controllers.settings import workload_settings
 from server.rbac import build_roles
 from server.settings import BadSettingsError, load_settings
 

@@ -29,6 +29,8 @@ from pool.allocation_state import AllocationState
 from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.index.device_index import DeviceIndex
+from reconciler.caches import Caches
+from reconciler.controller_spec import ControllerContext
 from reconciler.pod.reservation_end import ReservationEnd
 from reconciler.pod.reservation_expiry import ReservationExpiry
 from reconciler.pool.gauges import forget_all
@@ -37,10 +39,10 @@ from reconciler.sinks.pods import PodSink
 from scheduler.context import ExtenderContext
 from server import open_files
 from server.binder import KubeBinder
-from server.caches import Caches
 from server.clock import SystemClock
-from server.controllers.all import leaders_works
-from server.controllers.manager import ControllerContext
+from server.controllers.all import CONTROLLERS
+from server.controllers.manager import ControllerManager
+from server.controllers.settings import controller_settings
 from server.events import ReservationEvents
 from server.http.app import Handlers, build_app
 from server.http.authentication import ExtenderAuthentication, WebhookAuthentication
@@ -48,6 +50,7 @@ from server.http.limits import Limits
 from server.http.listener import Port
 from server.http.readiness import Readiness
 from server.http.serving_certificate import ServingCertificate
+from server.informers import build_informers
 from server.leadership.bound_pods import BoundPods
 from server.leadership.fence import Fence
 from server.leadership.takeover import Takeover
@@ -67,8 +70,6 @@ if TYPE_CHECKING:
     from server.settings import Settings
     from telemetry.logs import LogLines
 
-DEVICE_WORKERS: Final = 4
-"""Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
 FLUSH_EVENTS_S: Final = 2.0
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -139,7 +140,7 @@ class ControlPlane:
             client, PodSink(self.allocation_state, clock.instant, self.announcing)
         )
         self.informers = {
-            **self.caches.build_informers(client, settings, clock),
+            **build_informers(self.caches, client, settings, clock=clock),
             PODS.plural: Informer(
                 client, PODS, Pod, sink=self.bound_pods, clock=clock, project=pod_facts
             ),
@@ -248,17 +249,17 @@ class ControlPlane:
         raise _LeaseLostError
 
     async def _act_while_leading(self) -> None:
-        context = ControllerContext(
-            client=self.client,
-            caches=self.caches,
-            recorder=self.recorder,
-            scheduling=self.scheduling,
-            settings=self.settings,
-            clock=self.clock,
-        )
-        async with leaders_works(context) as works, asyncio.TaskGroup() as group:
-            for name, work in works:
-                group.create_task(forever(name, work()), name=name)
+        async with AsyncExitStack() as ending, asyncio.TaskGroup() as group:
+            context = ControllerContext(
+                client=self.client,
+                caches=self.caches,
+                recorder=self.recorder,
+                scheduling=self.scheduling,
+                settings=controller_settings(self.settings),
+                clock=self.clock,
+                ending=ending,
+            )
+            await ControllerManager(context, CONTROLLERS).start(group)
             if self.settings.leadership.enabled:
                 group.create_task(self._until_overtaken(), name="leadership.term")
             await self._lease_lost.wait()

@@ -15,52 +15,19 @@ from manifests.install.rbac import (
     build_user_roles,
 )
 from manifests.install.server_policy import OwnObjects
-from reconciler.assignment import controller as device_assignment
-from reconciler.assignment import pool_conflicts
-from reconciler.device import health as device_health
-from reconciler.device import state as device_state
-from reconciler.inventory import controller as node_inventory
-from reconciler.pod import nomination as nominating
-from reconciler.pod import requeue
-from reconciler.pool import lifecycle as pool_life
-from reconciler.pool import node_labels as node_marks
-from reconciler.pool import status as pool_status
-from reconciler.pool import workloads as pool_workloads
-from reconciler.readiness import controller as node_bootstrap
-from reconciler.runtime import eviction as evicting
-from reconciler.sinks import devices, namespaces, node_features, nodes, pods, pools
-from reconciler.sinks import operand_pods as operands
-from server import binder as binding
-from server import events as announcing
-from server import reservation_signer as sealing
-from server.leadership import fence as fencing
+from server import binder, events, informers, reservation_signer
+from server.controllers.all import CONTROLLERS
+from server.leadership import fence
 
 if TYPE_CHECKING:
     from typing import Any
 
-EVERYWHERE: Final = (
-    *pools.RBAC,
-    *devices.RBAC,
-    *nodes.RBAC,
-    *namespaces.RBAC,
-    *pods.RBAC,
-    *operands.RBAC,
-    *node_features.RBAC,
-    *node_inventory.RBAC,
-    *node_bootstrap.RBAC,
-    *device_health.RBAC,
-    *device_assignment.RBAC,
-    *device_state.RBAC,
-    *node_marks.RBAC,
-    *pool_conflicts.RBAC,
-    *pool_life.RBAC,
-    *pool_status.RBAC,
-    *evicting.RBAC,
-    *requeue.RBAC,
-    *nominating.RBAC,
-    *binding.RBAC,
-    *fencing.RBAC,
-    *announcing.RBAC,
+CLUSTER_RULES: Final = (
+    *informers.RBAC,
+    *(rule for spec in CONTROLLERS for rule in spec.rbac),
+    *binder.RBAC,
+    *fence.RBAC,
+    *events.RBAC,
     *certificates.RBAC,
 )
 
@@ -70,7 +37,7 @@ def build_roles(own: OwnObjects) -> "list[dict[str, Any]]":
     namespace = own.namespace
     return [
         build_namespace(namespace),
-        *build_rbac(EVERYWHERE, namespaced_rules=_in_our_namespace(own), namespace=namespace),
+        *build_rbac(CLUSTER_RULES, namespaced_rules=_in_our_namespace(own), namespace=namespace),
         *build_scheduler_rbac(namespace),
         *build_node_agent_rbac(
             agents.RBAC, namespaced_rules=agents.NAMESPACED_RBAC, namespace=namespace
@@ -91,7 +58,7 @@ def _in_our_namespace(own: OwnObjects) -> tuple[PolicyRule, ...]:
             verbs=("get", "update"),
             names=(own.lease,),
         ),
-        *pool_workloads.NAMESPACED_RBAC,
+        *(rule for spec in CONTROLLERS for rule in spec.namespaced_rbac),
         *certificates.namespaced_rbac(own.serving_secret, constants.SCHEDULER_SECRET),
-        *sealing.NAMESPACED_RBAC,
+        *reservation_signer.NAMESPACED_RBAC,
     )

@@ -10,13 +10,18 @@ every one of our writes, as it is or as it is to be: what is left out of an appl
 from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
-from api.names import GROUP
+from api.names import GROUP, NodeName
 from inventory.assignment.candidates import PoolCandidates
 from inventory.assignment.decide import Action, decide
 from kube.errors import Conflict, NotFound
 from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
+from reconciler.assignment.events import AssignmentEvents
+from reconciler.assignment.pool_conflicts import pool_conflicts
 from reconciler.assignment.status import carried_out, membership_of, our_part
+from reconciler.assignment.triggers import assignment_router
+from reconciler.assignment.view import assignment_sources
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 
@@ -25,11 +30,10 @@ if TYPE_CHECKING:
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
-    from api.names import DeviceName, NodeName, PoolName
+    from api.names import DeviceName, PoolName
     from inventory.assignment.decide import Decision
     from kube.client import KubeClient
     from pool.model import Instant
-    from reconciler.assignment.events import AssignmentEvents
     from reconciler.assignment.pool_conflicts import Conflicts, Contested
     from reconciler.assignment.view import AssignmentSources
 
@@ -61,7 +65,6 @@ class DeviceAssignment:
         *,
         events: "AssignmentEvents",
         now: "Callable[[], Instant]",
-        on_conflict: "Callable[[PoolName], None]",
     ) -> None:
         """Take the parts.
 
@@ -71,7 +74,6 @@ class DeviceAssignment:
             conflicts: takes what each pool wants and cannot have.
             events: says what was done.
             now: reads the clock.
-            on_conflict: told a pool for which `conflicts` changed.
         """
         self._client = client
         self._device_writer = StatusWriter(client, GPU_DEVICES, FIELD_MANAGER)
@@ -80,7 +82,6 @@ class DeviceAssignment:
         self._conflicts = conflicts
         self._events = events
         self._now = now
-        self._on_conflict = on_conflict
         self._candidates_of: tuple[GPUPool, ...] = ()
         self._candidates = PoolCandidates((), sources.verdicts)
         self._expected_devices: Expectations[DeviceName, GPUDevice] = Expectations(now)
@@ -139,7 +140,7 @@ class DeviceAssignment:
         conflicts = self._conflicts
         has_devices = bool(self._sources.devices.on_node(node))
         for pool in conflicts.replace(node, found) if has_devices else conflicts.discard(node):
-            self._on_conflict(pool)
+            conflicts.changes.publish(pool)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -197,3 +198,29 @@ class DeviceAssignment:
         written = await self._inventory_writer.apply(node, {"pools": wanted})
         if written is not None:
             self._expected_members.expect(node, wanted, written)
+
+
+WORKERS: Final = 8
+
+
+def _initial(context: ControllerContext) -> "list[NodeName]":
+    caches = context.caches
+    return [*caches.devices.nodes(), *map(NodeName, caches.inventories.by_name)]
+
+
+SPEC: Final = ControllerSpec(
+    name="device.assignment",
+    rbac=RBAC,
+    triggers=(Trigger(source=lambda context: context.shared(assignment_router).nodes),),
+    initial=_initial,
+    workers=WORKERS,
+    build=lambda context: (
+        DeviceAssignment(
+            context.client,
+            context.shared(assignment_sources),
+            context.shared(pool_conflicts),
+            events=AssignmentEvents(context.recorder, context.now),
+            now=context.now,
+        ).reconcile
+    ),
+)

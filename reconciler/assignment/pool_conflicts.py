@@ -12,6 +12,9 @@ from api.names import GROUP
 from api.text import listed
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.pool.validation_cache import POOLS
+from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from api.names import DeviceName, NodeName, PoolName
     from kube.client import KubeClient
     from pool.model import Instant
+    from reconciler.controller_spec import Reconcile
     from reconciler.runtime.events import Recorder
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
@@ -46,6 +50,8 @@ class Conflicts:
     def __init__(self) -> None:
         self._by_pool: dict[PoolName, dict[NodeName, tuple[Contested, ...]]] = defaultdict(dict)
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
+        self.changes: EventSource[PoolName] = EventSource()
+        """Pools for which assignment found another conflict."""
 
     def replace(
         self, node: "NodeName", found: "Mapping[PoolName, tuple[Contested, ...]]"
@@ -169,3 +175,33 @@ def _by_owner(contested: "list[Contested]") -> "Iterator[tuple[PoolName, list[De
 def _text(contested: "list[Contested]") -> str:
     parts = [f"pool {owner} has {listed(devices)}" for owner, devices in _by_owner(contested)]
     return f"{'; '.join(parts)}: {_CURE}"
+
+
+def pool_conflicts(_context: ControllerContext) -> Conflicts:
+    return Conflicts()
+
+
+def _build(context: ControllerContext) -> "Reconcile":
+    conflicts = context.shared(pool_conflicts)
+    return PoolConflicts(
+        context.client,
+        conflicts,
+        context.catalog.pools,
+        recorder=context.recorder,
+        is_complete=lambda: conflicts.covers(context.caches.devices.nodes()),
+        now=context.now,
+    ).reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="pool.conflict",
+    rbac=RBAC,
+    triggers=(
+        POOLS,
+        Trigger(source=lambda context: context.shared(pool_conflicts).changes, delay_s=DELAY_S),
+    ),
+    # A conflict that an earlier leader found may be over.
+    initial=lambda context: list(context.catalog.pools),
+    initial_delay_s=DELAY_S,
+    build=_build,
+)

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpunodeinventory import PoolMembership
 from api.names import NodeName, PoolName
-from reconciler.assignment.view import readiness_of
+from reconciler.assignment.view import assignment_sources, readiness_of
+from reconciler.controller_spec import ControllerContext
+from reconciler.pool.index_changes import index_changes
+from reconciler.pool.validation_cache import validity_cache
+from reconciler.runtime.event_source import EventSource
 from telemetry.conditions import DeviceCondition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpunodeinventory import GPUNodeInventory
@@ -26,7 +30,6 @@ if TYPE_CHECKING:
     from api.meta import LabelSelector
     from api.names import DeviceName
     from inventory.pools.validation import PoolValidity
-    from pool.index.change_log import Changes
     from reconciler.assignment.view import AssignmentSources
 
 
@@ -89,10 +92,10 @@ def _inventory_sight(inventory: "GPUNodeInventory") -> _InventorySight:
 class AssignmentRouter:
     """Turns changes into nodes to look at. Build it when what it reads is in sync; then tell it the changes."""
 
-    def __init__(self, sources: "AssignmentSources", enqueue: "Callable[[NodeName], None]") -> None:
-        """Take what is known, and who wants the nodes."""
+    def __init__(self, sources: "AssignmentSources") -> None:
         self._sources = sources
-        self._enqueue = enqueue
+        self.nodes: EventSource[NodeName] = EventSource()
+        """Nodes whose devices are to be assigned again."""
         self._pools: dict[PoolName, _PoolSight] = {}
         self._devices: dict[NodeName, tuple[object, ...]] = {}
         self._pools_by_node: dict[NodeName, frozenset[PoolName]] = {}
@@ -108,18 +111,11 @@ class AssignmentRouter:
         for name, inventory in sources.inventories.by_name.items():
             self._inventories[NodeName(name)] = _inventory_sight(inventory)
 
-    def enqueue_all(self) -> None:
-        """Have every node looked at that has a device, or an inventory."""
-        for node in self._sources.devices.nodes():
-            self._enqueue(node)
-        for name in self._sources.inventories.by_name:
-            self._enqueue(NodeName(name))
-
     def devices_changed(self, node: str) -> None:
         """Take note of a change of the node's devices: the listener of `DeviceStore`."""
         name = NodeName(node)
         if self._take_in(name):
-            self._enqueue(name)
+            self.nodes.publish(name)
 
     def inventory_changed(self, name: str) -> None:
         """Take note of a change of an inventory: the listener of its `Store`."""
@@ -130,7 +126,7 @@ class AssignmentRouter:
         if now is not None:
             self._inventories[node] = now
         if before != now:
-            self._enqueue(node)
+            self.nodes.publish(node)
 
     def pool_changed(self, name: str) -> None:
         """Take note of a pool that is new, changed or gone, or of which something else is thought."""
@@ -148,25 +144,24 @@ class AssignmentRouter:
         nodes = (
             self._sources.devices.nodes() if takes_by_itself else self._nodes_by_pool.get(pool, ())
         )
-        self._enqueue_each(nodes)
+        for node in list(nodes):
+            self.nodes.publish(node)
 
-    def index_changed(self, changes: "Changes") -> None:
-        """Take note of what the index says: nodes, and units of devices that leave a pool."""
-        known = self._sources.devices.nodes()
-        self._enqueue_each(changes.nodes & known)
-        for name in changes.devices:
-            entry = self._sources.index.devices.get(name)
-            was_duplicate = self._unsettled.pop(name, False)
-            if entry is None:
-                continue
-            if entry.is_draining or entry.is_duplicate:
-                self._unsettled[name] = entry.is_duplicate
-            if entry.is_draining or entry.is_duplicate != was_duplicate:
-                self._enqueue(entry.facts.node)
+    def node_changed(self, node: NodeName) -> None:
+        """Take note of a change of a node in the index."""
+        if node in self._sources.devices.nodes():
+            self.nodes.publish(node)
 
-    def _enqueue_each(self, nodes: "Iterable[NodeName]") -> None:
-        for node in nodes:
-            self._enqueue(node)
+    def units_changed(self, name: "DeviceName") -> None:
+        """Take note of a change of a device in the index: who uses one that leaves its pool, and duplicates."""
+        entry = self._sources.index.devices.get(name)
+        was_duplicate = self._unsettled.pop(name, False)
+        if entry is None:
+            return
+        if entry.is_draining or entry.is_duplicate:
+            self._unsettled[name] = entry.is_duplicate
+        if entry.is_draining or entry.is_duplicate != was_duplicate:
+            self.nodes.publish(entry.facts.node)
 
     def _take_in(self, node: NodeName) -> bool:
         """Keep what the node's devices are like; say whether that is a change."""
@@ -212,3 +207,15 @@ class AssignmentRouter:
             resource=pool.resource_name,
             verdict=self._sources.verdicts(pool.name),
         )
+
+
+def assignment_router(context: ControllerContext) -> AssignmentRouter:
+    router = AssignmentRouter(context.shared(assignment_sources))
+    validity, index = context.shared(validity_cache), context.shared(index_changes)
+    context.follow(context.caches.devices.changes, router.devices_changed)
+    context.follow(context.caches.inventories.changes, router.inventory_changed)
+    context.follow(validity.changes, router.pool_changed)
+    context.follow(validity.pools, router.pool_changed)
+    context.follow(index.nodes, router.node_changed)
+    context.follow(index.devices, router.units_changed)
+    return router

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final, final
 from api.conditions import find_condition
 from api.names import DEVICE_NODE_LABEL, RESOURCE_PREFIX, PodUid, PoolName, ReservationId
 from inventory.assignment.decide import NodeView
+from reconciler.controller_spec import ControllerContext
+from reconciler.pool.validation_cache import validity_cache
 from telemetry.conditions import InventoryCondition
 
 if TYPE_CHECKING:
@@ -103,3 +105,14 @@ class AssignmentSources:
 def readiness_of(inventory: "GPUNodeInventory") -> "Condition | None":
     """Return the condition ReadyForPooling."""
     return find_condition(inventory.status.conditions, InventoryCondition.READY_FOR_POOLING)
+
+
+def assignment_sources(context: ControllerContext) -> AssignmentSources:
+    return AssignmentSources(
+        devices=context.caches.devices,
+        inventories=context.caches.inventories,
+        pools=context.catalog.pools,
+        index=context.index,
+        reader=context.reader,
+        verdicts=context.shared(validity_cache).verdict,
+    )

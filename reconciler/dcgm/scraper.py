@@ -5,7 +5,6 @@ next one is due. At most `per_second` pages are read, so that thousands of nodes
 tens, not at a higher price. Nothing is written here: `reconciler.device.health` judges.
 """
 
-import contextlib
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, final
@@ -16,15 +15,16 @@ from api.names import NodeName
 from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample
 from kube.backoff import Backoff
+from reconciler.controller_spec import DEVICES, OPERANDS, ControllerContext, ControllerSpec
+from reconciler.dcgm.exporter import ExporterClient
 from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.event_source import EventSource
 from telemetry.metrics import HEALTH_SCRAPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pool.model import Instant
-    from reconciler.runtime.controller import Controller
     from reconciler.runtime.store import DeviceStore
     from reconciler.sinks.operand_pods import OperandPodSink
 
@@ -106,17 +106,6 @@ class DcgmScraper:
         for outcome in _OUTCOMES:
             HEALTH_SCRAPES.labels(outcome)
 
-    @contextlib.contextmanager
-    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
-        """Have the controller look at every node whose exporter or devices change, and at all now."""
-
-        def enqueue(node: str) -> None:
-            controller.enqueue(NodeName(node))
-
-        with self._operands.changes.subscribed(enqueue), self._devices.changes.subscribed(enqueue):
-            controller.enqueue_all(list(self._devices.nodes()))
-            yield
-
     def seen(self, node: NodeName) -> ExporterSample | None:
         """Return the last page of a node's exporter, while there is one to ask."""
         followed = self._nodes.get(node)
@@ -176,3 +165,28 @@ class DcgmScraper:
 
     def _new_backoff(self) -> Backoff:
         return Backoff(base_s=self._terms.period_s, cap_s=_MAX_BACKOFF_S, rng=self._rng)
+
+
+def dcgm_scraper(context: ControllerContext) -> DcgmScraper:
+    settings = context.settings
+    exporters = ExporterClient(timeout_s=settings.scrape_timeout_s)
+    context.openings.append(exporters)
+    return DcgmScraper(
+        exporters,
+        context.caches.operands,
+        context.caches.devices,
+        terms=ScrapeTerms(
+            period_s=settings.scrape_period_s, per_second=settings.scrapes_per_second
+        ),
+        now=context.now,
+    )
+
+
+SPEC: Final = ControllerSpec(
+    name="node.dcgm",
+    triggers=(OPERANDS, DEVICES),
+    initial=lambda context: list(context.caches.devices.nodes()),
+    workers=WORKERS,
+    is_enabled=lambda settings: settings.is_scraping,
+    build=lambda context: context.shared(dcgm_scraper).reconcile,
+)

@@ -5,7 +5,6 @@ of, what its condition says is left as it is. The index follows the condition: a
 placements as soon as the watch shows it. Judging is `inventory.health.device`'s.
 """
 
-import contextlib
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
@@ -23,14 +22,24 @@ from inventory.health.device import (
 )
 from kube.resources import GPU_DEVICES
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import (
+    FEATURES,
+    ControllerContext,
+    ControllerSpec,
+    Trigger,
+    devices,
+)
+from reconciler.dcgm.scraper import dcgm_scraper
+from reconciler.device.fault_events import FaultEvents
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
+from reconciler.sinks.agent_reports import AgentReports
 from telemetry.conditions import DeviceCondition, DeviceHealthy
 from telemetry.metrics import DEVICES_FAULTED
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from api.kinds.gpudevice import GPUDevice
     from api.meta import Condition
@@ -38,9 +47,7 @@ if TYPE_CHECKING:
     from inventory.health.device import ExporterSample, HealthDebounceTerms
     from kube.client import KubeClient
     from pool.model import Instant
-    from reconciler.device.fault_events import FaultEvents
-    from reconciler.runtime.controller import Controller
-    from reconciler.runtime.event_source import EventSource
+    from reconciler.controller_spec import Reconcile
     from reconciler.runtime.store import DeviceStore
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpudevices/status",), verbs=("patch",)),)
@@ -61,8 +68,6 @@ class HealthSources:
     """The last page of the node's DCGM exporter (`DcgmScraping.seen`)."""
     reports: "Callable[[NodeName], Mapping[str, tuple[str, str]]]"
     """What our agent says: UUID -> status and reason, while the agent is heard."""
-    changes: "tuple[EventSource[NodeName], ...]"
-    """Nodes of which one of the two says something new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +107,10 @@ class DeviceHealthController:
         self._expected: Expectations[DeviceName, Condition] = Expectations(now)
         self._faulted: dict[NodeName, Counter[DeviceHealthy]] = {}
         # node -> reason -> devices
+        self._show_faulted()
 
-    @contextlib.contextmanager
-    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
-        """Have the controller look at every node of which something is said, and at all now.
-
-        The gauge goes when the context ends: it is shown by who leads.
-        """
-
-        def enqueue(node: str) -> None:
-            controller.enqueue(NodeName(node))
-
-        def enqueue_soon(node: str) -> None:
-            controller.enqueue(NodeName(node), delay_s=DEVICES_DELAY_S)
-
-        with contextlib.ExitStack() as stack:
-            stack.callback(DEVICES_FAULTED.clear)
-            stack.enter_context(self._devices.changes.subscribed(enqueue_soon))
-            for source in self._sources.changes:
-                stack.enter_context(source.subscribed(enqueue))
-            controller.enqueue_all(list(self._devices.nodes()))
-            self._show_faulted()
-            yield
+    def forget_gauges(self) -> None:
+        DEVICES_FAULTED.clear()
 
     async def reconcile(self, node: NodeName) -> float | None:
         """Take one more look at the node's devices."""
@@ -246,3 +233,38 @@ def _recalled(device: "GPUDevice") -> DeviceHealth:
         fault=Fault(kind, condition.message),
         was_listed=True,
     )
+
+
+WORKERS: Final = 8
+
+
+def _build(context: ControllerContext) -> "Reconcile":
+    agents = AgentReports(
+        context.caches.features,
+        freshness_s=context.settings.heartbeat_freshness_s,
+        now=context.now,
+    )
+    health = DeviceHealthController(
+        context.client,
+        context.caches.devices,
+        HealthSources(page=context.shared(dcgm_scraper).seen, reports=agents.health),
+        events=FaultEvents(context.recorder, context.reader),
+        terms=context.settings.health,
+        now=context.now,
+    )
+    context.ending.callback(health.forget_gauges)
+    return health.reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="device.health",
+    rbac=RBAC,
+    triggers=(
+        Trigger(source=devices, delay_s=DEVICES_DELAY_S),
+        Trigger(source=lambda context: context.shared(dcgm_scraper).changes),
+        FEATURES,
+    ),
+    initial=lambda context: list(context.caches.devices.nodes()),
+    workers=WORKERS,
+    build=_build,
+)

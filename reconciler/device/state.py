@@ -9,6 +9,9 @@ from api.kinds.gpudevice import DeviceState, DeviceUnits
 from api.names import GROUP
 from kube.resources import GPU_DEVICES
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerSpec, Trigger
+from reconciler.pool.index_changes import index_changes
+from reconciler.runtime.controller import STATUS_SHARE
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 
@@ -75,3 +78,25 @@ class DeviceStatus:
         if written is not None:
             self._expected.expect(name, wanted, written)
         return None
+
+
+WORKERS: Final = 4
+"""Status writes at a time; a quiet API server is through with 1,000 devices in seconds."""
+
+SPEC: Final = ControllerSpec(
+    name="device.state",
+    rbac=RBAC,
+    triggers=(
+        Trigger(
+            source=lambda context: context.shared(index_changes).devices,
+            delay_s=lambda context, _device: context.shared(index_changes).device_delay_s,
+        ),
+    ),
+    workers=WORKERS,
+    share=STATUS_SHARE,
+    build=lambda context: (
+        DeviceStatus(
+            context.client, context.index, context.caches.devices, now=context.now
+        ).reconcile
+    ),
+)

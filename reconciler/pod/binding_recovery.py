@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 import structlog
 
 from pool.reservations.reservation import ReservationPhase
+from reconciler.controller_spec import TaskSpec
 from scheduler.bind_recovery import Settlement, recover_binding
 from telemetry.metrics import TASK_FAILURES
 
@@ -85,3 +86,8 @@ def _report(reservation: "Reservation", outcome: Settlement) -> None:
         case _:
             log = _log.info
     log("binding looked at", pod=reservation.pod, node=reservation.node, outcome=outcome)
+
+
+SPEC: Final = TaskSpec(
+    name="binding.settling", build=lambda context: BindingRecovery(context.scheduling).run
+)

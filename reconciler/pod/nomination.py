@@ -24,6 +24,7 @@ from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
 from pool.model import PodPhase
 from pool.reservations.reservation import ReservationPhase
+from reconciler.controller_spec import TaskSpec
 from telemetry.metrics import PODS_NOMINATED, TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -181,3 +182,11 @@ class NominationWriter:
 
 def _urgency(queued: "tuple[PodFacts, NodeName]") -> int:
     return -queued[0].priority
+
+
+SPEC: Final = TaskSpec(
+    name="pod.nominating",
+    rbac=RBAC,
+    is_enabled=lambda settings: settings.is_nominating,
+    build=lambda context: NominationWriter(context.client, context.reader, context.now).run,
+)

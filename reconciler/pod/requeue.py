@@ -18,6 +18,7 @@ from api.names import WOKEN_ANNOTATION
 from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import PODS
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import TaskSpec
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
@@ -180,3 +181,12 @@ class SchedulerRequeue:
             _log.warning("pod could not be woken", pod=pod.ref, error=str(error))
         else:
             _log.info("pod woken: its units are free", pod=pod.ref, units=pod.demand.units)
+
+
+SPEC: Final = TaskSpec(
+    name="pod.waking",
+    rbac=RBAC,
+    build=lambda context: (
+        SchedulerRequeue(context.client, context.index, context.now, reader=context.reader).run
+    ),
+)

@@ -1,15 +1,17 @@
-"""`index.changes`: what changed in the index goes to the controllers that write status back.
+"""`index.changes`: changes of the device index as sources of pools, nodes and devices.
 
-Also sets the gauges that belong to no single pool. A full look at everything at start covers what
-changed before the controllers ran.
+Every key is published once when a term begins, which covers the changes before it. The loop also sets the
+gauges that belong to no single pool.
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from pool.index.change_log import Changes
+from reconciler.controller_spec import ControllerContext, TaskSpec, Trigger
 from reconciler.pool.gauges import showing_sums
 from reconciler.runtime.batches import steps
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,46 +21,37 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
-    from reconciler.runtime.controller import Controller
 
 PERIOD_S: Final = 0.25
 DEVICE_DELAY_S: Final = 1.0
-"""A pod's hold, commitment and binding follow each other within this; the device is written once."""
+"""A pod's reservation, commitment and binding follow each other within this; the device is written once."""
 GAUGES_EVERY: Final = 20
 """Periods between two settings of the gauges: 5 s."""
-QUEUED_A_TURN: Final = 1_000
-"""Keys queued before others get their turn: a change of a pool is one of all of its devices."""
-
-
-def _nobody(_changes: Changes) -> None:
-    pass
+PUBLISHED_A_TURN: Final = 1_000
+"""Keys published before other tasks get their turn: a change of a pool is one of all of its devices."""
 
 
 @final
 class IndexChangeDispatcher:
-    """Hands changed keys to the controllers."""
+    """Publishes the keys that the index's change log gathers."""
 
-    def __init__(  # noqa: PLR0913  # where changes come from, and all who get them
+    def __init__(
         self,
         index: "DeviceIndex",
         catalog: "Catalog",
         now: "Callable[[], Instant]",
         *,
         reader: "AllocationReader",
-        pools: "Controller[PoolName]",
-        devices: "Controller[DeviceName]",
-        nodes: "Controller[NodeName]",
-        on_changes: "Callable[[Changes], None]" = _nobody,
     ) -> None:
-        """Take where changes come from and where they go; `on_changes` gets them too, in parts, and only notes them."""
         self._index = index
         self._reader = reader
         self._catalog = catalog
         self._now = now
-        self._pools = pools
-        self._devices = devices
-        self._nodes = nodes
-        self._on_changes = on_changes
+        self.pools: EventSource[PoolName] = EventSource()
+        self.nodes: EventSource[NodeName] = EventSource()
+        self.devices: EventSource[DeviceName] = EventSource()
+        self.device_delay_s = 0.0
+        """After which a published device is written: none in the initial list."""
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -75,35 +68,41 @@ class IndexChangeDispatcher:
             frozenset(node.name for node in self._index.nodes.values())
             | frozenset(entry.facts.node for entry in self._index.devices.all()),
         )
-        await self._queue(everything, device_delay_s=0)
+        await self._publish(everything)
+        self.device_delay_s = DEVICE_DELAY_S
         round_ = 0
         while True:
-            await self.pump()
+            await self._publish(self._index.changes.take())
             if round_ % GAUGES_EVERY == 0:
-                await self.set_gauges()
+                await self._set_gauges()
             round_ += 1
             await asyncio.sleep(PERIOD_S)
 
-    async def pump(self) -> None:
-        """Queue what changed since the last call."""
-        await self._queue(self._index.changes.take(), device_delay_s=DEVICE_DELAY_S)
-
-    async def set_gauges(self) -> None:
-        """Set the gauges that are sums; others get their turn while it adds up."""
+    async def _set_gauges(self) -> None:
+        """Set the gauges that are sums; other tasks get their turn meanwhile."""
         for _ in showing_sums(self._reader, self._catalog, self._now(), index=self._index):
             await asyncio.sleep(0)
 
-    async def _queue(self, changes: Changes, *, device_delay_s: float) -> None:
-        """Hand on what changed, pools first: what is thought of them decides about nodes and devices."""
-        nobody: frozenset[NodeName] = frozenset()
-        nothing: frozenset[DeviceName] = frozenset()
-        self._pools.enqueue_all(changes.pools)
-        self._on_changes(Changes(nothing, changes.pools, nobody))
-        for nodes in steps(list(changes.nodes), QUEUED_A_TURN):
-            self._nodes.enqueue_all(nodes)
-            self._on_changes(Changes(nothing, frozenset(), frozenset(nodes)))
+    async def _publish(self, changes: Changes) -> None:
+        """Publish pools first: their validity decides about nodes and devices."""
+        for pool in changes.pools:
+            self.pools.publish(pool)
+        for nodes in steps(list(changes.nodes), PUBLISHED_A_TURN):
+            for node in nodes:
+                self.nodes.publish(node)
             await asyncio.sleep(0)
-        for devices in steps(list(changes.devices), QUEUED_A_TURN):
-            self._devices.enqueue_all(devices, delay_s=device_delay_s)
-            self._on_changes(Changes(frozenset(devices), frozenset(), nobody))
+        for devices in steps(list(changes.devices), PUBLISHED_A_TURN):
+            for device in devices:
+                self.devices.publish(device)
             await asyncio.sleep(0)
+
+
+def index_changes(context: ControllerContext) -> IndexChangeDispatcher:
+    return IndexChangeDispatcher(context.index, context.catalog, context.now, reader=context.reader)
+
+
+SPEC: Final = TaskSpec(
+    name="index.changes", build=lambda context: context.shared(index_changes).run
+)
+NODES: Final[Trigger[Any]] = Trigger(source=lambda context: context.shared(index_changes).nodes)
+"""Nodes whose object changed, or on which a pool won or lost a device."""

@@ -23,9 +23,14 @@ from inventory.pools.maintenance import (
 from kube.errors import Conflict, NotFound
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerContext, ControllerSpec
 from reconciler.pool.effective_allocation import PoolAllocations, maintenance_of
+from reconciler.pool.remains import PoolRemains
 from reconciler.pool.usage import usage_of
-from reconciler.runtime.events import about_pool
+from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
+from reconciler.pool.workloads import naming_workloads
+from reconciler.runtime import eviction
+from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.eviction import Evicted, EvictionQueue
 from reconciler.runtime.expectations import Expectations
 from telemetry.conditions import PoolMaintenance
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
     from pool.catalog import Catalog
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
-    from reconciler.runtime.events import Announcer
+    from reconciler.controller_spec import Reconcile
 
 RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpupools", "gpupools/status"), verbs=("patch",)),
@@ -302,3 +307,28 @@ def _protected_text(ended: Evicted) -> str:
         if pods
     )
     return ", ".join(parts)
+
+
+def _build(context: ControllerContext) -> "Reconcile":
+    workloads = naming_workloads(context.caches.config_maps, context.caches.daemon_sets)
+    return PoolLifecycle(
+        context.client,
+        LifecycleDependencies(
+            allocation_state=context.allocation_state,
+            index=context.index,
+            catalog=context.catalog,
+            verdict=context.shared(validity_cache).verdict,
+            remains=PoolRemains(context.index, workloads).of,
+            announcer=Announcer(context.recorder, "LeadPool"),
+            now=context.now,
+        ),
+    ).reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="pool.life",
+    rbac=(*RBAC, *eviction.RBAC),
+    triggers=(VALIDITY, POOLS),
+    initial=lambda context: list(context.catalog.pools),
+    build=_build,
+)

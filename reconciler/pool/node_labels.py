@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.foreign.core import NodeTaint
 from api.meta import ObjectMeta
-from api.names import POOL_NODE_LABEL_PREFIX, POOL_TAINTS_ANNOTATION, pool_node_label
+from api.names import (
+    POOL_NODE_LABEL_PREFIX,
+    POOL_TAINTS_ANNOTATION,
+    PoolName,
+    pool_node_label,
+)
 from kube.errors import Conflict, NotFound
 from kube.resources import NODES
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.pool.index_changes import NODES as INDEX_NODES
+from reconciler.pool.validation_cache import validity_cache
+from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.expectations import Expectations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from api.foreign.core import Taint
-    from api.names import NodeName, PoolName
+    from api.names import NodeName
     from inventory.pools.validation import PoolValidityLookup
     from kube.client import KubeClient
     from pool.catalog import Catalog
@@ -138,3 +147,52 @@ def _places(annotation: str) -> "Iterable[_Place]":
 
 def _as_node_taint(taint: "Taint") -> NodeTaint:
     return NodeTaint(key=taint.key, value=taint.value, effect=taint.effect)
+
+
+@final
+class PoolTaintChanges:
+    """Publishes the pools whose taints or deletion changed."""
+
+    def __init__(self, catalog: "Catalog") -> None:
+        self._catalog = catalog
+        self._seen: dict[PoolName, Hashable] = {}
+        self.changes: EventSource[PoolName] = EventSource()
+
+    def pool_changed(self, name: PoolName) -> None:
+        """Compare a pool that is new, changed or gone."""
+        pool = self._catalog.pools.get(name)
+        now = None if pool is None else (pool.taints, pool.metadata.deletion_timestamp)
+        if self._seen.pop(name, None) != now:
+            self.changes.publish(name)
+        if now is not None:
+            self._seen[name] = now
+
+
+def pool_taint_changes(context: ControllerContext) -> PoolTaintChanges:
+    taints = PoolTaintChanges(context.catalog)
+    context.follow(context.shared(validity_cache).pools, taints.pool_changed)
+    return taints
+
+
+def _nodes_of(context: ControllerContext, pool: PoolName) -> "Iterable[NodeName]":
+    return list(context.index.state(pool).devices_by_node)
+
+
+SPEC: Final = ControllerSpec(
+    name="node.pool-marks",
+    rbac=RBAC,
+    triggers=(
+        INDEX_NODES,
+        Trigger(source=lambda context: context.shared(pool_taint_changes).changes, keys=_nodes_of),
+        Trigger(source=lambda context: context.shared(validity_cache).changes, keys=_nodes_of),
+    ),
+    build=lambda context: (
+        PoolNodeLabels(
+            context.client,
+            context.index,
+            context.catalog,
+            verdict=context.shared(validity_cache).verdict,
+            now=context.now,
+        ).reconcile
+    ),
+)

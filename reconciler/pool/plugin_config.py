@@ -6,14 +6,16 @@ devices of its node, whatever the pool's size.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
 from api.nodefiles.poolconfig import ConfiguredDevice
 from manifests.node.mig_parted import PartedDevice
 from pool.facts import device_facts, pool_facts
 from pool.units import layout_of
+from reconciler.controller_spec import DEVICES, ControllerContext, ControllerSpec
 from reconciler.runtime.batches import steps
+from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -48,6 +50,8 @@ class PluginConfigFacts:
         self._pools_on: dict[NodeName, set[PoolName]] = {}
         self._revisions: Counter[PoolName] = Counter()
         self._is_complete = False
+        self.changes: EventSource[PoolName] = EventSource()
+        """Pools of which a node's devices changed."""
 
     def hydrating(self) -> "Iterator[None]":
         """Look at every node once, in steps; before that a pool would seem to have no cards.
@@ -138,23 +142,26 @@ def _devices_of(
     return tuple(gpus.values()), tuple(parted)
 
 
-class Enqueue(Protocol):
-    """Has a pool's workloads reconciled; `enqueue` of their controller."""
-
-    def __call__(self, key: "PoolName", *, delay_s: float) -> None:
-        """Do it after the delay at the latest."""
-
-
 @final
 class NodePluginConfigs:
     """`node.exports`: has the pools reconciled whose cards on a node changed."""
 
-    def __init__(self, exported: PluginConfigFacts, enqueue: Enqueue) -> None:
+    def __init__(self, exported: PluginConfigFacts) -> None:
         self._exported = exported
-        self._enqueue = enqueue
 
     async def reconcile(self, node: "NodeName") -> float | None:
         """Look at the node's devices."""
         for pool in sorted(self._exported.look_at(node)):
-            self._enqueue(pool, delay_s=self._exported.coalesce_s(pool))
+            self._exported.changes.publish(pool)
         return None
+
+
+def plugin_config_facts(context: ControllerContext) -> PluginConfigFacts:
+    return PluginConfigFacts(context.caches.devices, context.catalog)
+
+
+SPEC: Final = ControllerSpec(
+    name="node.exports",
+    triggers=(DEVICES,),
+    build=lambda context: NodePluginConfigs(context.shared(plugin_config_facts)).reconcile,
+)

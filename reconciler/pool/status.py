@@ -13,6 +13,7 @@ from api.kinds.gpupool import GPUPoolStatus, PoolCapacity
 from api.names import GROUP
 from kube.resources import GPU_POOLS
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import ControllerSpec
 from reconciler.pool.conditions import OURS, PoolFigures, status_of
 from reconciler.pool.gauges import (
     forget_pool,
@@ -23,7 +24,9 @@ from reconciler.pool.gauges import (
     show_slots,
 )
 from reconciler.pool.usage import usage_of
-from reconciler.runtime.events import about_pool
+from reconciler.pool.validation_cache import POOLS, VALIDITY, validity_cache
+from reconciler.runtime.controller import STATUS_SHARE
+from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
 from telemetry.conditions import PoolCondition
@@ -41,7 +44,6 @@ if TYPE_CHECKING:
     from pool.index.device_index import DeviceIndex
     from pool.index.pool_state import PoolState
     from pool.model import Instant
-    from reconciler.runtime.events import Announcer
 
 RBAC: Final = (PolicyRule(group=GROUP, resources=("gpupools/status",), verbs=("patch",)),)
 
@@ -174,3 +176,22 @@ def _complete(status: GPUPoolStatus) -> dict[str, object]:
         "nodes": status.nodes,
         "conditions": status.conditions,
     }
+
+
+SPEC: Final = ControllerSpec(
+    name="pool.status",
+    rbac=RBAC,
+    triggers=(POOLS, VALIDITY),
+    share=STATUS_SHARE,
+    build=lambda context: (
+        PoolStatus(
+            context.client,
+            context.index,
+            context.catalog,
+            reader=context.reader,
+            now=context.now,
+            verdict=context.shared(validity_cache).verdict,
+            announcer=Announcer(context.recorder, "ReportPool"),
+        ).reconcile
+    ),
+)

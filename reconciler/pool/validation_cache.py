@@ -5,13 +5,15 @@ same resource, and, where the pool is MIG, on the cards that it may have: of the
 that a changed node costs its own cards.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from api.kinds.gpupool import AllocationMode
 from api.names import NodeName, PoolName
 from inventory.assignment.eligibility import is_approved
 from inventory.assignment.selector import selector_accepts
 from inventory.pools.validation import VALID_POOL, makes_profile, validate_pool
+from reconciler.controller_spec import ControllerContext, Trigger
+from reconciler.pool.index_changes import index_changes
 from reconciler.runtime.event_source import EventSource
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class PoolValidityCache:
         self._verdicts: dict[PoolName, PoolValidity] = {}
         self.changes: EventSource[PoolName] = EventSource()
         """Pools whose validity changed."""
+        self.pools: EventSource[PoolName] = EventSource()
+        """Pools that are new, changed or gone, once the cache is up to date with them."""
         for name in sorted(catalog.pools):
             self._take_in(name)
         for node in devices.nodes():
@@ -58,8 +62,12 @@ class PoolValidityCache:
     def pool_changed(self, name: str) -> None:
         """Look at a pool anew that is new, changed or gone, and at those that share its resource."""
         pool = PoolName(name)
-        if self._pools.get(pool) is self._catalog.pools.get(pool):
-            return  # only its figures changed
+        if self._pools.get(pool) is not self._catalog.pools.get(pool):
+            self._replace(pool)
+        # Otherwise only its figures changed.
+        self.pools.publish(pool)
+
+    def _replace(self, pool: PoolName) -> None:
         affected = self._sharing(pool)
         before = self._mig.get(pool)
         self._take_in(pool)
@@ -152,3 +160,22 @@ def _may_have(pool: "GPUPool", device: "GPUDevice") -> bool:
 def _ask(pool: "GPUPool", devices: "Iterable[GPUDevice]") -> _Answers:
     said = [makes_profile(pool, device) for device in devices if _may_have(pool, device)]
     return (said.count(True), said.count(False))
+
+
+def validity_cache(context: ControllerContext) -> PoolValidityCache:
+    """Return the cache, fed by the index and the device store.
+
+    Triggers that look at a pool's validity follow its `pools`, not the index: it takes in each change first.
+    """
+    cache = PoolValidityCache(context.catalog, context.caches.devices)
+    context.follow(context.shared(index_changes).pools, cache.pool_changed)
+    context.follow(context.caches.devices.changes, cache.node_changed)
+    return cache
+
+
+POOLS: Final[Trigger[PoolName]] = Trigger(
+    source=lambda context: context.shared(validity_cache).pools
+)
+VALIDITY: Final[Trigger[PoolName]] = Trigger(
+    source=lambda context: context.shared(validity_cache).changes
+)

@@ -9,17 +9,14 @@ their devices without a plugin. The key `ALL_POOLS` is of what serves all pools 
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import msgspec
 
 from api.foreign.workloads import ConfigMap, DaemonSet
 from api.meta import PartialObjectMetadata
-from api.names import POOL_LABEL, PoolName
 from kube.errors import NotFound
-from kube.informer import Selection
 from kube.resources import CONFIG_MAPS, DAEMON_SETS
-from manifests import constants
 from manifests.install.rbac import PolicyRule
 from manifests.node.agent import build_node_agent
 from manifests.node.device_plugin import (
@@ -29,9 +26,12 @@ from manifests.node.device_plugin import (
     pool_config,
     unserved,
 )
-from reconciler.runtime.event_source import EventSource
-from reconciler.runtime.events import about_pool
+from reconciler.controller_spec import ControllerContext, ControllerSpec, Trigger
+from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
+from reconciler.pool.validation_cache import validity_cache
+from reconciler.runtime.events import Announcer, about_pool
 from reconciler.runtime.expectations import Expectations
+from reconciler.sinks.workloads import ALL_POOLS
 from telemetry.conditions import PoolCondition
 from telemetry.reasons import EventReason
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
     from api.kinds.gpupool import GPUPool
     from api.meta import ObjectMeta
-    from api.names import NodeName
+    from api.names import NodeName, PoolName
     from kube.client import KubeClient
     from kube.resources import Resource
     from manifests.node.device_plugin import WorkloadSettings
     from pool.catalog import Catalog
     from pool.model import Instant
     from reconciler.pool.plugin_config import Devices, Parted, PluginConfigFacts
-    from reconciler.runtime.events import Announcer
+    from reconciler.sinks.workloads import LiveWorkloads
 
 _VERBS: Final = ("create", "delete", "list", "patch", "watch")
 NAMESPACED_RBAC: Final = (
@@ -59,73 +59,14 @@ ACTION: Final = "ServePool"
 """Of events."""
 MANY_NODES: Final = 200
 """A list of fewer is built in 2 ms."""
-ALL_POOLS: Final = PoolName("")
-LABEL_SELECTOR: Final = f"app.kubernetes.io/component={constants.DEVICE_PLUGIN}"
 SEEN_WITHIN_S: Final = 10.0
 """A write that the watch does not show by then is done again."""
 
 Json = dict[str, Any]
-Live = TypeVar("Live", ConfigMap, DaemonSet)
-
-
-def selection(namespace: str) -> Selection:
-    """Return what the informers of ConfigMaps and DaemonSets watch."""
-    return Selection(namespace=namespace, label_selector=LABEL_SELECTOR)
-
-
-@final
-class LiveWorkloads(Generic[Live]):
-    """What is there of one kind, by pool and name: a sink of an informer."""
-
-    def __init__(self) -> None:
-        self._by_pool: dict[PoolName, dict[str, Live]] = {}
-        self._pool_by_name: dict[str, PoolName] = {}
-        self.changes: EventSource[PoolName] = EventSource()
-        """Pools, `ALL_POOLS` for an object of none; both where the label changed."""
-
-    def of_pool(self, pool: PoolName) -> "Mapping[str, Live]":
-        """Return the pool's objects by name."""
-        return self._by_pool.get(pool, {})
-
-    def pools(self) -> "list[PoolName]":
-        """Return the pools of which something is there."""
-        return sorted(self._by_pool)
-
-    def replace_all(self, items: "Sequence[Live]") -> None:
-        """Take over a full list: objects that are not in it are gone."""
-        for name in sorted(self._pool_by_name.keys() - {item.metadata.name for item in items}):
-            self._forget(name)
-        for item in items:
-            self.upsert(item)
-
-    def upsert(self, item: Live) -> None:
-        """Take over an object that is new or changed."""
-        name = item.metadata.name
-        pool = PoolName(item.metadata.label(POOL_LABEL) or ALL_POOLS)
-        if self._pool_by_name.get(name, pool) != pool:
-            self._forget(name)
-        self._pool_by_name[name] = pool
-        by_name = self._by_pool.setdefault(pool, {})
-        if by_name.get(name) != item:
-            by_name[name] = item
-            self.changes.publish(pool)
-
-    def discard(self, item: Live) -> None:
-        """Forget an object."""
-        self._forget(item.metadata.name)
-
-    def _forget(self, name: str) -> None:
-        pool = self._pool_by_name.pop(name, None)
-        if pool is None:
-            return
-        del self._by_pool[pool][name]
-        if not self._by_pool[pool]:
-            del self._by_pool[pool]
-        self.changes.publish(pool)
 
 
 def naming_workloads(
-    config_maps: LiveWorkloads[ConfigMap], daemon_sets: LiveWorkloads[DaemonSet]
+    config_maps: "LiveWorkloads[ConfigMap]", daemon_sets: "LiveWorkloads[DaemonSet]"
 ) -> "Callable[[PoolName], list[str]]":
     """Return what names the objects that a pool still has, as `DaemonSet gpu-device-plugin-x`."""
     kinds = ((CONFIG_MAPS.kind, config_maps), (DAEMON_SETS.kind, daemon_sets))
@@ -165,8 +106,8 @@ class PoolWorkloads:
         catalog: "Catalog",
         exported: "PluginConfigFacts",
         *,
-        config_maps: LiveWorkloads[ConfigMap],
-        daemon_sets: LiveWorkloads[DaemonSet],
+        config_maps: "LiveWorkloads[ConfigMap]",
+        daemon_sets: "LiveWorkloads[DaemonSet]",
         settings: "WorkloadSettings",
         announcer: "Announcer",
         now: "Callable[[], Instant]",
@@ -185,7 +126,7 @@ class PoolWorkloads:
         self._desired_by_pool: dict[PoolName, _Desired] = {}
         self._told: dict[PoolName, str] = {}
 
-    async def reconcile(self, name: PoolName) -> float | None:
+    async def reconcile(self, name: "PoolName") -> float | None:
         """Write what differs, delete what should not be; look again while the watch has not shown it."""
         for _ in self._exported.hydrating():
             await asyncio.sleep(0)
@@ -207,7 +148,7 @@ class PoolWorkloads:
                 is_waiting |= await self._make(resource, found, wanted.get(key))
         return SEEN_WITHIN_S if is_waiting else None
 
-    async def _desired(self, name: PoolName) -> list[Json]:
+    async def _desired(self, name: "PoolName") -> list[Json]:
         """Return the pool's objects; the very same ones as long as nothing changes."""
         if name == ALL_POOLS:
             return build_node_agent(self._settings)
@@ -260,7 +201,7 @@ class PoolWorkloads:
             self._expected.expect_deletion(key, digest, meta.uid)
         return True
 
-    def _tell(self, name: PoolName, text: str) -> None:
+    def _tell(self, name: "PoolName", text: str) -> None:
         """Say on the pool what keeps it from being served, once."""
         if self._told.get(name, "") == text:
             return
@@ -324,3 +265,41 @@ def _key_of(items: "Sequence[object]") -> str | None:
         if items and all(isinstance(one, dict) and key in one for one in items):
             return key
     return None
+
+
+def _initial(context: ControllerContext) -> "list[PoolName]":
+    caches = context.caches
+    return [
+        *caches.config_maps.pools(),
+        *caches.daemon_sets.pools(),
+        ALL_POOLS,
+        *context.catalog.pools,
+    ]
+
+
+SPEC: Final = ControllerSpec(
+    name="pool.workloads",
+    namespaced_rbac=NAMESPACED_RBAC,
+    triggers=(
+        Trigger(source=lambda context: context.caches.config_maps.changes, delay_s=COALESCE_S),
+        Trigger(source=lambda context: context.caches.daemon_sets.changes, delay_s=COALESCE_S),
+        Trigger(source=lambda context: context.shared(validity_cache).pools, delay_s=COALESCE_S),
+        Trigger(
+            source=lambda context: context.shared(plugin_config_facts).changes,
+            delay_s=lambda context, pool: context.shared(plugin_config_facts).coalesce_s(pool),
+        ),
+    ),
+    initial=_initial,
+    build=lambda context: (
+        PoolWorkloads(
+            context.client,
+            context.catalog,
+            context.shared(plugin_config_facts),
+            config_maps=context.caches.config_maps,
+            daemon_sets=context.caches.daemon_sets,
+            settings=context.settings.workloads,
+            announcer=Announcer(context.recorder, ACTION),
+            now=context.now,
+        ).reconcile
+    ),
+)

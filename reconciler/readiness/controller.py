@@ -4,7 +4,6 @@ Writes phase, operands and the conditions of `reconciler.readiness.conditions` o
 other fields are `node.inventory`'s; judging is `inventory.readiness.phases`'s.
 """
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -14,13 +13,23 @@ from inventory.readiness.phases import assess_readiness
 from inventory.readiness.software import NodeSoftwareFacts
 from kube.resources import GPU_NODE_INVENTORIES
 from manifests.install.rbac import PolicyRule
+from reconciler.controller_spec import (
+    INVENTORIES,
+    OPERANDS,
+    ControllerContext,
+    ControllerSpec,
+    Trigger,
+    devices,
+)
+from reconciler.dcgm.scraper import dcgm_scraper
 from reconciler.readiness.conditions import OURS, conditions_of, recalled
 from reconciler.readiness.gauges import BootstrapGauges
 from reconciler.runtime.expectations import Expectations
 from reconciler.runtime.status import StatusWriter
+from reconciler.sinks.agent_reports import AgentReports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from api.kinds.gpunodeinventory import BootstrapPhase, GPUNodeInventory, OperandStatus
     from api.meta import Condition
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
     from kube.client import KubeClient
     from pool.index.device_index import DeviceIndex
     from pool.model import Instant
-    from reconciler.runtime.controller import Controller
+    from reconciler.controller_spec import Reconcile
     from reconciler.runtime.store import DeviceStore, Store
     from reconciler.sinks.operand_pods import OperandPodSink
 
@@ -98,34 +107,8 @@ class NodeBootstrap:
         self._expected: Expectations[NodeName, _Part] = Expectations(now)
         self._gauges = BootstrapGauges()
 
-    @contextlib.contextmanager
-    def fed(self, controller: "Controller[NodeName]") -> "Iterator[None]":
-        """Have the controller look at every node of which something changes, and at all now.
-
-        The gauges go when the context ends: they are shown by who leads.
-        """
-        sources = self._sources
-
-        def enqueue(node: str) -> None:
-            controller.enqueue(NodeName(node))
-
-        def enqueue_soon(node: str) -> None:
-            controller.enqueue(NodeName(node), delay_s=DEVICES_DELAY_S)
-
-        def enqueue_all(_operand: object) -> None:
-            controller.enqueue_all(NodeName(name) for name in sources.inventories.by_name)
-
-        try:
-            with (
-                sources.inventories.changes.subscribed(enqueue),
-                sources.devices.changes.subscribed(enqueue_soon),
-                sources.operands.changes.subscribed(enqueue),
-                sources.operands.presence.subscribed(enqueue_all),
-            ):
-                enqueue_all(None)
-                yield
-        finally:
-            self._gauges.forget_all()
+    def forget_gauges(self) -> None:
+        self._gauges.forget_all()
 
     async def reconcile(self, node: NodeName) -> float | None:
         """Take one more look at the node; a node without inventory is none of ours."""
@@ -195,3 +178,47 @@ def _part_of(verdict: "NodeReadiness", conditions: "list[Condition]") -> _Part:
         operands=tuple(sorted(verdict.operands, key=lambda one: one.name)),
         conditions=tuple(sorted(conditions, key=lambda one: one.type)),
     )
+
+
+WORKERS: Final = 8
+
+
+def _nodes(context: ControllerContext, _operand: object = None) -> "list[NodeName]":
+    return list(map(NodeName, context.caches.inventories.by_name))
+
+
+def _build(context: ControllerContext) -> "Reconcile":
+    caches, settings = context.caches, context.settings
+    agents = AgentReports(
+        caches.features, freshness_s=settings.heartbeat_freshness_s, now=context.now
+    )
+    bootstrap = NodeBootstrap(
+        context.client,
+        NodeSources(
+            inventories=caches.inventories,
+            devices=caches.devices,
+            operands=caches.operands,
+            index=context.index,
+            heartbeats=(context.shared(dcgm_scraper).heartbeat_age_s, agents.heartbeat_age_s),
+        ),
+        terms=settings.bootstrap,
+        now=context.now,
+    )
+    context.ending.callback(bootstrap.forget_gauges)
+    return bootstrap.reconcile
+
+
+SPEC: Final = ControllerSpec(
+    name="node.bootstrap",
+    rbac=RBAC,
+    triggers=(
+        INVENTORIES,
+        Trigger(source=devices, delay_s=DEVICES_DELAY_S),
+        OPERANDS,
+        # An operand that comes to any node may be needed on all of them.
+        Trigger(source=lambda context: context.caches.operands.presence, keys=_nodes),
+    ),
+    initial=_nodes,
+    workers=WORKERS,
+    build=_build,
+)

@@ -26,11 +26,12 @@ from manifests.node.device_plugin import PluginMode, WorkloadSettings
 from pool.catalog import Catalog
 from pool.index.device_index import DeviceIndex
 from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
-from reconciler.pool.workloads import ACTION, ALL_POOLS, LiveWorkloads, PoolWorkloads, selection
+from reconciler.pool.workloads import ACTION, PoolWorkloads
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.events import Announcer
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.pools import PoolSink
+from reconciler.sinks.workloads import ALL_POOLS, LiveWorkloads, selection
 from server.clock import SystemClock
 from tests.bench.processes import api_server
 from tests.bench.report import Result, at_most, checked
@@ -76,7 +77,7 @@ class Fleet:
         self.pools: Controller[PoolName] = Controller("pool.workloads", workloads.reconcile, clock)
         self.nodes: Controller[NodeName] = Controller(
             "node.exports",
-            NodePluginConfigs(exported, self.pools.enqueue).reconcile,
+            NodePluginConfigs(exported).reconcile,
             clock,
         )
         ours = selection(constants.DEFAULT_NAMESPACE)
@@ -97,6 +98,9 @@ class Fleet:
                 client, DAEMON_SETS, DaemonSet, sink=self.daemon_sets, clock=clock, selection=ours
             ),
         ]
+        exported.changes.subscribe(
+            lambda pool: self.pools.enqueue(pool, delay_s=exported.coalesce_s(pool))
+        )
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[Any]] = []
 

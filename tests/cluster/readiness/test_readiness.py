@@ -4,14 +4,14 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.names import API_VERSION, NodeName
+from api.names import API_VERSION
 from inventory.debounce import DebounceTerms
 from inventory.health.device import HealthDebounceTerms
 from inventory.readiness.software import BootstrapTerms
@@ -22,17 +22,18 @@ from kube.resources import GPU_DEVICES, GPU_NODE_INVENTORIES, PODS
 from manifests.install.crds import build_crds
 from manifests.yaml import render
 from pool.allocation_state import AllocationState
-from reconciler.dcgm.exporter import ExporterClient
-from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
-from reconciler.device.fault_events import FaultEvents
-from reconciler.device.health import DeviceHealthController, HealthSources
-from reconciler.readiness.controller import NodeBootstrap, NodeSources
-from reconciler.runtime.controller import Controller
-from reconciler.runtime.store import Store
-from reconciler.sinks.devices import DeviceSink, observe_device
+from pool.catalog import Catalog
+from reconciler.caches import Caches
+from reconciler.controller_spec import ControllerContext
+from reconciler.dcgm import scraper
+from reconciler.device import health
+from reconciler.readiness import controller as readiness
+from reconciler.sinks.devices import observe_device
 from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
-from reconciler.sinks.operand_pods import OperandPodSink
 from server.clock import SystemClock
+from server.controllers.manager import ControllerManager
+from server.controllers.settings import controller_settings
+from server.settings import Settings
 from tests.cluster.environment import client, definitions, polling
 from tests.cluster.environment.nodes import KWOK_PREFIX
 from tests.support.dcgm import Exporter, an_exporter, device_lines
@@ -41,11 +42,6 @@ from tests.support.operands import an_operand_pod
 INVENTORIES = "/apis/gpu.deckhouse.io/v1alpha1/gpunodeinventories"
 DEVICES = "/apis/gpu.deckhouse.io/v1alpha1/gpudevices"
 PERIOD_S = 0.2
-
-
-class Part(Protocol):
-    async def reconcile(self, node: NodeName) -> float | None: ...
-    def fed(self, controller: Controller[NodeName]) -> contextlib.AbstractContextManager[None]: ...
 
 
 class Recorder:
@@ -150,70 +146,61 @@ async def _add_device(api: client.ApiClient, node: str) -> None:
 async def _follow(kubeconfig: str, scene: Scene) -> None:
     """Do what the server does for readiness and health."""
     clock, allocation_state = SystemClock(), AllocationState()
-    devices, operands = DeviceSink(allocation_state.index), OperandPodSink()
-    inventories: Store[GPUNodeInventory] = Store()
+    caches = Caches(allocation_state.index, allocation_state, Catalog())
+    settings = replace(
+        controller_settings(Settings()),
+        bootstrap=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
+        health=HealthDebounceTerms(period_s=PERIOD_S / 2),
+        scrape_period_s=PERIOD_S,
+        scrape_timeout_s=5,
+    )
     terms = OperandTerms(namespaces=frozenset({scene.namespace}))
     configuration = await load_configuration(clock, kubeconfig=kubeconfig)
-    async with KubeClient(configuration, clock) as kube, ExporterClient(timeout_s=5) as pages:
+    async with KubeClient(configuration, clock) as kube:
         informers: list[Informer[Any]] = [
             Informer(
-                kube, GPU_DEVICES, GPUDevice, sink=devices, clock=clock, project=observe_device
+                kube,
+                GPU_DEVICES,
+                GPUDevice,
+                sink=caches.device_sink,
+                clock=clock,
+                project=observe_device,
             ),
-            Informer(kube, GPU_NODE_INVENTORIES, GPUNodeInventory, sink=inventories, clock=clock),
+            Informer(
+                kube,
+                GPU_NODE_INVENTORIES,
+                GPUNodeInventory,
+                sink=caches.inventories,
+                clock=clock,
+            ),
             Informer(
                 kube,
                 PODS,
                 OperandPodObject,
-                sink=operands,
+                sink=caches.operands,
                 clock=clock,
                 project=projection(terms),
                 selection=Selection(label_selector=terms.label_selector),
             ),
         ]
-        scraping = DcgmScraper(
-            pages,
-            operands,
-            devices.store,
-            terms=ScrapeTerms(period_s=PERIOD_S),
-            now=clock.instant,
-        )
-        bootstrap = NodeBootstrap(
-            kube,
-            NodeSources(
-                inventories=inventories,
-                devices=devices.store,
-                operands=operands,
-                index=allocation_state.index,
-                heartbeats=(scraping.heartbeat_age_s,),
-            ),
-            terms=BootstrapTerms(debounce=DebounceTerms(period_s=PERIOD_S)),
-            now=clock.instant,
-        )
-        health = DeviceHealthController(
-            kube,
-            devices.store,
-            HealthSources(
-                page=scraping.seen, reports=lambda _node: {}, changes=(scraping.changes,)
-            ),
-            events=FaultEvents(scene.recorder, allocation_state.reader),
-            terms=HealthDebounceTerms(period_s=PERIOD_S / 2),
-            now=clock.instant,
-        )
-        parts: tuple[Part, ...] = (bootstrap, health, scraping)
-        names = ("node.bootstrap", "device.health", "node.dcgm")
-        controllers: list[Controller[NodeName]] = [
-            Controller(name, part.reconcile, clock) for name, part in zip(names, parts, strict=True)
-        ]
-        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
+        async with asyncio.TaskGroup() as group:
             for informer in informers:
                 group.create_task(informer.run())
             for informer in informers:
                 await informer.synced.wait()
-            for part, controller in zip(parts, controllers, strict=True):
-                stack.enter_context(part.fed(controller))
-            for controller in controllers:
-                group.create_task(controller.run())
-            await asyncio.Event().wait()
+            async with contextlib.AsyncExitStack() as ending:
+                context = ControllerContext(
+                    client=kube,
+                    caches=caches,
+                    recorder=scene.recorder,
+                    scheduling=None,  # type: ignore[arg-type]  # not of these controllers
+                    settings=settings,
+                    clock=clock,
+                    ending=ending,
+                )
+                specs = (readiness.SPEC, health.SPEC, scraper.SPEC)
+                await ControllerManager(context, specs).start(group)
+                await asyncio.Event().wait()
 
 
 async def test_a_fresh_node_is_ready_and_follows_its_operands(scene: Scene):

@@ -62,13 +62,13 @@ class Assigning:
         now = self.cluster.time.now
         self.conflicts = Conflicts()
         self.contested: set[PoolName] = set()
+        self.conflicts.changes.subscribe(self.contested.add)
         self.controller = DeviceAssignment(
             self.client,
             self.sources,
             self.conflicts,
             events=AssignmentEvents(self.heard, now),
             now=now,
-            on_conflict=self.contested.add,
         )
         self.pool_conflicts = PoolConflicts(
             self.client,

@@ -28,10 +28,10 @@ from kube.resources import (
 from manifests.install.crds import build_crds
 from pool.allocation_state import AllocationState
 from pool.facts import node_facts, pod_facts
+from reconciler.controller_spec import ControllerContext
 from reconciler.device.fault_events import FaultEvents
 from reconciler.device.health import DeviceHealthController, HealthSources
 from reconciler.readiness.controller import NodeBootstrap, NodeSources
-from reconciler.runtime.event_source import EventSource
 from reconciler.runtime.store import Store
 from reconciler.sinks.devices import DeviceSink, observe_device
 from reconciler.sinks.nodes import NodeSink
@@ -40,6 +40,7 @@ from reconciler.sinks.operand_pods import OperandPodSink
 from reconciler.sinks.pods import PodSink
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.builders import a_pool
+from tests.support.controllers import a_context
 from tests.support.loop_clock import LoopClock
 from tests.support.operands import an_operand_pod
 from tests.support.scheduling import Time
@@ -81,7 +82,6 @@ class Process:
         self.recorder = Recorder()
         self.page: ExporterSample | None = None
         self.reports: dict[str, tuple[str, str]] = {}
-        self.spoken: EventSource[NodeName] = EventSource()
         self.heartbeat_age_s: float | None = None
         sources = NodeSources(
             inventories=self.inventories,
@@ -94,7 +94,6 @@ class Process:
         speaking = HealthSources(
             page=lambda _node: self.page,
             reports=lambda _node: self.reports,
-            changes=(self.spoken,),
         )
         self.health = DeviceHealthController(
             client,
@@ -104,6 +103,13 @@ class Process:
             terms=HealthDebounceTerms(),
             now=time.now,
         )
+
+    def context(self) -> ControllerContext:
+        """Return a context of the same caches."""
+        context = a_context(client=self.client)
+        context.caches.devices, context.caches.inventories = self.devices.store, self.inventories
+        context.caches.operands = self.operands
+        return context
 
     async def observe(self) -> None:
         """See the world as it is now."""

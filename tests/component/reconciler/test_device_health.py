@@ -10,12 +10,14 @@ from inventory.health.dcgm import parse_page
 from inventory.health.device import ExporterSample
 from kube.errors import ServerError
 from kube.resources import GPU_DEVICES
-from reconciler.device.health import FIELD_MANAGER
+from reconciler.dcgm.scraper import dcgm_scraper
+from reconciler.device.health import FIELD_MANAGER, SPEC
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand
+from tests.support.controllers import connected
 from tests.support.dcgm import device_lines
 from tests.support.loop_clock import LoopClock
 
@@ -237,10 +239,10 @@ async def test_a_device_that_goes_while_it_is_examined_is_no_failure(world: Worl
 
 
 async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world: World):
-    controller: Controller[NodeName] = Controller(
-        "test.health", world.process.health.reconcile, LoopClock()
-    )
-    with world.process.health.fed(controller):
+    context = world.process.context()
+    async with context.ending:
+        context.ending.callback(world.process.health.forget_gauges)
+        controller = connected(SPEC, context, LoopClock())
         assert queued(controller) == [N1]
         assert faulted("XIDError") == 0
         await show(world, FATAL)
@@ -250,7 +252,9 @@ async def test_faulted_devices_are_counted_by_reason_while_somebody_looks(world:
         await world.process.examine()
         assert faulted("XIDError") == 0
         queued(controller)
-        world.process.spoken.publish(N1)
+        context.caches.features.changes.publish(N1)
+        assert queued(controller) == [N1]
+        context.shared(dcgm_scraper).changes.publish(N1)
         assert queued(controller) == [N1]
     assert faulted("XIDError") is None
 

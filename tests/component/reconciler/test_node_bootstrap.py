@@ -7,11 +7,12 @@ import pytest
 from api.names import NodeName
 from kube.errors import Conflict
 from kube.resources import GPU_NODE_INVENTORIES
-from reconciler.readiness.controller import FIELD_MANAGER
+from reconciler.readiness.controller import FIELD_MANAGER, SPEC
 from reconciler.runtime.controller import Controller
 from telemetry.metrics import REGISTRY
 from tests.component.reconciler.readiness import N1, World, a_world
 from tests.support.allocation_state import a_bound_pod
+from tests.support.controllers import connected
 from tests.support.loop_clock import LoopClock
 
 STATUS = ("PATCH", "gpunodeinventories/n1/status")
@@ -214,10 +215,9 @@ async def test_each_node_has_one_series_for_its_phase_and_none_once_it_is_gone(w
 
 async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: World):
     """It may be needed on every node from now on."""
-    controller: Controller[NodeName] = Controller(
-        "test.bootstrap", world.process.bootstrap.reconcile, LoopClock()
-    )
-    with world.process.bootstrap.fed(controller):
+    context = world.process.context()
+    async with context.ending:
+        controller = connected(SPEC, context, LoopClock())
         queued(controller)
         await world.run_operand(GFD, node="elsewhere")
         await world.process.observe()
@@ -225,12 +225,12 @@ async def test_an_operand_that_comes_to_any_node_has_all_nodes_looked_at(world: 
 
 
 async def test_every_change_has_the_node_looked_at_and_only_that(world: World):
-    controller: Controller[NodeName] = Controller(
-        "test.bootstrap", world.process.bootstrap.reconcile, LoopClock()
-    )
     await world.process.look()
     await world.process.observe()
-    with world.process.bootstrap.fed(controller):
+    context = world.process.context()
+    async with context.ending:
+        context.ending.callback(world.process.bootstrap.forget_gauges)
+        controller = connected(SPEC, context, LoopClock())
         assert queued(controller) == [N1]
         await world.run_operand(GFD)
         await world.process.observe()

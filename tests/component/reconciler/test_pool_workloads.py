@@ -10,7 +10,8 @@ from api.nodefiles.poolconfig import ConfiguredDevice
 from kube.errors import ServerError
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, GPU_DEVICES, GPU_POOLS, NODES
 from manifests.node.device_plugin import PluginKind, PluginMode, WorkloadSettings
-from reconciler.pool.workloads import ALL_POOLS, SEEN_WITHIN_S, naming_workloads
+from reconciler.pool.workloads import SEEN_WITHIN_S, naming_workloads
+from reconciler.sinks.workloads import ALL_POOLS
 from tests.component.reconciler.workloads import (
     CONFIG_PATH,
     NAMESPACE,

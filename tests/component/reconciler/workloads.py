@@ -13,9 +13,10 @@ from api.nodefiles.poolconfig import CONFIG_KEY, PoolConfig
 from kube.events import Event
 from kube.resources import CONFIG_MAPS, DAEMON_SETS, NAMESPACES
 from manifests.node.device_plugin import WorkloadSettings, plugin_name
-from reconciler.pool.plugin_config import COALESCE_S, NodePluginConfigs, PluginConfigFacts
-from reconciler.pool.workloads import ACTION, LABEL_SELECTOR, LiveWorkloads, PoolWorkloads
+from reconciler.pool.plugin_config import NodePluginConfigs, PluginConfigFacts
+from reconciler.pool.workloads import ACTION, PoolWorkloads
 from reconciler.runtime.events import Announcer
+from reconciler.sinks.workloads import LABEL_SELECTOR, LiveWorkloads
 from tests.component.reconciler.cluster import Cluster, a_cluster
 
 NAMESPACE = "gpu-control-plane"
@@ -52,7 +53,8 @@ class Workloads:
         self.recorded = Recorded()
         self.told: list[PoolName] = []
         self.exported = PluginConfigFacts(cluster.devices.store, cluster.catalog)
-        self.nodes = NodePluginConfigs(self.exported, self.tell)
+        self.nodes = NodePluginConfigs(self.exported)
+        self.exported.changes.subscribe(self.told.append)
         self.controller = PoolWorkloads(
             cluster.client,
             cluster.catalog,
@@ -63,10 +65,6 @@ class Workloads:
             announcer=Announcer(self.recorded, ACTION),
             now=cluster.time.now,
         )
-
-    def tell(self, key: PoolName, *, delay_s: float) -> None:
-        assert delay_s >= COALESCE_S
-        self.told.append(key)
 
     async def observe(self) -> None:
         """Let the process see the world as it is now."""

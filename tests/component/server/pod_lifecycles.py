@@ -24,6 +24,7 @@ from pool.catalog import Catalog
 from pool.facts import pod_facts
 from pool.model import Instant
 from reconciler.assignment.pool_conflicts import Conflicts
+from reconciler.caches import Caches
 from reconciler.sinks.devices import observe_device
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
@@ -31,7 +32,6 @@ from reconciler.sinks.pools import PoolSink
 from scheduler.context import ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
 from scheduler.pod_demand import RECENT_PODS
-from server.caches import Caches
 from server.leadership.bound_pods import BoundPods
 from server.reservation_ids import ReservationIds
 from telemetry.metrics import REGISTRY

@@ -23,7 +23,7 @@ from manifests.node.device_plugin import (
     PluginMode,
     WorkloadSettings,
 )
-from server.controllers.pool import workload_settings
+from server.controllers.settings import workload_settings
 from server.settings import Settings
 from tests.unit.manifests.pool_objects import a_pool, objects_of
 

@@ -10,15 +10,19 @@ from api.names import NodeName, PodUid, PoolName, UnitId
 from inventory.pools.validation import VALID_POOL, PoolValidity
 from pool.allocation_state import AllocationState
 from pool.facts import device_facts
-from pool.index.change_log import Changes
+from reconciler.assignment.controller import SPEC
 from reconciler.assignment.triggers import AssignmentRouter
 from reconciler.assignment.view import AssignmentSources
 from reconciler.runtime.store import DeviceStore, Store
 from tests.support.assigning import UNSUPPORTED, a_device, a_gpupool
 from tests.support.builders import a_node, a_pool
+from tests.support.controllers import a_context
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from api.kinds.gpupool import GPUPool
+    from api.names import DeviceName
 
 
 class Scene:
@@ -41,7 +45,8 @@ class Scene:
             self.device(number)
         self.sources.index.changes.take()
         self.enqueued: list[NodeName] = []
-        self.router = AssignmentRouter(self.sources, self.enqueued.append)
+        self.router = AssignmentRouter(self.sources)
+        self.router.nodes.subscribe(self.enqueued.append)
         self.sources.devices.changes.subscribe(self.router.devices_changed)
         self.sources.inventories.changes.subscribe(self.router.inventory_changed)
 
@@ -60,7 +65,14 @@ class Scene:
         self.sources.inventories.upsert(msgspec.convert(raw, GPUNodeInventory))
 
     def index_changed(self) -> None:
-        self.router.index_changed(self.sources.index.changes.take())
+        changes = self.sources.index.changes.take()
+        for node in changes.nodes:
+            self.router.node_changed(node)
+        self.devices_changed(changes.devices)
+
+    def devices_changed(self, devices: "Collection[DeviceName]") -> None:
+        for device in devices:
+            self.router.units_changed(device)
 
     def taken(self) -> list[str]:
         found = sorted(set(self.enqueued))
@@ -126,13 +138,15 @@ def test_device_that_is_gone_is_its_node(scene):
     assert scene.taken() == ["n1"]
 
 
-def test_everything_is_looked_at_in_the_beginning(scene):
+def test_every_node_with_a_device_or_an_inventory_is_assigned_when_a_term_begins(scene):
     scene.inventory("n9")
-    scene.taken()
+    context = a_context()
+    context.caches.devices, context.caches.inventories = (
+        scene.sources.devices,
+        scene.sources.inventories,
+    )
 
-    scene.router.enqueue_all()
-
-    assert scene.taken() == [*ALL, "n9"]
+    assert sorted(map(str, SPEC.initial(context))) == [*ALL, "n9"]
 
 
 def test_pool_by_annotation_is_the_nodes_of_its_devices(scene):
@@ -256,7 +270,7 @@ def test_pod_that_ends_on_a_leaving_device_is_a_change(scene):
 
     for number in (0, 1):
         index.set_observed(PodUid(f"p{number}"), ())
-    scene.router.index_changed(Changes(index.changes.take().devices, frozenset(), frozenset()))
+    scene.devices_changed(index.changes.take().devices)
 
     assert scene.taken() == ["n0"]
 
@@ -269,6 +283,5 @@ def test_device_that_shows_the_uuid_of_another_is_a_change_and_so_is_its_end(sce
 
     scene.device(0, uuid="GPU-another")
     scene.taken()
-    changes = scene.sources.index.changes.take()
-    scene.router.index_changed(Changes(changes.devices, frozenset(), frozenset()))
+    scene.devices_changed(scene.sources.index.changes.take().devices)
     assert scene.taken() == ["n1"]

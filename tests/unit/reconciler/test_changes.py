@@ -43,13 +43,18 @@ class Scene:
         self.catalog.pools[PoolName("whole")] = GPUPool(metadata=ObjectMeta(name="whole"))
         self.seen: dict[str, list[tuple[float, str]]] = {"pools": [], "devices": [], "nodes": []}
         self.controllers = {kind: self.controller(kind) for kind in self.seen}
-        controllers: Any = self.controllers
         self.pump = IndexChangeDispatcher(
             self.allocation_state.index,
             self.catalog,
             self.now,
             reader=self.allocation_state.reader,
-            **controllers,
+        )
+        self.pump.pools.subscribe(self.controllers["pools"].enqueue)
+        self.pump.nodes.subscribe(self.controllers["nodes"].enqueue)
+        self.pump.devices.subscribe(
+            lambda device: self.controllers["devices"].enqueue(
+                device, delay_s=self.pump.device_delay_s
+            )
         )
 
     def controller(self, kind: str) -> Controller[str]:

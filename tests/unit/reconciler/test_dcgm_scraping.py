@@ -9,13 +9,14 @@ from api.kinds.gpudevice import GPUDevice, GPUDeviceStatus
 from api.meta import ObjectMeta
 from api.names import NodeName
 from inventory.readiness.software import Operand
-from reconciler.dcgm.scraper import DcgmScraper, ScrapeTerms
+from reconciler.dcgm.scraper import SPEC, DcgmScraper, ScrapeTerms
 from reconciler.runtime.controller import Controller
 from reconciler.runtime.errors import ExporterUnavailableError
 from reconciler.runtime.store import DeviceStore
 from reconciler.sinks.operand_pod import OperandPod
 from reconciler.sinks.operand_pods import OperandPodSink
 from telemetry.metrics import REGISTRY
+from tests.support.controllers import a_context, connected
 from tests.support.dcgm import device_lines
 from tests.support.loop_clock import LoopClock
 from tests.support.scheduling import Time
@@ -243,10 +244,10 @@ async def test_an_exporter_that_comes_back_begins_again():
 async def test_every_change_of_an_exporter_or_of_devices_has_the_node_looked_at():
     scene = Scene()
     scene.add("n1")
-    controller: Controller[NodeName] = Controller(
-        "test.dcgm", scene.scraping.reconcile, LoopClock()
-    )
-    with scene.scraping.fed(controller):
+    context = a_context()
+    context.caches.operands, context.caches.devices = scene.operands, scene.devices
+    async with context.ending:
+        controller = connected(SPEC, context, LoopClock())
         assert queued(controller) == ["n1"]
         scene.add("n2")
         assert queued(controller) == ["n2"]

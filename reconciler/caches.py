@@ -1,0 +1,48 @@
+"""Caches of one replica, leading or not: the allocation state, the catalog and stores of whole objects, with their sinks."""
+
+from typing import TYPE_CHECKING, final
+
+from reconciler.sinks.devices import DeviceSink
+from reconciler.sinks.inventories import InventorySink
+from reconciler.sinks.namespaces import NamespaceSink
+from reconciler.sinks.node_features import NodeFeatureSink
+from reconciler.sinks.nodes import NodeSink
+from reconciler.sinks.operand_pods import OperandPodSink
+from reconciler.sinks.pools import PoolSink
+from reconciler.sinks.workloads import LiveWorkloads
+
+if TYPE_CHECKING:
+    from api.foreign.workloads import ConfigMap, DaemonSet
+    from pool.allocation_state import AllocationState
+    from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
+    from reconciler.sinks.pods import BoundPodWarnings
+
+
+@final
+class Caches:
+    """Sinks and stores that informers fill. Pods of pools are elsewhere: `reconciler.sinks.pods`."""
+
+    def __init__(
+        self,
+        index: "DeviceIndex",
+        allocation_state: "AllocationState",
+        catalog: "Catalog",
+        *,
+        warnings: "BoundPodWarnings | None" = None,
+    ) -> None:
+        self.index = index
+        self.allocation_state = allocation_state
+        self.reader = allocation_state.reader
+        self.catalog = catalog
+        self.pool_sink = PoolSink(index, catalog)
+        self.node_sink = NodeSink(index)
+        self.namespace_sink = NamespaceSink(catalog)
+        self.device_sink = DeviceSink(index)
+        self.devices = self.device_sink.store
+        self.inventory_sink = InventorySink(allocation_state, warnings)
+        self.inventories = self.inventory_sink.store
+        self.features = NodeFeatureSink()
+        self.operands = OperandPodSink()
+        self.config_maps: LiveWorkloads[ConfigMap] = LiveWorkloads()
+        self.daemon_sets: LiveWorkloads[DaemonSet] = LiveWorkloads()

@@ -1,0 +1,201 @@
+"""Declarations of controllers and background tasks, which stand beside the code that they declare.
+
+A `ControllerSpec` says what a controller may do at the API server, what wakes it and how it is built.
+`server.controllers` runs all specs for each leadership term; RBAC, metrics, task names and wiring come from the
+same list. Derived caches and sources are functions of the context, shared through `ControllerContext.shared`: a
+source that depends on another one obtains it there, hence subscribes after it.
+"""
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, final
+
+from reconciler.runtime.controller import Controller
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Hashable, Iterable
+
+    from api.clock import Clock
+    from kube.client import KubeClient
+    from manifests.install.rbac import PolicyRule
+    from pool.allocation_reader import AllocationReader
+    from pool.allocation_state import AllocationState
+    from pool.catalog import Catalog
+    from pool.index.device_index import DeviceIndex
+    from pool.model import Instant
+    from reconciler.caches import Caches
+    from reconciler.runtime.event_source import EventSource
+    from reconciler.runtime.events import Recorder
+    from reconciler.settings import ControllerSettings
+    from scheduler.context import ExtenderContext
+
+    Reconcile = Callable[[Any], Awaitable[float | None]]
+    """Takes a key; returns the seconds after which to look again, or None."""
+    Run = Callable[[], Awaitable[object]]
+    """Works until cancelled."""
+
+    class ProcessClock(Clock, Protocol):
+        """Clock that also reads both of its times at once."""
+
+        def instant(self) -> Instant:
+            """Return both readings."""
+
+
+Source = TypeVar("Source", bound="Hashable")
+Shared = TypeVar("Shared")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerContext:
+    """Dependencies of the controllers of one leadership term. `ending` closes all that they open."""
+
+    client: "KubeClient"
+    caches: "Caches"
+    recorder: "Recorder"
+    scheduling: "ExtenderContext"
+    settings: "ControllerSettings"
+    clock: "ProcessClock"
+    ending: contextlib.AsyncExitStack
+    openings: list[contextlib.AbstractAsyncContextManager[object]] = field(default_factory=list)
+    """Entered before the first key is reconciled, since builds do no I/O."""
+    _shared: dict[object, Any] = field(default_factory=dict)
+
+    @property
+    def allocation_state(self) -> "AllocationState":
+        return self.caches.allocation_state
+
+    @property
+    def index(self) -> "DeviceIndex":
+        return self.caches.index
+
+    @property
+    def reader(self) -> "AllocationReader":
+        return self.caches.reader
+
+    @property
+    def catalog(self) -> "Catalog":
+        return self.caches.catalog
+
+    def now(self) -> "Instant":
+        return self.clock.instant()
+
+    def shared(self, build: "Callable[[ControllerContext], Shared]") -> Shared:
+        """Return the term's only result of `build`, made by the first call."""
+        if build not in self._shared:
+            self._shared[build] = build(self)
+        found: Shared = self._shared[build]
+        return found
+
+    def follow(self, source: "EventSource[Source]", callback: "Callable[[Source], None]") -> None:
+        """Subscribe for the rest of the term."""
+        self.ending.enter_context(source.subscribed(callback))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trigger(Generic[Source]):
+    """A source of changes, and the keys that each change has reconciled."""
+
+    source: "Callable[[ControllerContext], EventSource[Source]]"
+    keys: "Callable[[ControllerContext, Source], Iterable[Hashable]] | None" = None
+    """None: the changed key itself."""
+    delay_s: "float | Callable[[ControllerContext, Source], float]" = 0.0
+    """Gathers a burst of changes into one reconcile."""
+
+    def connect(self, context: ControllerContext, controller: "Controller[Any]") -> None:
+        keys, delay_s = self.keys, self.delay_s
+
+        def changed(key: Source) -> None:
+            later_s = delay_s(context, key) if callable(delay_s) else delay_s
+            if keys is None:
+                controller.enqueue(key, delay_s=later_s)
+            else:
+                controller.enqueue_all(keys(context, key), delay_s=later_s)
+
+        context.follow(self.source(context), changed)
+
+
+def _always(_settings: "ControllerSettings") -> bool:
+    return True
+
+
+def _no_keys(_context: ControllerContext) -> "tuple[Hashable, ...]":
+    return ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSpec:
+    """A controller of a leader: its name in metrics, logs and tasks, permissions, triggers and construction."""
+
+    name: str
+    build: "Callable[[ControllerContext], Reconcile]"
+    """Returns the reconcile function; does no I/O."""
+    triggers: "tuple[Trigger[Any], ...]"
+    initial: "Callable[[ControllerContext], Iterable[Hashable]]" = _no_keys
+    """Keys that are reconciled when a term begins, besides those that the triggers publish then."""
+    initial_delay_s: float = 0.0
+    rbac: "tuple[PolicyRule, ...]" = ()
+    namespaced_rbac: "tuple[PolicyRule, ...]" = ()
+    """Within the control plane's own namespace."""
+    workers: int = 1
+    share: float = 1.0
+    """Of its time that a worker works; see `Controller`."""
+    is_enabled: "Callable[[ControllerSettings], bool]" = _always
+
+    def start(self, context: ControllerContext) -> "Run":
+        """Build the controller, subscribe it to its triggers and queue the initial keys; nothing runs yet."""
+        controller: Controller[Any] = Controller(
+            self.name, self.build(context), context.clock, workers=self.workers, share=self.share
+        )
+        self.connect(context, controller)
+        return controller.run
+
+    def connect(self, context: ControllerContext, controller: "Controller[Any]") -> None:
+        """Subscribe the controller to the triggers, and queue the initial keys."""
+        for trigger in self.triggers:
+            trigger.connect(context, controller)
+        controller.enqueue_all(self.initial(context), delay_s=self.initial_delay_s)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A background loop of a leader."""
+
+    name: str
+    build: "Callable[[ControllerContext], Run]"
+    """Does no I/O."""
+    rbac: "tuple[PolicyRule, ...]" = ()
+    namespaced_rbac: "tuple[PolicyRule, ...]" = ()
+    is_enabled: "Callable[[ControllerSettings], bool]" = _always
+
+    def start(self, context: ControllerContext) -> "Run":
+        return self.build(context)
+
+
+def devices(context: ControllerContext) -> "EventSource[Any]":
+    """Nodes whose GPUDevices changed."""
+    return context.caches.devices.changes
+
+
+def inventories(context: ControllerContext) -> "EventSource[Any]":
+    """Nodes whose GPUNodeInventory changed, other than in its allocations."""
+    return context.caches.inventories.changes
+
+
+def features(context: ControllerContext) -> "EventSource[Any]":
+    """Nodes whose NodeFeatures changed."""
+    return context.caches.features.changes
+
+
+def operands(context: ControllerContext) -> "EventSource[Any]":
+    """Nodes whose operand pods changed."""
+    return context.caches.operands.changes
+
+
+DEVICES: Final[Trigger[Any]] = Trigger(source=devices)
+INVENTORIES: Final[Trigger[Any]] = Trigger(source=inventories)
+FEATURES: Final[Trigger[Any]] = Trigger(source=features)
+OPERANDS: Final[Trigger[Any]] = Trigger(source=operands)

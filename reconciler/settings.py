@@ -1,0 +1,30 @@
+"""Settings of the controllers, in the terms of the packages that decide; the server translates its own into them."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from inventory.discovery.node import InventoryTerms
+    from inventory.health.device import HealthDebounceTerms
+    from inventory.readiness.software import BootstrapTerms
+    from manifests.node.device_plugin import WorkloadSettings
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Settings of all controllers of a leader."""
+
+    workloads: "WorkloadSettings"
+    inventory: "InventoryTerms"
+    bootstrap: "BootstrapTerms"
+    health: "HealthDebounceTerms"
+    heartbeat_freshness_s: float
+    """An older heartbeat of an agent means silence: its health reports are ignored."""
+    is_scraping: bool
+    """Whether DCGM exporters are read."""
+    scrape_period_s: float
+    scrape_timeout_s: float
+    scrapes_per_second: float
+    is_nominating: bool
+    """Whether waiting pods get `status.nominatedNodeName`."""

@@ -1,0 +1,97 @@
+"""The server's settings in the terms of the controllers."""
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from inventory.debounce import DebounceTerms
+from inventory.discovery.node import InventoryTerms
+from inventory.health.device import IGNORED_XIDS, HealthDebounceTerms
+from inventory.readiness.software import BootstrapTerms, Operand
+from manifests.node.device_plugin import NodeAgentSettings, WorkloadSettings, names_registry
+from reconciler.settings import ControllerSettings
+from server.settings import BadSettingsError
+
+if TYPE_CHECKING:
+    from server.settings import Settings
+
+
+def controller_settings(settings: "Settings") -> ControllerSettings:
+    inventory, health = settings.inventory, settings.health
+    return ControllerSettings(
+        workloads=workload_settings(settings),
+        inventory=InventoryTerms(
+            managed_label=inventory.managed_label,
+            is_managed_by_default=inventory.managed_by_default,
+            fresh_for=dt.timedelta(seconds=inventory.freshness_s),
+            gone_for=dt.timedelta(seconds=inventory.node_gone_s),
+        ),
+        bootstrap=_bootstrap_terms(settings),
+        health=HealthDebounceTerms(
+            ignored_xids=frozenset(health.ignored_xids),
+            clean_samples=health.clean_samples,
+            period_s=health.period_s,
+            freshness_s=settings.bootstrap.heartbeat_freshness_s,
+        ),
+        heartbeat_freshness_s=inventory.freshness_s,
+        is_scraping=health.dcgm,
+        scrape_period_s=health.scrape_period_s,
+        scrape_timeout_s=health.scrape_timeout_s,
+        scrapes_per_second=health.scrapes_per_second,
+        is_nominating=settings.placement == "Nominated",
+    )
+
+
+def _bootstrap_terms(settings: "Settings") -> BootstrapTerms:
+    terms = settings.bootstrap
+    return BootstrapTerms(
+        requirements={
+            Operand.VALIDATOR: terms.validator,
+            Operand.GFD: terms.gfd,
+            Operand.DCGM: terms.dcgm,
+            Operand.DCGM_EXPORTER: terms.dcgm_exporter,
+        },
+        debounce=DebounceTerms(
+            good_samples=terms.good_samples,
+            bad_samples=terms.bad_samples,
+            period_s=terms.period_s,
+        ),
+        heartbeat_freshness_s=terms.heartbeat_freshness_s,
+    )
+
+
+def workload_settings(settings: "Settings") -> WorkloadSettings:
+    """Return what is the same for all pools.
+
+    The default Xids are not named: DaemonSets that an earlier version made without them stay as they are.
+    """
+    plugin, ignored = settings.device_plugin, frozenset(settings.health.ignored_xids)
+    return WorkloadSettings(
+        image=plugin.image,
+        namespace=settings.namespace,
+        mode=plugin.mode,
+        plugin=plugin.plugin,
+        hand_out=plugin.hand_out,
+        cdi_kind=plugin.cdi_kind,
+        node_selector=plugin.node_selector,
+        agent=NodeAgentSettings(
+            is_enabled=settings.node_agent.enabled,
+            image=settings.node_agent.image,
+            ignored_xids=None if ignored == IGNORED_XIDS else ignored,
+        ),
+    )
+
+
+def check_images(settings: "Settings") -> None:
+    """Check that each image of our DaemonSets, some of them privileged, names its registry.
+
+    Raises:
+        BadSettingsError: one does not; container runtimes would take it from docker.io.
+    """
+    unnamed = [one for one in workload_settings(settings).images if not names_registry(one)]
+    if unnamed:
+        raise BadSettingsError(
+            f"device_plugin.image, node_agent.image: {', '.join(repr(one) for one in unnamed)} names no"
+            " registry, and privileged DaemonSets are made of it: set them to what `make image` built, as"
+            " registry.example.com/gpu-control-plane@sha256:..., or make no DaemonSets"
+            " (device_plugin.mode None, node_agent.enabled false)"
+        )

@@ -1,0 +1,120 @@
+"""Informers that fill the caches of this replica, and the permissions that they need.
+
+Pods of pools are not among them: `server.leadership.bound_pods` stands between their informer and their sink.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from api.foreign.core import Namespace, Node
+from api.foreign.nodefeature import NodeFeature
+from api.foreign.workloads import ConfigMap, DaemonSet
+from api.kinds.gpudevice import GPUDevice
+from api.kinds.gpunodeinventory import GPUNodeInventory
+from api.kinds.gpupool import GPUPool
+from kube.informer import Informer, Selection
+from kube.resources import (
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    GPU_DEVICES,
+    GPU_NODE_INVENTORIES,
+    GPU_POOLS,
+    NAMESPACES,
+    NODE_FEATURES,
+    NODES,
+    PODS,
+)
+from pool.facts import node_facts
+from reconciler.sinks import devices, namespaces, node_features, nodes, operand_pods, pods, pools
+from reconciler.sinks import workloads as pool_workloads
+from reconciler.sinks.operand_pod import OperandPodObject, OperandTerms, projection
+
+if TYPE_CHECKING:
+    from api.clock import Clock
+    from kube.client import KubeClient
+    from reconciler.caches import Caches
+    from server.settings import Settings
+
+OPERANDS: Final = "operand pods"
+"""The second informer of pods, and what its metrics call it."""
+RBAC: Final = (
+    *pools.RBAC,
+    *devices.RBAC,
+    *nodes.RBAC,
+    *namespaces.RBAC,
+    *pods.RBAC,
+    *operand_pods.RBAC,
+    *node_features.RBAC,
+)
+"""ConfigMaps and DaemonSets are watched under the permissions of `pool.workloads`, inventories under those of
+`node.inventory`."""
+
+
+def build_informers(
+    caches: "Caches", client: "KubeClient", settings: "Settings", *, clock: "Clock"
+) -> "dict[str, Informer[Any]]":
+    """Return the informers by the name that readiness and metrics know them by."""
+    operand_terms = OperandTerms(
+        namespaces=frozenset({settings.namespace, *settings.bootstrap.namespaces})
+    )
+    found: dict[str, Informer[Any]] = {
+        GPU_POOLS.plural: Informer(client, GPU_POOLS, GPUPool, sink=caches.pool_sink, clock=clock),
+        GPU_DEVICES.plural: Informer(
+            client,
+            GPU_DEVICES,
+            GPUDevice,
+            sink=caches.device_sink,
+            clock=clock,
+            project=devices.observe_device,
+        ),
+        GPU_NODE_INVENTORIES.plural: Informer(
+            client,
+            GPU_NODE_INVENTORIES,
+            GPUNodeInventory,
+            sink=caches.inventory_sink,
+            clock=clock,
+        ),
+        NODES.plural: Informer(
+            client, NODES, Node, sink=caches.node_sink, clock=clock, project=node_facts
+        ),
+        NAMESPACES.plural: Informer(
+            client, NAMESPACES, Namespace, sink=caches.namespace_sink, clock=clock
+        ),
+        # Watched where we run no device plugins, too: of an earlier setting some may be left.
+        CONFIG_MAPS.plural: Informer(
+            client,
+            CONFIG_MAPS,
+            ConfigMap,
+            sink=caches.config_maps,
+            clock=clock,
+            selection=pool_workloads.selection(settings.namespace),
+        ),
+        DAEMON_SETS.plural: Informer(
+            client,
+            DAEMON_SETS,
+            DaemonSet,
+            sink=caches.daemon_sets,
+            clock=clock,
+            selection=pool_workloads.selection(settings.namespace),
+        ),
+        OPERANDS: Informer(
+            client,
+            PODS,
+            OperandPodObject,
+            sink=caches.operands,
+            clock=clock,
+            project=projection(operand_terms),
+            selection=Selection(label_selector=operand_terms.label_selector),
+            name=OPERANDS,
+        ),
+    }
+    if settings.inventory.node_features:
+        found[NODE_FEATURES.plural] = Informer(
+            client,
+            NODE_FEATURES,
+            NodeFeature,
+            sink=caches.features,
+            clock=clock,
+            project=node_features.observe_feature,
+            is_optional=True,
+        )
+    return found

@@ -1,0 +1,163 @@
+"""Controllers are declared once: beside their reconcile function, and in one list."""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import reconciler
+from api.names import DeviceName, NodeName, PoolName
+from certs import kubernetes as certificates
+from kube.events import Event
+from manifests.install.rbac import PolicyRule, build_rbac
+from reconciler.controller_spec import ControllerSpec, TaskSpec
+from reconciler.pool.index_changes import index_changes
+from reconciler.pool.plugin_config import COALESCE_S, plugin_config_facts
+from reconciler.pool.validation_cache import validity_cache
+from reconciler.runtime.controller import Controller
+from server import binder, events, informers, rbac
+from server.controllers.all import CONTROLLERS
+from server.controllers.manager import ControllerManager
+from server.leadership import fence
+from tests.support.assigning import a_gpupool
+from tests.support.controllers import a_context, connected
+from tests.support.loop_clock import LoopClock
+
+Spec = ControllerSpec | TaskSpec
+
+
+class Silent:
+    def emit(self, event: Event) -> None: ...
+
+
+def declared() -> Iterator[Spec]:
+    """Yield the `SPEC` of every module of `reconciler`."""
+    for module in pkgutil.walk_packages(reconciler.__path__, "reconciler."):
+        spec = getattr(importlib.import_module(module.name), "SPEC", None)
+        if spec is not None:
+            yield spec
+
+
+def by_name(name: str) -> ControllerSpec:
+    (found,) = (one for one in CONTROLLERS if one.name == name)
+    assert isinstance(found, ControllerSpec)
+    return found
+
+
+def test_every_declared_controller_is_in_the_list_and_no_other():
+    found = list(declared())
+    assert {id(one) for one in found} == {id(one) for one in CONTROLLERS}
+    assert len(found) == len(CONTROLLERS)
+
+
+def test_names_are_those_of_metrics_logs_and_tasks():
+    assert sorted(one.name for one in CONTROLLERS) == [
+        "binding.settling",
+        "device.assignment",
+        "device.health",
+        "device.state",
+        "index.changes",
+        "node.bootstrap",
+        "node.dcgm",
+        "node.exports",
+        "node.inventory",
+        "node.pool-marks",
+        "pod.nominating",
+        "pod.waking",
+        "pool.conflict",
+        "pool.life",
+        "pool.status",
+        "pool.workloads",
+    ]
+
+
+def rules_of(*lists: tuple[PolicyRule, ...]) -> object:
+    return build_rbac([rule for rules in lists for rule in rules])[1]["rules"]
+
+
+def test_rendered_permissions_are_the_union_of_the_declared_ones():
+    own = (informers.RBAC, binder.RBAC, fence.RBAC, events.RBAC, certificates.RBAC)
+    assert rules_of(rbac.CLUSTER_RULES) == rules_of(*(one.rbac for one in declared()), *own)
+
+
+async def test_each_controller_is_built_and_subscribed_without_io():
+    context = a_context(recorder=Silent())
+    async with context.ending:
+        for spec in CONTROLLERS:
+            spec.start(context)
+    assert context.caches.devices.changes._callbacks == []
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"), [("node.dcgm", "is_scraping"), ("pod.nominating", "is_nominating")]
+)
+@pytest.mark.parametrize("is_on", [True, False])
+def test_a_controller_that_the_settings_switch_off_is_not_started(name, setting, is_on):
+    manager = ControllerManager(a_context(**{setting: is_on}), CONTROLLERS)
+    assert (name in manager.names) is is_on
+
+
+async def test_a_changed_pool_wakes_its_readers_once_its_validity_is_known():
+    """Whatever the order of subscriptions: a reader follows the validity cache, not the index."""
+    context = a_context()
+    seen: list[tuple[str, bool]] = []
+    async with context.ending:
+        index, name = context.shared(index_changes), PoolName("a")
+
+        def look(pool: PoolName) -> None:
+            validity = context.shared(validity_cache)
+            seen.append((pool, validity.verdict(pool).is_valid))
+
+        context.shared(validity_cache).pools.subscribe(look)
+        shared: dict[str, Any] = {"resource": {"name": "gpu.deckhouse.io/b"}}
+        context.catalog.pools[PoolName("b")] = a_gpupool("b", **shared)
+        index.pools.publish(PoolName("b"))
+        context.catalog.pools[name] = a_gpupool("a", created=5, **shared)
+        index.pools.publish(name)
+        context.catalog.pools[name] = a_gpupool("a", created=5)
+        index.pools.publish(name)
+        index.pools.publish(name)
+    assert seen == [("b", True), ("a", False), ("a", True), ("a", True)]
+
+
+async def test_changes_of_a_pools_devices_are_gathered_into_one_list():
+    context, clock = a_context(), LoopClock()
+    async with context.ending:
+        controller = connected(by_name("pool.workloads"), context, clock)
+        taken(controller)
+        context.shared(plugin_config_facts).changes.publish(PoolName("a"))
+        (due,) = controller._due_by_key.values()
+        assert due - clock.monotonic() == pytest.approx(COALESCE_S, abs=0.1)
+
+
+async def test_devices_are_written_at_once_in_the_initial_list_and_after_bursts_later():
+    context, clock = a_context(), LoopClock()
+    async with context.ending:
+        controller = connected(by_name("device.state"), context, clock)
+        index = context.shared(index_changes)
+        index.devices.publish(DeviceName("n1-0"))
+        assert taken(controller) == ["n1-0"]
+        index.device_delay_s = 1.0
+        index.devices.publish(DeviceName("n1-0"))
+        assert taken(controller) == []
+
+
+async def test_a_node_of_the_index_wakes_inventory_labels_and_nothing_of_pools():
+    context, clock = a_context(), LoopClock()
+    async with context.ending:
+        controllers = {
+            one.name: connected(one, context, clock)
+            for one in CONTROLLERS
+            if isinstance(one, ControllerSpec)
+        }
+        for controller in controllers.values():
+            taken(controller)
+        context.shared(index_changes).nodes.publish(NodeName("n1"))
+        woken = {name for name, controller in controllers.items() if not controller.is_idle}
+    assert woken == {"node.inventory", "node.pool-marks"}
+
+
+def taken(controller: Controller[str]) -> list[str]:
+    return list(iter(controller._pop_due, None))
