@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from admission.review import AdmissionResult
     from tests.bench.sizes import Sizes
-    from tests.support.reviews import Office
+    from tests.support.reviews import AdmissionSetup
 
 REPEATS = 3
 LARGEST_REVIEW_BYTES = 8 * 2**20
@@ -60,7 +60,7 @@ async def measure(sizes: "Sizes") -> list[Result]:
 
 
 def _cost(
-    office: "Office",
+    office: "AdmissionSetup",
     webhook: "Callable[..., AdmissionResult]",
     pod: "dict[str, Any]",
 ) -> "tuple[AdmissionResult, Cost]":

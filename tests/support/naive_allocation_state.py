@@ -174,7 +174,17 @@ class NaiveAllocationState:
         if pool not in self.pools:
             return None
         found = dict.fromkeys(
-            ("total", "used", "held", "unconfirmed", "free", "unhealthy", "partial", "unusable"), 0
+            (
+                "total",
+                "used",
+                "reserved",
+                "unconfirmed",
+                "free",
+                "unhealthy",
+                "partial",
+                "unusable",
+            ),
+            0,
         )
         for device in self.devices_on(pool, node):
             everything = set(range(len(self.units_of(device))))
@@ -185,7 +195,7 @@ class NaiveAllocationState:
             mine = self.reachable_slots(device, own) & firm if own else set()
             found["total"] += len(everything)
             found["used"] += len(observed)
-            found["held"] += len(firm - observed - mine)
+            found["reserved"] += len(firm - observed - mine)
             found["unconfirmed"] += len(assumed - firm) if is_usable else 0
             found["unusable"] += 0 if is_usable else len(everything)
             found["free"] += len(idle | mine) if is_usable else 0
@@ -232,7 +242,7 @@ class NaiveAllocationState:
         nodes = (self.nodes_of(pool) if of is None else of).values()
         found = {
             "total": sum(node["total"] for node in nodes),
-            "reserved": sum(node["held"] for node in nodes),
+            "reserved": sum(node["reserved"] for node in nodes),
             "used": sum(node["used"] + min(node["unaccounted"], node["free"]) for node in nodes),
             "available": sum(map(self.room, nodes)),
         }

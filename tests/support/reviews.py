@@ -26,7 +26,7 @@ GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDev
 
 
 @dataclass
-class Office:
+class AdmissionSetup:
     """A control plane's memory, with a clock that stands still unless told otherwise."""
 
     allocation_state: AllocationState = field(default_factory=AllocationState)

@@ -104,7 +104,7 @@ class Time:
 
 
 @dataclass
-class Scene:
+class ExtenderSetup:
     """A small cluster as the extender sees it."""
 
     allocation_state: AllocationState = field(default_factory=AllocationState)
@@ -127,7 +127,7 @@ class Scene:
             leader=lambda: self.leader,
         )
 
-    def pool(self, facts: "PoolFacts | None" = None, **devices: int) -> "Scene":
+    def pool(self, facts: "PoolFacts | None" = None, **devices: int) -> "ExtenderSetup":
         """Add a pool with so many whole cards on each node."""
         facts = facts or a_pool()
         self.allocation_state.index.replace_pool(facts)
@@ -155,7 +155,7 @@ class Scene:
             **changes,
         )
 
-    def hold(self, name: str, units: int, node: str | None = None) -> "Reservation":
+    def reserve(self, name: str, units: int, node: str | None = None) -> "Reservation":
         """Take a hold at admission, tie it to the pod's uid; where is up to the node given."""
         pool = self.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
@@ -172,9 +172,9 @@ class Scene:
         self.allocation_state.tie(id_, PodUid(f"uid-{name}"), name=name, now=self.time.now())
         return reservation
 
-    def held(self, name: str, units: int, node: str) -> None:
+    def reserve_and_observe(self, name: str, units: int, node: str) -> None:
         """Take a hold at admission, and let the watch show its pod."""
-        self.hold(name, units, node)
+        self.reserve(name, units, node)
         self.pending(name, units)
 
     def phase(self, name: str = "p") -> str | None:

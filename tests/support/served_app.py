@@ -24,8 +24,8 @@ from server.http.limits import Limits
 from server.http.readiness import Readiness
 from telemetry.metrics import REGISTRY
 from tests.support.loop_clock import LoopClock
-from tests.support.reviews import Office
-from tests.support.scheduling import Scene
+from tests.support.reviews import AdmissionSetup
+from tests.support.scheduling import ExtenderSetup
 
 MAX_BODY_BYTES = 64 * 1024
 TOKEN = "sesame"
@@ -93,7 +93,7 @@ class ServedApp:
 
     authority: TestAuthority
     token_file: Path
-    office: Office = field(default_factory=Office)
+    office: AdmissionSetup = field(default_factory=AdmissionSetup)
     url: str = ""
     pair: KeyPair | None = None
     """The client certificate that requests show."""
@@ -107,7 +107,7 @@ class ServedApp:
             ServingBundle(trust_pem=self.authority.trust_pem, pair=self.authority.serving)
         )
         self.readiness = Readiness()
-        self.scene = Scene(allocation_state=self.office.allocation_state)
+        self.scene = ExtenderSetup(allocation_state=self.office.allocation_state)
         self.scene.pool(n1=2)
         self.office.add_pool("whole")
 

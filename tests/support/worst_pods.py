@@ -12,7 +12,7 @@ import msgspec
 from admission.decoding import MAX_VALUES
 from admission.pods.size_limits import MAX_EXPRESSIONS
 from pool.demand import MAX_CONTAINERS, MAX_LISTED_UNITS
-from tests.support.reviews import Office, a_pod_object
+from tests.support.reviews import AdmissionSetup, a_pod_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,17 +25,17 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 Pod = dict[str, Any]
 
 
-def a_large_office() -> Office:
+def a_large_office() -> AdmissionSetup:
     """A control plane with many nodes, and a few of the largest."""
-    office = Office()
-    office.add_pool("whole")
-    office.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 64})
-    office.allocate("slices", mode="TimeSlice", slicesPerDevice=64)
+    setup = AdmissionSetup()
+    setup.add_pool("whole")
+    setup.add_pool("slices", allocation={"mode": "TimeSlice", "slicesPerDevice": 64})
+    setup.allocate("slices", mode="TimeSlice", slicesPerDevice=64)
     for number in range(NODES):
-        office.add_node(f"n{number}", devices=1, labels={"zone": str(number % 3), "a": str(number)})
+        setup.add_node(f"n{number}", devices=1, labels={"zone": str(number % 3), "a": str(number)})
     for number in range(4):
-        office.add_node(f"s{number}", devices=16, pool="slices", labels={"a": "5"})
-    return office
+        setup.add_node(f"s{number}", devices=16, pool="slices", labels={"a": "5"})
+    return setup
 
 
 def _many(item: Any, count: int | None = None) -> list[Any]:

@@ -58,7 +58,7 @@ class Writes:
 
 
 @dataclass
-class Office:
+class AdmissionSetup:
     """Two cards on one node, and pods that want one each."""
 
     cluster: Cluster
@@ -122,7 +122,7 @@ class Office:
 
 
 @asynccontextmanager
-async def an_office(*pods: str) -> AsyncIterator[Office]:
+async def an_admission_setup(*pods: str) -> AsyncIterator[AdmissionSetup]:
     clock = LoopClock()
     async with (
         a_cluster() as cluster,
@@ -144,4 +144,4 @@ async def an_office(*pods: str) -> AsyncIterator[Office]:
         for name in pods:
             await cluster.add_pod(name)
         await cluster.observe()
-        yield Office(cluster, context, writes)
+        yield AdmissionSetup(cluster, context, writes)

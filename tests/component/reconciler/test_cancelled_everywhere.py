@@ -19,7 +19,7 @@ from scheduler.bind import bind_pod
 from scheduler.bind_recovery import recover_binding
 from scheduler.outcome import Outcome
 from tests.component.reconciler.cluster import Cluster, a_cluster
-from tests.component.reconciler.interrupted import Office, an_office
+from tests.component.reconciler.interrupted import AdmissionSetup, an_admission_setup
 from tests.support.interrupting import Stepping, at_every_suspension, runs_through
 from tests.support.loop_clock import LoopClock
 from tests.support.polling import until
@@ -32,7 +32,7 @@ FEWEST = 2
 """Connecting and waiting for the answer suspend once each, at least."""
 
 
-async def goes_on(office: Office) -> None:
+async def goes_on(office: AdmissionSetup) -> None:
     """The doubt is looked at and another pod is bound, while the write may be on its way; all settles."""
     office.no_commitment_is_forgotten()
     await office.settle_all()
@@ -50,7 +50,7 @@ async def test_a_bind_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
     lands_late: bool, is_connected: bool
 ):
     async def attempt(number: int) -> bool:
-        async with an_office("p", "q") as office:
+        async with an_admission_setup("p", "q") as office:
             request = await office.request("p")
             if is_connected:
                 await office.context.binder.look(request.pod)
@@ -69,7 +69,7 @@ async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
     was_written: bool, lands_late: bool
 ):
     async def attempt(number: int) -> bool:
-        async with an_office("p", "q") as office:
+        async with an_admission_setup("p", "q") as office:
             faults = office.cluster.api.faults
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
@@ -88,7 +88,7 @@ async def test_a_retry_cancelled_anywhere_loses_nothing_and_gives_nothing_twice(
 @pytest.mark.parametrize("was_written", [False, True])
 async def test_settling_cancelled_anywhere_leaves_the_doubt_to_the_next_look(was_written: bool):
     async def attempt(number: int) -> bool:
-        async with an_office("p", "q") as office:
+        async with an_admission_setup("p", "q") as office:
             faults = office.cluster.api.faults
             lose = faults.reset_after if was_written else faults.reset_before
             lose("POST", "/p/binding$")
@@ -107,7 +107,7 @@ async def test_a_watch_cancelled_anywhere_is_taken_up_by_the_next_one():
     """A bind, a pod that ends and one that is deleted, while the informer of pods is cancelled."""
 
     async def attempt(number: int) -> bool:
-        async with an_office("p", "q") as office:
+        async with an_admission_setup("p", "q") as office:
             cluster, allocation_state = office.cluster, office.context.allocation_state
             await office.bind("q")
 
@@ -161,7 +161,7 @@ RECONCILES: dict[str, Callable[[Cluster], Coroutine[Any, Any, float | None]]] = 
 @pytest.mark.parametrize("controller", RECONCILES)
 async def test_a_controller_cancelled_anywhere_writes_the_truth_the_next_time(controller: str):
     async def attempt(number: int) -> bool:
-        async with an_office("p") as office:
+        async with an_admission_setup("p") as office:
             cluster = office.cluster
             await office.bind("p")
             await cluster.observe()

@@ -13,7 +13,11 @@ from scheduler.bind import bind_pod
 from scheduler.codec import BindRequest
 from scheduler.outcome import Outcome
 from simulator.apiserver.injection import ErrorInjection, InjectedError
-from tests.component.reconciler.interrupted import BIND_TIMEOUT_S, Office, an_office
+from tests.component.reconciler.interrupted import (
+    BIND_TIMEOUT_S,
+    AdmissionSetup,
+    an_admission_setup,
+)
 
 pytestmark = pytest.mark.looptime
 
@@ -35,7 +39,7 @@ BREAKS: dict[str, Break] = {
 }
 
 
-async def a_bind_with_a_lost_answer(office: Office, request: BindRequest) -> None:
+async def a_bind_with_a_lost_answer(office: AdmissionSetup, request: BindRequest) -> None:
     """POST without an answer, POST again, 409, GET; another pod meanwhile; then settling."""
     office.cluster.api.faults.reset_after("POST", POD)
     first = await bind_pod(request, office.context)
@@ -48,7 +52,7 @@ async def a_bind_with_a_lost_answer(office: Office, request: BindRequest) -> Non
 
 async def fails_at(nth: int, way: str) -> bool:
     """Let the nth request about the pod fail; False when there are not so many."""
-    async with an_office("p", "q") as office:
+    async with an_admission_setup("p", "q") as office:
         request = await office.request("p")
         rule = BREAKS[way](office.cluster.api.faults, nth)
         await a_bind_with_a_lost_answer(office, request)

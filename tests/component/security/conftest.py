@@ -12,7 +12,7 @@ from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up
 from tests.support.ports import free_port
-from tests.support.reviews import Office
+from tests.support.reviews import AdmissionSetup
 from tests.support.served_app import MAX_BODY_BYTES, TOKEN, ServedApp, TestAuthority
 
 PLACES = 16
@@ -48,7 +48,7 @@ async def served(
     token_file = tmp_path / "token"
     token_file.write_text(TOKEN)
     # Ids of its own: the extender's desk counts from 0, in the same books.
-    office = Office(_numbers=itertools.count(1000))
+    office = AdmissionSetup(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, office, webhook_callers=webhook_callers)
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"

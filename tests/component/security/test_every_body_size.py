@@ -19,7 +19,7 @@ from server.http.listener import Port
 from server.settings import ListenSettings
 from tests.component.security.peers import hang_up, post, post_chunked
 from tests.support.ports import free_port
-from tests.support.reviews import Office, a_pod_object, a_review
+from tests.support.reviews import AdmissionSetup, a_pod_object, a_review
 from tests.support.scheduling import a_wire_pod, extender_args
 from tests.support.served_app import TOKEN, ServedApp, TestAuthority
 
@@ -93,7 +93,7 @@ def in_many(request: bytes) -> Iterable[bytes]:
 async def served_on(authority: TestAuthority, folder: Path, limit: int) -> AsyncIterator[ServedApp]:
     token_file = folder / "token"
     token_file.write_text(TOKEN)
-    office = Office(_numbers=itertools.count(1000))
+    office = AdmissionSetup(_numbers=itertools.count(1000))
     app = ServedApp(authority, token_file, office, max_body_bytes=limit)
     listen = ListenSettings(host="127.0.0.1", port=free_port())
     app.url = f"https://127.0.0.1:{listen.port}"

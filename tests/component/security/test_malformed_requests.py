@@ -27,8 +27,8 @@ from manifests.constants import (
 )
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from tests.component.security.malformed import VALID, Sent, damaged
-from tests.support.reviews import Office
-from tests.support.scheduling import Scene, a_wire_pod, extender_args
+from tests.support.reviews import AdmissionSetup
+from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 from tests.support.served_app import ServedApp
 
 SEED = 20261121
@@ -45,8 +45,8 @@ class World:
     """A small cluster behind both desks, and everything in it that a request could change."""
 
     def __init__(self) -> None:
-        self.office = Office(_numbers=itertools.count(1000))
-        self.scene = Scene(allocation_state=self.office.allocation_state)
+        self.office = AdmissionSetup(_numbers=itertools.count(1000))
+        self.scene = ExtenderSetup(allocation_state=self.office.allocation_state)
         self.scene.pool(n1=2, n2=1)
         self.scene.pending()
         self.office.add_pool("whole")

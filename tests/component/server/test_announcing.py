@@ -20,7 +20,7 @@ from tests.support.allocation_state import a_bound_pod, reserve
 from tests.support.builders import a_demand, at
 from tests.support.loop_clock import LoopClock
 from tests.support.metric_samples import Counted
-from tests.support.reviews import Office
+from tests.support.reviews import AdmissionSetup
 
 EXPIRED = EventReason.RESERVATION_EXPIRED
 
@@ -51,8 +51,8 @@ async def client() -> AsyncIterator[KubeClient]:
 
 
 @pytest.fixture
-def office() -> Office:
-    office = Office()
+def office() -> AdmissionSetup:
+    office = AdmissionSetup()
     office.add_pool()
     office.add_node()
     return office
@@ -61,7 +61,7 @@ def office() -> Office:
 class Announcer:
     """The events, and what of them reaches the API server."""
 
-    def __init__(self, client: KubeClient, office: Office) -> None:
+    def __init__(self, client: KubeClient, office: AdmissionSetup) -> None:
         self._client = client
         self._recorder = EventRecorder(
             client,
@@ -81,11 +81,11 @@ class Announcer:
 
 
 @pytest.fixture
-async def announcer(client: KubeClient, office: Office) -> Announcer:
+async def announcer(client: KubeClient, office: AdmissionSetup) -> Announcer:
     return Announcer(client, office)
 
 
-def a_reservation(office: Office, uid: str | None = "uid-p") -> Reservation:
+def a_reservation(office: AdmissionSetup, uid: str | None = "uid-p") -> Reservation:
     reservation = reserve(office.allocation_state, a_demand(1))
     if uid is not None:
         office.allocation_state.tie(reservation.id, PodUid(uid), name="p", now=at(0))
@@ -94,7 +94,9 @@ def a_reservation(office: Office, uid: str | None = "uid-p") -> Reservation:
     return held
 
 
-async def test_warning_on_the_pool_names_it_by_uid(announcer: Announcer, office: Office) -> None:
+async def test_warning_on_the_pool_names_it_by_uid(
+    announcer: Announcer, office: AdmissionSetup
+) -> None:
     announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
     assert await announcer.written() == [
         StoredEvent(
@@ -108,25 +110,31 @@ async def test_warning_on_the_pool_names_it_by_uid(announcer: Announcer, office:
     ]
 
 
-async def test_warning_on_the_pod_names_it_by_uid(announcer: Announcer, office: Office) -> None:
+async def test_warning_on_the_pod_names_it_by_uid(
+    announcer: Announcer, office: AdmissionSetup
+) -> None:
     announcer.events.warn_pod(a_reservation(office), EXPIRED, "it ran out")
     (event,) = await announcer.written()
     assert event.regarding == Regarding(kind="Pod", name="p", namespace="default", uid="uid-p")
 
 
-async def test_pod_that_nobody_has_seen_gets_no_event(announcer: Announcer, office: Office) -> None:
+async def test_pod_that_nobody_has_seen_gets_no_event(
+    announcer: Announcer, office: AdmissionSetup
+) -> None:
     announcer.events.warn_pod(a_reservation(office, uid=None), EXPIRED, "it ran out")
     assert await announcer.written() == []
 
 
-async def test_pool_that_is_gone_gets_no_event(announcer: Announcer, office: Office) -> None:
+async def test_pool_that_is_gone_gets_no_event(
+    announcer: Announcer, office: AdmissionSetup
+) -> None:
     reservation = a_reservation(office)
     del office.catalog.pools[PoolName("whole")]
     announcer.events.warn_pool(reservation, EXPIRED, "it ran out")
     assert await announcer.written() == []
 
 
-async def test_standby_says_nothing(announcer: Announcer, office: Office) -> None:
+async def test_standby_says_nothing(announcer: Announcer, office: AdmissionSetup) -> None:
     announcer.events.is_leading = False
     announcer.events.warn_pool(a_reservation(office), EXPIRED, "it ran out")
     assert await announcer.written() == []
@@ -134,7 +142,7 @@ async def test_standby_says_nothing(announcer: Announcer, office: Office) -> Non
 
 @pytest.mark.parametrize("is_leading", [True, False])
 async def test_a_mismatch_is_told_and_counted_by_who_leads(
-    client: KubeClient, office: Office, *, is_leading: bool
+    client: KubeClient, office: AdmissionSetup, *, is_leading: bool
 ) -> None:
     announcer = Announcer(client, office)
     announcer.events.is_leading = is_leading

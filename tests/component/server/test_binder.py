@@ -38,7 +38,7 @@ from scheduler.ports import (
 from server.binder import KubeBinder
 from simulator.apiserver.server import InMemoryApiServer
 from tests.support.loop_clock import LoopClock
-from tests.support.scheduling import Scene
+from tests.support.scheduling import ExtenderSetup
 
 DEVICES = '{"main":["GPU-n1-0"]}'
 TIMEOUT_S = 0.2
@@ -254,7 +254,7 @@ async def test_write_and_read_after_a_conflict_have_one_deadline(
     takes_s: float, took_s: float, outcome: Outcome
 ) -> None:
     client: Any = SlowApi(takes_s)
-    scene = Scene(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
+    scene = ExtenderSetup(binder=KubeBinder(client, 4.0)).pool(n1=1, n2=1)  # type: ignore[arg-type]  # the real one
     scene.pending("p")
     began = asyncio.get_running_loop().time()
     request = BindRequest(PodRef("default", "p", PodUid("uid-p")), NodeName("n2"))

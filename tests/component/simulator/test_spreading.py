@@ -12,15 +12,15 @@ from api.names import NodeName, PoolName, pool_node_label
 from pool.model import NodeFacts
 from simulator.scheduler.topology_spread import has_strict_spread, nodes_left
 from tests.support.builders import a_node
-from tests.support.reviews import Office, a_pod_object
+from tests.support.reviews import AdmissionSetup, a_pod_object
 
 LABEL = pool_node_label(PoolName("whole"))
 UNREACHABLE = NodeTaint(key="node.kubernetes.io/unreachable", effect="NoSchedule")
 ZONES = {"n1": "a", "n2": "a", "n3": "a", "n4": "b"}
 
 
-def an_office(zones: dict[str, str | None]) -> Office:
-    office = Office()
+def an_admission_setup(zones: dict[str, str | None]) -> AdmissionSetup:
+    office = AdmissionSetup()
     office.add_pool(scheduling={"strategy": "Spread", "topologyKey": "zone"})
     for name, zone in zones.items():
         office.add_node(name, devices=8, labels=_labels(zone))
@@ -35,7 +35,7 @@ def nodes(zones: dict[str, str | None]) -> dict[NodeName, NodeFacts]:
     return {NodeName(name): a_node(name, labels=_labels(zone)) for name, zone in zones.items()}
 
 
-def admitted(office: Office, name: str) -> dict[str, Any]:
+def admitted(office: AdmissionSetup, name: str) -> dict[str, Any]:
     asked = a_pod_object(name=name)
     found: dict[str, Any] = office.ask(mutate_pod, asked).applied_to(asked)
     return found
@@ -43,7 +43,7 @@ def admitted(office: Office, name: str) -> dict[str, Any]:
 
 def placed(zones: dict[str, str | None], count: int) -> Counter[str]:
     """Place pods one by one, each on the first node that is left: nothing but the constraint spreads."""
-    office, known = an_office(zones), nodes(zones)
+    office, known = an_admission_setup(zones), nodes(zones)
     pods: list[Pod] = []
     for number in range(count):
         raw = admitted(office, f"p{number}")
@@ -67,20 +67,20 @@ def test_pods_are_in_every_zone_alike(count: int):
 def test_nodes_without_the_key_are_not_shut_out():
     """defect 3: while a node lacks the key, the constraint is a preference."""
     zones: dict[str, str | None] = {"n1": "a", "n2": None}
-    pod = msgspec.convert(admitted(an_office(zones), "p"), Pod)
+    pod = msgspec.convert(admitted(an_admission_setup(zones), "p"), Pod)
     assert not has_strict_spread(pod)
     assert nodes_left(pod, nodes(zones), []) == {"n1", "n2"}
 
 
 def test_a_node_without_the_key_is_left_out_of_a_strict_constraint():
-    pod = msgspec.convert(admitted(an_office(dict(ZONES)), "p"), Pod)
+    pod = msgspec.convert(admitted(an_admission_setup(dict(ZONES)), "p"), Pod)
     known = nodes({**ZONES, "n5": None})
     assert nodes_left(pod, known, []) == set(ZONES)
 
 
 def test_zone_that_is_away_holds_no_other_zone_down():
     """Pods that were admitted before it went keep the strict constraint."""
-    raw = admitted(an_office(dict(ZONES)), "p")
+    raw = admitted(an_admission_setup(dict(ZONES)), "p")
     pod = msgspec.convert(raw, Pod)
     assert has_strict_spread(pod)
     away = a_node("n4", labels=_labels("b"), is_ready=False, taints=(UNREACHABLE,))
@@ -110,7 +110,7 @@ def test_constraint_of_a_user_counts_tainted_nodes_unless_it_says_otherwise():
 
 
 def test_pods_that_end_or_run_elsewhere_do_not_count():
-    office = an_office(dict(ZONES))
+    office = an_admission_setup(dict(ZONES))
     raw = admitted(office, "p")
     pod = msgspec.convert(raw, Pod)
 

@@ -6,18 +6,18 @@ import pytest
 
 from admission.webhooks import mutate_pod
 from telemetry.reasons import RefusalReason
-from tests.support.reviews import Office, Reply, a_pod_object
+from tests.support.reviews import AdmissionSetup, Reply, a_pod_object
 
 TEAM = {"matchLabels": {"team": "ml"}}
 
 
 def ask(access: dict[str, Any], labels: dict[str, Any] | None = None, **review: Any) -> Reply:
-    office = Office()
-    office.add_pool(access=access)
-    office.add_node()
+    setup = AdmissionSetup()
+    setup.add_pool(access=access)
+    setup.add_node()
     if labels is not None:
-        office.catalog.labels_by_namespace["team-a"] = labels
-    return office.ask(mutate_pod, a_pod_object(spec={"serviceAccountName": "trainer"}), **review)
+        setup.catalog.labels_by_namespace["team-a"] = labels
+    return setup.ask(mutate_pod, a_pod_object(spec={"serviceAccountName": "trainer"}), **review)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_a_pod_that_meets_no_rule_is_refused(access, labels):
 
 
 def test_a_pod_without_a_service_account_runs_as_default():
-    office = Office()
-    office.add_pool(access={"serviceAccounts": ["team-a/default"]})
+    setup = AdmissionSetup()
+    setup.add_pool(access={"serviceAccounts": ["team-a/default"]})
     pod = a_pod_object()
     del pod["spec"]["serviceAccountName"]
 
-    assert office.ask(mutate_pod, pod).allowed
+    assert setup.ask(mutate_pod, pod).allowed
 
 
 def test_the_namespace_is_that_of_the_request():
-    office = Office()
-    office.add_pool(access={"namespaces": ["team-a"]})
+    setup = AdmissionSetup()
+    setup.add_pool(access={"namespaces": ["team-a"]})
     pod = a_pod_object()
     del pod["metadata"]["namespace"]
 
-    assert office.ask(mutate_pod, pod, namespace="team-a").allowed
-    assert not office.ask(mutate_pod, pod, namespace="team-b").allowed
+    assert setup.ask(mutate_pod, pod, namespace="team-a").allowed
+    assert not setup.ask(mutate_pod, pod, namespace="team-b").allowed
 
 
 def test_a_refusal_says_who_asked_and_not_who_may():

@@ -6,19 +6,19 @@ import pytest
 
 from admission.webhooks import validate_gpudevice
 from telemetry.reasons import RefusalReason
-from tests.support.reviews import GPUDEVICE, Office, Reply, a_device_object
+from tests.support.reviews import GPUDEVICE, AdmissionSetup, Reply, a_device_object
 
 
-def ask(device: dict[str, Any], office: Office | None = None, **review: Any) -> Reply:
-    if office is None:
-        office = Office()
-        office.add_pool()
+def ask(device: dict[str, Any], setup: AdmissionSetup | None = None, **review: Any) -> Reply:
+    if setup is None:
+        setup = AdmissionSetup()
+        setup.add_pool()
     review = {"operation": "UPDATE", "old": a_device_object(None), "kind": GPUDEVICE, **review}
-    return office.ask(validate_gpudevice, device, **review)
+    return setup.ask(validate_gpudevice, device, **review)
 
 
-def refused(device: dict[str, Any], office: Office | None = None, **review: Any) -> str:
-    reply = ask(device, office, **review)
+def refused(device: dict[str, Any], setup: AdmissionSetup | None = None, **review: Any) -> str:
+    reply = ask(device, setup, **review)
     assert not reply.allowed
     assert reply.answer.reason is RefusalReason.INVALID_ASSIGNMENT
     assert (
@@ -28,10 +28,10 @@ def refused(device: dict[str, Any], office: Office | None = None, **review: Any)
     return reply.message
 
 
-def an_office(**spec: Any) -> Office:
-    office = Office()
-    office.add_pool(**spec)
-    return office
+def an_admission_setup(**spec: Any) -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(**spec)
+    return setup
 
 
 def test_a_device_that_the_pool_selects_may_be_assigned():
@@ -44,13 +44,13 @@ def test_a_device_that_the_pool_selects_may_be_assigned():
 def test_taking_an_assignment_away_is_always_possible():
     device = a_device_object(None, metadata={"labels": {"gpu.deckhouse.io/ignore": "true"}})
 
-    assert ask(device, Office(is_ready=False), old=a_device_object("gone")).allowed
+    assert ask(device, AdmissionSetup(is_ready=False), old=a_device_object("gone")).allowed
 
 
 def test_a_device_whose_assignment_stays_is_not_judged_again():
     device = a_device_object("gone", status={"uuid": "", "managed": False})
 
-    assert ask(device, Office(is_ready=False), old=a_device_object("gone")).allowed
+    assert ask(device, AdmissionSetup(is_ready=False), old=a_device_object("gone")).allowed
 
 
 def test_an_old_object_that_cannot_be_read_hides_nothing():
@@ -66,7 +66,7 @@ def test_deleting_is_always_possible():
 
 
 def test_an_assignment_waits_for_the_caches_that_know_the_pools():
-    reply = ask(a_device_object(), Office(is_ready=False))
+    reply = ask(a_device_object(), AdmissionSetup(is_ready=False))
 
     assert reply.answer.reason is RefusalReason.NOT_READY
 
@@ -109,16 +109,16 @@ def test_a_text_that_cannot_name_a_pool_is_refused_as_such():
 
 
 def test_a_pool_that_is_being_deleted_takes_no_devices():
-    office = an_office()
-    office.terminate("whole")
+    setup = an_admission_setup()
+    setup.terminate("whole")
 
-    assert "the pool is being deleted" in refused(a_device_object(), office)
+    assert "the pool is being deleted" in refused(a_device_object(), setup)
 
 
 def test_a_mismatch_names_the_category_and_both_sides():
-    office = an_office(deviceSelector={"include": {"products": ["T4", "L4"]}})
+    setup = an_admission_setup(deviceSelector={"include": {"products": ["T4", "L4"]}})
 
-    message = refused(a_device_object(), office)
+    message = refused(a_device_object(), setup)
 
     assert (
         "deviceSelector.include.products is L4, T4, the device has"
@@ -127,17 +127,19 @@ def test_a_mismatch_names_the_category_and_both_sides():
 
 
 def test_a_mismatch_says_when_the_fact_is_not_known():
-    office = an_office(deviceSelector={"include": {"minMemoryMiB": 1000}})
+    setup = an_admission_setup(deviceSelector={"include": {"minMemoryMiB": 1000}})
 
-    message = refused(a_device_object(status={"memoryMiB": 0}), office)
+    message = refused(a_device_object(status={"memoryMiB": 0}), setup)
 
     assert "include.minMemoryMiB is 1000, the device has no known value yet" in message
 
 
 def test_an_excluded_device_is_told_what_excludes_it():
-    office = an_office(deviceSelector={"exclude": {"migCapable": True, "pciVendors": ["10DE"]}})
+    setup = an_admission_setup(
+        deviceSelector={"exclude": {"migCapable": True, "pciVendors": ["10DE"]}}
+    )
 
-    message = refused(a_device_object(), office)
+    message = refused(a_device_object(), setup)
 
     assert (
         'deviceSelector.exclude.pciVendors is 10DE, the device has "10de"'
@@ -146,10 +148,10 @@ def test_an_excluded_device_is_told_what_excludes_it():
 
 
 def test_a_device_on_a_node_that_the_pool_does_not_select_is_refused():
-    office = an_office(nodeSelector={"matchLabels": {"zone": "a"}})
-    office.add_node("n1", devices=0, labels={"zone": "b"})
+    setup = an_admission_setup(nodeSelector={"matchLabels": {"zone": "a"}})
+    setup.add_node("n1", devices=0, labels={"zone": "b"})
 
-    assert "nodeSelector does not select node n1" in refused(a_device_object(), office)
+    assert "nodeSelector does not select node n1" in refused(a_device_object(), setup)
 
 
 def test_a_device_of_another_pool_may_be_moved_and_its_operator_is_told_how():
@@ -163,22 +165,22 @@ def test_a_device_of_another_pool_may_be_moved_and_its_operator_is_told_how():
 
 
 def test_warning_is_no_longer_than_the_api_takes():
-    office = Office()
-    office.add_pool("w" * 46)
+    setup = AdmissionSetup()
+    setup.add_pool("w" * 46)
     device = a_device_object("w" * 46, status={"poolRef": {"name": "s" * 46}})
 
-    (warning,) = ask(device, office).warnings
+    (warning,) = ask(device, setup).warnings
 
     assert len(warning) <= 120
 
 
 def test_of_a_new_device_only_what_can_be_known_is_judged():
     """The API server drops the status of an object that is created."""
-    office = an_office(deviceSelector={"include": {"products": ["T4"]}})
+    setup = an_admission_setup(deviceSelector={"include": {"products": ["T4"]}})
     device = a_device_object(status={"uuid": "", "product": "", "pci": {}})
 
-    assert ask(device, office, operation="CREATE", old=None).allowed
-    assert "deviceSelector.include.products" in refused(device, office)
+    assert ask(device, setup, operation="CREATE", old=None).allowed
+    assert "deviceSelector.include.products" in refused(device, setup)
 
 
 def test_a_device_may_be_assigned_to_the_pool_that_owns_it():

@@ -18,7 +18,7 @@ from tests.support.builders import a_device
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,
-    Office,
+    AdmissionSetup,
     Reply,
     a_device_object,
     a_pod_object,
@@ -33,27 +33,27 @@ MANY = MAX_VALUES * 4
 SLICED = {"mode": "TimeSlice", "slicesPerDevice": 64}
 
 
-def an_office(nodes: int = 1, devices: int = 2, **spec: Any) -> Office:
-    office = Office()
-    office.add_pool(**spec)
+def an_admission_setup(nodes: int = 1, devices: int = 2, **spec: Any) -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(**spec)
     for number in range(nodes):
-        office.add_node(f"n{number}", devices=devices, labels={"a": "5"})
-    return office
+        setup.add_node(f"n{number}", devices=devices, labels={"a": "5"})
+    return setup
 
 
-def sliced() -> Office:
+def sliced() -> AdmissionSetup:
     """A node of 16 cards of 64 slices, the largest there is."""
-    office = an_office(0, allocation=SLICED)
-    office.allocate("whole", **SLICED)
-    office.add_node("n1", devices=16)
-    return office
+    setup = an_admission_setup(0, allocation=SLICED)
+    setup.allocate("whole", **SLICED)
+    setup.add_node("n1", devices=16)
+    return setup
 
 
-def too_large(office: Office, pod: dict[str, Any]) -> Reply:
-    reply = office.ask(mutate_pod, pod)
+def too_large(setup: AdmissionSetup, pod: dict[str, Any]) -> Reply:
+    reply = setup.ask(mutate_pod, pod)
     assert reply.answer.reason is RefusalReason.TOO_LARGE
     assert reply.code == 422
-    assert len(office.allocation_state.ledger) == 0
+    assert len(setup.allocation_state.ledger) == 0
     return reply
 
 
@@ -96,7 +96,7 @@ def keys(count: int) -> dict[str, str]:
     ],
 )
 def test_field_with_too_many_values_is_named_and_not_read(path, changes):
-    reply = too_large(an_office(), a_pod_object(**changes))
+    reply = too_large(an_admission_setup(), a_pod_object(**changes))
 
     assert reply.message.startswith(f"TooLarge: {path} is too large: it has more than ")
 
@@ -106,7 +106,7 @@ def test_long_fields_that_nobody_reads_are_no_reason_to_refuse():
     volumes = [{"name": "data", "emptyDir": {}}] * MANY
 
     assert (
-        an_office()
+        an_admission_setup()
         .ask(mutate_pod, a_pod_object(metadata=fields, spec={"volumes": volumes}))
         .allowed
     )
@@ -116,7 +116,7 @@ def test_large_pod_is_read_as_a_small_one():
     long_text = "x" * UNCOUNTED_BYTES
     pod = a_pod_object(2, metadata={"annotations": {"notes": long_text}, "labels": {"b": "c"}})
 
-    after = an_office().ask(mutate_pod, pod).applied_to(pod)
+    after = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     note = decode_reservation(after["metadata"]["annotations"][RESERVATION])
     assert note is not None
@@ -128,8 +128,8 @@ def test_key_that_comes_twice_hides_nothing():
     """The last one counts, for the bound and for what is decoded."""
     review = a_review(a_pod_object(spec={"tolerations": []}))
     first = msgspec.json.encode([{"key": "a"}] * MANY)
-    office = an_office()
-    context = office.context()
+    setup = an_admission_setup()
+    context = setup.context()
 
     hidden = mutate_pod(review.replace(b'"spec":{', b'"spec":{"tolerations":%b,' % first), context)
     shown = mutate_pod(
@@ -144,7 +144,7 @@ def test_large_pod_that_makes_no_sense_is_refused_with_the_field():
     pod = a_pod_object(metadata={"annotations": {"a": "x" * UNCOUNTED_BYTES}})
     pod["spec"]["tolerations"] = [{"key": 1}]
 
-    reply = an_office().ask(mutate_pod, pod)
+    reply = an_admission_setup().ask(mutate_pod, pod)
 
     assert reply.answer.reason is RefusalReason.MALFORMED_REQUEST
     assert "$.spec.tolerations[0].key" in reply.message
@@ -160,7 +160,7 @@ def test_large_pod_that_makes_no_sense_is_refused_with_the_field():
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_objects_of_ours_have_bounds_too(webhook: Callable[..., Any], kind, obj, operation):
-    reply = an_office().ask(webhook, obj, kind=kind, operation=operation, old=obj)
+    reply = an_admission_setup().ask(webhook, obj, kind=kind, operation=operation, old=obj)
 
     assert reply.answer.reason is RefusalReason.TOO_LARGE
 
@@ -168,7 +168,7 @@ def test_objects_of_ours_have_bounds_too(webhook: Callable[..., Any], kind, obj,
 def test_more_containers_than_a_node_runs_are_refused():
     pod = a_pod_object(spec={"initContainers": init_containers(MAX_CONTAINERS, 1)})
 
-    reply = too_large(an_office(), pod)
+    reply = too_large(an_admission_setup(), pod)
 
     assert "have 1001 containers, at most 1000 are allowed" in reply.message
 
@@ -192,7 +192,7 @@ def test_container_that_names_thousands_of_pools_is_read_no_further():
     limits = {f"gpu.deckhouse.io/p{number}": "1" for number in range(4_000)}
     pod = a_pod_object(spec={"initContainers": [{"name": "i", "resources": {"limits": limits}}]})
 
-    reply = an_office().ask(mutate_pod, pod)
+    reply = an_admission_setup().ask(mutate_pod, pod)
 
     assert reply.answer.reason is RefusalReason.MIXED_POOLS
     assert f"and {MAX_CONTAINERS - 4} more" in reply.message
@@ -201,11 +201,11 @@ def test_container_that_names_thousands_of_pools_is_read_no_further():
 def test_expressions_beyond_the_bound_are_refused_with_their_figure():
     term_of_one = term(an_expression("Exists"))
 
-    at_most = an_office().ask(
+    at_most = an_admission_setup().ask(
         mutate_pod, a_pod_object(spec=with_terms(*[term_of_one] * MAX_EXPRESSIONS))
     )
     reply = too_large(
-        an_office(), a_pod_object(spec=with_terms(*[term_of_one] * MAX_EXPRESSIONS, {}))
+        an_admission_setup(), a_pod_object(spec=with_terms(*[term_of_one] * MAX_EXPRESSIONS, {}))
     )
 
     assert at_most.allowed
@@ -227,9 +227,9 @@ class TestTooMuchToCompare:
     def test_pod_is_admitted_without_units_and_told(self):
         impossible = term(an_expression("Exists", key="nowhere"))
         pod = a_pod_object(spec=with_terms(*[impossible] * MAX_EXPRESSIONS))
-        office = an_office(self.NODES, devices=1)
+        setup = an_admission_setup(self.NODES, devices=1)
 
-        reply = office.ask(mutate_pod, pod)
+        reply = setup.ask(mutate_pod, pod)
 
         note = decode_reservation(reply.applied_to(pod)["metadata"]["annotations"][RESERVATION])
         assert note is not None
@@ -239,28 +239,28 @@ class TestTooMuchToCompare:
         ]
 
     def test_pod_that_finds_a_node_in_time_gets_its_units(self):
-        office = an_office(self.NODES, devices=1)
+        setup = an_admission_setup(self.NODES, devices=1)
 
-        reply = office.ask(mutate_pod, self.POD)
+        reply = setup.ask(mutate_pod, self.POD)
 
         assert reply.warnings == []
-        assert len(office.allocation_state.ledger) == 1
-        (hold,) = office.allocation_state.ledger.all()
+        assert len(setup.allocation_state.ledger) == 1
+        (hold,) = setup.allocation_state.ledger.all()
         assert hold.node == "n0"
 
     def test_pool_that_takes_no_pod_which_would_wait_says_what_is_too_long(self):
         impossible = term(an_expression("Exists", key="nowhere"))
         pod = a_pod_object(spec=with_terms(*[impossible] * MAX_EXPRESSIONS))
-        office = an_office(self.NODES, devices=1, reservation={"whenExhausted": "Reject"})
+        setup = an_admission_setup(self.NODES, devices=1, reservation={"whenExhausted": "Reject"})
 
-        reply = too_large(office, pod)
+        reply = too_large(setup, pod)
 
         assert f"more than {MAX_COMPARISONS} comparisons" in reply.message
 
     def test_larger_pod_than_any_node_is_still_told_the_largest(self):
         pod = a_pod_object(2, spec={"affinity": self.POD["spec"]["affinity"]})
 
-        reply = an_office(self.NODES, devices=1).ask(mutate_pod, pod)
+        reply = an_admission_setup(self.NODES, devices=1).ask(mutate_pod, pod)
 
         assert reply.answer.reason is RefusalReason.EXCEEDS_CAPACITY
 
@@ -296,39 +296,39 @@ class TestRoomForAnnotations:
         too_large(sliced(), pod)
 
     def test_what_we_write_ourselves_is_not_counted_twice(self):
-        office, pod = sliced(), self.a_pod(self.most(8))
-        after = stored(office.ask(mutate_pod, pod).applied_to(pod))
+        setup, pod = sliced(), self.a_pod(self.most(8))
+        after = stored(setup.ask(mutate_pod, pod).applied_to(pod))
 
-        assert office.ask(mutate_pod, after).patch == []
-        assert office.ask(validate_pod, after).allowed
+        assert setup.ask(mutate_pod, after).patch == []
+        assert setup.ask(validate_pod, after).allowed
 
     def test_annotation_that_another_webhook_adds_later_is_seen_at_validation(self):
-        office, pod = sliced(), self.a_pod(self.most(8))
-        after = stored(office.ask(mutate_pod, pod).applied_to(pod))
+        setup, pod = sliced(), self.a_pod(self.most(8))
+        after = stored(setup.ask(mutate_pod, pod).applied_to(pod))
         after["metadata"]["annotations"]["more"] = ""
 
-        reply = office.ask(validate_pod, after)
+        reply = setup.ask(validate_pod, after)
 
         assert reply.answer.reason is RefusalReason.TOO_LARGE
 
     def test_the_sum_covers_what_is_really_written(self):
         """The longest ids, names and expiry that there are."""
-        office = Office()
-        office.add_pool("p" * 46, allocation=SLICED)
-        office.allocate("p" * 46, **SLICED)
+        setup = AdmissionSetup()
+        setup.add_pool("p" * 46, allocation=SLICED)
+        setup.allocate("p" * 46, **SLICED)
         uuid = "GPU-01234567-89ab-cdef-0123-456789abcdef"
         node = "n" * 253
-        office.add_node(node, devices=0)
-        office.allocation_state.index.replace_device(a_device(node, 0, "p" * 46, uuid=uuid))
+        setup.add_node(node, devices=0)
+        setup.allocation_state.index.replace_device(a_device(node, 0, "p" * 46, uuid=uuid))
         pod = a_pod_object(
             64,
             "p" * 46,
             metadata={"annotations": {"notes": "x" * (MAX_ANNOTATIONS_BYTES - 5 - self.most(64))}},
         )
 
-        after = office.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
+        after = setup.ask(mutate_pod, pod).applied_to(pod)["metadata"]["annotations"]
 
-        hold = office.allocation_state.ledger.get(ReservationId("r0"))
+        hold = setup.allocation_state.ledger.get(ReservationId("r0"))
         assert hold is not None
         written = {
             **after,
@@ -340,5 +340,5 @@ class TestRoomForAnnotations:
         taken = sum(len(key) + len(value) for key, value in written.items()) + seal_and_id
         assert MAX_ANNOTATIONS_BYTES - 500 < taken <= MAX_ANNOTATIONS_BYTES
         assert len(hold.units) == 64
-        assert office.allocation_state.index.pool(PoolName("p" * 46)) is not None
+        assert setup.allocation_state.index.pool(PoolName("p" * 46)) is not None
         assert UnitId(f"{uuid}::63") in hold.units

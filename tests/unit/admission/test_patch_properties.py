@@ -14,7 +14,7 @@ from api.foreign.core import Pod
 from pool.demand import demand_of
 from pool.model import Demand
 from tests.support.builders import at
-from tests.support.reviews import Office, a_pod_object
+from tests.support.reviews import AdmissionSetup, a_pod_object
 from tests.support.strategies import pod_objects
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -24,31 +24,31 @@ TAINTS = [
 ]
 
 
-def an_office() -> Office:
-    office = Office()
-    office.add_pool(
+def an_admission_setup() -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(
         "whole", scheduling={"strategy": "Spread", "topologyKey": "zone", "taints": TAINTS}
     )
-    office.add_pool("slices")
-    office.add_node("n1", devices=2, labels={"zone": "a"})
-    office.add_node("n2", devices=4, pool="slices")
-    return office
+    setup.add_pool("slices")
+    setup.add_node("n1", devices=2, labels={"zone": "a"})
+    setup.add_node("n2", devices=4, pool="slices")
+    return setup
 
 
 @given(pod=pod_objects(), dry_run=st.booleans())
 @settings(max_examples=150)
 def test_mutating_its_own_output_gives_an_empty_patch(pod, dry_run):
-    office = an_office()
-    reply = office.ask(mutate_pod, pod, dryRun=dry_run)
+    setup = an_admission_setup()
+    reply = setup.ask(mutate_pod, pod, dryRun=dry_run)
     if not reply.allowed:
         return
     once = reply.applied_to(pod)
-    office.now = at(1)
+    setup.now = at(1)
 
-    again = office.ask(mutate_pod, once, dryRun=dry_run, uid="another-call")
+    again = setup.ask(mutate_pod, once, dryRun=dry_run, uid="another-call")
 
     assert again.patch == []
-    assert len(office.allocation_state.ledger) <= 1
+    assert len(setup.allocation_state.ledger) <= 1
 
 
 def without_ours(pod: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def without_our_affinity(affinity: dict[str, Any]) -> dict[str, Any]:
 @given(pod=pod_objects())
 @settings(max_examples=150)
 def test_nothing_else_in_the_pod_is_changed_dropped_or_reordered(pod):
-    reply = an_office().ask(mutate_pod, pod)
+    reply = an_admission_setup().ask(mutate_pod, pod)
     if not reply.allowed:
         return
 
@@ -115,7 +115,7 @@ def test_nothing_else_in_the_pod_is_changed_dropped_or_reordered(pod):
 @given(pod=pod_objects())
 @settings(max_examples=100)
 def test_an_admitted_pool_pod_carries_all_that_its_pool_needs(pod):
-    reply = an_office().ask(mutate_pod, pod)
+    reply = an_admission_setup().ask(mutate_pod, pod)
     demand = demand_of(msgspec.convert(pod, Pod).spec)
     if not reply.allowed or not isinstance(demand, Demand):
         return
@@ -145,6 +145,6 @@ def test_any_key_survives_its_journey_through_a_json_pointer(key):
 
 
 def test_operations_never_test_and_never_replace():
-    reply = an_office().ask(mutate_pod, a_pod_object())
+    reply = an_admission_setup().ask(mutate_pod, a_pod_object())
 
     assert {one["op"] for one in reply.patch} <= {"add", "remove"}

@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from admission.webhooks import mutate_pod
-from tests.support.reviews import Office, a_pod_object
+from tests.support.reviews import AdmissionSetup, a_pod_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ON_POOL_NODES = {"key": "pool.gpu.deckhouse.io/whole", "operator": "Exists"}
 IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
 
-def an_office(**spec: Any) -> Office:
-    office = Office()
-    office.add_pool(**spec)
-    office.add_node(labels={"zone": "a"})
-    return office
+def an_admission_setup(**spec: Any) -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(**spec)
+    setup.add_node(labels={"zone": "a"})
+    return setup
 
 
 def required_terms(pod: dict[str, Any]) -> list[Any]:
@@ -31,24 +31,24 @@ def with_terms(*terms: dict[str, Any]) -> dict[str, Any]:
 def test_a_pool_pod_gets_its_pools_label_beside_its_own():
     pod = a_pod_object(metadata={"labels": {"app": "train"}})
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert mutated["metadata"]["labels"] == {"app": "train", "gpu.deckhouse.io/pool": "whole"}
 
 
 def test_a_pod_without_labels_and_annotations_gets_both():
-    mutated = an_office().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    mutated = an_admission_setup().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
 
     assert mutated["metadata"]["labels"] == {"gpu.deckhouse.io/pool": "whole"}
     assert list(mutated["metadata"]["annotations"]) == ["gpu.deckhouse.io/reservation"]
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_is_left_alone():
-    assert an_office().ask(mutate_pod, a_pod_object(gpus=None)).patch == []
+    assert an_admission_setup().ask(mutate_pod, a_pod_object(gpus=None)).patch == []
 
 
 def test_a_pod_that_asks_for_no_unit_is_left_alone():
-    assert an_office().ask(mutate_pod, a_pod_object(gpus=0)).patch == []
+    assert an_admission_setup().ask(mutate_pod, a_pod_object(gpus=0)).patch == []
 
 
 def test_forged_annotations_are_taken_from_a_pod_that_asks_for_nothing_of_ours():
@@ -64,7 +64,7 @@ def test_forged_annotations_are_taken_from_a_pod_that_asks_for_nothing_of_ours()
         },
     )
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert mutated["metadata"]["annotations"] == {"example.com/a~b": "kept"}
 
@@ -74,14 +74,14 @@ def test_forged_devices_are_taken_from_a_pool_pod():
         metadata={"annotations": {"gpu.deckhouse.io/devices": "{}", "gpu.deckhouse.io/woken": ""}}
     )
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert list(mutated["metadata"]["annotations"]) == ["gpu.deckhouse.io/reservation"]
 
 
 def test_the_pools_own_taints_are_tolerated_and_no_others():
     """Defect 4: cordon, not-ready and foreign taints on the pool's nodes change nothing."""
-    office = an_office(
+    setup = an_admission_setup(
         scheduling={
             "taints": [
                 {"key": "gpu", "value": "whole", "effect": "NoSchedule"},
@@ -91,7 +91,7 @@ def test_the_pools_own_taints_are_tolerated_and_no_others():
     )
     before = a_pod_object()
 
-    after = office.ask(mutate_pod, before).applied_to(before)
+    after = setup.ask(mutate_pod, before).applied_to(before)
 
     added = after["spec"]["tolerations"][len(before["spec"]["tolerations"]) :]
     assert added == [
@@ -109,21 +109,21 @@ def test_the_pools_own_taints_are_tolerated_and_no_others():
     ],
 )
 def test_a_taint_that_the_pod_tolerates_already_adds_nothing(toleration):
-    office = an_office(
+    setup = an_admission_setup(
         scheduling={"taints": [{"key": "gpu", "value": "whole", "effect": "NoSchedule"}]}
     )
     pod = a_pod_object(spec={"tolerations": [toleration]})
 
-    assert office.ask(mutate_pod, pod).applied_to(pod)["spec"]["tolerations"] == [toleration]
+    assert setup.ask(mutate_pod, pod).applied_to(pod)["spec"]["tolerations"] == [toleration]
 
 
 def test_a_pod_without_tolerations_gets_the_pools():
     """Defect 15: admission tolerates `GPUPool.taints`, which is what nodes will be tainted with."""
-    office = an_office(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
+    setup = an_admission_setup(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
     pod = a_pod_object()
     del pod["spec"]["tolerations"]
 
-    mutated = office.ask(mutate_pod, pod).applied_to(pod)
+    mutated = setup.ask(mutate_pod, pod).applied_to(pod)
 
     assert mutated["spec"]["tolerations"] == [
         {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -145,7 +145,7 @@ def test_a_pod_without_tolerations_gets_the_pools():
 def test_a_pod_is_sent_to_nodes_of_its_pool(affinity):
     pod = a_pod_object(spec=affinity)
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert required_terms(mutated) == [{"matchExpressions": [ON_POOL_NODES]}]
 
@@ -154,7 +154,7 @@ def test_every_alternative_of_an_affinity_requires_the_pools_nodes():
     by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
     pod = a_pod_object(spec=with_terms({"matchExpressions": [IN_ZONE]}, by_name))
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert required_terms(mutated) == [
         {"matchExpressions": [IN_ZONE, ON_POOL_NODES]},
@@ -166,7 +166,7 @@ def test_an_alternative_that_selects_nothing_goes_on_selecting_nothing():
     """With our expression in it, the empty term would select every node of the pool."""
     pod = a_pod_object(spec=with_terms({}, {"matchExpressions": [IN_ZONE]}))
 
-    mutated = an_office().ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup().ask(mutate_pod, pod).applied_to(pod)
 
     assert required_terms(mutated)[0] == {}
 
@@ -174,7 +174,7 @@ def test_an_alternative_that_selects_nothing_goes_on_selecting_nothing():
 def test_an_affinity_without_alternatives_is_left_for_the_api_server_to_refuse():
     pod = a_pod_object(spec=with_terms())
 
-    assert required_terms(an_office().ask(mutate_pod, pod).applied_to(pod)) == []
+    assert required_terms(an_admission_setup().ask(mutate_pod, pod).applied_to(pod)) == []
 
 
 @pytest.mark.parametrize(
@@ -189,14 +189,17 @@ def test_an_affinity_without_alternatives_is_left_for_the_api_server_to_refuse()
 def test_our_scheduler_takes_pods_whose_author_chose_none(given, expected):
     pod = a_pod_object(spec={"schedulerName": given})
 
-    assert an_office().ask(mutate_pod, pod).applied_to(pod)["spec"]["schedulerName"] == expected
+    assert (
+        an_admission_setup().ask(mutate_pod, pod).applied_to(pod)["spec"]["schedulerName"]
+        == expected
+    )
 
 
 def test_the_scheduler_is_left_alone_where_the_extender_is_on_the_default_one():
-    office = an_office()
-    office.scheduler_name = None
+    setup = an_admission_setup()
+    setup.scheduler_name = None
 
-    mutated = office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    mutated = setup.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
 
     assert mutated["spec"]["schedulerName"] == "default-scheduler"
 
@@ -207,7 +210,9 @@ SPREAD = {"strategy": "Spread", "topologyKey": "zone"}
 def test_spread_selects_the_very_label_that_the_pod_gets():
     """Defect 3: a selector that no pod matches spreads nothing."""
     mutated = (
-        an_office(scheduling=SPREAD).ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+        an_admission_setup(scheduling=SPREAD)
+        .ask(mutate_pod, a_pod_object())
+        .applied_to(a_pod_object())
     )
 
     (constraint,) = mutated["spec"]["topologySpreadConstraints"]
@@ -218,30 +223,30 @@ def test_spread_selects_the_very_label_that_the_pod_gets():
     assert constraint["nodeTaintsPolicy"] == "Honor"
 
 
-def whens(office: Office) -> list[str]:
-    mutated = office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+def whens(setup: AdmissionSetup) -> list[str]:
+    mutated = setup.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
     return [one["whenUnsatisfiable"] for one in mutated["spec"]["topologySpreadConstraints"]]
 
 
 def test_spread_is_strict_where_every_node_of_the_pool_has_the_key():
-    assert whens(an_office(scheduling=SPREAD)) == ["DoNotSchedule"]
+    assert whens(an_admission_setup(scheduling=SPREAD)) == ["DoNotSchedule"]
 
 
 def test_spread_is_a_preference_while_a_node_of_the_pool_lacks_the_key():
     """Defect 3: a strict constraint would shut that node out."""
-    office = an_office(scheduling=SPREAD)
-    office.add_node("n2", labels={})
+    setup = an_admission_setup(scheduling=SPREAD)
+    setup.add_node("n2", labels={})
 
-    assert whens(office) == ["ScheduleAnyway"]
+    assert whens(setup) == ["ScheduleAnyway"]
 
 
 def test_spread_is_a_preference_while_pods_cannot_go_to_a_zone():
-    office = an_office(scheduling=SPREAD)
-    office.add_node("n2", labels={"zone": "b"}, is_ready=False)
-    assert whens(office) == ["ScheduleAnyway"]
+    setup = an_admission_setup(scheduling=SPREAD)
+    setup.add_node("n2", labels={"zone": "b"}, is_ready=False)
+    assert whens(setup) == ["ScheduleAnyway"]
 
-    office.add_node("n2", labels={"zone": "b"})
-    assert whens(office) == ["DoNotSchedule"]
+    setup.add_node("n2", labels={"zone": "b"})
+    assert whens(setup) == ["DoNotSchedule"]
 
 
 @pytest.mark.parametrize(
@@ -255,27 +260,27 @@ def test_spread_is_a_preference_while_pods_cannot_go_to_a_zone():
 )
 def test_spread_over_a_key_that_no_node_has_is_a_warning(labels, warnings):
     """Defect 3: nodes without the key are handled as documented."""
-    office = Office()
-    office.add_pool(scheduling=SPREAD)
-    office.add_node("n1", labels={})
-    office.add_node("n2", labels=labels)
+    setup = AdmissionSetup()
+    setup.add_pool(scheduling=SPREAD)
+    setup.add_node("n1", labels={})
+    setup.add_node("n2", labels=labels)
 
-    assert office.ask(mutate_pod, a_pod_object()).warnings == warnings
-    assert whens(office) == ["ScheduleAnyway"]
+    assert setup.ask(mutate_pod, a_pod_object()).warnings == warnings
+    assert whens(setup) == ["ScheduleAnyway"]
 
 
 def test_spread_is_a_preference_while_the_pool_has_no_node():
-    office = Office()
-    office.add_pool(scheduling=SPREAD)
+    setup = AdmissionSetup()
+    setup.add_pool(scheduling=SPREAD)
 
-    assert whens(office) == ["ScheduleAnyway"]
+    assert whens(setup) == ["ScheduleAnyway"]
 
 
 def test_spread_stands_back_behind_the_pods_own_constraint_on_the_key():
     own = {"maxSkew": 5, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
     pod = a_pod_object(spec={"topologySpreadConstraints": [own]})
 
-    mutated = an_office(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
 
     assert mutated["spec"]["topologySpreadConstraints"] == [own]
 
@@ -284,7 +289,7 @@ def test_spread_is_added_to_constraints_on_other_keys():
     own = {"maxSkew": 5, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
     pod = a_pod_object(spec={"topologySpreadConstraints": [own]})
 
-    mutated = an_office(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
+    mutated = an_admission_setup(scheduling=SPREAD).ask(mutate_pod, pod).applied_to(pod)
 
     assert [one["topologyKey"] for one in mutated["spec"]["topologySpreadConstraints"]] == [
         "rack",
@@ -293,12 +298,12 @@ def test_spread_is_added_to_constraints_on_other_keys():
 
 
 def test_other_strategies_spread_nothing():
-    mutated = an_office().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
+    mutated = an_admission_setup().ask(mutate_pod, a_pod_object()).applied_to(a_pod_object())
 
     assert "topologySpreadConstraints" not in mutated["spec"]
 
 
 def test_the_audit_log_names_pool_and_reservation():
-    reply = an_office().ask(mutate_pod, a_pod_object())
+    reply = an_admission_setup().ask(mutate_pod, a_pod_object())
 
     assert reply.response["auditAnnotations"] == {"pool": "whole", "reservation": "r0"}

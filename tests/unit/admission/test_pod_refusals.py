@@ -8,24 +8,26 @@ from admission.webhooks import mutate_pod
 from pool.model import DeviceFacts
 from telemetry.reasons import RefusalReason
 from tests.support.builders import a_device, a_node
-from tests.support.reviews import Office, Reply, a_pod_object
+from tests.support.reviews import AdmissionSetup, Reply, a_pod_object
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def an_office(**spec: Any) -> Office:
-    office = Office()
-    office.add_pool(**spec)
-    office.add_node(devices=2)
-    return office
+def an_admission_setup(**spec: Any) -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(**spec)
+    setup.add_node(devices=2)
+    return setup
 
 
-def refused(office: Office, pod: dict[str, Any], reason: RefusalReason, **review: Any) -> Reply:
-    reply = office.ask(mutate_pod, pod, **review)
+def refused(
+    setup: AdmissionSetup, pod: dict[str, Any], reason: RefusalReason, **review: Any
+) -> Reply:
+    reply = setup.ask(mutate_pod, pod, **review)
     assert not reply.allowed
     assert reply.answer.reason is reason
     assert reply.message.startswith(f"{reason.value}: ")
-    assert len(office.allocation_state.ledger) == 0
+    assert len(setup.allocation_state.ledger) == 0
     return reply
 
 
@@ -35,14 +37,14 @@ def test_a_pod_takes_units_of_one_pool():
         {"name": "i", "resources": {"requests": {"gpu.deckhouse.io/another": "1"}}}
     ]
 
-    reply = refused(an_office(), pod, RefusalReason.MIXED_POOLS)
+    reply = refused(an_admission_setup(), pod, RefusalReason.MIXED_POOLS)
 
     assert "gpu.deckhouse.io/another, gpu.deckhouse.io/whole" in reply.message
 
 
 @pytest.mark.parametrize("amount", ["0.5", "-1", "some", "1e99999999", "9" * 5000])
 def test_units_are_whole_numbers(amount):
-    reply = refused(an_office(), a_pod_object(amount), RefusalReason.BAD_QUANTITY)
+    reply = refused(an_admission_setup(), a_pod_object(amount), RefusalReason.BAD_QUANTITY)
 
     assert 'container "main"' in reply.message
     assert "gpu.deckhouse.io/whole" in reply.message
@@ -50,13 +52,13 @@ def test_units_are_whole_numbers(amount):
 
 def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_the_pod_may_use():
     """Defect 14."""
-    office = an_office()
-    office.callers_are_known = True
-    office.add_pool("secret", access={"namespaces": ["elsewhere"]})
+    setup = an_admission_setup()
+    setup.callers_are_known = True
+    setup.add_pool("secret", access={"namespaces": ["elsewhere"]})
     for number in range(7):
-        office.add_pool(f"p{number}")
+        setup.add_pool(f"p{number}")
 
-    reply = refused(office, a_pod_object(pool="a30"), RefusalReason.POOL_NOT_FOUND)
+    reply = refused(setup, a_pod_object(pool="a30"), RefusalReason.POOL_NOT_FOUND)
 
     assert reply.message == (
         "PoolNotFound: no GPU pool serves gpu.deckhouse.io/a30; the pod may use"
@@ -67,31 +69,33 @@ def test_a_resource_of_ours_that_no_pool_serves_is_refused_with_the_pools_that_t
 
 
 def test_without_any_pool_the_message_says_so():
-    office = Office(callers_are_known=True)
-    reply = refused(office, a_pod_object(), RefusalReason.POOL_NOT_FOUND)
+    setup = AdmissionSetup(callers_are_known=True)
+    reply = refused(setup, a_pod_object(), RefusalReason.POOL_NOT_FOUND)
 
     assert "there is no pool that it may use" in reply.message
 
 
 def test_a_pool_is_found_by_its_resource_name():
-    office = Office()
-    office.add_pool("a100", resource={"name": "gpu.deckhouse.io/big"})
-    office.add_node(pool="a100")
+    setup = AdmissionSetup()
+    setup.add_pool("a100", resource={"name": "gpu.deckhouse.io/big"})
+    setup.add_node(pool="a100")
 
-    mutated = office.ask(mutate_pod, a_pod_object(pool="big")).applied_to(a_pod_object(pool="big"))
+    mutated = setup.ask(mutate_pod, a_pod_object(pool="big")).applied_to(a_pod_object(pool="big"))
 
     assert mutated["metadata"]["labels"]["gpu.deckhouse.io/pool"] == "a100"
 
 
 def test_a_pool_that_is_being_deleted_takes_no_pods():
-    office = an_office()
-    office.terminate("whole")
+    setup = an_admission_setup()
+    setup.terminate("whole")
 
-    refused(office, a_pod_object(), RefusalReason.POOL_TERMINATING)
+    refused(setup, a_pod_object(), RefusalReason.POOL_TERMINATING)
 
 
 def test_a_pod_that_names_its_node_is_refused():
-    reply = refused(an_office(), a_pod_object(spec={"nodeName": "n1"}), RefusalReason.NODE_PRESET)
+    reply = refused(
+        an_admission_setup(), a_pod_object(spec={"nodeName": "n1"}), RefusalReason.NODE_PRESET
+    )
 
     assert "spec.nodeName is set to n1" in reply.message
     assert "nodeSelector" in reply.message
@@ -100,7 +104,7 @@ def test_a_pod_that_names_its_node_is_refused():
 def test_a_pod_labelled_for_another_pool_is_refused():
     pod = a_pod_object(metadata={"labels": {"gpu.deckhouse.io/pool": "another"}})
 
-    reply = refused(an_office(), pod, RefusalReason.CONFLICTING_SPEC)
+    reply = refused(an_admission_setup(), pod, RefusalReason.CONFLICTING_SPEC)
 
     assert 'says "another", but the pod asks for pool whole' in reply.message
 
@@ -108,18 +112,18 @@ def test_a_pod_labelled_for_another_pool_is_refused():
 def test_a_node_selector_that_no_node_of_the_pool_can_meet_is_refused():
     pod = a_pod_object(spec={"nodeSelector": {"pool.gpu.deckhouse.io/whole": "whole"}})
 
-    reply = refused(an_office(), pod, RefusalReason.CONFLICTING_SPEC)
+    reply = refused(an_admission_setup(), pod, RefusalReason.CONFLICTING_SPEC)
 
     assert 'nodeSelector wants pool.gpu.deckhouse.io/whole to be "whole"' in reply.message
 
 
 def test_a_node_selector_on_the_pools_nodes_is_fine():
     pod = a_pod_object(spec={"nodeSelector": {"pool.gpu.deckhouse.io/whole": ""}})
-    office = Office()
-    office.add_pool()
-    office.add_node(labels={"pool.gpu.deckhouse.io/whole": ""})
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node(labels={"pool.gpu.deckhouse.io/whole": ""})
 
-    assert office.ask(mutate_pod, pod).allowed
+    assert setup.ask(mutate_pod, pod).allowed
 
 
 def with_expressions(*alternatives: list[dict[str, Any]]) -> dict[str, Any]:
@@ -135,18 +139,20 @@ IN_ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
 def test_an_affinity_that_shuts_out_the_pools_nodes_is_refused():
     reply = refused(
-        an_office(), with_expressions([IN_ZONE, NOT_THE_POOL]), RefusalReason.CONFLICTING_SPEC
+        an_admission_setup(),
+        with_expressions([IN_ZONE, NOT_THE_POOL]),
+        RefusalReason.CONFLICTING_SPEC,
     )
 
     assert "shuts out nodes with the label pool.gpu.deckhouse.io/whole" in reply.message
 
 
 def test_an_affinity_with_another_alternative_is_fine():
-    assert an_office().ask(mutate_pod, with_expressions([NOT_THE_POOL], [IN_ZONE])).allowed
+    assert an_admission_setup().ask(mutate_pod, with_expressions([NOT_THE_POOL], [IN_ZONE])).allowed
 
 
 def test_more_units_than_any_node_has_are_refused_with_both_figures():
-    reply = refused(an_office(), a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
+    reply = refused(an_admission_setup(), a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
 
     assert "asks for 3 units of gpu.deckhouse.io/whole" in reply.message
     assert "largest node of pool whole has 2" in reply.message
@@ -156,14 +162,14 @@ def test_more_units_than_any_node_has_are_refused_with_both_figures():
 def test_more_units_than_any_node_has_are_refused_behind_a_gate_too():
     pod = a_pod_object(3, spec={"schedulingGates": [{"name": "queue"}]})
 
-    refused(an_office(), pod, RefusalReason.EXCEEDS_CAPACITY)
+    refused(an_admission_setup(), pod, RefusalReason.EXCEEDS_CAPACITY)
 
 
 def test_a_pool_without_nodes_refuses_no_size():
-    office = Office()
-    office.add_pool()
+    setup = AdmissionSetup()
+    setup.add_pool()
 
-    reply = office.ask(mutate_pod, a_pod_object(100))
+    reply = setup.ask(mutate_pod, a_pod_object(100))
 
     assert reply.allowed
     assert reply.warnings == ["the pod waits: GPU pool whole has no devices yet"]
@@ -172,19 +178,19 @@ def test_a_pool_without_nodes_refuses_no_size():
 @pytest.mark.parametrize(("cut", "units"), [(0, 2), (3, 5), (6, 14)])
 def test_pod_waits_while_the_devices_of_its_pool_are_being_cut(cut, units):
     """One instance after the other is there; what a node has in between is not what it will have."""
-    office = a_mig_office(cut)  # and another card, with one instance so far
-    office.allocation_state.index.replace_device(a_mig_device(1, 1))
+    setup = a_mig_office(cut)  # and another card, with one instance so far
+    setup.allocation_state.index.replace_device(a_mig_device(1, 1))
 
-    reply = office.ask(mutate_pod, a_pod_object(units))
+    reply = setup.ask(mutate_pod, a_pod_object(units))
 
     assert reply.allowed
 
 
 def test_pod_waits_while_a_driver_has_not_told_its_devices():
-    office = an_office()
-    office.allocation_state.index.replace_device(a_device("n1", 0, uuid=""))
+    setup = an_admission_setup()
+    setup.allocation_state.index.replace_device(a_device("n1", 0, uuid=""))
 
-    reply = office.ask(mutate_pod, a_pod_object(2))
+    reply = setup.ask(mutate_pod, a_pod_object(2))
 
     assert reply.allowed
     assert reply.warnings == ["the pod waits: GPU pool whole has 1 of 1 free, 2 wanted"]
@@ -198,11 +204,11 @@ def test_more_instances_than_devices_can_be_cut_into_are_refused():
 
 
 def test_profile_of_several_compute_slices_leaves_fewer_instances():
-    office = a_mig_office(1, profile="3g.40gb")
+    setup = a_mig_office(1, profile="3g.40gb")
 
-    assert office.ask(mutate_pod, a_pod_object(2)).allowed
-    office = a_mig_office(1, profile="3g.40gb")
-    refused(office, a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
+    assert setup.ask(mutate_pod, a_pod_object(2)).allowed
+    setup = a_mig_office(1, profile="3g.40gb")
+    refused(setup, a_pod_object(3), RefusalReason.EXCEEDS_CAPACITY)
 
 
 def a_mig_device(index: int, cut: int, profile: str = "1g.10gb") -> DeviceFacts:
@@ -210,14 +216,14 @@ def a_mig_device(index: int, cut: int, profile: str = "1g.10gb") -> DeviceFacts:
     return a_device("n1", index, mig_instances=instances)
 
 
-def a_mig_office(cut: int, profile: str = "1g.10gb") -> Office:
+def a_mig_office(cut: int, profile: str = "1g.10gb") -> AdmissionSetup:
     """A node with one card, cut into so many instances so far."""
-    office = Office()
-    office.add_pool(allocation={"mode": "MIG", "migProfile": profile})
-    office.allocate("whole", mode="MIG", migProfile=profile)
-    office.allocation_state.index.replace_node(a_node("n1"))
-    office.allocation_state.index.replace_device(a_mig_device(0, cut, profile))
-    return office
+    setup = AdmissionSetup()
+    setup.add_pool(allocation={"mode": "MIG", "migProfile": profile})
+    setup.allocate("whole", mode="MIG", migProfile=profile)
+    setup.allocation_state.index.replace_node(a_node("n1"))
+    setup.allocation_state.index.replace_device(a_mig_device(0, cut, profile))
+    return setup
 
 
 def test_sidecars_count_beside_the_containers():
@@ -228,6 +234,6 @@ def test_sidecars_count_beside_the_containers():
         {"name": "proxy", "restartPolicy": "Always", "resources": resources}
     ]
 
-    reply = refused(an_office(), pod, RefusalReason.EXCEEDS_CAPACITY)
+    reply = refused(an_admission_setup(), pod, RefusalReason.EXCEEDS_CAPACITY)
 
     assert "asks for 3 units" in reply.message

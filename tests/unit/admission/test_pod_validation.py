@@ -9,199 +9,199 @@ from api.names import PodUid
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 from tests.support.builders import at
-from tests.support.reviews import Office, Reply, a_pod_object, stored
+from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"
 
 
 @pytest.fixture
-def office() -> Office:
-    office = Office()
-    office.add_pool()
-    office.add_node()
-    return office
+def setup() -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node()
+    return setup
 
 
 @pytest.fixture
-def pod(office: Office) -> dict[str, Any]:
+def pod(setup: AdmissionSetup) -> dict[str, Any]:
     """A pod that passed our mutation."""
-    return stored(office.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object()))
+    return stored(setup.ask(mutate_pod, a_pod_object()).applied_to(a_pod_object()))
 
 
-def refused(office: Office, pod: dict[str, Any], reason: RefusalReason, **review: Any) -> Reply:
-    reply = office.ask(validate_pod, pod, **review)
+def refused(
+    setup: AdmissionSetup, pod: dict[str, Any], reason: RefusalReason, **review: Any
+) -> Reply:
+    reply = setup.ask(validate_pod, pod, **review)
     assert not reply.allowed
     assert reply.answer.reason is reason
     return reply
 
 
-def test_the_hold_is_tied_to_the_final_name_and_uid(office):
+def test_the_reservation_is_tied_to_the_final_name_and_uid(setup):
     generated = a_pod_object(name="", metadata={"generateName": "train-"})
-    mutated = office.ask(mutate_pod, generated).applied_to(generated)
+    mutated = setup.ask(mutate_pod, generated).applied_to(generated)
 
-    assert office.ask(validate_pod, stored(mutated, uid="u1", name="train-x7")).allowed
+    assert setup.ask(validate_pod, stored(mutated, uid="u1", name="train-x7")).allowed
 
-    reservation = office.allocation_state.ledger.of_pod(PodUid("u1"))
+    reservation = setup.allocation_state.ledger.of_pod(PodUid("u1"))
     assert reservation is not None
     assert (reservation.name, reservation.phase) == ("train-x7", ReservationPhase.TIED)
 
 
-def test_a_second_look_at_the_same_pod_changes_nothing(office, pod):
-    office.ask(validate_pod, pod)
-    before = list(office.allocation_state.ledger.all())
-    office.now = at(1)
+def test_a_second_look_at_the_same_pod_changes_nothing(setup, pod):
+    setup.ask(validate_pod, pod)
+    before = list(setup.allocation_state.ledger.all())
+    setup.now = at(1)
 
-    assert office.ask(validate_pod, pod, uid="another-call").allowed
-    assert list(office.allocation_state.ledger.all()) == before
+    assert setup.ask(validate_pod, pod, uid="another-call").allowed
+    assert list(setup.allocation_state.ledger.all()) == before
 
 
-def test_a_pod_that_waits_is_tied_too(office):
+def test_a_pod_that_waits_is_tied_too(setup):
     waiting = a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}})
 
-    mutated = office.ask(mutate_pod, waiting).applied_to(waiting)
+    mutated = setup.ask(mutate_pod, waiting).applied_to(waiting)
 
-    assert office.ask(validate_pod, stored(mutated)).allowed
+    assert setup.ask(validate_pod, stored(mutated)).allowed
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_passes():
-    assert Office(is_ready=False).ask(validate_pod, stored(a_pod_object(gpus=None))).allowed
+    assert AdmissionSetup(is_ready=False).ask(validate_pod, stored(a_pod_object(gpus=None))).allowed
 
 
-def test_a_pool_pod_that_was_not_mutated_is_refused_with_what_to_do(office):
-    reply = refused(office, stored(a_pod_object()), RefusalReason.NOT_ADMITTED)
+def test_a_pool_pod_that_was_not_mutated_is_refused_with_what_to_do(setup):
+    reply = refused(setup, stored(a_pod_object()), RefusalReason.NOT_ADMITTED)
 
     assert "carries no reservation" in reply.message
     assert "another mutating webhook changed the pod after ours" in reply.message
 
 
-def test_a_reservation_that_cannot_be_read_is_none(office, pod):
+def test_a_reservation_that_cannot_be_read_is_none(setup, pod):
     pod["metadata"]["annotations"][RESERVATION] = "{"
 
-    refused(office, pod, RefusalReason.NOT_ADMITTED)
+    refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
 
-def test_a_reservation_of_another_pool_is_none(office, pod):
-    office.add_pool("other")
+def test_a_reservation_of_another_pool_is_none(setup, pod):
+    setup.add_pool("other")
     pod["spec"]["containers"] = a_pod_object(pool="other")["spec"]["containers"]
 
-    refused(office, pod, RefusalReason.NOT_ADMITTED)
+    refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
 
-def test_a_resource_that_no_pool_serves_was_not_admitted(office, pod):
+def test_a_resource_that_no_pool_serves_was_not_admitted(setup, pod):
     pod["spec"]["containers"] = a_pod_object(pool="gone")["spec"]["containers"]
 
-    refused(office, pod, RefusalReason.NOT_ADMITTED)
+    refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
 
-def test_more_units_than_were_held_are_refused(office, pod):
+def test_more_units_than_were_reserved_are_refused(setup, pod):
     pod["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
 
-    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+    reply = refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
     assert "is for other resources" in reply.message
 
 
-def test_a_pod_whose_reservation_ended_in_between_comes_in_without_one(office, pod):
-    office.now = at(120)
-    office.allocation_state.expire(office.now)
+def test_a_pod_whose_reservation_ended_in_between_comes_in_without_one(setup, pod):
+    setup.now = at(120)
+    setup.allocation_state.expire(setup.now)
 
-    assert office.ask(validate_pod, pod).allowed
-    assert len(office.allocation_state.ledger) == 0
+    assert setup.ask(validate_pod, pod).allowed
+    assert len(setup.allocation_state.ledger) == 0
 
 
-def test_a_reservation_that_nobody_gave_is_refused(office, pod):
+def test_a_reservation_that_nobody_gave_is_refused(setup, pod):
     note = pod["metadata"]["annotations"][RESERVATION].replace("r0", "r9")
     pod["metadata"]["annotations"][RESERVATION] = note
 
-    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+    reply = refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
     assert "reservation r9" in reply.message
     assert "was not given to this pod; create the pod again" in reply.message
 
 
-def test_a_reservation_of_another_namespace_is_refused(office, pod):
+def test_a_reservation_of_another_namespace_is_refused(setup, pod):
     pod["metadata"]["namespace"] = "team-b"
 
-    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+    reply = refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
     assert "another namespace" in reply.message
 
 
-def test_a_reservation_is_for_one_pod(office, pod):
-    assert office.ask(validate_pod, pod).allowed
+def test_a_reservation_is_for_one_pod(setup, pod):
+    assert setup.ask(validate_pod, pod).allowed
 
     reply = refused(
-        office, {**pod, "metadata": {**pod["metadata"], "uid": "uid-2"}}, RefusalReason.NOT_ADMITTED
+        setup, {**pod, "metadata": {**pod["metadata"], "uid": "uid-2"}}, RefusalReason.NOT_ADMITTED
     )
 
     assert "belongs to another pod" in reply.message
 
 
-def test_a_pod_has_one_reservation(office, pod):
-    assert office.ask(validate_pod, pod).allowed
-    other = office.ask(mutate_pod, a_pod_object(name="other")).applied_to(
-        a_pod_object(name="other")
-    )
+def test_a_pod_has_one_reservation(setup, pod):
+    assert setup.ask(validate_pod, pod).allowed
+    other = setup.ask(mutate_pod, a_pod_object(name="other")).applied_to(a_pod_object(name="other"))
 
-    refused(office, stored(other), RefusalReason.NOT_ADMITTED)
+    refused(setup, stored(other), RefusalReason.NOT_ADMITTED)
 
 
 @pytest.mark.parametrize("label", [None, "other"])
-def test_the_label_must_be_as_admission_set_it(office, pod, label):
+def test_the_label_must_be_as_admission_set_it(setup, pod, label):
     pod["metadata"]["labels"] = {} if label is None else {"gpu.deckhouse.io/pool": label}
 
-    reply = refused(office, pod, RefusalReason.NOT_ADMITTED)
+    reply = refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
     assert "label gpu.deckhouse.io/pool must be whole" in reply.message
 
 
 @pytest.mark.parametrize("gpus", [1, None])
 @pytest.mark.parametrize("key", ["gpu.deckhouse.io/devices", "gpu.deckhouse.io/woken"])
-def test_nobody_else_writes_the_engines_annotations(office, gpus, key):
+def test_nobody_else_writes_the_engines_annotations(setup, gpus, key):
     pod = stored(a_pod_object(gpus, metadata={"annotations": {key: "{}"}}))
 
-    reply = refused(office, pod, RefusalReason.FORGED_ANNOTATION)
+    reply = refused(setup, pod, RefusalReason.FORGED_ANNOTATION)
 
     assert key in reply.message
 
 
-def test_a_node_that_was_named_after_mutation_is_refused(office, pod):
+def test_a_node_that_was_named_after_mutation_is_refused(setup, pod):
     pod["spec"]["nodeName"] = "n1"
 
-    refused(office, pod, RefusalReason.NODE_PRESET)
+    refused(setup, pod, RefusalReason.NODE_PRESET)
 
 
-def test_a_second_pool_that_was_added_after_mutation_is_refused(office, pod):
+def test_a_second_pool_that_was_added_after_mutation_is_refused(setup, pod):
     pod["spec"]["containers"][0]["resources"]["limits"]["gpu.deckhouse.io/other"] = "1"
 
-    refused(office, pod, RefusalReason.MIXED_POOLS)
+    refused(setup, pod, RefusalReason.MIXED_POOLS)
 
 
 @pytest.mark.parametrize("field", ["name", "uid"])
-def test_a_pod_without_its_final_identity_is_refused(office, pod, field):
+def test_a_pod_without_its_final_identity_is_refused(setup, pod, field):
     del pod["metadata"][field]
 
-    refused(office, pod, RefusalReason.MALFORMED_REQUEST)
+    refused(setup, pod, RefusalReason.MALFORMED_REQUEST)
 
 
-def test_nothing_is_tied_before_the_caches_are_synced(office, pod):
-    office.is_ready = False
+def test_nothing_is_tied_before_the_caches_are_synced(setup, pod):
+    setup.is_ready = False
 
-    refused(office, pod, RefusalReason.NOT_READY)
+    refused(setup, pod, RefusalReason.NOT_READY)
 
-    assert office.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
+    assert setup.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
 
 
 class TestDryRun:
-    def test_a_rehearsed_pod_passes(self, office):
-        mutated = office.ask(mutate_pod, a_pod_object(), dryRun=True).applied_to(a_pod_object())
+    def test_a_rehearsed_pod_passes(self, setup):
+        mutated = setup.ask(mutate_pod, a_pod_object(), dryRun=True).applied_to(a_pod_object())
 
-        assert office.ask(validate_pod, stored(mutated), dryRun=True).allowed
+        assert setup.ask(validate_pod, stored(mutated), dryRun=True).allowed
 
-    def test_nothing_is_tied(self, office, pod):
-        assert office.ask(validate_pod, pod, dryRun=True).allowed
+    def test_nothing_is_tied(self, setup, pod):
+        assert setup.ask(validate_pod, pod, dryRun=True).allowed
 
-        assert office.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
+        assert setup.allocation_state.ledger.of_pod(PodUid("uid-1")) is None
 
-    def test_a_pod_that_was_not_mutated_is_refused(self, office):
-        refused(office, stored(a_pod_object()), RefusalReason.NOT_ADMITTED, dryRun=True)
+    def test_a_pod_that_was_not_mutated_is_refused(self, setup):
+        refused(setup, stored(a_pod_object()), RefusalReason.NOT_ADMITTED, dryRun=True)

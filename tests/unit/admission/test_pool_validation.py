@@ -6,15 +6,15 @@ import pytest
 
 from admission.webhooks import validate_gpupool
 from telemetry.reasons import RefusalReason
-from tests.support.reviews import GPUPOOL, Office, Reply, a_pool_object
+from tests.support.reviews import GPUPOOL, AdmissionSetup, Reply, a_pool_object
 
 
 def ask(
-    spec: Any = None, office: Office | None = None, name: str = "whole", **review: Any
+    spec: Any = None, setup: AdmissionSetup | None = None, name: str = "whole", **review: Any
 ) -> Reply:
     pool = a_pool_object(name)
     pool["spec"] = {} if spec is None else spec
-    return (office or Office()).ask(validate_gpupool, pool, kind=GPUPOOL, **review)
+    return (setup or AdmissionSetup()).ask(validate_gpupool, pool, kind=GPUPOOL, **review)
 
 
 def faults(spec: dict[str, Any]) -> list[str]:
@@ -320,10 +320,10 @@ def test_a_name_that_cannot_be_a_resource_is_refused(name, expected):
 
 
 def test_a_resource_is_served_by_one_pool():
-    office = Office()
-    office.add_pool("first", resource={"name": "gpu.deckhouse.io/whole"})
+    setup = AdmissionSetup()
+    setup.add_pool("first", resource={"name": "gpu.deckhouse.io/whole"})
 
-    reply = ask(office=office)
+    reply = ask(setup=setup)
 
     assert reply.answer.reason is RefusalReason.POOL_NAME_TAKEN
     assert reply.message == (
@@ -333,10 +333,10 @@ def test_a_resource_is_served_by_one_pool():
 
 
 def test_a_pool_does_not_compete_with_itself():
-    office = Office()
-    office.add_pool()
+    setup = AdmissionSetup()
+    setup.add_pool()
 
-    assert ask(office=office).allowed
+    assert ask(setup=setup).allowed
 
 
 class TestChanging:
@@ -380,13 +380,13 @@ class TestChanging:
         spec: dict[str, Any] = {"reservation": {"ttl": "1s"}}
         old = a_pool_object(**spec)
 
-        assert ask(spec, Office(is_ready=False), operation="UPDATE", old=old).allowed
+        assert ask(spec, AdmissionSetup(is_ready=False), operation="UPDATE", old=old).allowed
 
     def test_a_pool_that_is_being_deleted_can_lose_its_finalizer(self):
         pool = a_pool_object(reservation={"ttl": "1s"})
         pool["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-        reply = Office().ask(
+        reply = AdmissionSetup().ask(
             validate_gpupool, pool, kind=GPUPOOL, operation="UPDATE", old=a_pool_object()
         )
 
@@ -396,7 +396,7 @@ class TestChanging:
         assert not ask({"reservation": {"ttl": "1s"}}, operation="UPDATE", old=7).allowed
 
     def test_deleting_is_always_possible(self):
-        reply = Office(is_ready=False).ask(
+        reply = AdmissionSetup(is_ready=False).ask(
             validate_gpupool, None, kind=GPUPOOL, operation="DELETE", old=a_pool_object()
         )
 
@@ -404,7 +404,7 @@ class TestChanging:
 
 
 def test_a_new_pool_waits_for_the_caches_that_know_its_rivals():
-    assert ask(office=Office(is_ready=False)).answer.reason is RefusalReason.NOT_READY
+    assert ask(setup=AdmissionSetup(is_ready=False)).answer.reason is RefusalReason.NOT_READY
 
 
 def test_a_spec_that_is_no_object_is_denied():

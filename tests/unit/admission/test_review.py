@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool, validate_pod
 from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, listed, truncate
 from telemetry.reasons import RefusalReason
-from tests.support.reviews import GPUPOOL, Office, a_pod_object, a_review
+from tests.support.reviews import GPUPOOL, AdmissionSetup, a_pod_object, a_review
 from tests.support.strategies import json_values
 
 WEBHOOKS = [
@@ -89,7 +89,7 @@ REVIEW = a_review(a_pod_object())
     ],
 )
 def test_a_broken_envelope_is_refused_with_the_exact_fault(body: bytes, expected: str):
-    answer = mutate_pod(body, Office().context())
+    answer = mutate_pod(body, AdmissionSetup().context())
 
     status = msgspec.json.decode(answer.body)
     assert answer.status == 400
@@ -102,20 +102,20 @@ def test_a_broken_envelope_is_refused_with_the_exact_fault(body: bytes, expected
 @pytest.mark.parametrize("webhook", WEBHOOKS)
 @given(body=st.binary(max_size=200))
 def test_no_bytes_make_a_webhook_raise(webhook, body):
-    assert webhook(body, Office().context()).status == 400
+    assert webhook(body, AdmissionSetup().context()).status == 400
 
 
 @pytest.mark.parametrize("webhook", WEBHOOKS)
 @given(obj=json_values(), old=json_values(), operation=st.sampled_from(["CREATE", "UPDATE"]))
 def test_no_object_makes_a_webhook_raise(webhook, obj, old, operation):
-    office = Office()
-    office.add_pool()
+    setup = AdmissionSetup()
+    setup.add_pool()
     for kind in ("Pod", "GPUPool", "GPUDevice"):
         group = {"group": "", "version": "v1"} if kind == "Pod" else GPUPOOL
         body = a_review(
             obj, old=old, operation=operation, kind={**group, "kind": kind}, name="", namespace=""
         )
-        assert webhook(body, office.context()).status in {200, 400}
+        assert webhook(body, setup.context()).status in {200, 400}
 
 
 def test_an_object_that_cannot_be_read_is_denied_at_its_field():
@@ -133,7 +133,7 @@ def test_an_object_that_cannot_be_read_is_denied_at_its_field():
         }
     )
 
-    reply = Office().ask(mutate_pod, pod)
+    reply = AdmissionSetup().ask(mutate_pod, pod)
 
     assert not reply.allowed
     assert reply.code == 422
@@ -146,7 +146,7 @@ def test_an_object_without_a_part_that_a_patch_needs_is_denied(part):
     pod = a_pod_object()
     del pod[part]
 
-    reply = Office().ask(mutate_pod, pod, namespace="team-a")
+    reply = AdmissionSetup().ask(mutate_pod, pod, namespace="team-a")
 
     assert f"missing required field `{part}`" in reply.message
 
@@ -156,21 +156,21 @@ def test_an_object_without_a_part_that_a_patch_needs_is_denied(part):
 def test_pods_are_judged_at_creation_only(webhook, operation):
     pod = a_pod_object(pool="no-such-pool", metadata={"finalizers": []})
 
-    reply = Office().ask(webhook, pod, operation=operation, old=pod)
+    reply = AdmissionSetup().ask(webhook, pod, operation=operation, old=pod)
 
     assert reply.allowed
     assert reply.patch == []
 
 
 def test_the_answer_carries_the_uid_of_its_question():
-    reply = Office().ask(mutate_pod, a_pod_object(gpus=None), uid="another-uid")
+    reply = AdmissionSetup().ask(mutate_pod, a_pod_object(gpus=None), uid="another-uid")
 
     assert reply.response == {"uid": "another-uid", "allowed": True}
     assert reply.answer.outcome == "allowed"
 
 
 def test_a_denial_is_http_200_with_a_code_a_kubernetes_reason_and_ours_in_front_of_the_text():
-    reply = Office().ask(mutate_pod, a_pod_object(gpus="0.5"))
+    reply = AdmissionSetup().ask(mutate_pod, a_pod_object(gpus="0.5"))
 
     assert reply.answer.status == 200
     assert reply.answer.outcome == "denied"
@@ -181,10 +181,10 @@ def test_a_denial_is_http_200_with_a_code_a_kubernetes_reason_and_ours_in_front_
 
 
 def test_clients_are_told_to_try_again_while_the_control_plane_starts():
-    office = Office(is_ready=False)
-    office.add_pool()
+    setup = AdmissionSetup(is_ready=False)
+    setup.add_pool()
 
-    reply = office.ask(mutate_pod, a_pod_object())
+    reply = setup.ask(mutate_pod, a_pod_object())
 
     assert reply.code == 503
     assert reply.response["status"]["details"] == {"retryAfterSeconds": 1}
@@ -194,16 +194,16 @@ def test_clients_are_told_to_try_again_while_the_control_plane_starts():
 
 
 def test_a_pod_that_asks_for_nothing_of_ours_does_not_wait_for_our_caches():
-    assert Office(is_ready=False).ask(mutate_pod, a_pod_object(gpus=None)).allowed
+    assert AdmissionSetup(is_ready=False).ask(mutate_pod, a_pod_object(gpus=None)).allowed
 
 
 def test_the_log_line_says_who_asked_what_and_what_became_of_it():
-    office = Office()
-    office.add_pool()
-    office.add_node()
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node()
     pod = a_pod_object(2, metadata={"generateName": "train-"}, name="")
 
-    answer = office.ask(mutate_pod, pod, user="bob").answer
+    answer = setup.ask(mutate_pod, pod, user="bob").answer
 
     assert answer.outcome == "patched"
     assert dict(answer.facts) == {
@@ -221,7 +221,7 @@ def test_the_log_line_says_who_asked_what_and_what_became_of_it():
 def test_foreign_text_cannot_blow_up_a_message():
     pod = a_pod_object(gpus="x" * 5000)
 
-    reply = Office().ask(mutate_pod, pod, user="u" * 5000)
+    reply = AdmissionSetup().ask(mutate_pod, pod, user="u" * 5000)
 
     assert len(reply.message) <= MAX_MESSAGE_LENGTH
     assert len(str(reply.answer.facts["user"])) <= 256

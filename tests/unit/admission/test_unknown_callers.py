@@ -8,7 +8,7 @@ from admission.webhooks import mutate_pod, validate_gpudevice, validate_gpupool,
 from tests.support.reviews import (
     GPUDEVICE,
     GPUPOOL,
-    Office,
+    AdmissionSetup,
     a_device_object,
     a_pod_object,
     a_pool_object,
@@ -19,9 +19,9 @@ SECRETS = ("secret", "the-team", "the-namespace", "the-account", "the-node")
 
 
 @pytest.fixture
-def office() -> Office:
-    office = Office()
-    office.add_pool(
+def setup() -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(
         "guarded",
         access={
             "namespaces": ["the-namespace"],
@@ -29,13 +29,13 @@ def office() -> Office:
             "groups": ["the-team"],
         },
     )
-    office.add_pool("secret", resource={"name": "gpu.deckhouse.io/taken"})
-    office.add_pool("full", reservation={"whenExhausted": "Reject"})
-    office.add_pool("waiting")
-    office.add_pool("small")
-    office.add_node("the-node-1", pool="guarded")
-    office.add_node("the-node-2", devices=1, pool="small")
-    return office
+    setup.add_pool("secret", resource={"name": "gpu.deckhouse.io/taken"})
+    setup.add_pool("full", reservation={"whenExhausted": "Reject"})
+    setup.add_pool("waiting")
+    setup.add_pool("small")
+    setup.add_node("the-node-1", pool="guarded")
+    setup.add_node("the-node-2", devices=1, pool="small")
+    return setup
 
 
 def a_waiting_pod() -> dict[str, Any]:
@@ -91,8 +91,8 @@ def a_waiting_pod() -> dict[str, Any]:
     ],
 )
 def test_answer_names_nothing_that_its_caller_has_not_named(
-    office: Office, webhook: Any, review: dict[str, Any], said: str
+    setup: AdmissionSetup, webhook: Any, review: dict[str, Any], said: str
 ) -> None:
-    answer = office.ask(webhook, **review).answer.body.decode()
+    answer = setup.ask(webhook, **review).answer.body.decode()
     assert said in answer
     assert [word for word in SECRETS if word in answer] == []

@@ -13,7 +13,7 @@ from admission.context import AdmissionContext
 from admission.review import AdmissionResult
 from admission.webhooks import mutate_pod, validate_pod
 from pool.reservations.reservation import ReservationPhase
-from tests.support.reviews import Office, Reply, a_review, stored
+from tests.support.reviews import AdmissionSetup, Reply, a_review, stored
 from tests.support.worst_pods import WORST, a_large_office, everything, worst
 
 MAX_CALLS = 250_000
@@ -25,16 +25,16 @@ Webhook = Callable[[bytes, AdmissionContext], AdmissionResult]
 
 
 @pytest.fixture(scope="module")
-def office() -> Office:
+def setup() -> AdmissionSetup:
     return a_large_office()
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays_held(office: Office) -> Any:
+def _nothing_stays_held(setup: AdmissionSetup) -> Any:
     yield
-    for one in list(office.allocation_state.ledger.all()):
+    for one in list(setup.allocation_state.ledger.all()):
         assert one.phase is ReservationPhase.HELD
-        office.allocation_state.withdraw(one.id)
+        setup.allocation_state.withdraw(one.id)
 
 
 def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, int]:
@@ -52,9 +52,9 @@ def calls_of(decide: Callable[[], AdmissionResult]) -> tuple[AdmissionResult, in
     return answer, count
 
 
-def judge(office: Office, webhook: Webhook, body: bytes) -> AdmissionResult:
+def judge(setup: AdmissionSetup, webhook: Webhook, body: bytes) -> AdmissionResult:
     """Decide once to count calls, and once more to count bytes."""
-    context = office.context()
+    context = setup.context()
     answer, calls = calls_of(lambda: webhook(body, context))
     tracemalloc.start()
     try:
@@ -70,21 +70,21 @@ def judge(office: Office, webhook: Webhook, body: bytes) -> AdmissionResult:
 
 
 @pytest.mark.parametrize("name", WORST)
-def test_no_pod_costs_more_than_a_decision_may(office: Office, name: str) -> None:
+def test_no_pod_costs_more_than_a_decision_may(setup: AdmissionSetup, name: str) -> None:
     pod = worst(name)
 
-    answer = judge(office, mutate_pod, a_review(pod))
+    answer = judge(setup, mutate_pod, a_review(pod))
 
     is_admitted = answer.outcome == "patched"
     patched = Reply(answer).applied_to(pod) if is_admitted else pod
-    validation = judge(office, validate_pod, a_review(stored(patched), dryRun=True))
+    validation = judge(setup, validate_pod, a_review(stored(patched), dryRun=True))
     assert validation.outcome == ("allowed" if is_admitted else "denied")
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_mixture_of_full_fields_costs_more(office: Office, seed: int) -> None:
+def test_no_mixture_of_full_fields_costs_more(setup: AdmissionSetup, seed: int) -> None:
     pod = everything(random.Random(seed))
 
-    answer = judge(office, mutate_pod, a_review(pod))
+    answer = judge(setup, mutate_pod, a_review(pod))
 
     assert answer.outcome == "patched"

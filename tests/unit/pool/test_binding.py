@@ -67,7 +67,7 @@ def a_committed_pod(
     return pod
 
 
-def test_a_pod_gets_the_units_of_its_hold() -> None:
+def test_a_pod_gets_the_units_of_its_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     first = a_reserved_pod(allocation_state, "first", 2)
     second = a_reserved_pod(allocation_state, "second")
@@ -75,7 +75,7 @@ def test_a_pod_gets_the_units_of_its_hold() -> None:
     assert bind_plan(allocation_state, second) == Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-2")})
 
 
-def test_a_pod_without_a_hold_gets_free_units() -> None:
+def test_a_pod_without_a_reservation_gets_free_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     reserve(allocation_state, a_demand(1))
     assert bind_plan(allocation_state, a_pod_facts()) == Placed(
@@ -83,7 +83,7 @@ def test_a_pod_without_a_hold_gets_free_units() -> None:
     )
 
 
-def test_a_pod_may_be_bound_to_another_node_than_it_was_held_on() -> None:
+def test_a_pod_may_be_bound_to_another_node_than_it_was_reserved_on() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
     pod = a_reserved_pod(allocation_state)
     commit_to(allocation_state, pod, "n2")
@@ -91,14 +91,14 @@ def test_a_pod_may_be_bound_to_another_node_than_it_was_held_on() -> None:
     assert allocation_state.index.claims.assumed.units(ReservationId("r-p")) == ("GPU-n2-0",)
 
 
-def test_a_pod_that_asks_for_more_than_it_held_is_planned_again_with_its_own_units() -> None:
+def test_a_pod_that_asks_for_more_than_it_reserved_is_planned_again_with_its_own_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_reserved_pod(allocation_state)
     plan = bind_plan(allocation_state, pod, demand=a_demand(2))
     assert plan == Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-0", "GPU-n1-1")})
 
 
-def test_a_node_where_others_hold_too_much_refuses() -> None:
+def test_a_node_where_others_reservation_too_much_refuses() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "other", 2)
     plan = bind_plan(allocation_state, a_pod_facts())
@@ -106,7 +106,7 @@ def test_a_node_where_others_hold_too_much_refuses() -> None:
     assert (plan.node, plan.refusal.reason) == (N1, NodeReason.INSUFFICIENT_UNITS)
 
 
-def test_an_intact_hold_does_not_help_beside_an_unaccounted_pod() -> None:
+def test_an_intact_reservation_does_not_help_beside_an_unaccounted_pod() -> None:
     """The stranger may sit on the very card that is held."""
     allocation_state = some_allocation_state(devices=some_devices(3))
     pod = a_reserved_pod(allocation_state)
@@ -116,7 +116,7 @@ def test_an_intact_hold_does_not_help_beside_an_unaccounted_pod() -> None:
     assert plan.refusal.reason is NodeReason.UNACCOUNTED_PODS
 
 
-def test_a_commitment_takes_the_place_of_the_hold() -> None:
+def test_a_commitment_takes_the_place_of_the_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_reserved_pod(allocation_state)
     reservation = commit_to(allocation_state, pod, seconds=7)
@@ -125,7 +125,7 @@ def test_a_commitment_takes_the_place_of_the_hold() -> None:
     assert capacity(allocation_state) == Capacity(total=2, reserved=1, available=1)
 
 
-def test_a_commitment_takes_the_place_of_a_hold_that_nobody_tied() -> None:
+def test_a_commitment_takes_the_place_of_a_reservation_that_nobody_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     hold = reserve(allocation_state, a_demand(1))
     pod = a_pod_facts()
@@ -183,7 +183,7 @@ def test_a_refused_binding_frees_the_units() -> None:
     assert [one.name for one in allocation_state.reader.waiting(pod.demand.resource)] == ["p"]
 
 
-def test_releasing_what_holds_nothing_changes_nothing() -> None:
+def test_releasing_what_reserves_nothing_changes_nothing() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     assert allocation_state.release(uid_of("ghost")) is None
     pod = a_pod_facts()
@@ -263,7 +263,7 @@ def test_a_doubt_that_turns_out_well_is_a_binding() -> None:
 
 
 @pytest.mark.parametrize("transition", ["written", "doubt"])
-def test_a_hold_is_neither_written_nor_in_doubt(transition: str) -> None:
+def test_a_reservation_is_neither_written_nor_in_doubt(transition: str) -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     if transition == "written":
@@ -367,7 +367,7 @@ def test_units_of_another_pod_cannot_be_committed() -> None:
         )
 
 
-def test_a_hold_is_withdrawn_only_before_it_is_tied() -> None:
+def test_a_reservation_is_withdrawn_only_before_it_is_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     hold = reserve(allocation_state, a_demand(1))
     a_reserved_pod(allocation_state, "tied")
@@ -405,7 +405,7 @@ def test_a_victim_whose_binding_is_not_observed_yet_makes_room() -> None:
     )
 
 
-def test_the_applicants_own_hold_is_room_for_it() -> None:
+def test_the_pods_own_reservation_is_room_for_it() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
     allocation_state.observe_pod(a_bound_pod("v", "GPU-n1-1"), at(0))
@@ -423,7 +423,7 @@ def test_unaccounted_pods_make_room_only_when_all_of_them_go() -> None:
     assert allocation_state.reader.fits_without([uid_of("s"), uid_of("t")], N1, request)
 
 
-def test_a_hold_that_was_only_noted_is_committed_with_units() -> None:
+def test_a_reservation_that_was_only_noted_is_committed_with_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1), nodes=("n2",))
     pod = a_pod_facts(reservation=note_of(reserve(allocation_state, a_demand(1))))
     allocation_state.tie(ReservationId("r"), pod.uid, name="p", now=at(0))
@@ -444,7 +444,7 @@ def test_a_commitment_to_no_node_is_a_bug() -> None:
         allocation_state.reader.bound_to(pod.uid)
 
 
-def test_free_units_that_cannot_be_given_out_are_a_bug() -> None:
+def test_free_units_that_cannot_be_allocated_are_a_bug() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     assert capacity(allocation_state).available == 1
     for entry in allocation_state.index.devices.all():

@@ -31,7 +31,7 @@ def test_free_devices_are_available() -> None:
     assert capacity(allocation_state) == Capacity(total=3, available=3)
 
 
-def test_held_units_are_reserved() -> None:
+def test_reserved_units_are_reserved() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     a_reserved_pod(allocation_state, units=2)
     assert capacity(allocation_state) == Capacity(total=3, reserved=2, available=1)
@@ -104,7 +104,7 @@ def test_a_mig_pool_counts_the_instances_of_each_device() -> None:
     assert capacity(allocation_state, "mig") == Capacity(total=9, available=9)
 
 
-def test_a_unit_held_and_already_in_use_is_counted_once() -> None:
+def test_a_unit_reserved_and_already_in_use_is_counted_once() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_reserved_pod(allocation_state, "late")
     allocation_state.observe_pod(a_bound_pod("fast", "GPU-n1-0"), at(0))

@@ -64,7 +64,7 @@ def test_free_units_are_withheld_and_used_ones_stay_used(change, reason):
     )
 
 
-def test_a_hold_on_the_node_does_not_help():
+def test_a_reservation_on_the_node_does_not_help():
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_pool(a_pool(is_in_maintenance=True))
@@ -77,7 +77,7 @@ def test_a_hold_on_the_node_does_not_help():
     assert refusal.reason is NodeReason.POOL_CHANGING
 
 
-def test_holds_are_given_up_and_commitments_are_not():
+def test_reserves_are_given_up_and_commitments_are_not():
     allocation_state = some_allocation_state(devices=some_devices(3))
     pod = a_reserved_pod(allocation_state)
     untied = reserve(allocation_state, a_demand(1), id_="untied")
@@ -93,7 +93,7 @@ def test_holds_are_given_up_and_commitments_are_not():
     ]
 
 
-def test_holds_of_other_pools_stay():
+def test_reserves_of_other_pools_stay():
     allocation_state = some_allocation_state(
         a_pool(), a_pool("other"), devices=[a_device("n1", 0, pool="other")]
     )

@@ -50,21 +50,21 @@ def bind_plan(
     return allocation_state.reader.plan_bind(N1, pool, pod.demand, uid=pod.uid)
 
 
-def test_a_faulted_device_is_not_held_and_a_healed_one_is() -> None:
+def test_a_faulted_device_is_not_reserved_and_a_healed_one_is() -> None:
     allocation_state = some_allocation_state(devices=[a_device(is_faulted=True)])
     assert is_exhausted(allocation_state)
     allocation_state.index.replace_device(a_device())
     assert not is_exhausted(allocation_state)
 
 
-def test_a_pod_whose_held_device_faults_gets_another_device_at_bind() -> None:
+def test_a_pod_whose_reserved_device_faults_gets_another_device_at_bind() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_device(a_device(is_faulted=True))
     assert bind_plan(allocation_state, pod) == Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-1")})
 
 
-def test_a_pod_whose_held_device_faults_and_heals_gets_it_after_all() -> None:
+def test_a_pod_whose_reserved_device_faults_and_heals_gets_it_after_all() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_device(a_device(is_faulted=True))
@@ -87,7 +87,7 @@ def test_a_running_pod_keeps_its_faulted_device() -> None:
     assert is_exhausted(allocation_state)
 
 
-def test_a_device_that_returns_is_still_held_by_its_pods() -> None:
+def test_a_device_that_returns_is_still_reserved_by_its_pods() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
     a_reserved_pod(allocation_state)
@@ -106,7 +106,7 @@ def test_units_claimed_before_their_device_is_known_are_taken_when_it_comes() ->
     assert capacity(allocation_state) == Capacity(total=1, used=1)
 
 
-def test_a_device_that_left_is_not_given_out_again_by_a_pods_hold() -> None:
+def test_a_device_that_left_is_not_allocated_again_by_a_pods_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.discard_device(a_device().name)
@@ -129,7 +129,7 @@ def test_a_device_keeps_its_pods_when_it_changes_pool() -> None:
     assert capacity(allocation_state, "other") == Capacity(total=1, used=1)
 
 
-def test_a_held_device_that_changed_pool_is_free_to_nobody() -> None:
+def test_a_reserved_device_that_changed_pool_is_free_to_nobody() -> None:
     allocation_state = some_allocation_state(a_pool(), a_pool("other"), devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_device(a_device(pool="other"))
@@ -158,7 +158,7 @@ def test_slicing_a_device_in_use_leaves_nothing_of_it_free() -> None:
     assert capacity(allocation_state, "slices") == Capacity(total=8, available=8)
 
 
-def test_a_slice_in_use_keeps_the_whole_device_from_being_given_out() -> None:
+def test_a_slice_in_use_keeps_the_whole_device_from_being_allocated() -> None:
     allocation_state = some_allocation_state(
         a_slice_pool(slices=4), devices=some_devices(1, pool="slices")
     )
@@ -176,7 +176,7 @@ def test_a_slice_beyond_the_present_number_takes_the_whole_device() -> None:
     assert capacity(allocation_state, "slices") == Capacity(total=2, used=2)
 
 
-def test_holds_that_a_new_cut_lays_over_each_other_are_given_to_neither() -> None:
+def test_reserves_that_a_new_cut_lays_over_each_other_are_given_to_neither() -> None:
     allocation_state = some_allocation_state(
         a_slice_pool(slices=2), devices=some_devices(1, pool="slices")
     )
@@ -232,7 +232,7 @@ TWIN = a_device(index=1, uuid="GPU-n1-0")
         pytest.param(a_device("n2", uuid="GPU-n1-0", pool=None), id="in no pool"),
     ],
 )
-def test_a_uuid_that_two_devices_claim_is_given_out_where_it_was_first(twin) -> None:
+def test_a_uuid_that_two_devices_claim_is_allocated_where_it_was_first(twin) -> None:
     allocation_state = some_allocation_state(devices=[twin, a_device()])
     pod = a_reserved_pod(allocation_state)
     assert bind_plan(allocation_state, pod) == Placed(WHOLE, N1, {"c0": unit_ids("GPU-n1-0")})
@@ -271,25 +271,25 @@ def test_a_device_that_claims_all_uuids_of_a_node_takes_none_of_them_away() -> N
     assert capacity(allocation_state) == Capacity(total=5, available=4, unhealthy=1)
 
 
-def test_a_uuid_is_given_out_again_when_one_of_its_two_devices_is_gone() -> None:
+def test_a_uuid_is_allocated_again_when_one_of_its_two_devices_is_gone() -> None:
     allocation_state = some_allocation_state(devices=[a_device(), TWIN])
     allocation_state.index.discard_device(a_device().name)
     assert capacity(allocation_state) == Capacity(total=1, available=1)
 
 
-def test_a_uuid_is_given_out_again_when_the_other_device_reports_its_own() -> None:
+def test_a_uuid_is_allocated_again_when_the_other_device_reports_its_own() -> None:
     allocation_state = some_allocation_state(devices=[a_device(), TWIN])
     allocation_state.index.replace_device(a_device(index=1))
     assert capacity(allocation_state) == Capacity(total=2, available=2)
 
 
-def test_a_pod_on_a_uuid_that_two_devices_claim_holds_both() -> None:
+def test_a_pod_on_a_uuid_that_two_devices_claim_reserves_both() -> None:
     allocation_state = some_allocation_state(devices=[a_device(), TWIN])
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
     assert capacity(allocation_state) == Capacity(total=2, used=2)
 
 
-def test_a_hold_stays_where_a_second_device_claims_its_uuid() -> None:
+def test_a_reservation_stays_where_a_second_device_claims_its_uuid() -> None:
     allocation_state = some_allocation_state(devices=[a_device()])
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_device(
@@ -298,7 +298,7 @@ def test_a_hold_stays_where_a_second_device_claims_its_uuid() -> None:
     assert isinstance(bind_plan(allocation_state, pod), Placed)
 
 
-def test_a_hold_on_a_uuid_that_another_device_had_before_is_refused_at_bind() -> None:
+def test_a_reservation_on_a_uuid_that_another_device_had_before_is_refused_at_bind() -> None:
     allocation_state = some_allocation_state(devices=[a_device(created="2026-01-02T00:00:00Z")])
     pod = a_reserved_pod(allocation_state)
     allocation_state.index.replace_device(
@@ -307,7 +307,7 @@ def test_a_hold_on_a_uuid_that_another_device_had_before_is_refused_at_bind() ->
     assert isinstance(bind_plan(allocation_state, pod), PlacementRefused)
 
 
-def test_instances_that_were_counted_for_every_device_of_a_node_are_given_out_once() -> None:
+def test_instances_that_were_counted_for_every_device_of_a_node_are_allocated_once() -> None:
     """Defect 5, seen from the other side: a wrong inventory does not become double capacity."""
     pool = a_pool("mig", mode=AllocationMode.MIG, mig_profile="1g.10gb")
     instances = (("1g.10gb", "M0"), ("1g.10gb", "M1"))

@@ -198,7 +198,7 @@ def test_a_device_of_an_unknown_pool_that_is_gone_leaves_nothing_behind() -> Non
     assert (index.devices._names_by_part, index.devices._names_by_node) == ({}, {})
 
 
-def test_a_reservation_holds_alone_what_no_other_holds() -> None:
+def test_a_reservation_reserves_alone_what_no_other_reserves() -> None:
     allocation_state = some_allocation_state(
         a_slice_pool(slices=2), devices=some_devices(1, pool="slices")
     )

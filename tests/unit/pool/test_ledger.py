@@ -62,7 +62,7 @@ def test_an_ended_reservation_is_forgotten() -> None:
     assert (ledger.get(ID), ledger.of_pod(UID), len(ledger)) == (None, None, 0)
 
 
-def test_tying_gives_a_hold_its_pod_and_new_time_to_be_observed() -> None:
+def test_tying_gives_a_reservation_its_pod_and_new_time_to_be_observed() -> None:
     ledger = a_ledger()
     ledger.tie(ID, UID, name="p", observe_by=8.0)
     tied = ledger.of_pod(UID)
@@ -96,7 +96,7 @@ def test_confirming_changes_no_later_phase(phase: ReservationPhase) -> None:
     assert confirmed.phase is phase
 
 
-def test_a_hold_that_is_not_observed_in_time_ends() -> None:
+def test_a_reservation_that_is_not_observed_in_time_ends() -> None:
     ledger = a_ledger()
     assert due(ledger, 4.9) == []
     assert due(ledger, 5.0) == [(ID, End.NOT_OBSERVED)]
@@ -124,13 +124,13 @@ def test_a_commitment_has_no_deadline(phase: ReservationPhase) -> None:
     assert due(a_ledger(a_reservation(uid=UID, phase=phase)), 1e9) == []
 
 
-def test_a_hold_that_was_committed_has_no_deadline() -> None:
+def test_a_reservation_that_was_committed_has_no_deadline() -> None:
     ledger = a_ledger(a_reservation(uid=UID))
     ledger.move(a_reservation(uid=UID, phase=ReservationPhase.COMMITTED))
     assert due(ledger, 1e9) == []
 
 
-def test_holds_that_ended_long_before_their_deadline_leave_nothing_behind() -> None:
+def test_reserves_that_ended_long_before_their_deadline_leave_nothing_behind() -> None:
     """Most pods are bound within a second; at 500 pods a second 120 s of deadlines are megabytes."""
     ledger = a_ledger(a_reservation("stays", expires_at=99.0, observe_by=99.0))
     tracemalloc.start()
@@ -151,7 +151,7 @@ def test_the_next_deadline_is_the_earliest() -> None:
     assert ledger.next_deadline() == 6.0
 
 
-def test_without_holds_there_is_no_deadline() -> None:
+def test_without_reserves_there_is_no_deadline() -> None:
     assert ReservationLedger().next_deadline() is None
 
 
@@ -190,7 +190,7 @@ def test_a_unit_that_a_container_names_twice_is_one_unit() -> None:
     assert replace(a_reservation(), devices=devices).units == ("G1", "G0")
 
 
-def test_only_what_was_not_sent_to_the_api_server_is_a_hold() -> None:
+def test_only_what_was_not_sent_to_the_api_server_is_a_reservation() -> None:
     holds = {ReservationPhase.HELD, ReservationPhase.TIED, ReservationPhase.CONFIRMED}
     assert {phase for phase in ReservationPhase if phase.is_uncommitted} == holds
 

@@ -27,7 +27,7 @@ def given(allocation_state, name: str = "p") -> str:
 
 
 @pytest.mark.parametrize("strategy", Strategy)
-def test_units_that_kubelet_has_are_given_out_first(strategy: Strategy) -> None:
+def test_units_that_kubelet_has_are_allocated_first(strategy: Strategy) -> None:
     allocation_state = settled_allocation_state(
         *some_devices(1, "n1", uuid="GPU-old", name="n1-9"), strategy=strategy
     )

@@ -113,7 +113,7 @@ def test_nodes_that_differ_only_in_what_the_strategy_ignores_are_taken_by_name()
     assert chosen(allocation_state, pool="slices") == "a"
 
 
-def test_no_hold_is_taken_where_too_little_is_free() -> None:
+def test_no_reservation_is_taken_where_too_little_is_free() -> None:
     allocation_state = allocation_state_with(Strategy.BIN_PACK, a=1, b=2)
     assert chosen(allocation_state, 2) == "b"
 
@@ -142,11 +142,11 @@ def test_a_pool_that_nobody_knows_is_exhausted() -> None:
         pytest.param(a_node("other"), id="unknown"),
     ],
 )
-def test_no_hold_is_taken_on_a_node_that_takes_no_pods(node) -> None:
+def test_no_reservation_is_taken_on_a_node_that_takes_no_pods(node) -> None:
     assert chosen(some_allocation_state(devices=some_devices(1), nodes=(node,))) is None
 
 
-def test_a_node_that_is_ready_again_is_held_on_again() -> None:
+def test_a_node_that_is_ready_again_is_reserved_on_again() -> None:
     allocation_state = some_allocation_state(
         devices=some_devices(1), nodes=(a_node("n1", is_ready=False),)
     )
@@ -154,26 +154,26 @@ def test_a_node_that_is_ready_again_is_held_on_again() -> None:
     assert chosen(allocation_state) == "n1"
 
 
-def test_no_hold_is_taken_on_a_node_that_is_gone() -> None:
+def test_no_reservation_is_taken_on_a_node_that_is_gone() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.index.discard_node(NodeName("n1"))
     assert chosen(allocation_state) is None
 
 
-def test_no_hold_is_taken_beside_an_unaccounted_pod() -> None:
+def test_no_reservation_is_taken_beside_an_unaccounted_pod() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(4), *some_devices(1, "n2")])
     allocation_state.observe_pod(a_bound_pod("stranger", node="n1"), at(0))
     assert chosen(allocation_state) == "n2"
 
 
-def test_room_made_for_a_nominated_pod_is_not_held_by_another() -> None:
+def test_room_made_for_a_nominated_pod_is_not_reserved_by_another() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(2), *some_devices(4, "n2")])
     allocation_state.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
     assert chosen(allocation_state, 2) == "n2"
     assert chosen(allocation_state, 1) == "n1"
 
 
-def test_a_nomination_ends_with_its_pods_own_hold() -> None:
+def test_a_nomination_ends_with_its_pods_own_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_pod_facts("preemptor", 1, nominated_node=NodeName("n1")), at(0))
     assert chosen(allocation_state) is None
@@ -212,7 +212,7 @@ def test_a_nominated_pod_that_is_gone_leaves_its_room() -> None:
     assert chosen(allocation_state) == "n1"
 
 
-def test_holds_fill_the_pool_one_after_the_other() -> None:
+def test_reserves_fill_the_pool_one_after_the_other() -> None:
     allocation_state = allocation_state_with(Strategy.BIN_PACK, a=2, b=3)
     holds = [reserve(allocation_state, a_demand(1), id_=f"r{n}") for n in range(6)]
     assert Counter(hold.node for hold in holds) == {"a": 2, "b": 3, None: 1}
@@ -266,7 +266,7 @@ def test_a_node_that_breaks_the_constraints_is_not_accepted(constraints: Constra
     assert not may_go_to(a_node("n1", labels={"zone": "a"}), constraints)
 
 
-def test_every_expression_of_a_term_must_hold() -> None:
+def test_every_expression_of_a_term_must_reserve() -> None:
     other = SelectorRequirement(key="disk", operator=SelectorOperator.EXISTS)
     assert not may_go_to(a_node(labels={"zone": "a"}), requires(ZONE_A, other))
 
@@ -301,7 +301,7 @@ def test_a_soft_taint_keeps_nobody_away() -> None:
     assert may_go_to(a_node(taints=(NodeTaint(key="x", effect="PreferNoSchedule"),)), ANYWHERE)
 
 
-def test_a_hold_respects_selector_affinity_and_taints() -> None:
+def test_a_reservation_respects_selector_affinity_and_taints() -> None:
     nodes = (
         a_node("a", taints=(TAINT,)),
         a_node("b", labels={"zone": "b"}),

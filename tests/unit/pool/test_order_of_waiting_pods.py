@@ -45,7 +45,7 @@ def test_a_pod_of_a_higher_priority_comes_before_those_that_wait() -> None:
     assert isinstance(plan_reservation(allocation_state, a_demand(1), priority=5), Placed)
 
 
-def test_what_is_more_than_they_could_use_may_be_held() -> None:
+def test_what_is_more_than_they_could_use_may_be_reserved() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     for name in ("a", "b"):
         waiting(allocation_state, name)
@@ -53,7 +53,7 @@ def test_what_is_more_than_they_could_use_may_be_held() -> None:
     assert must_wait(allocation_state, 2)
 
 
-def test_a_pod_that_fits_nowhere_keeps_nobody_from_holding() -> None:
+def test_a_pod_that_fits_nowhere_keeps_nobody_from_reserving() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(2), *some_devices(2, "n2")])
     waiting(allocation_state, units=3)
     assert isinstance(plan_reservation(allocation_state, a_demand(2)), Placed)
@@ -65,7 +65,7 @@ def test_the_only_node_that_a_large_pod_fits_on_is_left_to_it() -> None:
     assert must_wait(allocation_state, 1)
 
 
-def test_a_pod_that_holds_units_does_not_wait() -> None:
+def test_a_pod_that_reserves_units_does_not_wait() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
     assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
@@ -87,7 +87,7 @@ def test_a_pod_that_waits_for_another_pool_is_not_in_the_way() -> None:
     assert isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
 
-def test_a_queue_of_newcomers_never_overtakes_a_pod_of_high_priority() -> None:
+def test_a_queue_of_incoming_pods_never_overtakes_a_pod_of_high_priority() -> None:
     """Otherwise whichever pod is created next gets the unit that came free."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_bound_pod("running", "GPU-n1-0"), at(0))
@@ -99,7 +99,7 @@ def test_a_queue_of_newcomers_never_overtakes_a_pod_of_high_priority() -> None:
 
 
 class TestUnitsThatPreemptionFreed:
-    def test_they_are_kept_for_a_pod_whose_hold_is_elsewhere(self) -> None:
+    def test_they_are_kept_for_a_pod_whose_reservation_is_elsewhere(self) -> None:
         """The pod holds units where it cannot go any more, and preempted on another node."""
         allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
         pod = a_reserved_pod(allocation_state, "preemptor", priority=10)
@@ -110,7 +110,7 @@ class TestUnitsThatPreemptionFreed:
         allocation_state.observe_pod(nominated, at(1))
         assert not isinstance(plan_reservation(allocation_state, a_demand(1)), Placed)
 
-    def test_they_are_counted_once_for_a_pod_whose_hold_is_there(self) -> None:
+    def test_they_are_counted_once_for_a_pod_whose_reservation_is_there(self) -> None:
         allocation_state = some_allocation_state(devices=some_devices(2))
         a_reserved_pod(allocation_state, "preemptor")
         allocation_state.observe_pod(a_pod_facts("preemptor", nominated_node=NodeName("n1")), at(1))

@@ -50,17 +50,17 @@ def test_a_node_without_devices_is_no_plan() -> None:
     assert plan([], 1) is None
 
 
-def test_a_faulted_device_is_not_given_out() -> None:
+def test_a_faulted_device_is_not_allocated() -> None:
     assert plan([a_gpu(0, is_faulted=True), a_gpu(1)], 1) == {"c0": ("G1",)}
 
 
-def test_a_device_whose_uuid_another_device_had_first_is_not_given_out() -> None:
+def test_a_device_whose_uuid_another_device_had_first_is_not_allocated() -> None:
     twin = a_gpu(0)
     twin.is_duplicate = True
     assert plan([twin, a_gpu(1)], 1) == {"c0": ("G1",)}
 
 
-def test_neither_observed_nor_assumed_units_are_given_out() -> None:
+def test_neither_observed_nor_assumed_units_are_allocated() -> None:
     gpu = a_gpu(slices=4, observed=0b0001, assumed=0b0100)
     assert plan([gpu], 2) == {"c0": ("G0::1", "G0::3")}
 
@@ -135,13 +135,13 @@ def test_new_units_beside_reused_slices_are_on_other_devices() -> None:
     assert devices == {"c0": ("G0::0",), "c1": ("G0::0", "G1::0")}
 
 
-def test_the_pods_own_hold_counts_as_free() -> None:
+def test_the_pods_own_reservation_counts_as_free() -> None:
     gpus = [a_gpu(0, slices=2, observed=0b01, assumed=0b10), a_gpu(1, slices=2, assumed=0b11)]
     devices = plan(gpus, 2, own={gpus[0].facts.name: 0b10, gpus[1].facts.name: 0b01})
     assert devices == {"c0": ("G0::1", "G1::0")}
 
 
-def test_the_pods_own_hold_does_not_make_a_device_fuller() -> None:
+def test_the_pods_own_reservation_does_not_make_a_device_fuller() -> None:
     gpus = [a_gpu(0, slices=4, assumed=0b0011), a_gpu(1, slices=4, assumed=0b0001)]
     assert plan(gpus, 1, own={gpus[0].facts.name: 0b0011}) == {"c0": ("G1::1",)}
 
@@ -229,25 +229,25 @@ def intact(gpu: DeviceEntry, own: int, *units: str) -> bool:
     return is_intact({"c0": tuple(map(UnitId, units))}, {gpu.facts.name: own}, [gpu])
 
 
-def test_a_hold_on_healthy_devices_is_intact() -> None:
+def test_a_reservation_on_healthy_devices_is_intact() -> None:
     assert intact(a_gpu(slices=4, assumed=0b0110), 0b0110, "G0::1", "G0::2")
 
 
-def test_a_hold_on_a_faulted_device_is_not_intact() -> None:
+def test_a_reservation_on_a_faulted_device_is_not_intact() -> None:
     assert not intact(a_gpu(assumed=1, is_faulted=True), 1, "G0")
 
 
-def test_a_hold_that_a_bound_pod_took_is_not_intact() -> None:
+def test_a_reservation_that_a_bound_pod_took_is_not_intact() -> None:
     assert not intact(a_gpu(assumed=1, observed=1), 1, "G0")
 
 
-def test_a_hold_on_a_device_that_is_gone_is_not_intact() -> None:
+def test_a_reservation_on_a_device_that_is_gone_is_not_intact() -> None:
     assert not is_intact({"c0": (UnitId("G9"),)}, {}, [a_gpu(0)])
 
 
-def test_a_hold_on_units_that_are_cut_otherwise_now_is_not_intact() -> None:
+def test_a_reservation_on_units_that_are_cut_otherwise_now_is_not_intact() -> None:
     assert not intact(a_gpu(slices=2, assumed=0b11), 0b11, "G0")
 
 
-def test_a_hold_that_another_hold_overlaps_is_not_intact() -> None:
+def test_a_reservation_that_another_reservation_overlaps_is_not_intact() -> None:
     assert not intact(a_gpu(slices=2, assumed=0b11), 0b00, "G0::0")

@@ -74,7 +74,7 @@ def test_a_report_that_came_before_the_binding_counts_when_that_is_seen() -> Non
 
 
 @pytest.mark.parametrize("is_deleted", [False, True], ids=["there", "deleted"])
-def test_a_report_that_outlives_a_pod_that_ended_holds_nothing(*, is_deleted: bool) -> None:
+def test_a_report_that_outlives_a_pod_that_ended_reserves_nothing(*, is_deleted: bool) -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     say(allocation_state, p=Y)
@@ -85,7 +85,7 @@ def test_a_report_that_outlives_a_pod_that_ended_holds_nothing(*, is_deleted: bo
     assert (say(allocation_state, p=Z), used(allocation_state)) == ([], set())
 
 
-def test_a_report_taken_back_leaves_the_promise() -> None:
+def test_a_report_taken_back_leaves_the_assignment() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     say(allocation_state, p=Y)
@@ -144,7 +144,7 @@ def test_a_fault_of_a_device_is_no_reason_to_look_at_reports() -> None:
     assert told == [{N1}]
 
 
-def test_a_hold_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
+def test_a_reservation_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     held = a_reserved_pod(allocation_state, "held")
     mine = allocation_state.ledger.of_pod(held.uid)
@@ -166,7 +166,7 @@ def test_a_hold_on_a_unit_that_was_given_to_another_is_planned_again() -> None:
     assert allocation_state.index.claims.duplicates() == {}
 
 
-def test_a_hold_that_lost_its_unit_and_finds_no_other_waits() -> None:
+def test_a_reservation_that_lost_its_unit_and_finds_no_other_waits() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     held = a_reserved_pod(allocation_state, "held")
     allocation_state.observe_pod(a_bound_pod("p", "GPU-elsewhere"), at(0))

@@ -58,14 +58,14 @@ def restarted(
     return allocation_state.ledger.of_pod(UID)
 
 
-def test_a_hold_that_the_pod_carries_is_taken_up_for_the_time_it_has_left() -> None:
+def test_a_reservation_that_the_pod_carries_is_taken_up_for_the_time_it_has_left() -> None:
     reservation = restarted(a_note())
     assert reservation is not None
     assert (reservation.id, reservation.units) == ("r", ("GPU-n1-0",))
     assert (reservation.phase, reservation.expires_at) == (ReservationPhase.CONFIRMED, 120)
 
 
-def test_a_restored_hold_expires_when_it_would_have() -> None:
+def test_a_restored_reservation_expires_when_it_would_have() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     restarted(a_note(), allocation_state=allocation_state)
     assert allocation_state.expire(at(119)) == []
@@ -73,14 +73,14 @@ def test_a_restored_hold_expires_when_it_would_have() -> None:
     assert [pod.name for pod in allocation_state.reader.waiting(a_pool().resource)] == ["p"]
 
 
-def test_a_wall_clock_that_was_set_back_does_not_prolong_a_hold_beyond_the_ttl() -> None:
+def test_a_wall_clock_that_was_set_back_does_not_prolong_a_reservation_beyond_the_ttl() -> None:
     earlier = Instant(50, EPOCH - dt.timedelta(days=1))
     reservation = restarted(a_note(), earlier)
     assert reservation is not None
     assert reservation.expires_at == 50 + 120
 
 
-def test_a_ttl_that_was_shortened_counts_for_restored_holds() -> None:
+def test_a_ttl_that_was_shortened_counts_for_restored_reserves() -> None:
     allocation_state = some_allocation_state(a_pool(ttl_s=10), devices=some_devices(1))
     reservation = restarted(a_note(), allocation_state=allocation_state)
     assert reservation is not None
@@ -109,7 +109,7 @@ def test_a_note_that_is_no_good_any_more_leaves_the_pod_waiting(
     assert [pod.name for pod in allocation_state.reader.waiting(a_pool().resource)] == ["p"]
 
 
-def test_a_hold_of_a_pool_that_is_gone_is_not_taken_up() -> None:
+def test_a_reservation_of_a_pool_that_is_gone_is_not_taken_up() -> None:
     assert (
         restarted(
             a_note(),
@@ -119,7 +119,7 @@ def test_a_hold_of_a_pool_that_is_gone_is_not_taken_up() -> None:
     )
 
 
-def test_a_hold_on_a_faulted_device_is_not_taken_up() -> None:
+def test_a_reservation_on_a_faulted_device_is_not_taken_up() -> None:
     assert (
         restarted(
             a_note(), allocation_state=some_allocation_state(devices=[a_device(is_faulted=True)])
@@ -128,13 +128,13 @@ def test_a_hold_on_a_faulted_device_is_not_taken_up() -> None:
     )
 
 
-def test_a_hold_on_a_unit_in_use_is_not_taken_up() -> None:
+def test_a_reservation_on_a_unit_in_use_is_not_taken_up() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-0"), at(0))
     assert restarted(a_note(), allocation_state=allocation_state) is None
 
 
-def test_a_hold_on_a_unit_that_another_hold_has_is_not_taken_up() -> None:
+def test_a_reservation_on_a_unit_that_another_reservation_has_is_not_taken_up() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "first")
     assert restarted(a_note(), allocation_state=allocation_state) is None
@@ -144,7 +144,7 @@ def test_a_hold_on_a_unit_that_another_hold_has_is_not_taken_up() -> None:
     )
 
 
-def test_a_hold_of_which_the_units_are_cut_otherwise_now_is_not_taken_up() -> None:
+def test_a_reservation_of_which_the_units_are_cut_otherwise_now_is_not_taken_up() -> None:
     pool = a_slice_pool("whole", slices=2)
     assert (
         restarted(a_note(), allocation_state=some_allocation_state(pool, devices=some_devices(1)))
@@ -152,7 +152,7 @@ def test_a_hold_of_which_the_units_are_cut_otherwise_now_is_not_taken_up() -> No
     )
 
 
-def test_a_hold_with_reused_units_is_taken_up_whole() -> None:
+def test_a_reservation_with_reused_units_is_taken_up_whole() -> None:
     demand = a_demand(1, 2, roles=(ContainerRole.INIT, ContainerRole.MAIN))
     devices = {"c0": unit_ids("GPU-n1-0"), "c1": unit_ids("GPU-n1-0", "GPU-n1-1")}
     allocation_state = some_allocation_state(devices=some_devices(2))
@@ -163,7 +163,7 @@ def test_a_hold_with_reused_units_is_taken_up_whole() -> None:
     assert reservation.devices == devices
 
 
-def test_a_hold_that_ended_in_this_process_is_not_taken_up_again() -> None:
+def test_a_reservation_that_ended_in_this_process_is_not_taken_up_again() -> None:
     """The pod still carries the note, with time left on the wall clock."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
@@ -172,7 +172,9 @@ def test_a_hold_that_ended_in_this_process_is_not_taken_up_again() -> None:
     assert allocation_state.ledger.of_pod(pod.uid) is None
 
 
-def test_a_hold_that_ran_out_before_its_pod_was_shown_is_taken_up_while_it_is_still_free() -> None:
+def test_a_reservation_that_ran_out_before_its_pod_was_shown_is_taken_up_while_it_is_still_free() -> (
+    None
+):
     """A watch that was late by more than the time to be observed."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state, "late")
@@ -181,7 +183,7 @@ def test_a_hold_that_ran_out_before_its_pod_was_shown_is_taken_up_while_it_is_st
     assert fresh.ledger.of_pod(pod.uid) is not None
 
 
-def test_bound_pods_hold_what_they_were_bound_with() -> None:
+def test_bound_pods_reservation_what_they_were_bound_with() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     allocation_state.observe_pod(a_bound_pod("b", "GPU-n1-1", reservation=a_note()), at(0))
     assert allocation_state.index.claims.observed.units(uid_of("b")) == ("GPU-n1-1",)

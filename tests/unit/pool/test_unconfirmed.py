@@ -47,7 +47,7 @@ def bind_plan(allocation_state: AllocationState, pod: PodFacts) -> Any:
     return allocation_state.reader.plan_bind(N1, pool_of(allocation_state), pod.demand, uid=pod.uid)
 
 
-def test_units_held_for_a_pod_that_nobody_has_seen_are_available_and_not_reserved() -> None:
+def test_units_reserved_for_a_pod_that_nobody_has_seen_are_available_and_not_reserved() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     hold = reserve(allocation_state, a_demand(2))
     assert capacity(allocation_state) == Capacity(total=3, available=3)
@@ -133,7 +133,7 @@ def test_the_pods_own_units_are_bound_before_the_watch_shows_it() -> None:
     assert (reservation.id, reservation.devices) == ("r", hold.devices)
 
 
-def test_a_hold_is_restored_over_one_that_nobody_has_seen() -> None:
+def test_a_reservation_is_restored_over_one_that_nobody_has_seen() -> None:
     """After a restart the watch shows a pending pod whose units were held for a incoming meanwhile."""
     before = some_allocation_state(devices=some_devices(1))
     note = note_of(reserve(before, a_demand(1), id_="old"))
@@ -168,7 +168,7 @@ def test_preemption_counts_what_nobody_has_seen_as_room() -> None:
     assert allocation_state.reader.fits_without([uid_of("b")], N1, asked)
 
 
-def test_a_newcomer_does_not_hold_what_is_held_for_another() -> None:
+def test_a_incoming_pod_does_not_reserve_what_is_reserved_for_another() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     reserve(allocation_state, a_demand(1))
     assert deferral_of(allocation_state) is Deferral.UNCONFIRMED
@@ -195,7 +195,7 @@ class TestOneNamespacesShare:
             plan_reservation(allocation_state, a_demand(1), namespace="other"), Placed
         )
 
-    def test_one_pod_may_hold_more(self) -> None:
+    def test_one_pod_may_reserve_more(self) -> None:
         allocation_state = some_allocation_state(devices=some_devices(4))
         assert isinstance(
             plan_reservation(allocation_state, a_demand(4), namespace="default"), Placed

@@ -28,7 +28,7 @@ def available(allocation_state: AllocationState) -> int:
     return allocation_state.index.state(PoolName("whole")).capacity().available
 
 
-def test_a_withdrawn_hold_frees_its_units_and_is_reported():
+def test_a_withdrawn_reservation_frees_its_units_and_is_reported():
     ended: list[Ended] = []
     allocation_state = with_a_hold(ended)
 
@@ -38,14 +38,14 @@ def test_a_withdrawn_hold_frees_its_units_and_is_reported():
     assert [(one.reservation.id, one.end) for one in ended] == [(ID, End.RELEASED)]
 
 
-def test_a_hold_is_withdrawn_once():
+def test_a_reservation_is_withdrawn_once():
     allocation_state = with_a_hold()
     allocation_state.withdraw(ID)
 
     assert allocation_state.withdraw(ID) is None
 
 
-def test_a_hold_that_is_tied_to_a_pod_is_not_withdrawn():
+def test_a_reservation_that_is_tied_to_a_pod_is_not_withdrawn():
     allocation_state = with_a_hold()
     allocation_state.tie(ID, PodUid("u"), name="p", now=at(0))
 

@@ -44,7 +44,7 @@ def test_withheld_device_stays_so_whatever_is_observed_of_it(index):
     assert free(index) == 1
 
 
-def test_device_that_is_readmitted_is_given_out_again(index):
+def test_device_that_is_readmitted_is_allocated_again(index):
     index.withhold(FIRST)
     index.readmit(FIRST)
     index.readmit(FIRST)
@@ -81,7 +81,7 @@ def test_units_in_use_stay_their_pods(index):
     assert index.claims.holders(entry) == {"p": ("GPU-n1-0",)}
 
 
-def test_hold_on_a_withheld_device_is_not_what_its_pod_is_bound_to():
+def test_reservation_on_a_withheld_device_is_not_what_its_pod_is_bound_to():
     allocation_state = AllocationState()
     allocation_state.index.replace_pool(a_pool())
     allocation_state.index.replace_node(a_node())

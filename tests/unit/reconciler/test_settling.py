@@ -14,7 +14,7 @@ from scheduler.extender import bind
 from scheduler.ports import SeenGone, SeenPending, Unseen
 from telemetry.metrics import REGISTRY
 from tests.support.builders import at
-from tests.support.scheduling import LOST, Scene, Time, binding_args
+from tests.support.scheduling import LOST, ExtenderSetup, Time, binding_args
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,8 +29,8 @@ class LoopTime(Time):
         return at(asyncio.get_running_loop().time())
 
 
-async def a_doubtful_scene(*names: str) -> Scene:
-    scene = Scene(time=LoopTime()).pool(n1=2)
+async def a_doubtful_scene(*names: str) -> ExtenderSetup:
+    scene = ExtenderSetup(time=LoopTime()).pool(n1=2)
     for name in names or ("p",):
         scene.pending(name)
         scene.binder.fail_next = [LOST]
@@ -40,7 +40,7 @@ async def a_doubtful_scene(*names: str) -> Scene:
 
 
 @asynccontextmanager
-async def settling(scene: Scene) -> "AsyncIterator[None]":
+async def settling(scene: ExtenderSetup) -> "AsyncIterator[None]":
     async with asyncio.TaskGroup() as group:
         task = group.create_task(BindingRecovery(scene.context).run())
         yield
@@ -71,7 +71,7 @@ async def test_a_binding_in_doubt_keeps_its_units_until_the_write_cannot_land_an
 
 
 async def test_an_accepted_binding_is_not_read_while_the_watch_may_still_show_it():
-    scene = Scene(time=LoopTime()).pool(n1=1)
+    scene = ExtenderSetup(time=LoopTime()).pool(n1=1)
     scene.pending("p")
     await bind(binding_args(), scene.context)
     (reservation,) = scene.allocation_state.reader.unsettled()
@@ -124,7 +124,7 @@ async def test_a_binding_that_stays_open_fills_no_log():
 
 
 async def test_without_doubt_nothing_is_read():
-    scene = Scene(time=LoopTime()).pool(n1=1)
+    scene = ExtenderSetup(time=LoopTime()).pool(n1=1)
     scene.pending("p")
     async with settling(scene):
         await asyncio.sleep(600)
@@ -141,7 +141,7 @@ async def test_cancellation_during_a_read_leaves_the_doubt():
 
 
 async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely():
-    scene = Scene(time=LoopTime()).pool(n1=4)
+    scene = ExtenderSetup(time=LoopTime()).pool(n1=4)
     for name in ("p", "q", "r"):
         scene.pending(name)
         await bind(binding_args(name), scene.context)
@@ -164,7 +164,7 @@ async def test_bindings_that_the_watch_does_not_show_are_read_ever_more_rarely()
     assert worker._proven == {}
 
 
-def decoded(scene: Scene, name: str) -> list[str]:
+def decoded(scene: ExtenderSetup, name: str) -> list[str]:
     (binding,) = (one for one in scene.binder.bindings if one.name == name)
     devices = decode_devices(binding.annotations[DEVICES_ANNOTATION])
     assert devices is not None

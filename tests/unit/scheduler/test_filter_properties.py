@@ -10,7 +10,7 @@ from api.names import NodeName, PodUid
 from pool.placement.planner import Placed
 from scheduler.extender import filter_nodes, prioritize
 from tests.support.builders import a_demand
-from tests.support.scheduling import Scene, a_wire_pod, extender_args
+from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 
 NODES = ("n0", "n1", "n2", "n3")
 devices = st.integers(0, 4)
@@ -18,40 +18,40 @@ units = st.integers(1, 4)
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> Scene:
+def scenes(draw: st.DrawFn) -> ExtenderSetup:
     """A pool over some nodes, with faulted cards, holds, bound pods and strangers."""
-    scene = Scene().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
-    for device in [entry.facts for entry in scene.allocation_state.index.devices.all()]:
+    setup = ExtenderSetup().pool(n0=draw(devices), n1=draw(devices), n2=draw(devices))
+    for device in [entry.facts for entry in setup.allocation_state.index.devices.all()]:
         if draw(st.integers(0, 3)) == 0:
-            scene.allocation_state.index.replace_device(replace(device, is_faulted=True))
+            setup.allocation_state.index.replace_device(replace(device, is_faulted=True))
     for number, node in enumerate(draw(st.lists(st.sampled_from(NODES[:3]), max_size=5))):
         wanted = draw(units)
-        free = scene.free(node)
+        free = setup.free(node)
         what = draw(st.sampled_from(["hold", "bind", "stranger"]))
         if what == "stranger":
-            scene.bound(f"p{number}", node)
+            setup.bound(f"p{number}", node)
         elif free < wanted:
             continue
         elif what == "hold":
-            scene.held(f"p{number}", wanted, node)
+            setup.reserve_and_observe(f"p{number}", wanted, node)
         else:
-            scene.bound(f"p{number}", node, *plan(scene, node, wanted).devices["c0"])
-    return scene
+            setup.bound(f"p{number}", node, *plan(setup, node, wanted).devices["c0"])
+    return setup
 
 
-def plan(scene: Scene, node: str, wanted: int) -> Placed:
-    pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+def plan(setup: ExtenderSetup, node: str, wanted: int) -> Placed:
+    pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
     assert pool is not None
-    placed = scene.allocation_state.reader.plan_bind(
+    placed = setup.allocation_state.reader.plan_bind(
         NodeName(node), pool, a_demand(wanted), uid=PodUid("nobody")
     )
     assert isinstance(placed, Placed)
     return placed
 
 
-def held_node(scene: Scene, name: str) -> NodeName | None:
+def held_node(setup: ExtenderSetup, name: str) -> NodeName | None:
     """Return the node on which the pod holds units: where it passes, it passes there alone."""
-    held = scene.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
+    held = setup.allocation_state.ledger.of_pod(PodUid(f"uid-{name}"))
     return held.node if held is not None else None
 
 
@@ -61,47 +61,47 @@ requests = st.tuples(
 
 
 @given(scenes(), requests)
-def test_every_name_is_in_exactly_one_part_of_the_reply(scene, request_):
+def test_every_name_is_in_exactly_one_part_of_the_reply(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    reply = json.loads(filter_nodes(body, scene.context).body)
+    reply = json.loads(filter_nodes(body, setup.context).body)
     parts = [*reply["NodeNames"], *reply["FailedNodes"], *reply["FailedAndUnresolvableNodes"]]
-    if reply["NodeNames"] != [held_node(scene, name)]:
+    if reply["NodeNames"] != [held_node(setup, name)]:
         assert sorted(parts) == sorted(names)
     assert all([*reply["FailedNodes"].values(), *reply["FailedAndUnresolvableNodes"].values()])
 
 
 @given(scenes(), requests)
-def test_the_same_question_has_the_same_answer(scene, request_):
+def test_the_same_question_has_the_same_answer(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    assert filter_nodes(body, scene.context) == filter_nodes(body, scene.context)
-    assert prioritize(body, scene.context) == prioritize(body, scene.context)
+    assert filter_nodes(body, setup.context) == filter_nodes(body, setup.context)
+    assert prioritize(body, setup.context) == prioritize(body, setup.context)
 
 
 @given(scenes(), requests)
-def test_a_node_passes_exactly_when_bind_finds_devices_there(scene, request_):
+def test_a_node_passes_exactly_when_bind_finds_devices_there(setup, request_):
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    passing = json.loads(filter_nodes(body, scene.context).body)["NodeNames"]
-    pool = scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
-    bound = scene.allocation_state.reader.bound_to(PodUid(f"uid-{name}"))
-    held = held_node(scene, name)
+    passing = json.loads(filter_nodes(body, setup.context).body)["NodeNames"]
+    pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+    bound = setup.allocation_state.reader.bound_to(PodUid(f"uid-{name}"))
+    held = held_node(setup, name)
     for node in names if held is None or passing != [held] else [held]:
         if bound is not None:
             assert (node in passing) == (node == bound.node)
             continue
-        planned = scene.allocation_state.reader.plan_bind(
+        planned = setup.allocation_state.reader.plan_bind(
             NodeName(node), pool, a_demand(wanted), uid=PodUid(f"uid-{name}")
         )
         assert (node in passing) == isinstance(planned, Placed)
 
 
 @given(scenes(), requests)
-def test_scores_are_ints_from_0_to_10_for_every_name_in_order(scene, request_):
+def test_scores_are_ints_from_0_to_10_for_every_name_in_order(setup, request_):
     """trap 6: a float, more than 10 or less than 0."""
     name, wanted, names = request_
     body = extender_args(a_wire_pod(name, whole=wanted), *names)
-    scores = json.loads(prioritize(body, scene.context).body)
+    scores = json.loads(prioritize(body, setup.context).body)
     assert [item["Host"] for item in scores] == names
     assert all(type(item["Score"]) is int and 0 <= item["Score"] <= 10 for item in scores)

@@ -71,7 +71,7 @@ def test_what_a_gone_pod_has_follows_the_devices_of_its_node() -> None:
     assert used(allocation_state) == {X}
 
 
-def test_a_node_that_is_gone_with_its_inventory_holds_nothing_for_gone_pods() -> None:
+def test_a_node_that_is_gone_with_its_inventory_reserves_nothing_for_gone_pods() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_bound_pod("p", X), at(0))
     say(allocation_state, p=X)

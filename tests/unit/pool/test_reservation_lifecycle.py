@@ -53,7 +53,7 @@ def a_noted_pod(allocation_state, name: str = "p", **changes):
     return a_pod_facts(name, reservation=note_of(hold), **changes)
 
 
-def test_a_hold_takes_its_units() -> None:
+def test_a_reservation_takes_its_units() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     hold = reserve(allocation_state, a_demand(2))
     assert (hold.node, hold.units, hold.phase) == (
@@ -64,13 +64,13 @@ def test_a_hold_takes_its_units() -> None:
     assert free(allocation_state) == 1
 
 
-def test_a_hold_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
+def test_a_reservation_of_nothing_notes_only_that_the_pod_was_admitted() -> None:
     allocation_state = some_allocation_state()
     hold = reserve(allocation_state, a_demand(1))
     assert (hold.node, hold.units, hold.has_units) == (None, (), False)
 
 
-def test_units_that_are_not_free_cannot_be_held() -> None:
+def test_units_that_are_not_free_cannot_be_reserved() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     request = a_placement_request(allocation_state, a_demand(1), id_="late")
     plan = plan_reservation(allocation_state, a_demand(1))
@@ -81,7 +81,7 @@ def test_units_that_are_not_free_cannot_be_held() -> None:
     assert allocation_state.ledger.get(ReservationId("late")) is None
 
 
-def test_a_pod_that_is_not_observed_in_time_loses_its_hold() -> None:
+def test_a_pod_that_is_not_observed_in_time_loses_its_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     reserve(allocation_state, a_demand(1))
     assert allocation_state.expire(at(4.9)) == []
@@ -97,14 +97,14 @@ def test_tying_gives_the_watch_new_time() -> None:
     assert ends(allocation_state.expire(at(8))) == [("r", End.NOT_OBSERVED)]
 
 
-def test_an_observed_pod_keeps_its_hold_for_the_pools_ttl() -> None:
+def test_an_observed_pod_keeps_its_reservation_for_the_pools_ttl() -> None:
     allocation_state = some_allocation_state(a_pool(ttl_s=60), devices=some_devices(1))
     a_reserved_pod(allocation_state)
     assert allocation_state.expire(at(59)) == []
     assert ends(allocation_state.expire(at(60))) == [("r-p", End.EXPIRED)]
 
 
-def test_a_pod_whose_hold_expired_waits() -> None:
+def test_a_pod_whose_reservation_expired_waits() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_reserved_pod(allocation_state)
     assert waiting(allocation_state) == []
@@ -112,7 +112,7 @@ def test_a_pod_whose_hold_expired_waits() -> None:
     assert waiting(allocation_state) == ["p"]
 
 
-def test_an_observed_pod_confirms_the_hold_that_its_note_names() -> None:
+def test_an_observed_pod_confirms_the_reservation_that_its_note_names() -> None:
     """The validating webhook may be skipped, or its answer lost."""
     allocation_state = some_allocation_state(devices=some_devices(1))
     allocation_state.observe_pod(a_noted_pod(allocation_state), at(1))
@@ -121,20 +121,20 @@ def test_an_observed_pod_confirms_the_hold_that_its_note_names() -> None:
     assert (reservation.phase, reservation.name) == (ReservationPhase.CONFIRMED, "p")
 
 
-def test_a_hold_that_ended_cannot_be_tied() -> None:
+def test_a_reservation_that_ended_cannot_be_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     reserve(allocation_state, a_demand(1))
     allocation_state.expire(at(5))
     assert not allocation_state.tie(ReservationId("r"), UID, name="p", now=at(5))
 
 
-def test_a_hold_of_another_pod_cannot_be_tied() -> None:
+def test_a_reservation_of_another_pod_cannot_be_tied() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "other")
     assert not allocation_state.tie(ReservationId("r-other"), UID, name="p", now=at(0))
 
 
-def test_a_pod_cannot_be_tied_to_a_second_hold() -> None:
+def test_a_pod_cannot_be_tied_to_a_second_reservation() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state)
     reserve(allocation_state, a_demand(1), id_="second")
@@ -169,7 +169,7 @@ def test_a_pod_without_a_note_waits() -> None:
     assert waiting(allocation_state) == ["p"]
 
 
-def test_a_note_that_names_another_pods_hold_gives_nothing() -> None:
+def test_a_note_that_names_another_pods_reservation_gives_nothing() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     stolen = a_reserved_pod(allocation_state, "owner").reservation
     allocation_state.observe_pod(a_pod_facts("thief", reservation=stolen), at(0))
@@ -177,7 +177,7 @@ def test_a_note_that_names_another_pods_hold_gives_nothing() -> None:
     assert waiting(allocation_state) == ["thief"]
 
 
-def test_a_note_that_names_another_pods_hold_and_free_units_gives_nothing() -> None:
+def test_a_note_that_names_another_pods_reservation_and_free_units_gives_nothing() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "owner")
     note = ReservationNote(
@@ -191,7 +191,7 @@ def test_a_note_that_names_another_pods_hold_and_free_units_gives_nothing() -> N
     assert allocation_state.ledger.of_pod(uid_of("thief")) is None
 
 
-def test_a_deleted_pod_gives_its_hold_back() -> None:
+def test_a_deleted_pod_gives_its_reservation_back() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_reserved_pod(allocation_state)
     assert ends(allocation_state.discard_pod(pod.uid)) == [("r-p", End.RELEASED)]
@@ -206,7 +206,7 @@ def test_a_deleted_pod_gives_its_hold_back() -> None:
     )
 
 
-def test_a_pod_that_was_tied_but_never_observed_gives_its_hold_back_when_deleted() -> None:
+def test_a_pod_that_was_tied_but_never_observed_gives_its_reservation_back_when_deleted() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     reserve(allocation_state, a_demand(1))
     allocation_state.tie(ReservationId("r"), UID, name="p", now=at(0))
@@ -220,7 +220,7 @@ def test_an_unknown_pod_is_discarded_without_effect() -> None:
     assert free(allocation_state) == 0
 
 
-def test_a_pod_that_failed_before_it_was_bound_gives_its_hold_back() -> None:
+def test_a_pod_that_failed_before_it_was_bound_gives_its_reservation_back() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_reserved_pod(allocation_state)
     assert ends(allocation_state.observe_pod(a_pod_facts(phase=PodPhase.ENDED), at(1))) == [
@@ -229,13 +229,13 @@ def test_a_pod_that_failed_before_it_was_bound_gives_its_hold_back() -> None:
     assert (free(allocation_state), waiting(allocation_state)) == (1, [])
 
 
-def test_a_pod_that_is_first_seen_when_it_has_failed_gives_its_hold_back() -> None:
+def test_a_pod_that_is_first_seen_when_it_has_failed_gives_its_reservation_back() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_noted_pod(allocation_state, phase=PodPhase.ENDED)
     assert ends(allocation_state.observe_pod(pod, at(1))) == [("r-p", End.RELEASED)]
 
 
-def test_a_binding_ends_the_hold_whoever_made_it() -> None:
+def test_a_binding_ends_the_reservation_whoever_made_it() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     pod = a_noted_pod(
         allocation_state, phase=PodPhase.BOUND, node=N1, devices={"c0": ("GPU-n1-0",)}
@@ -297,7 +297,7 @@ def test_a_gated_pod_waits_once_its_gates_are_gone() -> None:
     assert allocation_state.reader.waiting_since(RESOURCE) == "2026-01-01T00:00:00Z"
 
 
-def test_a_gated_pod_whose_hold_ends_does_not_wait() -> None:
+def test_a_gated_pod_whose_reservation_ends_does_not_wait() -> None:
     allocation_state = some_allocation_state(devices=some_devices(1))
     a_reserved_pod(allocation_state, is_gated=True)
     allocation_state.expire(at(120))
@@ -316,7 +316,7 @@ def test_a_committed_pod_does_not_wait_and_a_released_one_does() -> None:
     assert waiting(allocation_state) == ["p"]
 
 
-def test_every_end_of_a_hold_is_told_once() -> None:
+def test_every_end_of_a_reservation_is_told_once() -> None:
     heard: list[Ended] = []
     allocation_state = some_allocation_state(devices=some_devices(4), on_end=heard.append)
     for name in ("expired", "bound", "deleted", "released"):

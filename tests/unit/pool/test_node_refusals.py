@@ -25,12 +25,12 @@ from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool, at
 WHOLE = PoolName("whole")
 
 
-def a_pool_node(total: int = 8, *, used: int = 0, held: int = 0, **changes: Any) -> PoolNode:
-    free = total - used - held - changes.get("unhealthy", 0)
+def a_pool_node(total: int = 8, *, used: int = 0, reserved: int = 0, **changes: Any) -> PoolNode:
+    free = total - used - reserved - changes.get("unhealthy", 0)
     return PoolNode(
         total=total,
         used=used,
-        reserved=held,
+        reserved=reserved,
         free=free,
         **{"unhealthy": 0, "partial": 0, **changes},
     )
@@ -101,7 +101,7 @@ def test_preemption_may_try_only_where_it_can_help(reason: NodeReason, want: boo
 
 
 @given(pool_nodes(), st.integers(1, 32), st.sampled_from(Strategy))
-def test_scores_leave_the_best_one_to_the_pods_own_hold(
+def test_scores_leave_the_best_one_to_the_pods_own_reservation(
     node: PoolNode, size: int, strategy: Strategy
 ) -> None:
     if node.free >= size:
@@ -188,7 +188,7 @@ def test_more_sizes_than_are_kept_are_still_answered() -> None:
     assert allocation_state.index.view(WHOLE, 1).scores == {N1: 8}
 
 
-def test_the_pods_own_hold_counts_as_free_for_itself_only() -> None:
+def test_the_pods_own_reservation_counts_as_free_for_itself_only() -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "mine", 2)
     pool = pool_of(allocation_state)
@@ -199,7 +199,7 @@ def test_the_pods_own_hold_counts_as_free_for_itself_only() -> None:
         assert (refusal.free, refusal.reserved) == (0, 2)
 
 
-def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
+def test_figures_of_a_refusal_leave_the_pods_own_reservation_out() -> None:
     allocation_state = some_allocation_state(devices=some_devices(3))
     a_reserved_pod(allocation_state, "mine", 1)
     a_reserved_pod(allocation_state, "other", 1)
@@ -210,7 +210,7 @@ def test_figures_of_a_refusal_leave_the_pods_own_hold_out() -> None:
     assert (refusal.free, refusal.reserved, refusal.total) == (2, 1, 3)
 
 
-def test_a_hold_elsewhere_does_not_help_here() -> None:
+def test_a_reservation_elsewhere_does_not_help_here() -> None:
     allocation_state = some_allocation_state(devices=[*some_devices(1), *some_devices(1, "n2")])
     a_reserved_pod(allocation_state, "mine", 1)
     a_reserved_pod(allocation_state, "other", 1)
@@ -236,7 +236,9 @@ def test_a_hold_elsewhere_does_not_help_here() -> None:
         pytest.param({"is_faulted": True}, id="faulted"),
     ],
 )
-def test_a_held_device_that_changed_is_no_room_for_its_holder(change: dict[str, object]) -> None:
+def test_a_reserved_device_that_changed_is_no_room_for_its_holder(
+    change: dict[str, object],
+) -> None:
     allocation_state = some_allocation_state(devices=some_devices(2))
     a_reserved_pod(allocation_state, "mine", 2)
     fields: dict[str, Any] = {"node": "n1", "pool": "whole", **change}

@@ -17,7 +17,7 @@ from scheduler.extender import filter_nodes, prioritize
 from scheduler.node_lists import KEPT, MAX_KEPT_BYTES, CandidatesReader
 from tests.support.builders import a_demand, a_node, a_pool
 from tests.support.naive_extender import naive_filter, naive_prioritize
-from tests.support.scheduling import Scene, a_wire_pod, extender_args
+from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 
 NODES = ("n0", "n1", "n2", "n3")
 LISTS: tuple[list[str], ...] = (
@@ -146,14 +146,14 @@ def test_a_list_that_comes_again_keeps_its_names():
 
 
 def test_what_filter_answers_is_known_when_prioritize_brings_it():
-    scene = Scene().pool(n1=1, n2=4)
+    setup = ExtenderSetup().pool(n1=1, n2=4)
     pod = a_wire_pod(whole=2)
-    reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), scene.context).body)
+    reply = json.loads(filter_nodes(extender_args(pod, "n1", "n2"), setup.context).body)
     assert reply["NodeNames"] == ["n2"]
-    known = scene.context.candidates._kept[0]
+    known = setup.context.candidates._kept[0]
     assert known.names == ["n2"]
-    prioritize(extender_args(pod, "n2"), scene.context)
-    assert scene.context.candidates._kept[0] is known
+    prioritize(extender_args(pod, "n2"), setup.context)
+    assert setup.context.candidates._kept[0] is known
 
 
 def test_few_lists_are_kept_and_no_long_ones():
@@ -171,56 +171,56 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scene = Scene().pool(n0=1, n1=2, n2=4)
-        self.scene.allocation_state.index.replace_node(a_node("n3"))
+        self.setup = ExtenderSetup().pool(n0=1, n1=2, n2=4)
+        self.setup.allocation_state.index.replace_node(a_node("n3"))
 
     @rule(name=st.sampled_from("pq"), units=st.integers(1, 4), node=st.sampled_from(NODES[:3]))
     def hold(self, name: str, units: int, node: str) -> None:
         uid = PodUid(f"uid-{name}")
         if (
-            self.scene.unreserved(node) >= units
-            and self.scene.allocation_state.ledger.of_pod(uid) is None
+            self.setup.unreserved(node) >= units
+            and self.setup.allocation_state.ledger.of_pod(uid) is None
         ):
-            self.scene.hold(name, units, node)
+            self.setup.reserve(name, units, node)
 
     @rule(name=st.sampled_from("pq"))
     def release(self, name: str) -> None:
-        self.scene.allocation_state.release(PodUid(f"uid-{name}"))
+        self.setup.allocation_state.release(PodUid(f"uid-{name}"))
 
     @rule(name=st.sampled_from(["p", "other"]), node=st.sampled_from(NODES[:3]))
     def bind(self, name: str, node: str) -> None:
-        pool = self.scene.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+        pool = self.setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
         uid = PodUid(f"uid-{name}")
-        placed = self.scene.allocation_state.reader.plan_bind(
+        placed = self.setup.allocation_state.reader.plan_bind(
             NodeName(node), pool, a_demand(1), uid=uid
         )
         if isinstance(placed, Placed):
-            self.scene.bound(name, node, *placed.devices["c0"])
+            self.setup.bound(name, node, *placed.devices["c0"])
 
     @rule(name=st.sampled_from(["p", "other"]))
     def end(self, name: str) -> None:
-        self.scene.allocation_state.discard_pod(PodUid(f"uid-{name}"))
+        self.setup.allocation_state.discard_pod(PodUid(f"uid-{name}"))
 
     @rule(number=st.integers(0, 6), is_faulted=st.booleans())
     def fault(self, number: int, is_faulted: bool) -> None:
         entry = sorted(
-            self.scene.allocation_state.index.devices.all(), key=lambda one: one.facts.name
+            self.setup.allocation_state.index.devices.all(), key=lambda one: one.facts.name
         )[number]
-        self.scene.allocation_state.index.replace_device(
+        self.setup.allocation_state.index.replace_device(
             replace(entry.facts, is_faulted=is_faulted)
         )
 
     @rule(strategy=st.sampled_from(Strategy))
     def change_pool(self, strategy: Strategy) -> None:
-        self.scene.allocation_state.index.replace_pool(a_pool(strategy=strategy))
+        self.setup.allocation_state.index.replace_pool(a_pool(strategy=strategy))
 
     @rule(is_there=st.booleans())
     def node_of_no_pool(self, is_there: bool) -> None:
         if is_there:
-            self.scene.allocation_state.index.replace_node(a_node("n3"))
+            self.setup.allocation_state.index.replace_node(a_node("n3"))
         else:
-            self.scene.allocation_state.index.discard_node(NodeName("n3"))
+            self.setup.allocation_state.index.discard_node(NodeName("n3"))
 
     @rule(
         name=st.sampled_from("pqr"),
@@ -229,7 +229,7 @@ class AnswersAsIfForTheFirstTime(RuleBasedStateMachine):
     )
     def ask(self, name: str, limits: dict[str, int], names: list[str]) -> None:
         body = extender_args(a_wire_pod(name, **limits), *names)
-        allocation_state, context = self.scene.allocation_state, self.scene.context
+        allocation_state, context = self.setup.allocation_state, self.setup.context
         answer = filter_nodes(body, context)
         expected = naive_filter(body, allocation_state)
         assert json.loads(answer.body) == expected

@@ -23,11 +23,11 @@ def held_twice(*claims: tuple[PodUid, list[str]]) -> dict[str, set[str]]:
     return {unit: set(pods) for unit, pods in index.claims.duplicates().items()}
 
 
-def test_a_unit_of_one_pod_is_not_held_twice():
+def test_a_unit_of_one_pod_is_not_reserved_twice():
     assert held_twice((A, ["G0", "G1"]), (B, ["G2"])) == {}
 
 
-def test_a_unit_of_two_pods_is_held_twice_though_its_device_is_unknown():
+def test_a_unit_of_two_pods_is_reserved_twice_though_its_device_is_unknown():
     assert held_twice((A, ["G0", "G1"]), (B, ["G1"])) == {"G1": {A, B}}
 
 

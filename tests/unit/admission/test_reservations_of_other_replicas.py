@@ -12,31 +12,31 @@ from api.names import PodUid, PoolName, ReservationId
 from pool.reservations.reservation import ReservationPhase
 from telemetry.reasons import RefusalReason
 from tests.support.builders import at
-from tests.support.reviews import Office, Reply, a_pod_object, stored
+from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"
 
 
-def an_office(**options: Any) -> Office:
-    office = Office(**options)
-    office.add_pool("whole")
-    office.add_node("n1", devices=2)
-    return office
+def an_admission_setup(**options: Any) -> AdmissionSetup:
+    setup = AdmissionSetup(**options)
+    setup.add_pool("whole")
+    setup.add_node("n1", devices=2)
+    return setup
 
 
 @pytest.fixture
-def first() -> Office:
-    return an_office()
+def first() -> AdmissionSetup:
+    return an_admission_setup()
 
 
 @pytest.fixture
-def second() -> Office:
-    return an_office(_numbers=itertools.count(100))  # no two replicas give the same id
+def second() -> AdmissionSetup:
+    return an_admission_setup(_numbers=itertools.count(100))  # no two replicas give the same id
 
 
-def mutated_by(office: Office, units: int = 1) -> dict[str, Any]:
+def mutated_by(setup: AdmissionSetup, units: int = 1) -> dict[str, Any]:
     pod = a_pod_object(units)
-    return stored(office.ask(mutate_pod, pod).applied_to(pod))
+    return stored(setup.ask(mutate_pod, pod).applied_to(pod))
 
 
 def note_of(pod: dict[str, Any]) -> ReservationNote:
@@ -45,8 +45,8 @@ def note_of(pod: dict[str, Any]) -> ReservationNote:
     return note
 
 
-def held_by(office: Office) -> int:
-    return office.allocation_state.ledger.unconfirmed_units(PoolName("whole"), "team-a")
+def held_by(setup: AdmissionSetup) -> int:
+    return setup.allocation_state.ledger.unconfirmed_units(PoolName("whole"), "team-a")
 
 
 def is_unknown(reply: Reply) -> bool:
@@ -56,7 +56,7 @@ def is_unknown(reply: Reply) -> bool:
     )
 
 
-def test_hold_of_another_replica_is_taken_up_with_its_units_and_its_time(first, second):
+def test_reservation_of_another_replica_is_taken_up_with_its_units_and_its_time(first, second):
     pod = mutated_by(first)
     second.now = at(3)
 
@@ -71,7 +71,7 @@ def test_hold_of_another_replica_is_taken_up_with_its_units_and_its_time(first, 
     assert held_by(second) == 1
 
 
-def test_pod_whose_units_are_taken_meanwhile_is_admitted_without_a_hold(first, second):
+def test_pod_whose_units_are_taken_meanwhile_is_admitted_without_a_reservation(first, second):
     pod = mutated_by(first, units=2)
     mutated_by(second)
 
@@ -81,7 +81,9 @@ def test_pod_whose_units_are_taken_meanwhile_is_admitted_without_a_hold(first, s
 
 
 @pytest.mark.parametrize("seconds", [120, 3600])
-def test_pod_whose_note_is_over_by_another_clock_is_admitted_without_a_hold(first, second, seconds):
+def test_pod_whose_note_is_over_by_another_clock_is_admitted_without_a_reservation(
+    first, second, seconds
+):
     """Its two calls met replicas whose clocks differ by more than the pool's TTL."""
     pod = mutated_by(first)
     second.now = at(seconds)
@@ -135,12 +137,12 @@ def test_note_for_fewer_units_is_refused(first, second):
     assert is_unknown(second.ask(validate_pod, pod))
 
 
-def test_note_sealed_with_another_key_is_refused(first):
+def test_note_signed_with_another_key_is_refused(first):
     pod = mutated_by(first)
-    assert is_unknown(an_office(key=b"another key").ask(validate_pod, pod))
+    assert is_unknown(an_admission_setup(key=b"another key").ask(validate_pod, pod))
 
 
-def test_replica_that_does_not_lead_admits_and_holds_nothing(first, second):
+def test_replica_that_does_not_lead_admits_and_reserves_nothing(first, second):
     second.may_reserve = False
 
     pod = mutated_by(second)
@@ -152,21 +154,21 @@ def test_replica_that_does_not_lead_admits_and_holds_nothing(first, second):
     assert held_by(first) == held_by(second) == 0
 
 
-def test_replica_that_does_not_lead_validates_what_the_leader_holds(first, second):
+def test_replica_that_does_not_lead_validates_what_the_leader_reserves(first, second):
     second.may_reserve = False
     assert second.ask(validate_pod, mutated_by(first)).allowed
     assert held_by(second) == 0
 
 
 def test_replica_that_does_not_lead_refuses_where_the_pool_does_and_nothing_is_free():
-    office = Office(may_reserve=False)
-    office.add_pool("whole", reservation={"whenExhausted": "Reject"})
-    office.add_node("n1", devices=1)
+    setup = AdmissionSetup(may_reserve=False)
+    setup.add_pool("whole", reservation={"whenExhausted": "Reject"})
+    setup.add_node("n1", devices=1)
     pod = a_pod_object(1)
-    assert office.ask(mutate_pod, pod).allowed
-    office.allocation_state.index.discard_node("n1")  # type: ignore[arg-type]  # a node's name
+    assert setup.ask(mutate_pod, pod).allowed
+    setup.allocation_state.index.discard_node("n1")  # type: ignore[arg-type]  # a node's name
 
-    reply = office.ask(mutate_pod, pod)
+    reply = setup.ask(mutate_pod, pod)
 
     assert reply.answer.reason is RefusalReason.INSUFFICIENT_CAPACITY
 
@@ -177,7 +179,7 @@ def test_replica_that_is_not_synced_admits_nothing(second):
     assert reply.answer.reason is RefusalReason.NOT_READY
 
 
-def test_the_seal_is_the_last_member_of_a_note_that_is_written_as_every_note_is(first):
+def test_the_signature_is_the_last_member_of_a_note_that_is_written_as_every_note_is(first):
     """It is added to the text that it is made of."""
     pod = mutated_by(first)
     text = pod["metadata"]["annotations"][RESERVATION]

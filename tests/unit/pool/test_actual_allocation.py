@@ -123,7 +123,7 @@ def truth(
         ),
     ],
 )
-def test_a_pod_has_what_is_reported_and_of_what_was_promised_as_much_as_it_lacks(
+def test_a_pod_has_what_is_reported_and_of_what_was_assigned_as_much_as_it_lacks(
     promised: dict[str, str],
     roles: list[tuple[ContainerRole, int]],
     reported: dict[str, str],
@@ -142,7 +142,7 @@ def test_a_unit_of_no_device_of_the_node_is_ignored_and_said() -> None:
     assert (set(found.units), found.unassigned, found.foreign) == ({"X1", "Y"}, ("Y",), ("Z",))
 
 
-def test_a_report_of_foreign_units_only_leaves_the_promise() -> None:
+def test_a_report_of_foreign_units_only_leaves_the_assignment() -> None:
     pod = a_pod(devices(c0="X1 X2 X3"), (MAIN, 2))
     found = truth(pod, a_report(c0="Z"), is_here=lambda unit: unit != "Z")
     assert (found.units, found.unassigned) == (("X1", "X2", "X3"), ())

@@ -19,7 +19,7 @@ from scheduler.codec import (
 )
 from scheduler.extender import bind, filter_nodes, preempt, prioritize
 from tests.support.scheduling import (
-    Scene,
+    ExtenderSetup,
     a_wire_pod,
     binding_args,
     extender_args,
@@ -108,22 +108,22 @@ def test_a_victim_without_uid_is_refused():
 
 async def test_full_nodes_are_refused_by_every_verb_that_gets_them():
     """trap 3: nodeCacheCapable: false sends whole nodes both ways and spoils in-tree scores."""
-    scene = Scene().pool(n1=1)
+    setup = ExtenderSetup().pool(n1=1)
     pod = a_wire_pod(whole=1)
     body = json.dumps({"Pod": pod, "Nodes": {"items": [{"metadata": {"name": "n1"}}]}}).encode()
-    answer = filter_nodes(body, scene.context)
+    answer = filter_nodes(body, setup.context)
     assert "nodeCacheCapable: true" in json.loads(answer.body)["Error"]
     assert answer.outcome == "malformed"
-    assert prioritize(body, scene.context).body == b"[]"
+    assert prioritize(body, setup.context).body == b"[]"
     victims = {"n1": {"Pods": [{"metadata": {"uid": "u"}}], "NumPDBViolations": 0}}
     body = json.dumps({"Pod": pod, "NodeNameToVictims": victims}).encode()
-    answer = preempt(body, scene.context)
+    answer = preempt(body, setup.context)
     assert json.loads(answer.body) == {"NodeNameToMetaVictims": {}}
     assert "nodeCacheCapable: true" in str(answer.facts["error"])
 
 
 async def test_a_body_that_cannot_be_read_is_answered_in_the_form_of_the_verb():
-    context = Scene().context
+    context = ExtenderSetup().context
     assert "truncated" in json.loads(filter_nodes(b"", context).body)["Error"]
     assert json.loads(prioritize(b"", context).body) == []
     assert json.loads(preempt(b"", context).body) == {"NodeNameToMetaVictims": {}}
@@ -132,29 +132,29 @@ async def test_a_body_that_cannot_be_read_is_answered_in_the_form_of_the_verb():
 
 def test_node_names_is_a_list_in_every_reply():
     """trap 4: null reads as "no node fits"."""
-    scene = Scene().pool(n1=1)
-    scene.is_ready = False
+    setup = ExtenderSetup().pool(n1=1)
+    setup.is_ready = False
     for body in (
         b"",
         extender_args(a_wire_pod(whole=1), "n1"),
         extender_args(a_wire_pod(whole=9), "n1"),
         extender_args(a_wire_pod()),
     ):
-        scene.is_ready = not scene.is_ready
-        assert isinstance(json.loads(filter_nodes(body, scene.context).body)["NodeNames"], list)
+        setup.is_ready = not setup.is_ready
+        assert isinstance(json.loads(filter_nodes(body, setup.context).body)["NodeNames"], list)
 
 
 def test_replies_have_the_keys_of_the_go_structs():
-    scene = Scene().pool(n1=1)
+    setup = ExtenderSetup().pool(n1=1)
     body = extender_args(a_wire_pod(whole=1), "n1")
-    assert json.loads(filter_nodes(body, scene.context).body) == {
+    assert json.loads(filter_nodes(body, setup.context).body) == {
         "Nodes": None,
         "NodeNames": ["n1"],
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {},
         "Error": "",
     }
-    assert json.loads(prioritize(body, scene.context).body) == [{"Host": "n1", "Score": 9}]
+    assert json.loads(prioritize(body, setup.context).body) == [{"Host": "n1", "Score": 9}]
 
 
 def test_five_thousand_names_are_read():

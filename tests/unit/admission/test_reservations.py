@@ -15,7 +15,7 @@ from pool.facts import pod_facts
 from pool.placement.planner import Placed
 from telemetry.reasons import RefusalReason
 from tests.support.builders import EPOCH, a_pod_facts, at
-from tests.support.reviews import Office, Reply, a_pod_object, stored
+from tests.support.reviews import AdmissionSetup, Reply, a_pod_object, stored
 
 RESERVATION = "gpu.deckhouse.io/reservation"
 ON_POOL_NODES = {"key": "pool.gpu.deckhouse.io/whole", "operator": "Exists"}
@@ -27,11 +27,11 @@ def with_terms(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": list(terms)}}}}
 
 
-def an_office(devices: int = 2, **spec: Any) -> Office:
-    office = Office()
-    office.add_pool(**spec)
-    office.add_node(devices=devices)
-    return office
+def an_admission_setup(devices: int = 2, **spec: Any) -> AdmissionSetup:
+    setup = AdmissionSetup()
+    setup.add_pool(**spec)
+    setup.add_node(devices=devices)
+    return setup
 
 
 def note_of(pod: dict[str, Any]) -> ReservationNote:
@@ -40,23 +40,22 @@ def note_of(pod: dict[str, Any]) -> ReservationNote:
     return msgspec.structs.replace(note, signature="")
 
 
-def mutate(office: Office, pod: dict[str, Any], **review: Any) -> dict[str, Any]:
-    return office.ask(mutate_pod, pod, **review).applied_to(pod)
+def mutate(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> dict[str, Any]:
+    return setup.ask(mutate_pod, pod, **review).applied_to(pod)
 
 
-def shown(office: Office, pod: dict[str, Any], **review: Any) -> None:
+def shown(setup: AdmissionSetup, pod: dict[str, Any], **review: Any) -> None:
     """A pod that is admitted, and that the watch has shown."""
-    pod = {"status": {}, **stored(mutate(office, pod, **review))}
+    pod = {"status": {}, **stored(mutate(setup, pod, **review))}
     facts = pod_facts(msgspec.convert(pod, Pod))
     assert facts is not None
-    office.allocation_state.observe_pod(facts, office.now)
+    setup.allocation_state.observe_pod(facts, setup.now)
 
 
-def available(office: Office) -> int:
+def available(setup: AdmissionSetup) -> int:
     """What the next pod may hold."""
     return sum(
-        node.free
-        for node in office.allocation_state.index.state(PoolName("whole")).nodes().values()
+        node.free for node in setup.allocation_state.index.state(PoolName("whole")).nodes().values()
     )
 
 
@@ -68,29 +67,29 @@ def gated(**changes: Any) -> dict[str, Any]:
     return a_pod_object(spec={"schedulingGates": [{"name": "queue"}]}, **changes)
 
 
-def test_the_annotation_is_the_hold_that_the_allocation_state_keep():
-    office = an_office()
+def test_the_annotation_is_the_reservation_that_the_allocation_state_keep():
+    setup = an_admission_setup()
 
-    note = note_of(mutate(office, a_pod_object(2)))
+    note = note_of(mutate(setup, a_pod_object(2)))
 
-    reservation = office.allocation_state.ledger.get(ReservationId(note.id))
+    reservation = setup.allocation_state.ledger.get(ReservationId(note.id))
     assert reservation is not None
     assert (note.pool, note.node, note.devices) == ("whole", "n1", reservation.devices)
     assert note.devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
     assert reservation.namespace == "team-a"
 
 
-def test_a_hold_says_when_it_ends():
-    office = an_office(reservation={"ttl": "90s"})
+def test_a_reservation_says_when_it_ends():
+    setup = an_admission_setup(reservation={"ttl": "90s"})
 
-    assert note_of(mutate(office, a_pod_object())).expires_at == EPOCH + dt.timedelta(seconds=90)
+    assert note_of(mutate(setup, a_pod_object())).expires_at == EPOCH + dt.timedelta(seconds=90)
 
 
-def test_a_hold_is_taken_where_the_pod_may_go():
-    office = an_office(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
-    office.add_node("n2", labels={"zone": "b"})
+def test_a_reservation_is_taken_where_the_pod_may_go():
+    setup = an_admission_setup(scheduling={"taints": [{"key": "gpu", "effect": "NoSchedule"}]})
+    setup.add_node("n2", labels={"zone": "b"})
 
-    pod = mutate(office, a_pod_object(spec={"nodeSelector": {"zone": "b"}}))
+    pod = mutate(setup, a_pod_object(spec={"nodeSelector": {"zone": "b"}}))
 
     assert note_of(pod).node == "n2"
 
@@ -116,37 +115,39 @@ def test_a_hold_is_taken_where_the_pod_may_go():
 )
 def test_the_pools_own_label_is_not_waited_for(spec):
     """A node is in the index before anybody has labelled it."""
-    office = Office()
-    office.add_pool()
-    office.add_node(labels={"zone": "a"})
+    setup = AdmissionSetup()
+    setup.add_pool()
+    setup.add_node(labels={"zone": "a"})
 
-    assert note_of(mutate(office, a_pod_object(spec=spec))).node == "n1"
+    assert note_of(mutate(setup, a_pod_object(spec=spec))).node == "n1"
 
 
-def test_an_alternative_that_shuts_out_the_pool_is_no_place_for_a_hold():
+def test_an_alternative_that_shuts_out_the_pool_is_no_place_for_a_reservation():
     not_there = {**ON_POOL_NODES, "operator": "DoesNotExist"}
     elsewhere = {"key": "zone", "operator": "In", "values": ["b"]}
     spec = with_terms(
         {"matchExpressions": [not_there]}, {"matchExpressions": [ON_POOL_NODES, elsewhere]}
     )
 
-    assert note_of(mutate(an_office(), a_pod_object(spec=spec))).node == ""
+    assert note_of(mutate(an_admission_setup(), a_pod_object(spec=spec))).node == ""
 
 
 def test_a_pod_that_finds_nothing_free_gets_a_ticket_and_a_warning():
-    office = an_office()
-    shown(office, a_pod_object(1, name="first"))
+    setup = an_admission_setup()
+    shown(setup, a_pod_object(1, name="first"))
 
-    reply = office.ask(mutate_pod, a_pod_object(2))
+    reply = setup.ask(mutate_pod, a_pod_object(2))
 
     note = note_of(reply.applied_to(a_pod_object(2)))
     assert note == ReservationNote(id="r1", pool="whole")
     assert reply.warnings == ["the pod waits: GPU pool whole has 1 of 2 free, 2 wanted"]
-    assert available(office) == 1
+    assert available(setup) == 1
 
 
 def test_a_warning_says_when_it_is_not_the_number_of_free_units_that_is_missing():
-    reply = an_office().ask(mutate_pod, a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}}))
+    reply = an_admission_setup().ask(
+        mutate_pod, a_pod_object(spec={"nodeSelector": {"zone": "nowhere"}})
+    )
 
     assert reply.warnings == [
         "the pod waits: no node of GPU pool whole that it may go to has 1 free"
@@ -154,12 +155,12 @@ def test_a_warning_says_when_it_is_not_the_number_of_free_units_that_is_missing(
 
 
 def test_warnings_stay_short_for_the_longest_names():
-    office = Office()
+    setup = AdmissionSetup()
     name = "p" * 46
-    office.add_pool(name)
-    office.add_node(pool=name, devices=64)
+    setup.add_pool(name)
+    setup.add_node(pool=name, devices=64)
 
-    reply = office.ask(
+    reply = setup.ask(
         mutate_pod, a_pod_object(64, pool=name, spec={"nodeSelector": {"zone": "nowhere"}})
     )
 
@@ -169,10 +170,10 @@ def test_warnings_stay_short_for_the_longest_names():
 
 
 def test_a_pool_that_rejects_says_the_figures():
-    office = an_office(reservation={"whenExhausted": "Reject"})
-    shown(office, a_pod_object(1, name="first"))
+    setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
+    shown(setup, a_pod_object(1, name="first"))
 
-    reply = office.ask(mutate_pod, a_pod_object(2))
+    reply = setup.ask(mutate_pod, a_pod_object(2))
 
     assert reply.answer.reason is RefusalReason.INSUFFICIENT_CAPACITY
     assert reply.code == 403
@@ -182,15 +183,15 @@ def test_a_pool_that_rejects_says_the_figures():
     )
 
 
-def waits(office: Office, units: int = 1, name: str = "waiting", **facts: Any) -> None:
-    office.allocation_state.observe_pod(a_pod_facts(name, units, **facts), office.now)
+def waits(setup: AdmissionSetup, units: int = 1, name: str = "waiting", **facts: Any) -> None:
+    setup.allocation_state.observe_pod(a_pod_facts(name, units, **facts), setup.now)
 
 
 def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
-    office = an_office(devices=1)
-    waits(office, priority=10)
+    setup = an_admission_setup(devices=1)
+    waits(setup, priority=10)
 
-    reply = office.ask(mutate_pod, a_pod_object(spec={"priority": 10}))
+    reply = setup.ask(mutate_pod, a_pod_object(spec={"priority": 10}))
 
     assert note_of(reply.applied_to(a_pod_object())) == ReservationNote(id="r0", pool="whole")
     assert reply.warnings == [
@@ -198,73 +199,73 @@ def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
     ]
 
 
-def test_a_pod_of_a_higher_priority_holds_what_others_wait_for():
-    office = an_office(devices=1)
-    waits(office, priority=10)
+def test_a_pod_of_a_higher_priority_reserves_what_others_wait_for():
+    setup = an_admission_setup(devices=1)
+    waits(setup, priority=10)
 
-    pod = mutate(office, a_pod_object(spec={"priority": 11}))
+    pod = mutate(setup, a_pod_object(spec={"priority": 11}))
 
     assert note_of(pod).node == "n1"
 
 
 @pytest.mark.parametrize("when_exhausted", ["Pend", "Reject"])
-def test_units_held_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_exhausted: str):
+def test_units_reserved_for_a_pod_that_nobody_has_seen_keep_no_other_pod_out(when_exhausted: str):
     """Whoever reaches the webhook, or is refused by a quota after it, can hold units and no more."""
-    office = an_office(devices=1, reservation={"whenExhausted": when_exhausted})
-    mutate(office, a_pod_object(name="forged"))
+    setup = an_admission_setup(devices=1, reservation={"whenExhausted": when_exhausted})
+    mutate(setup, a_pod_object(name="forged"))
 
-    reply = office.ask(mutate_pod, a_pod_object(), namespace="team-b")
+    reply = setup.ask(mutate_pod, a_pod_object(), namespace="team-b")
 
     assert reply.allowed
     assert note_of(reply.applied_to(a_pod_object())) == ReservationNote(id="r1", pool="whole")
     assert reply.warnings == []
 
 
-def test_a_hold_that_was_taken_over_before_validation_leaves_its_pod_without_one():
-    office = an_office(devices=1)
-    pod = stored(mutate(office, a_pod_object()))
-    waits(office, name="other")
-    pool = office.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
-    other = office.allocation_state.reader.pod(PodUid("uid-other"))
+def test_a_reservation_that_was_taken_over_before_validation_leaves_its_pod_without_one():
+    setup = an_admission_setup(devices=1)
+    pod = stored(mutate(setup, a_pod_object()))
+    waits(setup, name="other")
+    pool = setup.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
+    other = setup.allocation_state.reader.pod(PodUid("uid-other"))
     assert pool is not None
     assert other is not None
-    plan = office.allocation_state.reader.plan_bind(
+    plan = setup.allocation_state.reader.plan_bind(
         NodeName("n1"), pool, other.demand, uid=other.uid
     )
     assert isinstance(plan, Placed)
     request = PlacementRequest(
         id=ReservationId("b"), pool=pool, demand=other.demand, namespace="team-b", name="other"
     )
-    office.allocation_state.commit(request, plan, uid=other.uid, now=office.now)
+    setup.allocation_state.commit(request, plan, uid=other.uid, now=setup.now)
 
-    assert office.ask(validate_pod, pod).allowed
-    assert [str(one.id) for one in office.allocation_state.ledger.all()] == ["b"]
+    assert setup.ask(validate_pod, pod).allowed
+    assert [str(one.id) for one in setup.allocation_state.ledger.all()] == ["b"]
 
 
 def test_figures_name_the_unhealthy():
-    office = an_office(reservation={"whenExhausted": "Reject"})
-    office.add_node("n2", devices=1, is_ready=False)
+    setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
+    setup.add_node("n2", devices=1, is_ready=False)
 
-    reply = office.ask(mutate_pod, a_pod_object(2, spec={"nodeSelector": {"zone": "nowhere"}}))
+    reply = setup.ask(mutate_pod, a_pod_object(2, spec={"nodeSelector": {"zone": "nowhere"}}))
 
     assert "2 available, 0 reserved, 0 used of 3 (1 unhealthy)" in reply.message
 
 
 def test_a_gated_pod_gets_a_ticket_only_because_its_gate_may_stay_for_hours():
-    office = an_office()
+    setup = an_admission_setup()
 
-    reply = office.ask(mutate_pod, gated())
+    reply = setup.ask(mutate_pod, gated())
 
     assert note_of(reply.applied_to(gated())) == ReservationNote(id="r0", pool="whole")
     assert reply.warnings == []
-    assert available(office) == 2
+    assert available(setup) == 2
 
 
 def test_a_gated_pod_is_not_rejected_for_what_is_taken_now():
-    office = an_office(reservation={"whenExhausted": "Reject"})
-    mutate(office, a_pod_object(2, name="first"))
+    setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
+    mutate(setup, a_pod_object(2, name="first"))
 
-    assert office.ask(mutate_pod, gated()).allowed
+    assert setup.ask(mutate_pod, gated()).allowed
 
 
 class TestComingAgain:
@@ -279,59 +280,59 @@ class TestComingAgain:
         ],
     )
     def test_a_pod_keeps_what_it_has_and_nothing_changes(self, pod):
-        office = an_office()
-        once = mutate(office, pod)
+        setup = an_admission_setup()
+        once = mutate(setup, pod)
 
-        office.now = at(0.25)
-        reply = office.ask(mutate_pod, once, uid="another-call")
+        setup.now = at(0.25)
+        reply = setup.ask(mutate_pod, once, uid="another-call")
 
         assert reply.patch == []
-        assert len(office.allocation_state.ledger) == 1
+        assert len(setup.allocation_state.ledger) == 1
 
     def test_a_pod_that_lost_its_label_gets_only_that_again(self):
-        office = an_office()
-        once = mutate(office, a_pod_object())
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object())
         del once["metadata"]["labels"]
 
-        reply = office.ask(mutate_pod, once)
+        reply = setup.ask(mutate_pod, once)
 
         assert [one["path"] for one in reply.patch] == ["/metadata/labels"]
 
-    def test_a_changed_demand_is_planned_again_and_the_old_hold_is_free_again(self):
-        office = an_office()
-        once = mutate(office, a_pod_object(1))
+    def test_a_changed_demand_is_planned_again_and_the_old_reservation_is_free_again(self):
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object(1))
         once["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
 
-        again = mutate(office, once)
+        again = mutate(setup, once)
 
         assert note_of(again).id != note_of(once).id
         assert note_of(again).devices == {"main": ("GPU-n1-0", "GPU-n1-1")}
-        assert [one.id for one in office.allocation_state.ledger.all()] == [note_of(again).id]
+        assert [one.id for one in setup.allocation_state.ledger.all()] == [note_of(again).id]
 
     def test_a_changed_pool_is_planned_again(self):
-        office = an_office()
-        office.add_pool("other")
-        once = mutate(office, a_pod_object())
+        setup = an_admission_setup()
+        setup.add_pool("other")
+        once = mutate(setup, a_pod_object())
         once["spec"]["containers"] = a_pod_object(pool="other")["spec"]["containers"]
         del once["metadata"]["labels"]
 
-        again = mutate(office, once)
+        again = mutate(setup, once)
 
         assert note_of(again).pool == "other"
-        assert available(office) == 2
+        assert available(setup) == 2
 
     def test_an_annotation_that_was_tampered_with_tells_the_truth_again(self):
-        office = an_office()
-        once = mutate(office, a_pod_object())
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object())
         forged = ReservationNote(id="r0", pool="whole", node="n9", devices={"main": ()})
 
-        again = mutate(office, annotated(once, forged.encode()))
+        again = mutate(setup, annotated(once, forged.encode()))
 
         assert note_of(again) == note_of(once)
 
     def test_a_longer_life_is_not_taken_from_the_annotation(self):
-        office = an_office()
-        once = mutate(office, a_pod_object())
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object())
         note = note_of(once)
         assert note.expires_at is not None
         forged = ReservationNote(
@@ -342,14 +343,14 @@ class TestComingAgain:
             expires_at=note.expires_at + dt.timedelta(hours=1),
         )
 
-        assert note_of(mutate(office, annotated(once, forged.encode()))) == note
+        assert note_of(mutate(setup, annotated(once, forged.encode()))) == note
 
-    def test_a_hold_that_ended_in_between_is_taken_again(self):
-        office = an_office()
-        once = mutate(office, a_pod_object())
-        office.allocation_state.expire(at(60))
+    def test_a_reservation_that_ended_in_between_is_taken_again(self):
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object())
+        setup.allocation_state.expire(at(60))
 
-        assert note_of(mutate(office, once)).id == "r1"
+        assert note_of(mutate(setup, once)).id == "r1"
 
     @pytest.mark.parametrize(
         "text",
@@ -360,30 +361,30 @@ class TestComingAgain:
         ],
     )
     def test_a_forged_reservation_is_overwritten(self, text):
-        office = an_office()
+        setup = an_admission_setup()
 
-        pod = mutate(office, annotated(a_pod_object(), text))
+        pod = mutate(setup, annotated(a_pod_object(), text))
 
         assert note_of(pod).id == "r0"
-        assert office.allocation_state.ledger.get(ReservationId("r0")) is not None
+        assert setup.allocation_state.ledger.get(ReservationId("r0")) is not None
 
-    def test_the_hold_of_another_namespace_stays_there(self):
-        office = an_office()
-        theirs = mutate(office, a_pod_object(metadata={"namespace": "team-b"}))
+    def test_the_reservation_of_another_namespace_stays_there(self):
+        setup = an_admission_setup()
+        theirs = mutate(setup, a_pod_object(metadata={"namespace": "team-b"}))
 
         ours = mutate(
-            office, annotated(a_pod_object(), theirs["metadata"]["annotations"][RESERVATION])
+            setup, annotated(a_pod_object(), theirs["metadata"]["annotations"][RESERVATION])
         )
 
         assert note_of(ours).id != note_of(theirs).id
-        assert len(office.allocation_state.ledger) == 2
+        assert len(setup.allocation_state.ledger) == 2
 
-    def test_a_hold_that_belongs_to_a_stored_pod_cannot_be_copied(self):
-        office = an_office()
-        first = mutate(office, a_pod_object())
-        assert office.ask(validate_pod, stored(first)).allowed
+    def test_a_reservation_that_belongs_to_a_stored_pod_cannot_be_copied(self):
+        setup = an_admission_setup()
+        first = mutate(setup, a_pod_object())
+        assert setup.ask(validate_pod, stored(first)).allowed
 
-        copy = mutate(office, {**first, "metadata": {**first["metadata"], "name": "copy"}})
+        copy = mutate(setup, {**first, "metadata": {**first["metadata"], "name": "copy"}})
 
         assert note_of(copy).id != note_of(first).id
         assert note_of(copy).devices != note_of(first).devices
@@ -392,61 +393,61 @@ class TestComingAgain:
 class TestDryRun:
     """`kubectl apply --dry-run=server` sees what would happen, and nothing happens."""
 
-    def test_nothing_is_held(self):
-        office = an_office()
+    def test_nothing_is_reserved(self):
+        setup = an_admission_setup()
 
-        pod = mutate(office, a_pod_object(2), dryRun=True)
+        pod = mutate(setup, a_pod_object(2), dryRun=True)
 
         assert note_of(pod) == ReservationNote(id="dry-run", pool="whole")
-        assert len(office.allocation_state.ledger) == 0
-        assert available(office) == 2
+        assert len(setup.allocation_state.ledger) == 0
+        assert available(setup) == 2
 
     def test_the_warning_is_the_real_one(self):
-        office = an_office()
-        shown(office, a_pod_object(2, name="first"))
+        setup = an_admission_setup()
+        shown(setup, a_pod_object(2, name="first"))
 
-        reply = office.ask(mutate_pod, a_pod_object(), dryRun=True)
+        reply = setup.ask(mutate_pod, a_pod_object(), dryRun=True)
 
         assert reply.warnings == ["the pod waits: GPU pool whole has 0 of 2 free, 1 wanted"]
 
     def test_the_refusal_is_the_real_one(self):
-        office = an_office(reservation={"whenExhausted": "Reject"})
-        shown(office, a_pod_object(2, name="first"))
+        setup = an_admission_setup(reservation={"whenExhausted": "Reject"})
+        shown(setup, a_pod_object(2, name="first"))
 
-        assert not office.ask(mutate_pod, a_pod_object(), dryRun=True).allowed
+        assert not setup.ask(mutate_pod, a_pod_object(), dryRun=True).allowed
 
     def test_its_output_comes_out_unchanged(self):
-        office = an_office()
-        once = mutate(office, a_pod_object(), dryRun=True)
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object(), dryRun=True)
 
-        assert office.ask(mutate_pod, once, dryRun=True).patch == []
+        assert setup.ask(mutate_pod, once, dryRun=True).patch == []
 
-    def test_the_hold_of_a_real_pod_is_left_alone(self):
-        office = an_office()
-        once = mutate(office, a_pod_object())
+    def test_the_reservation_of_a_real_pod_is_left_alone(self):
+        setup = an_admission_setup()
+        once = mutate(setup, a_pod_object())
         once["spec"]["containers"] = a_pod_object(2)["spec"]["containers"]
 
-        office.ask(mutate_pod, once, dryRun=True)
+        setup.ask(mutate_pod, once, dryRun=True)
 
-        assert office.allocation_state.ledger.get(ReservationId("r0")) is not None
+        assert setup.allocation_state.ledger.get(ReservationId("r0")) is not None
 
     def test_its_note_admits_no_real_pod(self):
-        office = an_office()
-        pod = mutate(office, a_pod_object(), dryRun=True)
+        setup = an_admission_setup()
+        pod = mutate(setup, a_pod_object(), dryRun=True)
 
-        assert not office.ask(validate_pod, stored(pod)).allowed
+        assert not setup.ask(validate_pod, stored(pod)).allowed
 
     def test_the_answer_is_logged_as_a_dry_run(self):
-        reply = an_office().ask(mutate_pod, a_pod_object(), dryRun=True)
+        reply = an_admission_setup().ask(mutate_pod, a_pod_object(), dryRun=True)
 
         assert reply.answer.facts["dry_run"] is True
 
 
-def test_many_pods_never_hold_one_unit_twice():
-    office = an_office(devices=8)
+def test_many_pods_never_reservation_one_unit_twice():
+    setup = an_admission_setup(devices=8)
 
     replies: list[Reply] = [
-        office.ask(mutate_pod, a_pod_object(3, name=f"p{number}"), namespace=f"team-{number}")
+        setup.ask(mutate_pod, a_pod_object(3, name=f"p{number}"), namespace=f"team-{number}")
         for number in range(5)
     ]
 

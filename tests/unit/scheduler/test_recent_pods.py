@@ -4,7 +4,7 @@ from api.names import PodUid
 from scheduler.extender import filter_nodes
 from scheduler.pod_demand import RecentPods
 from tests.support.builders import a_demand
-from tests.support.scheduling import Scene, a_wire_pod, extender_args
+from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 
 
 def test_a_pod_of_no_pool_is_told_from_one_never_seen():
@@ -23,7 +23,7 @@ def test_the_pods_seen_longest_ago_are_forgotten_first():
 
 
 def test_filter_remembers_stored_pods_that_may_be_bound_next():
-    scene = Scene().pool(n1=1)
+    setup = ExtenderSetup().pool(n1=1)
     simulated = a_wire_pod("simulated")
     del simulated["metadata"]["uid"]
     for pod in (
@@ -32,9 +32,9 @@ def test_filter_remembers_stored_pods_that_may_be_bound_next():
         a_wire_pod("lost", nowhere=1),
         simulated,
     ):
-        filter_nodes(extender_args(pod, "n1"), scene.context)
-    known = {uid: scene.context.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
+        filter_nodes(extender_args(pod, "n1"), setup.context)
+    known = {uid: setup.context.recent.knows(PodUid(uid)) for uid in ("uid-plain", "uid-gpu")}
     assert known == {"uid-plain": True, "uid-gpu": True}
-    assert scene.context.recent.demand(PodUid("uid-gpu")) == a_demand(1)
-    assert not scene.context.recent.knows(PodUid("uid-lost"))
-    assert not scene.context.recent.knows(PodUid(""))
+    assert setup.context.recent.demand(PodUid("uid-gpu")) == a_demand(1)
+    assert not setup.context.recent.knows(PodUid("uid-lost"))
+    assert not setup.context.recent.knows(PodUid(""))
