@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """No node has units that the pod may hold now."""
+    """No node has units that the pod may reserve now."""
 
     wanted: int
     capacity: Capacity
     largest_node: int
     """Units of the pool's largest node, taken or not."""
     deferral: Deferral | None = None
-    """Why the pod may not hold units that it might be given once it is stored; None where there are none."""
+    """Why the pod may not reserve units that it might get once it is stored; None where there are none."""
 
 
 @final
@@ -64,7 +64,7 @@ class AdmissionPlanner:
         *,
         incoming: IncomingPod = UNKNOWN_POD,
     ) -> Placed | Exhausted:
-        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
         state = self._index.state(pool.name)
 
         def accepts(node: "NodeName") -> bool:
@@ -86,7 +86,7 @@ class AdmissionPlanner:
             return Exhausted(demand.units, state.capacity(), state.largest_node(), deferral)
         devices = plan_devices(self._index.devices_on(pool.name, node), demand, pool.strategy)
         if devices is None:
-            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
+            raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
         return Placed(pool.name, node, devices)
 
     def _may_go_to(self, node: "NodeName", constraints: "Constraints") -> bool:
@@ -96,7 +96,7 @@ class AdmissionPlanner:
     def _fits_once_stored(
         self, pool: "PoolFacts", demand: "Demand", constraints: "Constraints", *, now: float
     ) -> bool:
-        """Say whether the pod would find units that are held for pods which nobody has seen yet."""
+        """Say whether units reserved for pods that are not observed yet would suffice."""
         if not self._ledger.has_unconfirmed():
             return False
         return any(
@@ -110,22 +110,21 @@ class AdmissionPlanner:
     def _deferral_of(
         self, pool: "PoolFacts", demand: "Demand", incoming: IncomingPod
     ) -> Deferral | None:
-        """Return why a pod for which units are free is not to hold them."""
         state, namespace, wanted = self._index.state(pool.name), incoming.namespace, demand.units
         waiting = self._pods.pending.demands(pool.resource)
         if waiting and not leaves_room(
             state.rooms(), waiting, wanted=wanted, priority=incoming.priority
         ):
             return Deferral.WAITING_PODS
-        held = self._ledger.unconfirmed_units(pool.name, namespace)
-        if held and held + wanted > share_of(state.capacity().total):
+        reserved = self._ledger.unconfirmed_units(pool.name, namespace)
+        if reserved and reserved + wanted > share_of(state.capacity().total):
             return Deferral.SHARE
         if not self._backoff.is_over(pool.name, namespace, incoming.now):
             return Deferral.BACKOFF
         return None
 
     def _nominated_units(self, resource: str, node: "NodeName", now: float) -> int:
-        """Count the units that preemption made free there for pods that hold nothing there."""
+        """Count the units that preemption freed there for pods without a reservation there."""
         pods = self._pods.nominated(resource, node, now)
         return sum(pod.demand.units for pod in pods if not self._holds_on(pod.uid, node))
 

@@ -1,14 +1,13 @@
-"""A pod at admission, and whether it may hold units before the API server has stored it.
+"""Rules for reserving units before the API server has stored the pod.
 
-A reservation is a courtesy to its own pod. It must not be one that another pod pays for:
+A reservation must not cost another pod anything:
 
-* what a waiting pod of the same or a higher priority could use is left to kube-scheduler, whose queue
+* units that a waiting pod of the same or a higher priority could use are left to kube-scheduler, whose queue
   decides between pods that exist (`leaves_room`);
-* a namespace holds at most a share of the pool for pods that no watch has shown yet, and for a while
-  nothing at all after its pods did not appear, since a quota or another webhook refuses them
-  (`AdmissionBackoff`).
+* a namespace reserves at most a share of the pool for pods that no watch has shown yet, and none for a while
+  after its pods did not appear, since a quota or another webhook rejects them (`AdmissionBackoff`).
 
-A pod that may not hold is admitted without a reservation and waits like any other.
+A pod that may not reserve is admitted without units and waits like any other.
 """
 
 import operator
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 FIRST_BACKOFF_S: Final = 1.0
 MAX_BACKOFF_S: Final = 60.0
 MAX_NAMESPACES: Final = 4096
-"""Of which absences are remembered; the one that is longest unchanged is forgotten first."""
+"""Namespaces with absences; the one that is longest unchanged is dropped first."""
 
 
 class IncomingPod(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a pod at admission stands among the others."""
+    """A pod at admission, as far as the rules need it."""
 
     namespace: str = ""
     priority: int = 0
@@ -38,18 +37,17 @@ class IncomingPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN_POD: Final = IncomingPod()
-"""A pod of which nothing is known."""
 
 
 class Deferral(Enum):
-    """Why a pod holds nothing though units are free, or are held for pods that may never appear."""
+    """Reason why a pod reserves nothing though units are free, or are reserved for pods that may never appear."""
 
     WAITING_PODS = "waiting_pods"
     """Pods of the same or a higher priority wait, and could use them."""
     UNCONFIRMED = "unconfirmed"
-    """They are held for pods that the API server has not stored yet."""
+    """The units are reserved for pods that the API server has not stored yet."""
     SHARE = "share"
-    """The namespace holds as much as it may for pods that have not appeared yet."""
+    """The namespace has reserved its share for pods that have not appeared yet."""
     BACKOFF = "backoff"
     """Pods of the namespace were admitted and did not appear."""
 
@@ -61,16 +59,16 @@ def leaves_room(
     wanted: int,
     priority: int,
 ) -> bool:
-    """Say whether every waiting pod that fits somewhere now would still fit beside the incoming.
+    """Say whether every waiting pod that fits somewhere now would still fit beside the incoming pod.
 
-    Errs on the side of the waiting pods: a unit that one of them takes is counted as if it broke up a
-    place of any other size.
+    Errs on the side of the waiting pods: a unit that one of them takes counts as if it broke up a place of any
+    other size.
 
     Args:
-        rooms: units that a pod may be given on a node -> how many nodes have as many.
-        waiting: (priority, units) -> how many pods wait.
-        wanted: units that the incoming asks for.
-        priority: the incoming's; every waiting pod of the same priority is older.
+        rooms: units that a pod may get on a node -> number of such nodes.
+        waiting: (priority, units) -> number of waiting pods.
+        wanted: units of the incoming pod.
+        priority: the incoming pod's; every waiting pod of the same priority is older.
     """
     ahead: dict[int, int] = {}
     for (theirs, size), count in waiting.items():
@@ -84,7 +82,7 @@ def leaves_room(
 
 
 def _is_ample(rooms: "Mapping[int, int]", ahead: "Mapping[int, int]", wanted: int) -> bool:
-    """Say whether it can be told from the totals alone, as in a pool that is far from full.
+    """Decide from the totals alone, as in a pool that is far from full.
 
     A node of r units has r // s >= (r - (s - 1)) / s places of size s.
     """
@@ -101,30 +99,29 @@ def _all_fit(sizes: "Mapping[int, int]", places: "Mapping[int, int]", wanted: in
 
 
 def share_of(total: int) -> int:
-    """Return how many units of a pool one namespace may hold for pods that nobody has seen yet.
+    """Return how many units of a pool one namespace may reserve for pods that are not observed yet.
 
-    Half: pods of another namespace, admitted in the same moment, find the other half. A pod is seen
-    milliseconds after its admission, so that an honest burst is bounded by this in small pools only.
+    Half: pods of another namespace, admitted in the same moment, find the other half. The watch shows a pod
+    milliseconds after its admission, so this bounds an honest burst in small pools only.
     """
     return total // 2
 
 
 @final
 class AdmissionBackoff:
-    """Namespaces whose admitted pods did not appear, by pool: they hold nothing for a while.
+    """Back-off of namespaces whose admitted pods did not appear, by pool.
 
-    Doubles with every absence in a row, and is over with the first pod of the namespace that appears.
+    It doubles with every absence in a row, and ends with the first pod of the namespace that appears.
     """
 
     def __init__(self) -> None:
         self._absences: dict[tuple[PoolName, str], tuple[int, float]] = {}
-        # (pool, namespace) -> (how many in a row, until when nothing is held)
+        # (pool, namespace) -> (absences in a row, end of the back-off)
 
     def __len__(self) -> int:
         return len(self._absences)
 
     def note_absence(self, pool: "PoolName", namespace: str, now: float) -> None:
-        """Note that a pod which held units did not appear."""
         count, _ = self._absences.pop((pool, namespace), (0, 0.0))
         pause_s = min(FIRST_BACKOFF_S * 2.0 ** min(count, 10), MAX_BACKOFF_S)
         self._absences[pool, namespace] = count + 1, now + pause_s
@@ -132,10 +129,8 @@ class AdmissionBackoff:
             del self._absences[next(iter(self._absences))]
 
     def note_appearance(self, pool: "PoolName", namespace: str) -> None:
-        """Note that a pod of the namespace was seen."""
         self._absences.pop((pool, namespace), None)
 
     def is_over(self, pool: "PoolName", namespace: str, now: float) -> bool:
-        """Say whether a pod of the namespace may hold units."""
         absence = self._absences.get((pool, namespace))
         return absence is None or absence[1] <= now

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyBound:
-    """The pod is bound, or its binding was sent; this is where."""
+    """The pod is bound to a node, or its Binding was sent."""
 
     node: "NodeName"
     reservation: Reservation | None
@@ -87,16 +87,16 @@ class AllocationReader:
         *,
         incoming: IncomingPod = UNKNOWN_POD,
     ) -> Placed | Exhausted:
-        """Choose a node and units for a pod that is not stored yet, or say why it holds nothing."""
+        """Choose a node and units for a pod that is not stored yet, or return why nothing is reserved."""
         return self._admission.plan(pool, demand, constraints, incoming=incoming)
 
     def plan_bind(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid"
     ) -> Placed | PlacementRefused | AlreadyBound:
-        """Choose the units that a pod gets on the node kube-scheduler chose.
+        """Choose the pod's units on the node that kube-scheduler chose.
 
-        Its own hold on that node is kept while it is intact; otherwise units are chosen anew, its
-        own counted as free. An intact hold does not help where an unaccounted pod may sit on it.
+        The pod's own reservation there is used while it is intact; otherwise units are chosen again, its own counted
+        as free. An intact reservation does not help where an unaccounted pod may have its units.
         """
         bound = self.bound_to(uid)
         if bound is not None:
@@ -121,15 +121,15 @@ class AllocationReader:
             )
             devices = plan_devices(entries, demand, pool.strategy, own=within_reach)
         if devices is None:
-            raise InvariantViolatedError(f"node {node} has free units that cannot be given out")
+            raise InvariantViolatedError(f"node {node} has free units that cannot be allocated")
         return Placed(pool.name, node, devices)
 
     def refusal_on(
         self, node: "NodeName", pool: "PoolFacts", demand: "Demand", *, uid: "PodUid | None" = None
     ) -> NodeRefusal | None:
-        """Return why a node cannot take a pod, the units of its own hold counted as free.
+        """Return why a node cannot take a pod, the units of its own reservation counted as free.
 
-        Views answer this for pods that hold nothing there; this is for the one node that differs.
+        Views answer this for pods without a reservation there; this is for the one node that differs.
         """
         summary = self._index.state(pool.name).node(node)
         if summary is None:
@@ -145,7 +145,7 @@ class AllocationReader:
         return refusal_of(summary, demand.units)
 
     def bound_to(self, uid: "PodUid") -> AlreadyBound | None:
-        """Return where a pod is bound or its binding was sent; None while it may go anywhere."""
+        """Return the node that a pod is bound to, or that its Binding names; None while it may go anywhere."""
         facts = self._pods.get(uid)
         if facts is not None and facts.phase is not PodPhase.PENDING and facts.node is not None:
             return AlreadyBound(facts.node, None)
@@ -166,8 +166,7 @@ class AllocationReader:
     ) -> bool:
         """Say whether the pod would fit the node if these bound pods were gone.
 
-        The pod's own hold counts as free, and so does what was assumed for a victim whose binding
-        the watch has not shown yet.
+        The pod's own reservation counts as free, and so does that of a victim whose binding the watch has not shown.
         """
         pool, demand = wanted
         known = self._index.pool(pool.name)
@@ -183,11 +182,10 @@ class AllocationReader:
         return free >= demand.units and not (strangers.keys() - gone)
 
     def pod(self, uid: "PodUid") -> "PodFacts | None":
-        """Return an observed pod that names a pool."""
         return self._pods.get(uid)
 
     def holder(self, uid: "PodUid") -> "PodFacts | None":
-        """Return a pod that may have units: an observed one, or one that is gone and still reported."""
+        """Return a pod that may have units: an observed one, or a deleted one that its node still reports."""
         return self._pods.get(uid) or self._deleted.get(uid)
 
     def pods_on(self, device: "DeviceName") -> "list[PodFacts]":
@@ -209,23 +207,22 @@ class AllocationReader:
                 yield resource, units
 
     def pods(self) -> "Iterable[PodFacts]":
-        """Return all observed pods that name a pool. Read them, don't keep them."""
+        """Return all observed pods that name a pool, to be read and not kept."""
         return self._pods.all()
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
+        """Return pending, ungated pods without units: highest priority first, then oldest."""
         return self._pods.waiting(resource)
 
     def waiting_count(self, resource: str) -> int:
-        """Return how many pending pods hold nothing and aren't gated."""
         return self._pods.waiting_count(resource)
 
     def waiting_since(self, resource: str) -> str:
-        """Return when the oldest of them was created; empty without one that says so."""
+        """Return the creation time of the oldest waiting pod; empty without one that has it."""
         return self._pods.waiting_since(resource)
 
     def oldest_reservations(self) -> "dict[PoolName, Reservation]":
-        """Return each pool's oldest reservation that holds units; one pass over all of them."""
+        """Return each pool's oldest reservation with units; one pass over all of them."""
         oldest: dict[PoolName, Reservation] = {}
         for one in self._ledger.all():
             known = oldest.get(one.pool)
@@ -234,19 +231,19 @@ class AllocationReader:
         return oldest
 
     def unsettled(self) -> list[Reservation]:
-        """Return the commitments that the watch has not retired: doubtful ones, and written ones."""
+        """Return the commitments that the watch has not retired: doubtful and written ones."""
         late = {ReservationPhase.DOUBTFUL, ReservationPhase.BOUND}
         return [one for one in self._ledger.all() if one.phase in late]
 
     def is_reported(self, pod: "PodFacts") -> bool:
-        """Say whether the node of a bound pod reports what the pod has."""
+        """Say whether the node of a bound pod reports the pod's allocation."""
         return pod.node is not None and self._reports.of(pod.node, pod.uid) is not None
 
     def shared_units(self) -> "dict[UnitId, frozenset[PodUid]]":
-        """Return the units that several bound pods have, with these pods: none, if all goes well.
+        """Return the units that several bound pods have, with these pods; empty unless something went wrong.
 
-        Where a node reports who has a unit, somebody else's promise of it is none: kubelet gives a unit
-        once, so that the other pod gets another one, which its own report is about to say.
+        Where a node reports the owner of a unit, another pod's assignment of it does not count: kubelet allocates a
+        unit once, so the other pod gets another unit, which its own report is about to show.
         """
         found: dict[UnitId, frozenset[PodUid]] = {}
         for unit, owners in self._index.claims.duplicates().items():

@@ -47,7 +47,7 @@ milliseconds of the last webhook, so this covers a slow etcd and a watch that re
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod at admission, before it has a uid."""
+    """A pod that is to get units: at admission, before it has a uid, or at bind."""
 
     id: ReservationId
     pool: "PoolFacts"
@@ -71,7 +71,7 @@ class AllocationState:
         """Start without pods and reservations.
 
         Args:
-            index: the device index, which this becomes the only writer of claims of; a new one if omitted.
+            index: the device index, of whose claims this is the only writer; a new one if omitted.
             observe_within_s: how long after admission the watch may take to show a pod.
             on_end: called for every reservation with units that ends; it must not call back.
             on_mismatch: called for every pod whose node reports other units than it was bound with;
@@ -100,7 +100,11 @@ class AllocationState:
     def reserve(
         self, request: PlacementRequest, placed: "Placed | None", now: "Instant"
     ) -> Reservation:
-        """Take the planned units for a pod; without a plan, note only that it was admitted."""
+        """Reserve the planned units for a pod; without a plan, record only that it was admitted.
+
+        Raises:
+            InvariantViolatedError: a unit is not free, so the plan was not carried out at once.
+        """
         reservation = Reservation(
             id=request.id,
             pool=request.pool.name,
@@ -120,7 +124,7 @@ class AllocationState:
         return reservation
 
     def tie(self, id_: ReservationId, uid: PodUid, *, name: str, now: "Instant") -> bool:
-        """Tie a hold to its pod's final name and uid; False when it ended before, or is another's."""
+        """Give a reservation its pod's final name and uid; False when it ended, or is another pod's."""
         reservation = self.ledger.get(id_)
         if reservation is None or reservation.uid not in {None, uid}:
             return False
@@ -131,31 +135,31 @@ class AllocationState:
         return True
 
     def withdraw(self, id_: ReservationId) -> Ended | None:
-        """End a hold that is not tied to a pod yet: its pod is planned anew. None for any other."""
+        """End a reservation that has no uid yet, since its pod is planned again. None for any other."""
         reservation = self.ledger.get(id_)
         if reservation is None or reservation.phase is not ReservationPhase.HELD:
             return None
         return self._end(reservation, End.RELEASED)
 
     def release_reservations(self, pool: "PoolName") -> list[Ended]:
-        """End the holds of a pool that gives out nothing, so that it empties; their pods wait.
+        """End the reservations of a pool that allocates no units, so that it empties; their pods wait.
 
-        What was committed to a binding stays: the API server may have bound the pod.
+        Commitments to a Binding stay: the API server may have bound the pod.
         """
-        held = [
+        releasable = [
             one
             for one in self.ledger.all()
             if one.pool == pool and one.phase.is_uncommitted and one.has_units
         ]
-        return [self._end(reservation, End.RELEASED) for reservation in held]
+        return [self._end(reservation, End.RELEASED) for reservation in releasable]
 
     def observe_pod(self, facts: "PodFacts", now: "Instant") -> list[Ended]:
-        """Take over a pod that names a pool; return the reservations that this ends.
+        """Apply an observed pod that names a pool; return the reservations that this ends.
 
-        A pod never goes back to pending, so that an older event that comes late changes nothing.
+        A pod never goes back to pending, so an older event that comes late changes nothing.
         """
         before = self._pods.get(facts.uid)
-        if not self._pods.take_in(facts):
+        if not self._pods.update(facts):
             return []
         if before is None:
             self._note_appearance(facts)
@@ -171,10 +175,10 @@ class AllocationState:
         return [one for one in ended if one.reservation.has_units]
 
     def discard_pod(self, uid: PodUid) -> list[Ended]:
-        """Forget a pod that is gone; return the reservations that this ends.
+        """Drop a deleted pod; return the reservations that this ends.
 
-        kubelet shows a pod as ended before it deletes it. One that goes without that was deleted by force,
-        and its processes may run on: it has what its node reports of it until the node does no more.
+        kubelet shows a pod as ended before it deletes it. A pod that was not shown so was deleted by force, and its
+        processes may run on: it keeps the units that its node reports for as long as the node reports them.
         """
         facts = self._pods.discard(uid)
         ended = self._drop(self.ledger.of_pod(uid)) if facts is None else self._drop_claims(facts)
@@ -184,7 +188,7 @@ class AllocationState:
         return [one for one in ended if one.reservation.has_units]
 
     def expire(self, now: "Instant") -> list[Ended]:
-        """End the holds whose time is over; devices that were new may be so no longer."""
+        """End overdue reservations, and the newness of devices; return ended reservations with units."""
         self.index.settle_new_devices(now.monotonic)
         ended: list[Ended] = []
         for reservation, end in self.ledger.due(now.monotonic):
@@ -198,13 +202,13 @@ class AllocationState:
     def observe_reports(
         self, node: "NodeName", reports: "Mapping[PodUid, PodReport]"
     ) -> "list[PodFacts]":
-        """Make these all that a node reports; return the bound pods of which it says something else now.
+        """Replace a node's report; return the bound pods whose report has changed.
 
-        Those that are bound to another node are among them, and nothing that is said of them counts.
-        What a pod really has is in use from here on, and what it was promised and did not get is free.
-        A hold or a commitment that has such a unit loses it, as to any bound pod: its pod is planned anew.
-        A report may come before its pod is known as bound, or after its end; it counts in between. Of a
-        pod that was deleted without having ended it counts as long as the node repeats it.
+        Pods that are bound to another node are among them, and their reports do not count. A reported unit is in use
+        from here on, and an assigned unit that the pod did not get is free. A reservation or commitment that has a
+        reported unit loses it, as to any bound pod: its pod is planned again. A report may come before its pod is
+        known as bound, or after its end; it counts in between. The report of a pod that was deleted before it ended
+        counts as long as the node repeats it.
         """
         changed = self._reports.replace(node, reports)
         for uid in changed:
@@ -220,14 +224,13 @@ class AllocationState:
     def commit(
         self, request: PlacementRequest, placed: "Placed", *, uid: PodUid, now: "Instant"
     ) -> Reservation:
-        """Turn a plan into a commitment, in place of the pod's hold if it has one.
+        """Turn a plan into a commitment, in place of the pod's reservation if it has one.
 
-        `request.id` is used only for a pod without a reservation, or names a hold that nobody tied
-        to its pod yet.
+        `request.id` is used for a pod without a reservation, or names a reservation that has no uid yet.
+        Reservations of pods that are not observed yet lose their units to this one.
 
         Raises:
-            InvariantViolated: the pod is bound or committed already, or a unit is another stored pod's.
-                What a pod has that nobody has seen is taken over.
+            InvariantViolatedError: the pod is bound or committed already, or a unit is another stored pod's.
         """
         existing = self.ledger.of_pod(uid) or self._untied(request.id)
         facts = self._pods.get(uid)
@@ -260,15 +263,15 @@ class AllocationState:
         return reservation
 
     def written(self, uid: PodUid) -> None:
-        """Note that the API server accepted the Binding. The watch retires the commitment."""
+        """Record that the API server accepted the Binding. The watch retires the commitment."""
         reservation = self.ledger.of_pod(uid)
         if reservation is not None and not reservation.phase.is_uncommitted:
             self.ledger.move(replace(reservation, phase=ReservationPhase.BOUND))
 
     def doubt(self, uid: PodUid, now: "Instant") -> None:
-        """Note that nobody knows whether the API server accepted the Binding.
+        """Record that the outcome of the Binding is unknown.
 
-        Nothing to do when the watch was faster, the pod is gone, or the answer came after all.
+        Does nothing when the watch was faster, the pod is gone, or the answer came after all.
         """
         reservation = self.ledger.of_pod(uid)
         if reservation is not None and reservation.phase is ReservationPhase.COMMITTED:
@@ -277,10 +280,10 @@ class AllocationState:
             )
 
     def retry(self, uid: PodUid) -> Reservation | None:
-        """Take a doubtful commitment up again, to send the very same Binding once more.
+        """Commit a doubtful reservation again, to send the same Binding once more.
 
-        None where another pod was bound with any of its units: while another replica led, they were
-        free to be given away. The doubt ends as every doubt does, and the pod is planned anew.
+        None where another pod was bound with any of its units, which were free while another replica led. The doubt
+        ends as every doubt does, and the pod is planned again.
         """
         reservation = self.ledger.of_pod(uid)
         if reservation is None or reservation.phase is not ReservationPhase.DOUBTFUL:
@@ -292,7 +295,7 @@ class AllocationState:
         return committed
 
     def release(self, uid: PodUid) -> Ended | None:
-        """End a pod's reservation: its binding was refused, or a read showed that it is not bound."""
+        """End a pod's reservation: its Binding was refused, or a read showed that it is not bound."""
         reservation = self.ledger.of_pod(uid)
         return self._end(reservation, End.RELEASED) if reservation else None
 
@@ -321,7 +324,7 @@ class AllocationState:
         return self._drop(self._reservation_of(facts), End.BOUND)
 
     def _account(self, facts: "PodFacts", node: "NodeName") -> None:
-        """Make a bound pod's claims what its node reports, or what it was bound with."""
+        """Set a bound pod's claims to its node's report, or to the devices it was bound with."""
         report = self._reports.of(node, facts.uid)
         if report is None:
             actual = from_annotation(facts, node)
@@ -331,14 +334,14 @@ class AllocationState:
             )
         self.index.set_observed(facts.uid, actual.units)
         self.index.set_unaccounted(facts.uid, actual.missing)
-        self._mismatches.judge(facts, actual, self.index)
+        self._mismatches.check(facts, actual, self.index)
 
     def _bound(self, uid: PodUid) -> "PodFacts | None":
         facts = self._pods.get(uid)
         return facts if facts is not None and facts.phase is PodPhase.BOUND else None
 
     def _reconsider_nodes(self, nodes: "Collection[NodeName]") -> None:
-        """Account for what these nodes report anew: cards came, or are gone."""
+        """Recompute the claims of reported pods on nodes whose devices have changed."""
         if len(self._pods) == 0 and not self._deleted:
             return
         for node in nodes:
@@ -350,7 +353,7 @@ class AllocationState:
                     self._account_deleted(left)
 
     def _account_deleted(self, facts: "PodFacts") -> None:
-        """Make the claims of a pod that is gone what its node reports, and forget it with the report."""
+        """Set a deleted pod's claims to its node's report, and drop it with the report."""
         node = facts.node
         report = self._reports.of(node, facts.uid) if node is not None else None
         if node is None or report is None:
@@ -372,7 +375,7 @@ class AllocationState:
         return self._drop(self._reservation_of(facts))
 
     def _reservation_of(self, facts: "PodFacts") -> Reservation | None:
-        """Return the pod's reservation: by uid, or the one that its note names and nobody tied yet."""
+        """Return the pod's reservation: by uid, or the one without uid that its annotation names."""
         reservation = self.ledger.of_pod(facts.uid)
         if reservation is None and facts.reservation is not None:
             return self._untied(ReservationId(facts.reservation.id))
@@ -383,24 +386,23 @@ class AllocationState:
         return reservation if reservation is not None and reservation.uid is None else None
 
     def _restore(self, facts: "PodFacts", now: "Instant") -> Reservation | None:
-        """Take up the hold that an earlier process wrote into the pod, while it is still good."""
-        hold = restored_reservation(facts, self.index, now)
+        """Restore the reservation that an earlier process wrote into the pod's annotation, while it is valid."""
+        reservation = restored_reservation(facts, self.index, now)
         if (
-            hold is None
-            or self.ledger.get(hold.id) is not None
-            or conflicts_with_stored_pods(hold, self.index)
+            reservation is None
+            or self.ledger.get(reservation.id) is not None
+            or conflicts_with_stored_pods(reservation, self.index)
         ):
             return None
-        self._take_over(hold, now)
-        self._add(hold)
-        return hold
+        self._take_over(reservation, now)
+        self._add(reservation)
+        return reservation
 
     def _add(self, reservation: Reservation) -> None:
         self.ledger.add(reservation)
         self._claim(reservation)
 
     def _claim(self, reservation: Reservation) -> None:
-        """Make the index's claims what a live reservation says."""
         self.index.set_assumed(
             reservation.id, reservation.units, is_confirmed=reservation.phase.is_confirmed
         )
@@ -432,7 +434,7 @@ class AllocationState:
         return [self._end(reservation, end)] if reservation is not None else []
 
     def _end(self, reservation: Reservation, end: End) -> Ended:
-        """End a live reservation: its units are free, its pod waits, whoever wants to know is told."""
+        """End a live reservation: its units are free and its pod waits."""
         self.ledger.end(reservation.id, end)
         self.index.set_assumed(reservation.id, ())
         ended = Ended(reservation, end)

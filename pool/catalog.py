@@ -1,6 +1,6 @@
-"""Whole objects that admission reads: pools with their access rules, namespaces with their labels.
+"""API objects that admission reads: pools with their access rules, namespaces with their labels.
 
-Kept by the reconcilers that also feed the index, so that both speak of the same moment.
+The informers that feed the index write both in one step, so index and catalog show the same moment.
 """
 
 from typing import TYPE_CHECKING, final

@@ -21,23 +21,22 @@ if TYPE_CHECKING:
     from api.foreign.core import Container, PodContainers
 
     Asked = tuple[str, str, str, str | int]
-    """Container, value of its `ContainerRole`, resource, quantity as it is written. Plain values, since they are
-    looked up for every pod: to hash a `ContainerRole` takes as long as all of the rest."""
+    """Container, value of its `ContainerRole`, resource, quantity as written. Plain values, since every pod is looked
+    up by them: hashing a `ContainerRole` takes as long as all of the rest.
+    """
 
 MAX_UNITS: Final = 2**31 - 1
-"""Far above any node, and small enough to be shown and to fit every field that carries it."""
+"""Far above any node, and small enough for every field that shows it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManyPools:
-    """The pod names more than one pool."""
-
     resources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BadQuantity:
-    """A quantity is not a whole number, or beyond `MAX_UNITS`."""
+    """A quantity that is not a whole number, or is beyond `MAX_UNITS`."""
 
     container: str
     resource: str
@@ -45,16 +44,16 @@ class BadQuantity:
 
 
 class Measure(Enum):
-    """What there can be too much of in a pod."""
+    """Bounded figure of a pod."""
 
     CONTAINERS = "containers"
     LISTED_UNITS = "listed units"
-    """Sum of the units of all containers; those that are handed on are listed again and again."""
+    """Sum of the units of all containers; reused units count for each container that lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The pod is larger than any node could run, and is not read further."""
+    """The pod is larger than any node could run; the rest of it is not read."""
 
     measure: Measure
     found: int
@@ -65,14 +64,15 @@ Unserved = ManyPools | BadQuantity | TooLarge
 """No pool can serve it."""
 
 MAX_CONTAINERS: Final = 1_000
-"""Nodes run a few hundred; what is read for each of them takes some microseconds."""
+"""Nodes run a few hundred; reading one takes some microseconds."""
 MAX_LISTED_UNITS: Final = 2_048
-"""Of a pod that hands units on. The largest node has 16 cards of 64 slices, 1,024 units; reservation and
-devices list the units of each container, 47 bytes each (`admission.room`)."""
+"""For a pod whose containers reuse units. The largest node has 16 devices of 64 slices, 1,024 units; the
+annotations list the units of each container, 47 bytes each (`admission.pods.size_limits`).
+"""
 
 
 def demand_of(spec: "PodContainers") -> "Demand | Unserved | None":
-    """Return what the pod asks for; None when it names no pool or asks for 0 of one."""
+    """Return the pod's demand; None when it names no pool or asks for 0 units of one."""
     count = len(spec.containers or ()) + len(spec.init_containers or ())
     if count > MAX_CONTAINERS:
         too_large = TooLarge(Measure.CONTAINERS, count, MAX_CONTAINERS)
@@ -87,12 +87,12 @@ def demand_of(spec: "PodContainers") -> "Demand | Unserved | None":
             length += len(container.name) + len(resource) + len(str(value))
     if not asked:
         return None
-    # Admission reads pods that nobody has validated: what is huge must not stay in a cache.
-    judge = _judged_before if length <= _MOST_CACHED else _judged
-    return judge(tuple(asked))
+    # Admission reads pods before they are validated: a huge demand must not stay in the cache.
+    parse = _parse_cached if length <= _MOST_CACHED else _parse
+    return parse(tuple(asked))
 
 
-def _judged(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
+def _parse(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
     resources: set[str] = set()
     containers: list[ContainerDemand] = []
     for container, role, resource, value in asked:
@@ -118,17 +118,17 @@ def _judged(asked: "tuple[Asked, ...]") -> "Demand | Unserved | None":
 
 _MOST_CACHED: Final = 1024
 """Characters: a dozen containers with names of the usual length."""
-_judged_before = functools.lru_cache(maxsize=4096)(_judged)
-"""Thousands of pods ask for the same: one object for equal demands, and nothing is parsed twice."""
+_parse_cached = functools.lru_cache(maxsize=4096)(_parse)
+"""Thousands of pods have equal demands: each is parsed once, and equal demands are one object."""
 
 
 def names_a_pool(spec: "PodContainers") -> bool:
-    """Say whether any container names a resource with our prefix, whatever its quantity."""
+    """Say whether a container names a resource with the pools' prefix, whatever its quantity."""
     return any(True for container, _ in _in_kubelet_order(spec) for _ in _pool_resources(container))
 
 
 def named_resources(spec: "PodContainers") -> list[str]:
-    """Return the resources with our prefix that any container names, whatever their quantities."""
+    """Return the resources with the pools' prefix, whatever their quantities."""
     found = {
         resource
         for container, _ in _in_kubelet_order(spec)
@@ -138,9 +138,9 @@ def named_resources(spec: "PodContainers") -> list[str]:
 
 
 def units_by_resource(spec: "PodContainers") -> dict[str, int]:
-    """Return how many units a pod asks of each pool, of a spec that admission would have refused.
+    """Return the units of each pool in a spec that admission would have denied.
 
-    A quantity that is no number of units counts as one: the pod runs on something.
+    A quantity that is not a number of units counts as one: the pod runs on some device.
     """
     containers: dict[str, list[ContainerDemand]] = {}
     for container, role in _in_kubelet_order(spec):
@@ -185,7 +185,6 @@ _INIT, _SIDECAR, _MAIN = (
 
 
 def _in_kubelet_order(spec: "PodContainers") -> "Iterator[tuple[Container, str]]":
-    """Yield containers with the values of their roles."""
     for container in spec.init_containers or ():
         yield container, _SIDECAR if container.restart_policy == "Always" else _INIT
     for container in spec.containers or ():

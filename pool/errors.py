@@ -1,9 +1,9 @@
 """Errors of the core.
 
     PoolError
-    └── InvariantViolated   the books contradict themselves: a bug, never repaired silently
+    └── InvariantViolatedError   the allocation state contradicts itself: a defect, never repaired silently
 
-What a user can cause (no fit, unknown node, stale hold) is a value, not an exception.
+Outcomes that a user can cause (no fit, unknown node, stale reservation) are values, not exceptions.
 """
 
 
@@ -12,4 +12,4 @@ class PoolError(Exception):
 
 
 class InvariantViolatedError(PoolError):
-    """The books contradict themselves."""
+    """The allocation state contradicts itself."""

@@ -1,6 +1,6 @@
-"""From the API's kinds to the facts that the core keeps.
+"""Conversion of API kinds to facts.
 
-Names that many facts share are interned: 40,000 devices of 5,000 nodes hold 5,000 node names.
+Names that many facts share are interned: 40,000 devices of 5,000 nodes keep 5,000 node names.
 """
 
 from sys import intern
@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 
 _MOST_ASTRAY: Final = 64
-"""Pools that a pod past admission is counted in: more than a node has cards."""
+"""Pools that a pod which bypassed admission is counted in: more than a node has devices."""
 
 
 def pool_facts(pool: "GPUPool") -> PoolFacts:
-    """Return what the core knows of a pool."""
     allocation = pool.allocation
     return PoolFacts(
         name=pool.name,
@@ -50,7 +49,7 @@ def pool_facts(pool: "GPUPool") -> PoolFacts:
 
 
 def device_facts(device: "GPUDevice") -> DeviceFacts:
-    """Return what the core knows of a device; an ignored or unmanaged one leaves its pool."""
+    """Return the facts of a device; an ignored or unmanaged one leaves its pool."""
     status = device.status
     is_kept_out = device.is_ignored or not status.managed
     return DeviceFacts(
@@ -66,7 +65,6 @@ def device_facts(device: "GPUDevice") -> DeviceFacts:
 
 
 def node_facts(node: "Node") -> NodeFacts:
-    """Return what the core knows of a node."""
     return NodeFacts(
         name=NodeName(intern(node.metadata.name)),
         is_ready=node.is_ready,
@@ -80,10 +78,10 @@ def node_facts(node: "Node") -> NodeFacts:
 
 
 def pod_facts(pod: "Pod") -> PodFacts | None:
-    """Return what the core knows of a pod; None when it asks for no unit of a pool.
+    """Return the facts of a pod; None when it asks for no unit of a pool.
 
-    A pod that admission would have refused takes part in nothing, until somebody binds it around us.
-    A bound pod that cannot be understood is unaccounted: it has units, whatever is wrong with it.
+    A pod that admission would have denied is ignored until it is bound by another scheduler. A bound pod with an
+    unreadable demand or annotation is unaccounted: it has units, whatever is wrong with it.
     """
     try:
         return _facts_of(pod)
@@ -125,7 +123,7 @@ def _facts_of(pod: "Pod") -> PodFacts | None:
 
 
 def _unaccounted(pod: "Pod") -> PodFacts | None:
-    """Return a bound pod of which no more than its pools is believed; None for any other."""
+    """Return a bound pod of which only its pools are known; None for any other."""
     resources = named_resources(pod.spec)
     if not resources or not pod.spec.node_name:
         return None
@@ -142,7 +140,7 @@ def _unaccounted(pod: "Pod") -> PodFacts | None:
 
 
 def reports_of(inventory: "GPUNodeInventory") -> "dict[PodUid, PodReport]":
-    """Return what a node reports of each pod; what names no uid is nobody's, as no pod has that."""
+    """Return a node's report of each pod; entries without a uid are dropped, since no pod matches them."""
     found: dict[PodUid, list[ContainerDevices]] = {}
     for entry in inventory.status.allocations or ():
         found.setdefault(PodUid(entry.uid), []).append(entry)

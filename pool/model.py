@@ -1,7 +1,7 @@
-"""Facts that the core keeps: stripped of everything that decides nothing.
+"""Facts that the core keeps: API objects without the fields that decide nothing.
 
-Every type is frozen; two equal values mean "nothing changed". What every decision makes anew is a
-struct of msgspec's, which is made in a tenth of a frozen dataclass's time.
+Every type is frozen, and equal values mean "unchanged". Types that each decision creates are msgspec structs,
+which are created in a tenth of a frozen dataclass's time.
 """
 
 from dataclasses import InitVar, dataclass, field
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class Instant(msgspec.Struct, frozen=True, gc=False):
-    """The two readings of a clock at one moment."""
+    """Both readings of a clock at one moment."""
 
     monotonic: float
     utc: "dt.datetime"
 
 
 class ContainerRole(Enum):
-    """How kubelet treats a container's devices."""
+    """Start order of a container, by which kubelet shares devices between containers."""
 
     INIT = "init"
-    """Runs to its end; its devices are reused by later containers."""
+    """Runs to its end; later containers reuse its devices."""
     SIDECAR = "sidecar"
-    """An init container with restartPolicy Always: keeps its devices."""
+    """An init container with restartPolicy Always; it keeps its devices."""
     MAIN = "main"
 
 
 class ContainerDemand(msgspec.Struct, frozen=True):
-    """Units that one container asks for; never 0."""
+    """Units of one container, at least 1."""
 
     name: str
     role: ContainerRole
@@ -49,7 +49,7 @@ class ContainerDemand(msgspec.Struct, frozen=True):
 
 
 class Demand(msgspec.Struct, frozen=True, cache_hash=True):
-    """What a pod asks of one pool, in kubelet's order: init containers, then containers."""
+    """A pod's demand on one pool, in kubelet's order: init containers, then containers."""
 
     resource: str
     containers: tuple[ContainerDemand, ...]
@@ -59,7 +59,7 @@ class Demand(msgspec.Struct, frozen=True, cache_hash=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFacts:
-    """What the core knows of a GPUPool."""
+    """Facts of a GPUPool."""
 
     name: "PoolName"
     uid: str
@@ -71,14 +71,14 @@ class PoolFacts:
     mig_profile: str = ""
     slices_per_device: int = 1
     created: str = ""
-    """When the object was created: of two pools that claim one resource the older serves it."""
+    """Creation time: of two pools that claim one resource the older serves it."""
     is_terminating: bool = False
     is_in_maintenance: bool = False
-    """No unit is given out until the pool's new allocation is in effect."""
+    """No unit is allocated until the pool's new allocation is in effect."""
 
     @property
     def closed(self) -> NodeReason | None:
-        """Return why no unit of the pool is given out at all, or None where units are."""
+        """The reason why the pool allocates no units, or None."""
         if self.is_terminating:
             return NodeReason.POOL_ENDING
         return NodeReason.POOL_CHANGING if self.is_in_maintenance else None
@@ -86,7 +86,7 @@ class PoolFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """What the core knows of a GPUDevice."""
+    """Facts of a GPUDevice."""
 
     name: "DeviceName"
     node: "NodeName"
@@ -95,16 +95,16 @@ class DeviceFacts:
     pool: "PoolName | None" = None
     is_faulted: bool = False
     is_draining: bool = False
-    """It leaves its pool: no unit of it is given out any more."""
+    """The device leaves its pool; no unit of it is allocated."""
     mig_instances: tuple[tuple[str, str], ...] = ()
-    """(profile, UUID) of each MIG instance on the card."""
+    """(profile, UUID) of each MIG instance."""
     created: str = ""
-    """When the object was created: of two devices that claim one UUID the older has it."""
+    """Creation time: of two devices that claim one UUID the older owns it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What the core knows of a Node."""
+    """Facts of a Node."""
 
     name: "NodeName"
     is_ready: bool = True
@@ -112,31 +112,31 @@ class NodeFacts:
     labels: "Mapping[str, str]"
     taints: "tuple[NodeTaint, ...]" = ()
     pool_taints: str = ""
-    """The node's annotation that says which of its taints are ours."""
+    """The node's annotation that names the taints set by this control plane."""
     resource_version: str = field(default="", compare=False)
-    """Of the object that was observed last: a heartbeat is no change."""
+    """Of the last observed object; a heartbeat is no change."""
     uid: str = ""
-    """For references to it: a node that is deleted and comes back is another one."""
+    """For owner references: a node that is deleted and recreated has another one."""
 
     @property
     def is_placeable(self) -> bool:
-        """Say whether a hold may be taken there."""
+        """Whether units may be reserved there."""
         return self.is_ready and not self.is_cordoned
 
 
 class PodPhase(Enum):
-    """Where an observed pod stands, for accounting."""
+    """Accounting phase of an observed pod."""
 
     PENDING = "pending"
-    """Not bound: it may have a hold, it has no devices."""
+    """Not bound: it may have a reservation, and has no devices."""
     BOUND = "bound"
     ENDED = "ended"
-    """Succeeded or Failed: kubelet has taken its devices back."""
+    """Succeeded or Failed: kubelet has released its devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """What the core knows of a pod that names a pool."""
+    """Facts of a pod that names a pool."""
 
     uid: "PodUid"
     namespace: str
@@ -145,25 +145,24 @@ class PodFacts:
     phase: PodPhase
     node: "NodeName | None" = None
     devices: "Devices | None" = None
-    """None on a bound pod means that nobody knows which units it took."""
+    """None on a bound pod: its units are unknown."""
     reservation: "ReservationNote | None" = None
     nominated_node: "NodeName | None" = None
     created: str = ""
     priority: int = 0
     is_gated: bool = False
-    """kube-scheduler leaves it alone until its scheduling gates are gone: it doesn't wait for units."""
+    """It has scheduling gates, so kube-scheduler ignores it and it does not wait for units."""
     astray: tuple[tuple[str, int], ...] = ()
-    """(resource, units) by pool, of a pod that admission would have refused: it names several pools,
-    or a quantity that is none. It is known only once bound, `demand` names the first of its pools, and
-    nobody knows its devices."""
+    """(resource, units) by pool, of a bound pod that admission would have denied: it names several pools, or an
+    invalid quantity. `demand` names the first of its pools, and its devices are unknown.
+    """
 
     @property
     def ref(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
     def is_accounted_like(self, other: "PodFacts") -> bool:
-        """Say whether both states of a pod take the same units, which most events of a pod leave alone."""
+        """Say whether both states of a pod take the same units, as in most events of a pod."""
         return (
             self.phase is other.phase
             and self.node == other.node
@@ -175,19 +174,18 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Constraints:
-    """What a pod's spec says about the nodes it may go to; made for one decision."""
+    """Constraints of a pod's spec on its node; created for one decision."""
 
     node_selector: "Mapping[str, str] | None" = None
     affinity: "InitVar[Affinity | None]" = None
     tolerations: "InitVar[Iterable[Toleration]]" = ()
     required: RequiredNodeAffinity | None = field(init=False)
-    """None where every node will do."""
+    """None where every node is accepted."""
     tolerated: Tolerations = field(init=False)
 
     def __post_init__(
         self, affinity: "Affinity | None", tolerations: "Iterable[Toleration]"
     ) -> None:
-        """Keep what every node is compared with."""
         node_affinity = affinity.node_affinity if affinity is not None else None
         required = node_affinity.required if node_affinity is not None else None
         compiled = RequiredNodeAffinity(required.node_selector_terms or ()) if required else None

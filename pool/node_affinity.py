@@ -1,9 +1,8 @@
-"""What a pod says about nodes, compiled once and then compared with many nodes.
+"""Node affinity and tolerations of a pod, compiled once and compared with many nodes.
 
-Admission reads pods that nobody has validated, and compares with every node of a pool: whatever can be
-evaluated once per pod is evaluated here, and the comparisons that are left are counted. Where they are
-used up no further node is accepted: this decides only where units are held in advance, so that a pod
-without them waits for kube-scheduler like any other.
+Admission reads pods before the API server validates them, and compares them with every node of a pool. The
+number of comparisons is therefore bounded. Beyond the bound no node is accepted: only the reservation is
+lost, and the pod waits for kube-scheduler like any other.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -14,18 +13,19 @@ if TYPE_CHECKING:
     from api.foreign.core import NodeSelectorTerm, Taint, Toleration
 
     _Test = tuple[str, Callable[[str | None], bool]]
-    """A key, and what its value has to be."""
+    """A key, and a predicate on its value."""
     _Term = tuple[tuple[_Test, ...], tuple[_Test, ...]]
-    """Of labels, and of fields."""
+    """Tests of labels, and tests of fields."""
 
 MAX_COMPARISONS: Final = 50_000
-"""Expressions times nodes, at 60 to 150 ns: 3 to 8 ms. Enough for four expressions over 10,000 nodes of which
-none is accepted."""
+"""Expressions times nodes, at 60 to 150 ns: 3 to 8 ms. Enough for four expressions over 10,000 nodes, none of
+which is accepted.
+"""
 
 
 @final
 class RequiredNodeAffinity:
-    """Terms of which one must hold. Not to be kept: it counts what one decision may cost."""
+    """Terms of which one must match. One object serves one decision: it counts the decision's comparisons."""
 
     __slots__ = ("_left", "_terms")
 
@@ -35,11 +35,10 @@ class RequiredNodeAffinity:
 
     @property
     def is_exhausted(self) -> bool:
-        """Say whether nodes were left out because there were too many comparisons."""
+        """Whether nodes were left out because there were too many comparisons."""
         return self._left < 0
 
     def accepts(self, labels: "Mapping[str, str]", name: str) -> bool:
-        """Say whether a node with these labels and this name is one that the pod may go to."""
         fields = {"metadata.name": name}
         for on_labels, on_fields in self._terms:
             self._left -= 1 + len(on_labels) + len(on_fields)
@@ -57,7 +56,7 @@ class RequiredNodeAffinity:
 
 @final
 class Tolerations:
-    """Taints that are tolerated, by Kubernetes' rules; as quick to ask with a thousand tolerations as with one."""
+    """Tolerated taints, by Kubernetes' rules; a lookup costs the same for one toleration and a thousand."""
 
     __slots__ = ("_any_value", "_values")
 
@@ -73,7 +72,6 @@ class Tolerations:
                 self._values.add((one.key, one.value, one.effect))
 
     def cover(self, taint: "Taint") -> bool:
-        """Say whether one of them tolerates the taint."""
         key, value, effect = taint.key, taint.value, taint.effect
         return (
             not self._any_value.isdisjoint(((key, effect), (key, ""), ("", effect), ("", "")))

@@ -1,6 +1,6 @@
-"""Why a node cannot take a pod: a reason and the figures behind it.
+"""Refusals of nodes: a reason and its figures.
 
-Text is made at the edge (`telemetry.reasons`).
+`telemetry.reasons` makes the text.
 """
 
 from enum import Enum
@@ -9,26 +9,24 @@ import msgspec
 
 
 class NodeReason(Enum):
-    """Why a node cannot take a pod."""
-
     UNKNOWN_NODE = "UnknownNode"
-    """The index knows no such node and no device on it."""
+    """The index has no such node and no device on it."""
     NODE_NOT_IN_POOL = "NodeNotInPool"
     """The node has no device of the pool."""
     NODE_TOO_SMALL = "NodeTooSmall"
-    """Even with every pod gone the node would not have enough healthy units."""
+    """Without any pod the node would still lack healthy units."""
     INSUFFICIENT_UNITS = "InsufficientUnits"
-    """Enough units, but too many of them are used or held."""
+    """Enough units, but too many of them are used or reserved."""
     UNACCOUNTED_PODS = "UnaccountedPods"
-    """A pod of the pool runs there and nobody knows on which units."""
+    """A pod of the pool runs there on unknown devices."""
     POOL_CHANGING = "PoolChanging"
-    """The pool gives out nothing until its new allocation is in effect."""
+    """The pool allocates no units until its new allocation is in effect."""
     POOL_ENDING = "PoolEnding"
-    """The pool is being deleted and gives out nothing any more."""
+    """The pool is being deleted and allocates no units."""
 
     @property
     def is_resolvable(self) -> bool:
-        """Say whether evicting pods could help, so that preemption may try the node."""
+        """Whether evicting pods could help, so that preemption may try the node."""
         return self in {NodeReason.INSUFFICIENT_UNITS, NodeReason.UNACCOUNTED_PODS}
 
 

@@ -1,7 +1,7 @@
-"""Units of a device: their ids, and the slot that each takes in the device's bit masks.
+"""Layout of a device: its unit ids, and the slot of each in the device's bit masks.
 
-A layout is derived from the pool's mode and the device's facts. Slot n is bit n, so that
-"which units are free" is one `&~` and "how many" one `bit_count`.
+A layout follows from the pool's mode and the device's facts. Slot n is bit n: the free units are one `&~`,
+their number is one `bit_count`.
 """
 
 import re
@@ -21,27 +21,25 @@ _COMPUTE_SLICES: Final = re.compile(r"([0-9]{1,2})g\.")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a device is cut into units."""
+    """Units of a device."""
 
     ids: tuple[UnitId, ...]
     """Unit ids by slot."""
     full: int = field(init=False)
-    """The mask of all units."""
+    """Mask of all units."""
 
     def __post_init__(self) -> None:
-        """Keep what every recount needs."""
         object.__setattr__(self, "full", (1 << len(self.ids)) - 1)
 
     @property
     def count(self) -> int:
-        """Return the number of units."""
         return len(self.ids)
 
     def mask_of(self, unit: UnitId) -> int:
-        """Return the unit's bit; all bits when this card has no such unit.
+        """Return the unit's bit; all bits when the device has no such unit.
 
-        A pod that was given the card in another cut (a whole card before it was sliced) holds an
-        unknown part of it, so nothing of the card may be given out until that pod ends.
+        A pod from before a repartitioning (a whole device that was sliced later) has an unknown part of the device,
+        so no unit of the device may be allocated until that pod ends.
         """
         try:
             return 1 << self.ids.index(unit)
@@ -55,8 +53,8 @@ NO_UNITS = Layout(())
 def layout_of(device: "DeviceFacts", pool: "PoolFacts | None") -> Layout:
     """Return the units of a device in its pool; none without a pool or a UUID.
 
-    An object that is older than the bounds of its kind has none beyond them: claims on a UUID in which `::`
-    is would be found on no card, and the units of a card are laid out one by one.
+    An object from before the bounds of its kind has no units beyond them: claims on a UUID that contains `::`
+    would match no device, and the units of a device are enumerated.
     """
     if pool is None or device.pool != pool.name or not _is_uuid(device.uuid):
         return NO_UNITS
@@ -81,10 +79,10 @@ def _is_uuid(text: str) -> bool:
 
 
 def most_units_of_a_device(pool: "PoolFacts") -> int:
-    """Return how many units a card of the pool can have, once its UUID is known and it is cut.
+    """Return the most units that a device of the pool can have once it is reported and partitioned.
 
-    Of a MIG profile as many as its share of seven compute slices allows, which no card exceeds. Memory may
-    allow fewer: this says when to wait, not what to expect.
+    For a MIG profile this is its share of seven compute slices, the most of any device. Memory may allow fewer:
+    the figure tells when to wait, not what to expect.
     """
     match pool.mode:
         case AllocationMode.EXCLUSIVE:

@@ -1,4 +1,4 @@
-"""What changed in the index since somebody last asked."""
+"""Keys of what changed in the index since the last reading."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What changed since somebody last asked; a hint about what to look at, never a actual."""
+    """Changed keys: a hint about what to look at, never a fact."""
 
     devices: "frozenset[DeviceName]"
     """Devices whose facts, units or holders changed, or that are gone."""
@@ -21,11 +21,11 @@ class Changes:
 
 @final
 class ChangeLog:
-    """Gathers changes until they are taken."""
+    """Collects changes until they are taken."""
 
     def __init__(self) -> None:
         self.is_followed = False
-        """Whether somebody takes the changes, as leaders do. Otherwise names of what is gone are not kept."""
+        """Whether a reader takes the changes, as a leader does. Otherwise names of deleted objects are not kept."""
         self.devices: set[DeviceName] = set()
         self.pools: set[PoolName] = set()
         self.nodes: set[NodeName] = set()
@@ -39,7 +39,7 @@ class ChangeLog:
         self.devices.add(name)
 
     def take(self) -> Changes:
-        """Return what was gathered since the last call; somebody follows from now on."""
+        """Return the changes since the last call; from now on they are followed."""
         self.is_followed = True
         changes = Changes(frozenset(self.devices), frozenset(self.pools), frozenset(self.nodes))
         self.devices.clear()
@@ -48,6 +48,6 @@ class ChangeLog:
         return changes
 
     def leave(self) -> None:
-        """Drop everything: nobody takes changes any more, until somebody does again."""
+        """Drop all changes; they are not followed until the next `take`."""
         self.take()
         self.is_followed = False

@@ -1,4 +1,4 @@
-"""Who holds which units: one relation, kept in both directions.
+"""Claims on units: one relation of owners and units, kept in both directions.
 
 The index has two of them, observed and assumed, which are never merged.
 """
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 Owner = TypeVar("Owner")
 
-_NOBODY: "Final[Mapping[Any, tuple[UnitId, ...]]]" = MappingProxyType({})
+_NO_CLAIMS: "Final[Mapping[Any, tuple[UnitId, ...]]]" = MappingProxyType({})
 
 
 @final
 class Claims(Generic[Owner]):
-    """Units by owner, and owners by card or MIG instance."""
+    """Units by owner, and owners by device or MIG instance."""
 
     def __init__(self) -> None:
         self._units_by_owner: dict[Owner, tuple[UnitId, ...]] = {}
         self._claims_by_part: dict[str, dict[Owner, tuple[UnitId, ...]]] = {}
-        # UUID of a card or MIG instance -> owner -> the units of it that it has
+        # UUID of a device or MIG instance -> owner -> its units there
 
     def replace(self, owner: Owner, units: "tuple[UnitId, ...]") -> set[str]:
-        """Make these the owner's units, none to end its claims; return the UUIDs that changed."""
+        """Set the owner's units, none to end its claims; return the UUIDs that changed."""
         before = self._units_by_owner.get(owner, ())
         if before == units:
             return set()
@@ -50,26 +50,25 @@ class Claims(Generic[Owner]):
         return changed
 
     def units(self, owner: Owner) -> "tuple[UnitId, ...]":
-        """Return the owner's units."""
         return self._units_by_owner.get(owner, ())
 
     def has_many_owners(self, part: str) -> bool:
-        """Say whether more than one owner has some unit of this card or MIG instance."""
+        """Say whether several owners have units of this device or MIG instance."""
         return len(self._claims_by_part.get(part, ())) > 1
 
     def on(self, part: str) -> "Iterator[tuple[Owner, UnitId]]":
-        """Yield who holds which unit of this card or MIG instance."""
-        for owner, units in self._claims_by_part.get(part, _NOBODY).items():
+        """Yield owners and their units of this device or MIG instance."""
+        for owner, units in self._claims_by_part.get(part, _NO_CLAIMS).items():
             for unit in units:
                 yield owner, unit
 
     def owners_on(self, part: str) -> "Iterable[tuple[Owner, tuple[UnitId, ...]]]":
-        """Return each owner with what it has of this card or MIG instance. Read it, don't keep it."""
-        return self._claims_by_part.get(part, _NOBODY).items()
+        """Return each owner with its units of this device or MIG instance, to be read and not kept."""
+        return self._claims_by_part.get(part, _NO_CLAIMS).items()
 
     def units_on(self, part: str) -> "Iterable[tuple[UnitId, ...]]":
-        """Return what each owner has of this card or MIG instance. Read it, don't keep it."""
-        return self._claims_by_part.get(part, _NOBODY).values()
+        """Return each owner's units of this device or MIG instance, to be read and not kept."""
+        return self._claims_by_part.get(part, _NO_CLAIMS).values()
 
     def _drop(self, owner: Owner, part: str) -> None:
         claims = self._claims_by_part[part]

@@ -46,7 +46,6 @@ class DeviceClaims:
         return parts
 
     def observed_mask(self, entry: "DeviceEntry") -> int:
-        """Recompute the mask of units that bound pods have."""
         return entry.mask_of(self.observed)
 
     def assumed_masks(self, entry: "DeviceEntry") -> tuple[int, int]:
@@ -74,7 +73,7 @@ class DeviceClaims:
     def exclusive_masks(self, reservation: "ReservationId") -> "dict[DeviceName, int]":
         """Return the masks of units that this reservation has and no other one.
 
-        Two reservations overlap after a device was repartitioned under them; such units are nobody's own.
+        Two reservations overlap after a device was repartitioned under them; such units belong to neither.
         """
         masks = self.masks_of(self.assumed.units(reservation))
         return {

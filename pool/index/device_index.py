@@ -1,13 +1,13 @@
-"""The device index: what is where, who holds it, and what is free.
+"""The device index: devices, pools and nodes, the claims on units, and what is free.
 
-Two truths are kept apart: *observed* claims of bound pods, and *assumed* claims of reservations.
-A unit is free when neither holds it. Of the assumed claims some are *confirmed*: the API server has
-stored their pods. The others keep a unit from the next pod at admission, not from a pod that exists.
-Everything derived is recomputed from the claims, never counted
-up or down, so that events may come late, twice or in another order and end in the same index.
+*Observed* claims of bound pods and *assumed* claims of reservations are kept apart; a unit is free when it has
+neither. Assumed claims are *confirmed* once the API server has stored their pods. Unconfirmed ones keep a unit
+from the next pod at admission, not from a pod that exists.
 
-Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, which only `pool.allocation_state`
-calls. Design: docs/design/0002-index-and-ledger.md.
+Everything derived is recomputed from the claims and never counted up or down, so late, repeated and reordered
+events end in the same index. Writers are `replace_*` and `discard_*` (idempotent) and the claim setters, which
+only `pool.allocation_state` calls. The parts (`devices`, `claims`, `nodes`, `unaccounted`, `changes`) are for
+readers. Design: docs/design/0002-index-and-ledger.md.
 """
 
 from types import MappingProxyType
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @final
 class DeviceIndex:
-    """Devices, pools and nodes, with the claims on them."""
-
     def __init__(self) -> None:
         self.on_devices: Callable[[Collection[NodeName]], None] | None = None
         """Called with the nodes whose set of UUIDs has changed, after the change."""
@@ -49,15 +47,12 @@ class DeviceIndex:
         self._pool_by_resource: dict[str, PoolName] = {}
         self._spreading: dict[tuple[PoolName, str], tuple[bool, bool]] = {}
         # (pool, label key) -> can pods go to every value, does any node carry it; emptied when anything
-        # changes but who holds which unit
+        # changes except claims on units
         self._withheld: set[DeviceName] = set()
         # devices that are to leave their pool, whatever their objects say yet
         self._new = NewDevices()
 
-    # --- what the watches say ------------------------------------------------------------------
-
     def replace_pool(self, facts: "PoolFacts") -> None:
-        """Take over a pool's object."""
         state = self._state(facts.name)
         if state.facts == facts:
             return
@@ -70,7 +65,7 @@ class DeviceIndex:
         self.generation += 1
 
     def discard_pool(self, name: "PoolName") -> None:
-        """Forget a pool; its devices have no units until it comes back."""
+        """Drop a pool; its devices have no units until it comes back."""
         state = self._pools.get(name)
         if state is None or state.facts is None:
             return
@@ -84,12 +79,12 @@ class DeviceIndex:
         self.generation += 1
 
     def replace_device(self, facts: "DeviceFacts", *, is_event: bool = False) -> None:
-        """Take over a device's object; claims on its UUIDs, older or newer, apply to it.
+        """Apply a device's object; claims on its UUIDs, older or newer, apply to it.
 
         Args:
-            facts: what is known of it.
-            is_event: whether it changed just now, and was not merely listed: one that comes into its
-                pool so is new there.
+            facts: the device's facts.
+            is_event: whether the device changed just now, and was not merely listed: only then is a device that
+                comes into its pool new there.
         """
         entry = self.devices.get(facts.name)
         if entry is not None:
@@ -105,7 +100,7 @@ class DeviceIndex:
         self._tell_of_devices(entry, linked)
 
     def discard_device(self, name: "DeviceName") -> None:
-        """Forget a device. Claims on it stay, should it come back."""
+        """Drop a device. Claims on it stay, should it come back."""
         entry = self.devices.get(name)
         self._withheld.discard(name)
         self._new.discard(name)
@@ -118,7 +113,6 @@ class DeviceIndex:
         self._tell_of_devices(entry, None)
 
     def replace_node(self, facts: "NodeFacts") -> None:
-        """Take over a node's object."""
         known = self._nodes.get(facts.name)
         self._nodes[facts.name] = facts  # always: equal facts may be of a newer object
         if known == facts:
@@ -129,7 +123,7 @@ class DeviceIndex:
         self.generation += 1
 
     def discard_node(self, name: "NodeName") -> None:
-        """Forget a node; holds are no longer taken on its devices."""
+        """Drop a node; no units are reserved on its devices any more."""
         if self._nodes.pop(name, None) is None:
             return
         self._spreading.clear()
@@ -138,32 +132,28 @@ class DeviceIndex:
         self._drop_unfollowed_changes(node=name)
         self.generation += 1
 
-    # --- leaving a pool ------------------------------------------------------------------------
-
     def withhold(self, name: "DeviceName") -> None:
-        """Give out nothing of the device from now on: it is to leave its pool.
+        """Allocate no unit of the device from now on, since it is to leave its pool.
 
-        It stays so, whatever is observed of the device, until `readmit`.
+        Lasts until `readmit`, whatever is observed of the device.
         """
         if name not in self._withheld:
             self._withheld.add(name)
             self._set_withheld(name, is_withheld=True)
 
     def readmit(self, name: "DeviceName") -> None:
-        """Take a `withhold` back; what the device's object says of draining stands."""
+        """Undo `withhold`; draining by the device's object stands."""
         if name in self._withheld:
             self._withheld.discard(name)
             self._set_withheld(name, is_withheld=False)
 
     def settle_new_devices(self, now: float) -> None:
-        """Count devices no longer as new whose time is over by `now`."""
+        """End the newness of devices whose time is over by `now`."""
         for name in self._new.settled(now):
             self.devices[name].is_new = False
 
-    # --- claims --------------------------------------------------------------------------------
-
     def set_observed(self, pod: "PodUid", units: "tuple[UnitId, ...]") -> None:
-        """Make these the units of a bound pod; an empty tuple ends its claims."""
+        """Set the units of a bound pod; an empty tuple ends its claims."""
         self._recount(self.claims.replace_observed(pod, units), self._recount_observed)
 
     def set_assumed(
@@ -173,10 +163,10 @@ class DeviceIndex:
         *,
         is_confirmed: bool = True,
     ) -> None:
-        """Make these the units of a reservation; an empty tuple ends its claims.
+        """Set the units of a reservation; an empty tuple ends its claims.
 
         Args:
-            reservation: whose they are.
+            reservation: the claiming reservation.
             units: all of its units.
             is_confirmed: whether its pod is known to exist.
         """
@@ -184,22 +174,16 @@ class DeviceIndex:
         self._recount(parts, self._recount_assumed)
 
     def set_unaccounted(self, pod: "PodUid", units: "Mapping[tuple[str, NodeName], int]") -> None:
-        """Note a bound pod of which nobody knows the devices; no units end that.
-
-        `units` are by the resource that it asked for and its node.
-        """
+        """Set the units of a bound pod whose devices are unknown, by resource and node; none to end that."""
         for place in self.unaccounted.replace(pod, units):
             self._mark_resource(*place)
 
-    # --- reading -------------------------------------------------------------------------------
-
     def pool_of(self, resource: str) -> "PoolFacts | None":
-        """Return the pool that serves a resource name."""
+        """Return the pool that serves a resource."""
         name = self._pool_by_resource.get(resource)
         return self._pools[name].facts if name is not None else None
 
     def pool(self, name: "PoolName") -> "PoolFacts | None":
-        """Return a pool's facts."""
         state = self._pools.get(name)
         return state.facts if state else None
 
@@ -208,11 +192,11 @@ class DeviceIndex:
         return [state.facts for state in self._pools.values() if state.facts is not None]
 
     def state(self, name: "PoolName") -> PoolState:
-        """Return a pool's nodes, views and capacity; an empty one for a pool that is unknown."""
+        """Return a pool's nodes, views and capacity; an empty state for an unknown pool."""
         return self._pools.get(name) or self._new_state(name)
 
     def view(self, name: "PoolName", size: int) -> "FitView":
-        """Return verdicts and scores of a pool's nodes for a size."""
+        """Return refusals and scores of a pool's nodes for a size."""
         return self.state(name).view(size)
 
     def devices_on(self, pool: "PoolName", node: "NodeName") -> "list[DeviceEntry]":
@@ -231,18 +215,17 @@ class DeviceIndex:
         }
 
     def can_spread(self, pool: "PoolName", key: str) -> bool:
-        """Say whether every value of a label among the pool's nodes is one where its pods can go.
+        """Say whether the pool's pods can go to every value that a label has on its nodes.
 
-        All of the pool's nodes that exist carry the label, and to each of its values there is a node that takes
-        pods and has healthy units. Whether these are free does not matter: they come free as pods end, and to
-        wait for that is what strict spreading means. Were a full zone left out, a pool would stop spreading
-        whenever it is busy, and not begin again, since a pod keeps the constraint that it was admitted with.
-        What is cordoned, not ready, faulty, or closed by a pod on devices that nobody knows has no such end.
+        All existing nodes of the pool carry the label, and each of its values has a node that takes pods and has healthy
+        units. Free units are not required: units come free as pods end, and strict spreading means to wait for that.
+        Without a full zone a pool would stop spreading whenever it is busy, and not begin again, since a pod keeps the
+        constraint that it was admitted with. A node that is cordoned, not ready, faulty, or closed by an unaccounted
+        pod has no such end.
         """
         return self._labels(pool, key)[0]
 
     def is_any_labelled(self, pool: "PoolName", key: str) -> bool:
-        """Say whether a node of the pool carries the label."""
         return self._labels(pool, key)[1]
 
     def _labels(self, pool: "PoolName", key: str) -> tuple[bool, bool]:
@@ -269,10 +252,8 @@ class DeviceIndex:
         return answer
 
     def knows_node(self, name: "NodeName") -> bool:
-        """Say whether the node, or a device on it, was ever observed and is still there."""
+        """Say whether the node, or a device on it, exists."""
         return name in self._nodes or self.devices.has_node(name)
-
-    # --- keeping up ----------------------------------------------------------------------------
 
     def _state(self, name: "PoolName") -> PoolState:
         state = self._pools.get(name)
@@ -284,7 +265,7 @@ class DeviceIndex:
         return PoolState(lambda node, devices: self._summarize(name, node, devices))
 
     def _route(self, resource: str) -> None:
-        """Let the older pool serve a resource that two pools claim, or the first by name."""
+        """Serve a resource that two pools claim by the older one, or the first by name."""
         claims = [(one.created, one.name) for one in self.pools() if one.resource == resource]
         if claims:
             self._pool_by_resource[resource] = min(claims)[1]
@@ -346,7 +327,7 @@ class DeviceIndex:
         node: "NodeName | None" = None,
         pool: "PoolName | None" = None,
     ) -> None:
-        """Keep no name of what is gone where nobody takes changes: a standby would only gather them."""
+        """Drop names of deleted objects while no reader takes changes: a standby would only collect them."""
         if self.changes.is_followed:
             return
         if device is not None:

@@ -1,6 +1,6 @@
-"""The cards: each with who holds its units, found by name, by UUID and by node.
+"""Devices with the masks of their claimed units, found by name, by UUID and by node.
 
-Kept by `pool.index.device_index`, which knows pools, nodes and claims.
+`pool.index.device_index` writes them.
 """
 
 from dataclasses import dataclass
@@ -20,51 +20,50 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class DeviceEntry:
-    """A device and who holds its units, as bit masks by slot."""
+    """A device and its claimed units, as bit masks by slot."""
 
     facts: "DeviceFacts"
     layout: Layout = NO_UNITS
     observed: int = 0
     assumed: int = 0
     confirmed: int = 0
-    """The part of `assumed` that reservations of pods have which the API server is known to have stored."""
+    """The part of `assumed` whose pods the API server has stored."""
     is_duplicate: bool = False
-    """Another device had a UUID of it first (`rank`): this one is not given out."""
+    """Another device owns a UUID of it (`rank`): no unit of this one is allocated."""
     is_new: bool = False
-    """It came into its pool a moment ago, and kubelet may not have its units yet: others are given out first."""
+    """It came into its pool a moment ago, and kubelet may not have its units yet: other devices go first."""
     is_withheld: bool = False
-    """It is to leave its pool: known to us before its object says so."""
+    """It is to leave its pool, which its object does not say yet."""
 
     @property
     def rank(self) -> "tuple[bool, str, DeviceName]":
-        """Return what orders devices that claim one UUID: the least has it.
+        """Sort key of devices that claim one UUID: the least owns it.
 
-        One that is in a pool comes first: pods may have its units.
+        A device in a pool comes first: pods may have its units.
         """
         return (self.facts.pool is None, self.facts.created, self.facts.name)
 
     @property
     def is_usable(self) -> bool:
-        """Say whether units of the card may be given out at all."""
+        """Whether units of the device may be allocated at all."""
         return not (self.facts.is_faulted or self.is_draining or self.is_duplicate)
 
     @property
     def is_draining(self) -> bool:
-        """Say whether the card leaves its pool: nothing new is placed on it."""
+        """Whether the device leaves its pool: no new unit of it is allocated."""
         return self.is_withheld or self.facts.is_draining
 
     @property
     def taken(self) -> int:
-        """Return the mask of units that anybody holds."""
         return self.observed | self.assumed
 
     @property
     def free(self) -> int:
-        """Return the mask of units that may be given out; 0 on a card that is not usable."""
+        """Mask of units that may be allocated; 0 on a device that is not usable."""
         return self.layout.full & ~self.taken if self.is_usable else 0
 
     def mask_of(self, claims: "Claims[Any]") -> int:
-        """Return the units of the card that somebody claims, recomputed from all claims on it."""
+        """Recompute the mask of units that these claims have."""
         mask = 0
         bit_of = self.layout.mask_of
         for part in self.parts:
@@ -75,7 +74,7 @@ class DeviceEntry:
 
     @property
     def parts(self) -> "Iterator[str]":
-        """Yield the UUIDs under which pods may hold something of this card."""
+        """UUIDs under which pods may have units of this device: its own and its MIG instances'."""
         if self.facts.uuid:
             yield self.facts.uuid
         for _, uuid in self.facts.mig_instances:
@@ -90,7 +89,7 @@ class Devices:
     def __init__(self) -> None:
         self._by_name: dict[DeviceName, DeviceEntry] = {}
         self._names_by_part: dict[str, tuple[DeviceName, ...]] = {}
-        # UUID of a card or MIG instance -> devices, the one that has it first; two only while a card
+        # UUID of a device or MIG instance -> devices, its owner first; two only while a device
         # moves between slots, or by a wrong inventory
         self._names_by_node: dict[NodeName, set[DeviceName]] = {}
 
@@ -98,11 +97,10 @@ class Devices:
         return self._by_name[name]
 
     def get(self, name: "DeviceName") -> DeviceEntry | None:
-        """Return a device."""
         return self._by_name.get(name)
 
     def all(self) -> "Iterable[DeviceEntry]":
-        """Return all devices. Read them, don't keep them."""
+        """Return all devices, to be read and not kept."""
         return self._by_name.values()
 
     def on_node(self, node: "NodeName") -> "AbstractSet[DeviceName]":
@@ -110,15 +108,14 @@ class Devices:
         return self._names_by_node.get(node, frozenset())
 
     def has_node(self, node: "NodeName") -> bool:
-        """Say whether a device is there."""
         return node in self._names_by_node
 
     def with_part(self, part: str) -> "tuple[DeviceName, ...]":
-        """Return the devices that claim a UUID, their own or a MIG instance's: first the one that has it."""
+        """Return the devices that claim a UUID, their own or a MIG instance's; its owner first."""
         return self._names_by_part.get(part, ())
 
     def of_unit(self, unit: "UnitId") -> DeviceEntry | None:
-        """Return the device that a unit belongs to: the one that has it, should two claim it."""
+        """Return the device that a unit belongs to: the owner of the UUID, should two claim it."""
         names = self._names_by_part.get(part_of(unit))
         return self._by_name[names[0]] if names else None
 
@@ -133,7 +130,7 @@ class Devices:
         return frozenset(firsts - {entry.facts.name})
 
     def add(self, entry: DeviceEntry) -> list[DeviceEntry]:
-        """Take in a device; return those that this makes duplicates, or no duplicates any more."""
+        """Add a device; return those that become duplicates by it, or cease to be."""
         facts = entry.facts
         self._by_name[facts.name] = entry
         sharing: set[DeviceName] = set()
@@ -144,10 +141,10 @@ class Devices:
                 sharing.update(names)
             self._names_by_part[part] = names
         self._names_by_node.setdefault(facts.node, set()).add(facts.name)
-        return self._judge(sharing)
+        return self._update_duplicates(sharing)
 
     def remove(self, entry: DeviceEntry) -> list[DeviceEntry]:
-        """Forget a device; return those that are no duplicates any more."""
+        """Remove a device; return those that cease to be duplicates."""
         facts = entry.facts
         del self._by_name[facts.name]
         sharing: set[DeviceName] = set()
@@ -162,10 +159,10 @@ class Devices:
         siblings.remove(facts.name)
         if not siblings:
             del self._names_by_node[facts.node]
-        return self._judge(sharing)
+        return self._update_duplicates(sharing)
 
-    def _judge(self, names: "Iterable[DeviceName]") -> list[DeviceEntry]:
-        """Decide anew whether another device has a UUID of these."""
+    def _update_duplicates(self, names: "Iterable[DeviceName]") -> list[DeviceEntry]:
+        """Recompute whether these are duplicates; return those that changed."""
         changed: list[DeviceEntry] = []
         for name in names:
             entry = self._by_name[name]

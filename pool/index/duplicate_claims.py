@@ -1,7 +1,7 @@
-"""Units that two bound pods have: what must never be, found wherever it came from.
+"""Units that two bound pods claim, which must never happen, from whatever source.
 
-A Binding written around us, or by an earlier leader after its time, may name a unit that is taken.
-Nothing is repaired here: the unit stays taken until both pods are gone, and somebody is told.
+A Binding by another client, or by an earlier leader after its term, may name a unit that is taken. Nothing is
+repaired here: the unit stays taken until both pods are gone, and the pods get Events.
 """
 
 from typing import TYPE_CHECKING, Generic, TypeVar, final
@@ -18,14 +18,14 @@ Owner = TypeVar("Owner")
 
 @final
 class DuplicateClaims(Generic[Owner]):
-    """Units with more than one owner, by card or MIG instance."""
+    """Units with several owners, by device or MIG instance."""
 
     def __init__(self) -> None:
         self._owners_by_unit: dict[str, dict[UnitId, frozenset[Owner]]] = {}
-        # UUID of a card or MIG instance -> unit of it -> its owners, two or more
+        # UUID of a device or MIG instance -> unit of it -> its owners, two or more
 
     def recheck(self, parts: "Iterable[str]", claims: "Claims[Owner]") -> None:
-        """Look again at who holds units of these UUIDs."""
+        """Recompute the owners of units of these UUIDs."""
         for part in parts:
             shared = _shared(part, claims) if claims.has_many_owners(part) else {}
             if shared:
@@ -42,7 +42,7 @@ class DuplicateClaims(Generic[Owner]):
 
 
 def _shared(part: str, claims: "Claims[Owner]") -> dict[UnitId, frozenset[Owner]]:
-    """Return the units of one card that have several owners; a whole card overlaps its slices."""
+    """Return the units of one UUID with several owners; a whole device overlaps its slices."""
     owners: dict[UnitId, set[Owner]] = {}
     for owner, unit in claims.on(part):
         owners.setdefault(unit, set()).add(owner)

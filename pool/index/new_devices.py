@@ -1,7 +1,7 @@
 """Devices that came into their pool a moment ago: kubelet may not have their units yet.
 
-Until it does, a pod that was promised one is given another unit of the node by the pool's plugin. So units
-of other devices are given out first (`pool.placement.planner`).
+Until it has, a pod that was assigned such a unit gets another unit of the node from the pool's plugin. Units of
+other devices are therefore assigned first (`pool.placement.planner`).
 """
 
 from collections import deque
@@ -11,19 +11,20 @@ if TYPE_CHECKING:
     from api.names import DeviceName
 
 NEW_FOR_S: Final = 90.0
-"""kubelet shows a changed ConfigMap to a pool's plugin within its sync period and the time that it keeps
-one, 60 s and some; the plugin then tells kubelet of the units at once."""
+"""kubelet shows a changed ConfigMap to a pool's plugin within its sync period and its cache time, a little more
+than 60 s; the plugin then advertises the units at once.
+"""
 _SETTLED_AT_ONCE: Final = 1_000
-"""In half a millisecond."""
+"""These take half a millisecond."""
 
 
 @final
 class NewDevices:
-    """Their names, each until its time is over."""
+    """Names of new devices, each until its time is over."""
 
     def __init__(self) -> None:
         self._now = 0.0
-        """When `settled` was last asked."""
+        """Time of the last call of `settled`."""
         self._until: dict[DeviceName, float] = {}
         self._order: deque[tuple[DeviceName, float]] = deque()
         # the same in their order; an entry is stale when the device has gone, or came once more
@@ -35,16 +36,14 @@ class NewDevices:
         return name in self._until
 
     def add(self, name: "DeviceName") -> None:
-        """Count the device as new from now on."""
         until = self._until[name] = self._now + NEW_FOR_S
         self._order.append((name, until))
 
     def discard(self, name: "DeviceName") -> None:
-        """Forget a device."""
         self._until.pop(name, None)
 
     def settled(self, now: float) -> "list[DeviceName]":
-        """Return those that are new no longer, and forget them; of very many some are left for the next call."""
+        """Remove and return devices that are no longer new; with very many, some are left for the next call."""
         self._now = now
         found: list[DeviceName] = []
         for _ in range(min(_SETTLED_AT_ONCE, len(self._order))):

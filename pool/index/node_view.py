@@ -1,8 +1,8 @@
-"""What is free on the nodes of one pool, and the answers that filter and prioritize read from it.
+"""Figures of a pool's nodes, and the refusals and scores that filter and prioritize read.
 
-A `PoolNode` is recomputed when something on the node changes. A `FitView` holds, for one size, the
-verdict and the score of every node of the pool; only the nodes that changed are computed again, so
-that filter costs the candidates it is asked about, not the pods or the cluster.
+A `PoolNode` is recomputed when the node changes. A `FitView` has, for one size, the refusal or the score of every
+node of the pool, and recomputes only nodes that changed. So filter costs the candidates of its call, not the pods
+or the cluster.
 """
 
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pool.index.devices import DeviceEntry
 
 MAX_SCORE: Final = 9
-"""Best score by strategy; 10 is kept for the node of the pod's own hold."""
+"""Best score by strategy; 10 is left for the node of the pod's own reservation."""
 
 
 class PoolNode(msgspec.Struct, frozen=True, gc=False):
     """Units of one pool on one node; total = used + reserved + unconfirmed + free + unhealthy.
 
-    Made anew at every hold and bind: a struct of msgspec's is made in a tenth of a dataclass's time.
+    Created at every reservation and bind; a msgspec struct takes a tenth of a dataclass's time.
     """
 
     total: int
@@ -34,44 +34,43 @@ class PoolNode(msgspec.Struct, frozen=True, gc=False):
     reserved: int
     """Units of reservations whose pods exist."""
     free: int
-    """Units that nobody has."""
+    """Units without a claim."""
     unhealthy: int
-    """Free units on faulted cards."""
+    """Unclaimed units on faulted devices."""
     partial: int
-    """Free units on cards that are partly taken: what a slice can use without opening a card."""
+    """Free units on partly taken devices: a slice can use them without opening a device."""
     unaccounted: int = 0
-    """Units of pods that run there on nobody knows which devices."""
+    """Units of pods there whose devices are unknown."""
     unconfirmed: int = 0
-    """Units of reservations whose pods nobody has seen yet: free to any pod that exists."""
+    """Units of reservations whose pods are not observed yet: free to any pod that exists."""
     is_placeable: bool = True
-    """Whether holds may be taken here: the node is known, ready and not cordoned."""
+    """Whether units may be reserved here: the node is known, ready and not cordoned."""
     unusable: int = 0
-    """Units on faulted cards, taken or not: no eviction makes them available."""
+    """Units on faulted devices, taken or not: no eviction makes them available."""
     closed: NodeReason | None = None
-    """Why the whole pool gives out nothing, where it does not."""
+    """Why the whole pool allocates no units, where that is so."""
 
     def without_reservation(self, units: int) -> "PoolNode":
-        """Return the node as it is to the pod that holds these units."""
+        """Return the node as the owner of these reserved units sees it."""
         return msgspec.structs.replace(self, reserved=self.reserved - units, free=self.free + units)
 
     @property
     def bucket(self) -> "Bucket":
-        """Return what decides between nodes that fit."""
         return (self.free, self.total, self.partial)
 
     @property
     def is_open(self) -> bool:
-        """Say whether anything may be given out."""
+        """Whether units may be allocated here."""
         return not self.unaccounted and self.closed is None
 
     @property
     def takes_pods(self) -> bool:
-        """Say whether pods can have units here, now or once others have ended."""
+        """Whether pods can get units here, now or after others have ended."""
         return self.is_placeable and self.is_open and self.total > self.unusable
 
     @property
     def available(self) -> int:
-        """Return how many units a pod that exists may be given now."""
+        """Units that a pod that exists may get now."""
         return self.free + self.unconfirmed if self.is_open else 0
 
 
@@ -82,13 +81,13 @@ def summarize(
     is_placeable: bool,
     closed: NodeReason | None = None,
 ) -> PoolNode | None:
-    """Return a node's figures; None when its devices have no unit.
+    """Return a node's figures; None when its devices have no units.
 
     Args:
         entries: the pool's devices on the node.
-        unaccounted: units of the pool's pods there of which nobody knows the devices.
-        is_placeable: whether holds may be taken on the node.
-        closed: why the whole pool gives out nothing, where it does not.
+        unaccounted: units of the pool's pods there whose devices are unknown.
+        is_placeable: whether units may be reserved on the node.
+        closed: why the whole pool allocates no units, where that is so.
     """
     total = used = reserved = unconfirmed = free = unhealthy = partial = unusable = 0
     for entry in entries:
@@ -191,24 +190,25 @@ PREFERENCES: "Final[dict[Strategy, Callable[[Bucket, int], Preference]]]" = {
     Strategy.SPREAD: _emptiest,
     Strategy.LEAST_FRAGMENTATION: _least_left,
 }
-"""Sort keys of nodes that fit, lower is better, finer than the score: a node that is preferred never
-scores lower. Functions of ints, looked up once, since a hold ranks every bucket of its pool."""
+"""Sort keys of nodes that fit, lower is better, finer than the score: a preferred node never scores lower.
+Functions of ints, looked up once, since a reservation ranks every bucket of its pool.
+"""
 
 
 _FEW_REFUSALS: Final = 64
-"""Refusals that are not worth a sweep; beyond them, two for each node."""
+"""Refusals below which no sweep is worth it; beyond them, two for each node."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class FitView:
-    """Verdicts and scores of a pool's nodes for one size. Read it, don't keep it over an await.
+    """Refusals and scores of a pool's nodes for one size, to be read and not kept over an await.
 
-    What was made of a view holds as long as it is the same object and its counter has not moved.
+    Anything derived from a view holds while it is the same object and its counter has not moved.
     """
 
     size: int
     verdicts_moved: int = 0
-    """Counts changes of a verdict, of which nodes that fit get none as long as they fit."""
+    """Counts changes of a refusal; a node that fits has none as long as it fits."""
     scores_moved: int = 0
     """Counts changes of a score."""
     refusals: "dict[NodeName, NodeRefusal | None]" = field(default_factory=dict)
@@ -219,23 +219,23 @@ class FitView:
     _interned: dict[NodeRefusal, NodeRefusal] = field(default_factory=dict)
 
     def follow_scores(self) -> "set[NodeName]":
-        """Return a set that gets each node whose score changes, at first all that fit; its owner clears it.
+        """Return a set to which each node whose score changes is added, at first all that fit; its owner clears it.
 
-        A view has one follower for each reader that derives something from scores, in a process one.
+        Each reader that derives data from scores has one; a process has one such reader.
         """
         follower = set(self.scores)
         self._followers.append(follower)
         return follower
 
     def _intern(self, refusal: NodeRefusal) -> NodeRefusal:
-        """Return one object for equal refusals; those that no node has any more are forgotten in time."""
+        """Return one object for equal refusals; refusals that no node has any more are dropped in time."""
         if len(self._interned) > _FEW_REFUSALS + 2 * len(self.refusals):
             shown = (one for one in self.refusals.values() if one is not None)
             self._interned = {one: one for one in shown}
         return self._interned.setdefault(refusal, refusal)
 
     def update(self, name: "NodeName", node: PoolNode | None, strategy: Strategy) -> None:
-        """Take over the node's present state; None when it left the pool."""
+        """Apply the node's present state; None when it left the pool."""
         score: int | None = None
         refusal: NodeRefusal | Literal[False] | None = False  # says nothing: no node of the pool
         if node is not None:

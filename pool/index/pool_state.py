@@ -1,7 +1,7 @@
-"""One pool inside the index: its devices by node, what is free there, and the views on it.
+"""One pool inside the index: its devices by node, the nodes' figures, and the views on them.
 
-Changes only mark a node; its summary, the views and the buckets are brought up to date by the next
-reader. A burst of changes to one node is computed once.
+A change only marks its node; figures, views and buckets are updated by the next reader. A burst of changes to
+one node is computed once.
 """
 
 import heapq
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from pool.model import PoolFacts
 
 _MAX_VIEWS: Final = 64
-"""Sizes kept at a time; a request for more distinct sizes than that drops the oldest view."""
+"""Sizes kept at a time; one more distinct size drops the oldest view."""
 
 
 @final
 class PoolState:
-    """Devices, node summaries and views of one pool. `facts` is None until its object is seen."""
+    """Devices, nodes and views of one pool. `facts` is None until its object is observed."""
 
     def __init__(
         self, summarize: "Callable[[NodeName, list[DeviceName]], PoolNode | None]"
     ) -> None:
         self.facts: PoolFacts | None = None
         self.devices_by_node: dict[NodeName, list[DeviceName]] = {}
-        # in the order of their names, in which units are given out
+        # in the order of their names, in which units are allocated
         self._summarize = summarize
         self._nodes: dict[NodeName, PoolNode] = {}
         self._dirty: set[NodeName] = set()
@@ -45,52 +45,45 @@ class PoolState:
         self._sizes: Counter[int] = Counter()
         # units that a node has, taken or not -> how many nodes have as many
         self._rooms: Counter[int] = Counter()
-        # units that a stored pod may be given on a placeable node -> how many nodes have as many
+        # units that a stored pod may get on a placeable node -> number of such nodes
         self.sizes_moved = 0
-        """Counts changes of a node's number of units; read it after `nodes`, which brings it up to date."""
-
-    # --- writing -------------------------------------------------------------------------------
+        """Counts changes of a node's number of units; read it after `nodes`, which updates it."""
 
     def set_facts(self, facts: "PoolFacts | None") -> None:
-        """Take over the pool's object; every node is computed anew."""
+        """Set the pool's facts; every node is recomputed."""
         self.facts = facts
         self._views.clear()
         self._dirty.update(self.devices_by_node)
 
     def add_device(self, node: NodeName, device: "DeviceName") -> None:
-        """Count the device on the node."""
         insort(self.devices_by_node.setdefault(node, []), device)
         self.mark(node)
 
     def remove_device(self, node: NodeName, device: "DeviceName") -> None:
-        """Count the device no more."""
         devices = self.devices_by_node[node]
         devices.remove(device)
         if not devices:
             del self.devices_by_node[node]
         self.mark(node)
         if node not in self.devices_by_node and node not in self._nodes:
-            # Nobody has looked since it came, as on a standby: there is nothing to bring up to date.
+            # It was not read since it came, as on a standby: there is nothing to update.
             self._dirty.discard(node)
 
     def mark(self, node: NodeName) -> None:
-        """Note that something on the node changed."""
+        """Have the node recomputed by the next reader."""
         self._dirty.add(node)
 
-    # --- reading -------------------------------------------------------------------------------
-
     def node(self, name: NodeName) -> PoolNode | None:
-        """Return what is free on a node; None when it has no unit of the pool."""
+        """Return a node's figures; None when it has no units of the pool."""
         self._refresh()
         return self._nodes.get(name)
 
     def nodes(self) -> "dict[NodeName, PoolNode]":
-        """Return all nodes of the pool. Read it, don't keep it."""
+        """Return all nodes of the pool, to be read and not kept."""
         self._refresh()
         return self._nodes
 
     def view(self, size: int) -> FitView:
-        """Return verdicts and scores for a size."""
         self._refresh()
         view = self._views.get(size)
         if view is None:
@@ -98,29 +91,28 @@ class PoolState:
         return view
 
     def capacity(self) -> Capacity:
-        """Return the pool's units."""
         self._refresh()
         return Capacity(*self._totals)
 
     def largest_node(self) -> int:
-        """Return the largest number of units that one node has, taken or not."""
+        """Return the largest number of units of one node, taken or not."""
         self._refresh()
         return max(self._sizes, default=0)
 
     def rooms(self) -> "Counter[int]":
-        """Return how many placeable nodes have how many units for a pod that exists. Only read it."""
+        """Return units available to a pod that exists -> number of placeable nodes with as many; to be read only."""
         self._refresh()
         return self._rooms
 
     def largest_possible(self) -> int:
-        """Return the largest number of units that one node has, or has once all of its cards are cut."""
+        """Return the largest number of units that one node has, or can have once its devices are partitioned."""
         if self.facts is None:
             return 0
         devices = max(map(len, self.devices_by_node.values()), default=0)
         return max(self.largest_node(), devices * most_units_of_a_device(self.facts))
 
     def best_node(self, size: int, accepts: "Callable[[NodeName], bool]") -> "NodeName | None":
-        """Return the best placeable node with enough free units that `accepts` takes.
+        """Return the best placeable node with enough free units that `accepts` allows.
 
         Best by the pool's strategy; equal nodes in order of their names.
         """
@@ -138,8 +130,6 @@ class PoolState:
                 if accepts(name):
                     return name
         return None
-
-    # --- keeping up ----------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         if not self._dirty:
@@ -196,16 +186,16 @@ class PoolState:
 
 
 def _side_by_side(name: NodeName) -> NodeName:
-    """Return the name as a new object, whose memory is next to that of the name before.
+    """Return the name as a new object, whose memory is next to that of the previous one.
 
-    kube-scheduler asks about nodes nearly in the order of their names, so that the processor can fetch
-    ahead what would else lie among everything that was decoded with it: half the time of a look-up.
+    kube-scheduler asks about nodes nearly in the order of their names, so the processor can fetch ahead. The
+    decoded objects lie far apart; side by side a look-up takes half the time.
     """
     return NodeName(name.encode().decode())
 
 
 def _bucket_of(node: PoolNode | None) -> Bucket | None:
-    """Return where the node stands, or None where no hold may be taken."""
+    """Return the node's bucket, or None where no units may be reserved."""
     if node is None or not node.is_placeable or not node.is_open or node.free == 0:
         return None
     return node.bucket
@@ -213,11 +203,11 @@ def _bucket_of(node: PoolNode | None) -> Bucket | None:
 
 _NOTHING: Final = (0, 0, 0, 0, 0)
 _AVAILABLE: Final = 3
-"""Its place in a node's share."""
+"""Position in a node's share."""
 
 
 def _move_count(counts: Counter[int], before: int, after: int) -> None:
-    """Count a node under another figure; one that has none is not counted."""
+    """Count a node under another figure; a node with 0 is not counted."""
     if before == after:
         return
     if before:

@@ -1,4 +1,4 @@
-"""Bound pods of which nobody knows the devices: where they run, and on how many units.
+"""Bound pods whose devices are unknown: their nodes, and the number of their units.
 
 They fail closed: until such a pod ends, its node takes no pod of the pool.
 """
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
     from api.names import NodeName, PodUid
 
     Place = tuple[str, NodeName]
-    """The resource that a pod asked for, and its node."""
+    """A pod's resource and its node."""
 
 
 @final
 class UnaccountedPods:
-    """Pods by place, and the places of each pod: several for one that names several pools."""
+    """Pods by place, and the places of each pod: several for a pod that names several pools."""
 
     def __init__(self) -> None:
         self._units_by_pod: dict[Place, dict[PodUid, int]] = {}
         self._units_by_place: dict[PodUid, dict[Place, int]] = {}
 
     def replace(self, pod: "PodUid", units: "Mapping[Place, int]") -> "set[Place]":
-        """Make these the pod's units by place, none to forget it; return the places that changed."""
+        """Set the pod's units by place, none to drop it; return the places that changed."""
         before = self._units_by_place.get(pod, {})
         changed = {place for place in (*before, *units) if before.get(place) != units.get(place)}
         for place in changed:
@@ -45,5 +45,4 @@ class UnaccountedPods:
         return self._units_by_pod.get((resource, node), {})
 
     def __len__(self) -> int:
-        """Return how many pods are unaccounted for."""
         return len(self._units_by_place)

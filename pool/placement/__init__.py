@@ -1,1 +1,1 @@
-"""Placement of a demand on named devices of a node, and node affinity."""
+"""Placement of a demand on named devices of a node."""

@@ -1,6 +1,6 @@
-"""Placement: which node a hold is taken on, and which units of a node each container gets.
+"""Placement: the node on which units are reserved, and the units of each container.
 
-Both are plans: they read and return a value; `pool.allocation_state` commits it in the same synchronous step.
+Plans read and return a value; `pool.allocation_state` carries them out in the same synchronous step.
 """
 
 from dataclasses import dataclass
@@ -39,12 +39,12 @@ class PlacementRefused:
 
 @dataclass(slots=True)
 class _Device:
-    """A card while units are being chosen on it."""
+    """A device while its units are being chosen."""
 
     ids: "tuple[UnitId, ...]"
     """By slot."""
     free: int
-    """Mask of units still to be had."""
+    """Mask of units that are left."""
 
     def has_any(self, units: "Sequence[UnitId]") -> bool:
         return not set(units).isdisjoint(self.ids)
@@ -56,8 +56,9 @@ class _Device:
 
 
 _Ranked = tuple[bool, int, "DeviceName", int, "tuple[UnitId, ...]"]
-"""Whether the card is new, what decides then, its name, its free units, its units by slot. Names differ, so that nothing behind
-them is compared."""
+"""Whether the device is new, its rank by strategy, its name, its free units, its units by slot. Names differ, so
+nothing behind them is compared.
+"""
 
 
 def plan_devices(
@@ -67,16 +68,16 @@ def plan_devices(
     *,
     own: "dict[DeviceName, int] | None" = None,
 ) -> "Devices | None":
-    """Choose units for every container, as kubelet hands them out; None when there are too few.
+    """Choose units for every container, as kubelet allocates them; None when there are too few.
 
-    A container first reuses what plain init containers before it left (kubelet insists), then takes
-    new units: on distinct cards while there are any, fullest cards first (Spread: emptiest first).
+    A container first reuses the units of plain init containers before it, as in kubelet (`pool.demand`), then takes
+    new units: on distinct devices while there are any, fullest devices first (Spread: emptiest first).
 
     Args:
         entries: the pool's devices on the node, by name.
-        demand: what the pod asks for.
+        demand: the pod's demand.
         strategy: the pool's.
-        own: bits by device that the pod's own reservation holds alone, which are free to it.
+        own: masks by device that the pod's own reservation has alone, which are free to it.
     """
     ranked = _ranked(entries, strategy, own or {})
     if len(demand.containers) == 1 and demand.units == 1:  # most pods
@@ -102,9 +103,9 @@ def is_intact(
     masks: "dict[DeviceName, int]",
     entries: "Sequence[DeviceEntry]",
 ) -> bool:
-    """Say whether a reservation's units are all still there, healthy and nobody else's.
+    """Say whether a reservation's units all exist, are healthy and have no other owner.
 
-    `masks` are the bits by device that the reservation holds alone.
+    `masks` are the bits by device that the reservation has alone.
     """
     intact: set[UnitId] = set()
     for entry in entries:
@@ -115,9 +116,9 @@ def is_intact(
 
 
 def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
-    """Say whether a pod's selector, required affinity and tolerations let it go to a node.
+    """Say whether a pod's selector, required affinity and tolerations allow a node.
 
-    Only a hint for where to hold: kube-scheduler has the last word.
+    Only a hint for reserving: kube-scheduler decides.
     """
     selector, required = constraints.node_selector, constraints.required
     if selector and not selector.items() <= node.labels.items():
@@ -133,7 +134,7 @@ def may_go_to(node: "NodeFacts", constraints: "Constraints") -> bool:
 def _ranked(
     entries: "Iterable[DeviceEntry]", strategy: Strategy, own: "dict[DeviceName, int]"
 ) -> list[_Ranked]:
-    """Return the cards with something free, to be sorted into the order in which they are taken."""
+    """Return the devices with free units, which sort into the order of allocation."""
     sign = 1 if strategy is Strategy.SPREAD else -1
     ranked: list[_Ranked] = []
     for entry in entries:
@@ -153,7 +154,7 @@ def _gpu(ranked: _Ranked) -> _Device:
 def _take(
     gpus: "Sequence[_Device]", count: int, beside: "Sequence[UnitId]"
 ) -> "list[UnitId] | None":
-    """Take units round by round: one from each card before a second from any."""
+    """Take units round by round: one from each device before a second from any."""
     taken: list[UnitId] = []
     fresh_devices = [gpu for gpu in gpus if not gpu.has_any(beside)] if beside else list(gpus)
     while len(taken) < count:

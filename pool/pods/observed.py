@@ -1,4 +1,7 @@
-"""The pods that the watch has shown: what each is now, and which of them are after units."""
+"""Pods that the watch has shown: the last state of each, waiting pods, and nominated pods.
+
+Membership is all that `PendingPods` keeps; the pods themselves are `ObservedPods`'.
+"""
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar, final
@@ -13,32 +16,33 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
 
 NOMINATED_FOR_S: Final = 60.0
-"""How long room is kept for a nominated pod: twice the 30 s that its victims have to end, unless they ask
-for more. kube-scheduler does not take each nomination back: where an extender leaves it no node to preempt
-on, the pod keeps the last one and waits. What comes free later goes by the order of waiting pods."""
+"""How long room is kept for a nominated pod: twice the 30 s that its victims have to end, unless they ask for more.
+kube-scheduler does not take back each nomination: where an extender leaves it no node to preempt on, the pod keeps
+the last one and waits. Units that come free later go by the order of waiting pods.
+"""
 
 Key = TypeVar("Key")
 
 
 @final
 class PendingPods:
-    """Who waits for units of a resource, and who was nominated to a node."""
+    """Pods that wait for units of a resource, and pods nominated to a node."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, set[PodUid]] = defaultdict(set)
-        # resource -> pods that hold nothing and are not gated
+        # resource -> pods without units that are not gated
         self._demands: defaultdict[str, Counter[tuple[int, int]]] = defaultdict(Counter)
         # resource -> (priority, units) -> how many of them
         self._nominated: defaultdict[tuple[str, NodeName], dict[PodUid, float]] = defaultdict(dict)
         # (resource, node) -> pods for which victims were evicted there -> when that was seen
 
     def __len__(self) -> int:
-        """Return how many memberships there are; 0 when nobody is after anything."""
+        """Return the number of memberships."""
         members = (*self._waiting.values(), *self._nominated.values())
         return sum(len(pods) for pods in members)
 
     def wait(self, facts: "PodFacts") -> None:
-        """Count the pod among those that hold nothing, unless it is gated."""
+        """Count the pod as waiting, unless it is gated."""
         if facts.is_gated:
             return
         waiting = self._waiting[facts.demand.resource]
@@ -47,7 +51,6 @@ class PendingPods:
             self._demands[facts.demand.resource][facts.priority, facts.demand.units] += 1
 
     def stop_waiting(self, facts: "PodFacts") -> None:
-        """Count the pod no more among those that hold nothing."""
         resource, key = facts.demand.resource, (facts.priority, facts.demand.units)
         if facts.uid not in self.waiting(resource):
             return
@@ -60,13 +63,12 @@ class PendingPods:
             del self._demands[resource]
 
     def nominate(self, facts: "PodFacts", now: float) -> None:
-        """Note the node that the pod is nominated to, if it is; the same nomination once more is none."""
+        """Record the node that the pod is nominated to, if any; a repeated nomination changes nothing."""
         if facts.nominated_node is not None:
             key = facts.demand.resource, facts.nominated_node
             self._nominated[key].setdefault(facts.uid, now)
 
     def end_nomination(self, facts: "PodFacts") -> None:
-        """Forget where the pod was nominated to."""
         if facts.nominated_node is None:
             return
         key = facts.demand.resource, facts.nominated_node
@@ -76,15 +78,15 @@ class PendingPods:
             self._nominated.pop(key, None)
 
     def waiting(self, resource: str) -> "AbstractSet[PodUid]":
-        """Return the pods that hold nothing and are not gated."""
+        """Return the pods without units that are not gated."""
         return self._waiting.get(resource, frozenset())
 
     def demands(self, resource: str) -> "Mapping[tuple[int, int], int]":
-        """Return how many waiting pods of which priority and units there are. Read it, don't keep it."""
+        """Return (priority, units) -> number of waiting pods, to be read and not kept."""
         return self._demands.get(resource, {})
 
     def nominated(self, resource: str, node: "NodeName", now: float) -> "Iterator[PodUid]":
-        """Yield the pods that were nominated to the node not long ago."""
+        """Yield the pods that were recently nominated to the node."""
         for uid, since in self._nominated.get((resource, node), {}).items():
             if now - since < NOMINATED_FOR_S:
                 yield uid
@@ -115,18 +117,17 @@ class ObservedPods:
         return len(self._by_uid)
 
     def get(self, uid: "PodUid") -> "PodFacts | None":
-        """Return a pod as it was last seen."""
         return self._by_uid.get(uid)
 
     def all(self) -> "Iterable[PodFacts]":
-        """Return all pods. Read them, don't keep them."""
+        """Return all pods, to be read and not kept."""
         return self._by_uid.values()
 
-    def take_in(self, facts: "PodFacts") -> bool:
-        """Make this the pod's present state; False when it is older than what is known.
+    def update(self, facts: "PodFacts") -> bool:
+        """Set the pod's present state; False when it is older than the known one.
 
-        A pod never goes back to pending. It goes back from ended to bound where its phase was not its
-        node's word, and the node has written its own.
+        A pod never goes back to pending. It goes back from ended to bound where its node did not write the ended phase,
+        and then wrote its own.
         """
         before = self._by_uid.get(facts.uid)
         if before is not None:
@@ -139,7 +140,7 @@ class ObservedPods:
         return True
 
     def discard(self, uid: "PodUid") -> "PodFacts | None":
-        """Forget a pod that is gone; return its last state."""
+        """Drop a pod; return its last state."""
         facts = self._by_uid.pop(uid, None)
         if facts is not None:
             self.pending.stop_waiting(facts)
@@ -147,25 +148,24 @@ class ObservedPods:
         return facts
 
     def await_units(self, uid: "PodUid | None") -> None:
-        """Count the pod among those that hold nothing, if it was seen and is still pending."""
+        """Count the pod as waiting, if it is observed and still pending."""
         facts = self._by_uid.get(uid) if uid is not None else None
         if facts is not None and facts.phase is PodPhase.PENDING:
             self.pending.wait(facts)
 
     def waiting(self, resource: str) -> "list[PodFacts]":
-        """Return pending pods that hold nothing and aren't gated: highest priority first, then oldest."""
+        """Return pending, ungated pods without units: highest priority first, then oldest."""
         pods = [self._by_uid[uid] for uid in self.pending.waiting(resource)]
         return sorted(pods, key=lambda pod: (-pod.priority, pod.created, pod.ref))
 
     def waiting_count(self, resource: str) -> int:
-        """Return how many pending pods hold nothing and aren't gated."""
         return len(self.pending.waiting(resource))
 
     def waiting_since(self, resource: str) -> str:
-        """Return when the oldest of them was created; empty without one that says so."""
+        """Return the creation time of the oldest waiting pod; empty without one that has it."""
         times = (self._by_uid[uid].created for uid in self.pending.waiting(resource))
         return min(filter(None, times), default="")
 
     def nominated(self, resource: str, node: "NodeName", now: float) -> "list[PodFacts]":
-        """Return pending pods for which preemption made room on the node, not long ago."""
+        """Return pending pods for which preemption recently made room on the node."""
         return [self._by_uid[uid] for uid in self.pending.nominated(resource, node, now)]

@@ -1,13 +1,13 @@
-"""What containers really got, as the agent of their node reports it, beside what their pod was bound with.
+"""Actual allocations as the node's agent reports them, beside the devices that pods were bound with.
 
-kubelet has the last word. What it reports for a pod's uid is what the pod has; what it does not report (not
-yet, no agent, other software on the node) is taken to be as the annotation promised.
+kubelet decides. A pod has the units that kubelet reports for its uid. Without a report (not yet, no agent, other
+software on the node) it has the devices of its annotation.
 
-kubelet lists main containers and sidecars, and no plain init container, whose units stay the pod's all its
-life. Where the others ask for as many, they have the init containers' units among their own; where they ask
-for fewer, kubelet gives them some of these at random and keeps the rest. So the pod has its report, and of
-the units that were promised and are not reported as many as its demand still lacks. Which of them an init
-container has is certain while kubelet keeps to the annotation, and a guess of the right size where it does not.
+kubelet lists main containers and sidecars, but no plain init containers, whose units stay the pod's for its whole
+life. Where the other containers ask for as many, their units include those of the init containers. Where they ask
+for fewer, kubelet gives them some of these at random and keeps the rest. So the pod has its report, and as many of
+the assigned, unreported units as its demand still lacks. The choice of these is exact while kubelet keeps to the
+annotation, and a guess of the right size where it does not.
 """
 
 from typing import TYPE_CHECKING, final
@@ -25,33 +25,33 @@ if TYPE_CHECKING:
     from pool.model import PodFacts
 
     PodReport = tuple[ContainerDevices, ...]
-    """What a node says of one pod."""
+    """A node's report of one pod."""
 
 
 class ActualAllocation(msgspec.Struct, frozen=True):
-    """What a bound pod has."""
+    """Units of a bound pod."""
 
     units: tuple[UnitId, ...]
     missing: "Mapping[tuple[str, NodeName], int]"
-    """Units of which nobody knows which they are, by resource and node."""
+    """Number of unknown units, by resource and node."""
     unassigned: tuple[UnitId, ...] = ()
-    """Those of its units that it was not bound with; none for a pod that was bound without any word."""
+    """Units that the pod was not bound with; empty for a pod that was bound without an annotation."""
     foreign: tuple[UnitId, ...] = ()
-    """Reported, and ignored: they are of no card on the node."""
+    """Reported and ignored, since no device of the node has them."""
 
 
 class AllocationMismatch(msgspec.Struct, frozen=True):
-    """A pod whose node reports something else than it was bound with; told once for each of the two."""
+    """A pod whose node reports other units than it was bound with; emitted once for each of the two kinds."""
 
     pod: "PodFacts"
     pool: "PoolName | None"
-    """Which serves the pod's resource."""
+    """The pool that serves the pod's resource."""
     unassigned: tuple[UnitId, ...]
     foreign: tuple[UnitId, ...]
 
 
 def from_annotation(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
-    """Return what a bound pod has where its node does not say."""
+    """Return the allocation of a bound pod without a report."""
     units = _distinct(pod.devices.values() if pod.devices is not None else ())
     asked = pod.astray or ((pod.demand.resource, pod.demand.units - len(units)),)
     return ActualAllocation(
@@ -62,37 +62,37 @@ def from_annotation(pod: "PodFacts", node: "NodeName") -> ActualAllocation:
 def from_report(
     pod: "PodFacts", node: "NodeName", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
 ) -> ActualAllocation:
-    """Return what a bound pod has by its node's word; `is_here` says whether a unit's card is on the node.
+    """Return the allocation of a bound pod by its node's report.
 
-    Of another resource than the pod asked of us nothing is taken.
+    Units of resources that the pod did not ask for are ignored. `is_here` says whether a unit's device is on the node.
     """
     counted = _counted(pod)
-    given: dict[str, tuple[UnitId, ...]] = {}
+    allocated: dict[str, tuple[UnitId, ...]] = {}
     foreign: list[UnitId] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for entry in report:
         if entry.resource not in counted:
             continue
         here = tuple(unit for unit in map(UnitId, entry.units) if is_here(unit))
         foreign += (unit for unit in map(UnitId, entry.units) if unit not in here)
         if here:
-            told.add(entry.container)
-            given[entry.resource] = _distinct((given.get(entry.resource, ()), here))
-    if not given:
+            reported.add(entry.container)
+            allocated[entry.resource] = _distinct((allocated.get(entry.resource, ()), here))
+    if not allocated:
         return msgspec.structs.replace(from_annotation(pod, node), foreign=_distinct((foreign,)))
-    units = _distinct(given.values())
-    promised = _distinct(pod.devices.values()) if pod.devices is not None else ()
+    units = _distinct(allocated.values())
+    assigned = _distinct(pod.devices.values()) if pod.devices is not None else ()
     lacking = pod.demand.units - len(units)
-    rest = _rest(pod, units, told=told, lacking=lacking) if promised else ()
+    rest = _rest(pod, units, reported=reported, lacking=lacking) if assigned else ()
     missing = {
         (resource, node): count
         for resource, asked in counted.items()
-        if (count := asked - len(given.get(resource, ())) - len(rest)) > 0
+        if (count := asked - len(allocated.get(resource, ())) - len(rest)) > 0
     }
     return ActualAllocation(
         units + rest,
         missing,
-        unassigned=tuple(unit for unit in units if unit not in promised) if promised else (),
+        unassigned=tuple(unit for unit in units if unit not in assigned) if assigned else (),
         foreign=_distinct((foreign,)),
     )
 
@@ -100,7 +100,7 @@ def from_report(
 def reported_units(
     pod: "PodFacts", report: "PodReport", *, is_here: "Callable[[UnitId], bool]"
 ) -> tuple[UnitId, ...]:
-    """Return what a pod has by its node's word alone, as `from_report` reads it."""
+    """Return the units of a pod by its report alone, as `from_report` reads it."""
     counted = _counted(pod)
     return _distinct(
         [unit for unit in map(UnitId, entry.units) if is_here(unit)]
@@ -110,20 +110,20 @@ def reported_units(
 
 
 def _counted(pod: "PodFacts") -> dict[str, int]:
-    """Return the resources of which a node's word counts, with the units that the pod asked for."""
+    """Return the resources whose report counts, with the units that the pod asked for."""
     return dict(pod.astray) or {pod.demand.resource: pod.demand.units}
 
 
 def _rest(
-    pod: "PodFacts", units: "Collection[UnitId]", *, told: "Collection[str]", lacking: int
+    pod: "PodFacts", units: "Collection[UnitId]", *, reported: "Collection[str]", lacking: int
 ) -> tuple[UnitId, ...]:
-    """Return so many of the promised units besides these, those of containers that were not told of first."""
+    """Return as many assigned units besides these as lack, those of unreported containers first."""
     if lacking <= 0 or pod.devices is None:
         return ()
     devices = pod.devices
-    silent = [devices[name] for name in devices if name not in told]
-    promised = _distinct((*silent, *devices.values()))
-    return tuple(unit for unit in promised if unit not in units)[:lacking]
+    silent = [devices[name] for name in devices if name not in reported]
+    assigned = _distinct((*silent, *devices.values()))
+    return tuple(unit for unit in assigned if unit not in units)[:lacking]
 
 
 def _distinct(some: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:
@@ -132,17 +132,16 @@ def _distinct(some: "Iterable[Iterable[UnitId]]") -> tuple[UnitId, ...]:
 
 @final
 class NodeReports:
-    """What nodes report of pods, whether these are known or not; as much as their inventories hold."""
+    """Reports by node and pod, whether the pods are known or not; bounded by the nodes' inventories."""
 
     def __init__(self) -> None:
         self._by_node: dict[NodeName, dict[PodUid, PodReport]] = {}
 
     def __len__(self) -> int:
-        """Return how many nodes report anything."""
         return len(self._by_node)
 
     def replace(self, node: "NodeName", reports: "Mapping[PodUid, PodReport]") -> "list[PodUid]":
-        """Make these all that the node reports; return the pods of which it says something else now."""
+        """Set the node's report; return the pods whose report changed."""
         before = self._by_node.get(node, {})
         gone = [uid for uid in before if uid not in reports]
         changed = [uid for uid, report in reports.items() if before.get(uid) != report]
@@ -153,38 +152,36 @@ class NodeReports:
         return gone + changed
 
     def of(self, node: "NodeName", uid: "PodUid") -> "PodReport | None":
-        """Return what a node says of a pod: only of what runs there is it believed."""
+        """Return a node's report of a pod; only the report of the pod's own node counts."""
         reports = self._by_node.get(node)
         return reports.get(uid) if reports is not None else None
 
     def on(self, node: "NodeName") -> "KeysView[PodUid]":
-        """Return the pods of which a node says something. Read it, don't keep it."""
+        """Return the pods that a node reports, to be read and not kept."""
         return self._by_node.get(node, {}).keys()
 
 
 @final
 class AllocationMismatches:
-    """Tells once of each pod whose node gave it something else, and once of each with units from nowhere."""
+    """Emits each pod with unassigned units once, and each pod with foreign units once."""
 
     def __init__(self, on_found: "Callable[[AllocationMismatch], None] | None") -> None:
         self._on_found = on_found
-        self._told: dict[PodUid, tuple[bool, bool]] = {}
-        # pod -> whether unassigned units, and foreign ones, were told
+        self._emitted: dict[PodUid, tuple[bool, bool]] = {}
+        # pod -> whether unassigned units, and foreign ones, were reported
 
     def __len__(self) -> int:
-        """Return of how many pods something was told."""
-        return len(self._told)
+        return len(self._emitted)
 
-    def judge(self, pod: "PodFacts", actual: ActualAllocation, index: "DeviceIndex") -> None:
-        """Look at what is believed of a bound pod."""
+    def check(self, pod: "PodFacts", actual: ActualAllocation, index: "DeviceIndex") -> None:
         if not actual.unassigned and not actual.foreign:
             return
-        moved, strayed = self._told.get(pod.uid, (False, False))
+        moved, strayed = self._emitted.get(pod.uid, (False, False))
         unassigned = () if moved else actual.unassigned
         foreign = () if strayed else actual.foreign
         if not unassigned and not foreign:
             return
-        self._told[pod.uid] = (moved or bool(unassigned), strayed or bool(foreign))
+        self._emitted[pod.uid] = (moved or bool(unassigned), strayed or bool(foreign))
         if self._on_found is not None:
             pool = index.pool_of(pod.demand.resource)
             self._on_found(
@@ -192,5 +189,4 @@ class AllocationMismatches:
             )
 
     def forget(self, uid: "PodUid") -> None:
-        """Forget a pod that ended."""
-        self._told.pop(uid, None)
+        self._emitted.pop(uid, None)

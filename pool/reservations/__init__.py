@@ -1,1 +1,1 @@
-"""Reservations, the ledger that holds them, their conflicts, and their restoration."""
+"""Reservations: their ledger, their conflicts, and their restoration."""

@@ -1,4 +1,4 @@
-"""What holders have, judged by the index: conflicts, what is recovered, what evictions would free."""
+"""Units of reservations compared with the index: conflicts, recoverable units, units freed by evictions."""
 
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ def conflicts(reservation: "Reservation", index: "DeviceIndex") -> bool:
 
 
 def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex") -> bool:
-    """Say whether a pod that exists has any of the reservation's units, bound or by its reservation."""
+    """Say whether an existing pod has any of the reservation's units, bound or by its reservation."""
     return any(
         mask & (entry.observed | index.claims.confirmed_without(entry, {reservation.id}))
         for entry, mask in _entries_of(reservation, index)
@@ -29,7 +29,7 @@ def conflicts_with_stored_pods(reservation: "Reservation", index: "DeviceIndex")
 
 
 def unconfirmed_rivals(reservation: "Reservation", index: "DeviceIndex") -> "list[ReservationId]":
-    """Return the other reservations with any of these units whose pods nobody has seen, in order."""
+    """Return the other unconfirmed reservations with any of these units, in order."""
     rivals: set[ReservationId] = set()
     for entry, mask in _entries_of(reservation, index):
         rivals |= index.claims.unconfirmed_on(entry, mask)
@@ -44,10 +44,10 @@ def units_within_reach(
     index: "DeviceIndex",
     ledger: "ReservationLedger",
 ) -> "dict[DeviceName, int]":
-    """Return the bits by device that a stored pod may take besides free ones.
+    """Return the masks by device that a stored pod may take besides free units.
 
-    They are those of its own reservation, and of as few unconfirmed reservations as will do, the longest
-    unseen first.
+    They are those of its own reservation, and of as few unconfirmed reservations as suffice, the longest unobserved
+    first.
     """
     gone = {own.id} if own is not None else set()
     unseen = {id_ for entry in entries for id_ in index.claims.unconfirmed_on(entry, entry.assumed)}
@@ -74,7 +74,7 @@ def _entries_of(
 def recoverable_units(reservation: "Reservation", pool: "PoolName", index: "DeviceIndex") -> int:
     """Count the units of a reservation that are usable, still of this pool, and no other stored pod's.
 
-    A card may change its node or pool under a hold; what is held there is of no use here.
+    A device may change its node or pool under a reservation; units reserved there do not count here.
     """
     count = 0
     for entry, mask in _entries_of(reservation, index):

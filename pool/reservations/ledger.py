@@ -20,57 +20,53 @@ if TYPE_CHECKING:
     from api.names import PodUid, PoolName, ReservationId
 
 _FEW_DEADLINES: Final = 4096
-"""Stale entries that are not worth a sweep; beyond them, four for each live reservation."""
+"""Stale entries below which no sweep is worth it; beyond them, four for each live reservation."""
 
 
 @final
 class ReservationLedger:
-    """Live reservations."""
-
     def __init__(self) -> None:
         self._by_id: dict[ReservationId, Reservation] = {}
         self._id_by_uid: dict[PodUid, ReservationId] = {}
         self._deadlines: list[tuple[float, ReservationId]] = []
         # heap of (deadline, id); an entry is stale when the reservation ended or its deadline moved
         self._unconfirmed: Counter[tuple[PoolName, str]] = Counter()
-        # (pool, namespace) -> units of reservations whose pods nobody has seen yet
+        # (pool, namespace) -> units of reservations whose pods are not observed yet
 
     def __len__(self) -> int:
         return len(self._by_id)
 
     def all(self) -> "Iterable[Reservation]":
-        """Return all live reservations. Read them, don't keep them."""
+        """Return all live reservations, to be read and not kept."""
         return self._by_id.values()
 
     def get(self, id_: "ReservationId") -> Reservation | None:
-        """Return a live reservation."""
         return self._by_id.get(id_)
 
     def of_pod(self, uid: "PodUid") -> Reservation | None:
-        """Return the live reservation of a pod."""
         id_ = self._id_by_uid.get(uid)
         return self._by_id[id_] if id_ is not None else None
 
     def has_unconfirmed(self) -> bool:
-        """Say whether any pod holds units that nobody has seen yet."""
+        """Say whether units are reserved for a pod that is not observed yet."""
         return bool(self._unconfirmed)
 
     def unconfirmed_units(self, pool: "PoolName", namespace: str) -> int:
-        """Return how many units a namespace's pods hold that the API server may never store."""
+        """Return the units of a namespace's pods that the API server may never store."""
         return self._unconfirmed[pool, namespace]
 
     def add(self, reservation: Reservation) -> None:
-        """Take in a new reservation.
+        """Add a reservation.
 
         Raises:
-            InvariantViolated: the id, or the pod, has one already.
+            InvariantViolatedError: the id, or the pod, has one already.
         """
         if reservation.id in self._by_id:
             raise InvariantViolatedError(f"reservation {reservation.id} is there already")
         self._put(reservation)
 
     def tie(self, id_: "ReservationId", uid: "PodUid", *, name: str, observe_by: float) -> None:
-        """Give a hold the final name and uid of its pod. Idempotent."""
+        """Set the final name and uid of the pod. Idempotent."""
         reservation = self._require(id_)
         if reservation.uid == uid and reservation.phase is not ReservationPhase.HELD:
             return
@@ -87,7 +83,7 @@ class ReservationLedger:
         )
 
     def confirm(self, id_: "ReservationId", uid: "PodUid", name: str) -> None:
-        """Note that the watch showed the pod. Idempotent; changes no later phase."""
+        """Record that the watch showed the pod. Idempotent; changes no later phase."""
         reservation = self._require(id_)
         if reservation.uid is not None and reservation.uid != uid:
             raise InvariantViolatedError(f"reservation {id_} is tied to pod uid {reservation.uid}")
@@ -110,7 +106,7 @@ class ReservationLedger:
         return Ended(reservation, end)
 
     def due(self, now: float) -> list[tuple[Reservation, End]]:
-        """Return the holds whose time is over, and how each ends; removes nothing."""
+        """Return the overdue reservations and how each ends; removes nothing."""
         found: list[tuple[Reservation, End]] = []
         seen: set[ReservationId] = set()
         while self._deadlines and self._deadlines[0][0] <= now:
@@ -161,7 +157,7 @@ class ReservationLedger:
             del self._unconfirmed[key]
 
     def _drop_stale_deadlines(self) -> None:
-        """Keep one entry for each hold; most holds end long before their deadline comes up."""
+        """Keep one entry for each reservation; most end long before their deadline."""
         self._deadlines = [
             (_deadline_of(one)[0], one.id)
             for one in self._by_id.values()

@@ -21,26 +21,25 @@ if TYPE_CHECKING:
 
 
 class ReservationPhase(Enum):
-    """Where a reservation stands."""
-
     HELD = "held"
-    """Taken by the mutating webhook; the pod has no uid yet."""
+    """Made by the mutating webhook; the pod has no uid yet."""
     TIED = "tied"
     """The validating webhook saw the pod's final name and uid."""
     CONFIRMED = "confirmed"
     """The watch showed the pod."""
     COMMITTED = "committed"
-    """The Binding is on its way."""
+    """The Binding was sent."""
     DOUBTFUL = "doubtful"
     """The Binding's answer never came; the API server may have bound the pod."""
     BOUND = "bound"
     """The API server accepted the Binding; the watch has not shown it yet."""
 
     is_uncommitted: bool
-    """Whether it may still be given up without asking the API server."""
+    """Whether it may be released without asking the API server."""
     is_confirmed: bool
-    """Whether the API server is known to have stored the pod. Before that, its units are kept from other
-    pods at admission only: any pod that exists may take them over."""
+    """Whether the API server is known to have stored the pod. Before that, its units are kept from other pods at
+    admission only: any pod that exists may take them over.
+    """
 
     def __init__(self, name: str) -> None:
         # Kept with the member: it is asked at every step, and to hash a member takes longer.
@@ -54,8 +53,9 @@ class End(Enum):
     BOUND = "bound"
     EXPIRED = "expired"
     RELEASED = "released"
-    """The pod ended, was deleted or is bound elsewhere, its binding was refused, or admission was
-    asked again for a changed pod."""
+    """The pod ended, was deleted or is bound elsewhere, its Binding was refused, or admission was called again for a
+    changed pod.
+    """
     NOT_OBSERVED = "not_observed"
     """The pod did not appear: a quota, a name conflict or another webhook rejected it."""
     TAKEN_OVER = "taken_over"
@@ -63,7 +63,7 @@ class End(Enum):
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Units set aside for one pod; `node` and `devices` are empty while nothing could be held."""
+    """Units reserved for one pod; `node` and `devices` are empty where nothing could be reserved."""
 
     id: "ReservationId"
     pool: "PoolName"
@@ -79,11 +79,11 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """Clock.monotonic() seconds, as the two below."""
     expires_at: float
     observe_by: float
-    """Until when the watch must have shown the pod."""
+    """Time by which the watch must have shown the pod."""
 
     @property
     def units(self) -> "tuple[UnitId, ...]":
-        """Return the distinct units of all containers, in the order in which they appear."""
+        """Distinct units of all containers, in the order in which they appear."""
         if len(self.devices) == 1:
             (units,) = self.devices.values()
             return units if len(units) == 1 else tuple(dict.fromkeys(units))
@@ -91,17 +91,17 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_units(self) -> bool:
-        """Say whether units are set aside, or the pod was only admitted."""
+        """Whether units are reserved, or the pod was only admitted."""
         return self.node is not None
 
     @property
     def pod(self) -> str:
-        """Return `namespace/name`, with `*` for a name not known yet."""
+        """`namespace/name`, with `*` for a name not known yet."""
         return f"{self.namespace}/{self.name or '*'}"
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A reservation that is no more, and how it ended."""
+    """A reservation that ended, and how."""
 
     reservation: Reservation
     end: End

@@ -1,6 +1,6 @@
-"""Restoring: the hold that an earlier process wrote into a pod's annotation, while it is still good.
+"""Restoration of a reservation that an earlier process wrote into a pod's annotation, while it is valid.
 
-Nothing is repaired: a note that does not hold any more leaves its pod without a hold.
+Nothing is repaired: an annotation that is no longer valid leaves its pod without a reservation.
 """
 
 from typing import TYPE_CHECKING
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 def restored_reservation(
     facts: "PodFacts", index: "DeviceIndex", now: "Instant"
 ) -> Reservation | None:
-    """Return the hold that a pending pod's note describes, if it may be taken up as it was.
+    """Return the reservation that a pending pod's annotation describes, if it is still valid.
 
-    Its time is what it had left by the wall clock, at most the pool's TTL; its units must all be
-    there, healthy, cut the same way, and no bound pod's; that no reservation has them is for the caller
-    to see. A pool that gives out nothing takes up nothing.
+    Its time is what was left by the wall clock, at most the pool's TTL. Its units must all exist, be healthy and
+    partitioned the same way, and belong to no bound pod; the caller checks other reservations. A pool that allocates
+    no units restores none.
     """
     note = facts.reservation
     pool = index.pool_of(facts.demand.resource)
@@ -30,7 +30,7 @@ def restored_reservation(
     if pool.closed is not None:
         return None
     left_s = min((note.expires_at - now.utc).total_seconds(), float(pool.ttl_s))
-    hold = Reservation(
+    reservation = Reservation(
         id=ReservationId(note.id),
         pool=pool.name,
         demand=facts.demand,
@@ -44,15 +44,15 @@ def restored_reservation(
         expires_at=now.monotonic + left_s,
         observe_by=now.monotonic,
     )
-    return hold if left_s > 0 and _is_good(hold, index) else None
+    return reservation if left_s > 0 and _is_valid(reservation, index) else None
 
 
-def _is_good(hold: Reservation, index: "DeviceIndex") -> bool:
-    if hold.node is None or len(hold.units) != hold.demand.units:
+def _is_valid(reservation: Reservation, index: "DeviceIndex") -> bool:
+    if reservation.node is None or len(reservation.units) != reservation.demand.units:
         return False
-    given = {name: len(units) for name, units in hold.devices.items()}
-    if given != {one.name: one.units for one in hold.demand.containers}:
+    counts = {name: len(units) for name, units in reservation.devices.items()}
+    if counts != {one.name: one.units for one in reservation.demand.containers}:
         return False
-    entries = index.devices_on(hold.pool, hold.node)
-    masks = index.claims.masks_of(hold.units)
-    return is_intact(hold.devices, masks, entries)
+    entries = index.devices_on(reservation.pool, reservation.node)
+    masks = index.claims.masks_of(reservation.units)
+    return is_intact(reservation.devices, masks, entries)

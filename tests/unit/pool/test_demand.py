@@ -10,8 +10,8 @@ from api.foreign.core import Container, PodSpec, ResourceRequirements
 from pool.demand import (
     BadQuantity,
     ManyPools,
-    _judged,
-    _judged_before,
+    _parse,
+    _parse_cached,
     demand_of,
     distinct_units,
     names_a_pool,
@@ -239,7 +239,7 @@ def test_quantities_that_are_written_alike_are_not_taken_for_each_other(
     one: "str | float", other: "str | float"
 ) -> None:
     """What was read before is found by what was written, and Python thinks 1 and 1.0 equal."""
-    fresh = [_judged(_asked(value)) for value in (one, other)]
+    fresh = [_parse(_asked(value)) for value in (one, other)]
     assert [demand_of(a_spec(one)), demand_of(a_spec(other))] == fresh
 
 
@@ -249,9 +249,9 @@ def _asked(value: "str | float") -> "tuple[tuple[str, str, str, str | int], ...]
 
 def test_a_huge_name_is_judged_and_not_remembered() -> None:
     """Admission reads pods before anybody has validated them."""
-    before = _judged_before.cache_info().currsize
+    before = _parse_cached.cache_info().currsize
     spec = PodSpec(containers=[a_container("c" * 100_000, {A100: 1})])
     demand = demand_of(spec)
     assert isinstance(demand, Demand)
     assert demand.units == 1
-    assert _judged_before.cache_info().currsize == before
+    assert _parse_cached.cache_info().currsize == before
