@@ -1,4 +1,4 @@
-"""What the API server shows of this node's GPUDevices, and of all GPUPools: one pair of watches a process."""
+"""Cache of this node's GPUDevices and of all GPUPools: one pair of watches a process."""
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
@@ -18,14 +18,14 @@ T = TypeVar("T", GPUDevice, GPUPool)
 
 @final
 class NodeObjects:
-    """Both kinds, and who is told of changes."""
+    """Both caches, and the listeners of their changes."""
 
     def __init__(self, client: "KubeClient", clock: "Clock", *, node: str) -> None:
-        """Take the node; nothing is asked before the informers run."""
+        """Nothing is requested before the informers run."""
         self.listeners: list[Callable[[], None]] = []
         """Called at each change; quick, and must not raise."""
-        self._devices: _ByName[GPUDevice] = _ByName(self._tell)
-        self._pools: _ByName[GPUPool] = _ByName(self._tell)
+        self._devices: _ByName[GPUDevice] = _ByName(self._notify)
+        self._pools: _ByName[GPUPool] = _ByName(self._notify)
         on_node = Selection(field_selector=f"status.nodeName={node}")
         self.informers: tuple[Informer[Any], ...] = (
             Informer(
@@ -36,49 +36,47 @@ class NodeObjects:
 
     @property
     def is_synced(self) -> bool:
-        """Say whether both lists were read once."""
         return all(informer.synced.is_set() for informer in self.informers)
 
     async def synced(self) -> None:
-        """Return when both lists were read once."""
+        """Return once both caches have synced."""
         for informer in self.informers:
             await informer.synced.wait()
 
     def devices(self) -> "Iterable[GPUDevice]":
-        """Return the devices of this node, by name; none before both lists were read."""
+        """Return the devices of this node, by name; none before both caches have synced."""
         return (
             [device for _, device in sorted(self._devices.items.items())] if self.is_synced else ()
         )
 
     def pools(self) -> "Mapping[str, GPUPool]":
-        """Return all pools by name; none before both lists were read."""
+        """Return all pools by name; none before both caches have synced."""
         return self._pools.items if self.is_synced else {}
 
     def is_of_a_pool(self, resource: str) -> bool:
-        """Say whether a resource is a pool's."""
         return any(pool.resource_name == resource for pool in self._pools.items.values())
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self.listeners:
             listener()
 
 
 @final
 class _ByName(Generic[T]):
-    """The sink of an informer."""
+    """Store by name: the sink of one informer."""
 
-    def __init__(self, tell: "Callable[[], None]") -> None:
+    def __init__(self, notify: "Callable[[], None]") -> None:
         self.items: dict[str, T] = {}
-        self._tell = tell
+        self._notify = notify
 
     def replace_all(self, items: "Sequence[T]") -> None:
         self.items = {item.metadata.name: item for item in items}
-        self._tell()
+        self._notify()
 
     def upsert(self, item: T) -> None:
         self.items[item.metadata.name] = item
-        self._tell()
+        self._notify()
 
     def discard(self, item: T) -> None:
         self.items.pop(item.metadata.name, None)
-        self._tell()
+        self._notify()

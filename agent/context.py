@@ -1,4 +1,4 @@
-"""What the roles of one agent's process share."""
+"""What the roles of one agent process share."""
 
 from typing import TYPE_CHECKING, Final, final
 
@@ -22,7 +22,7 @@ REPORTING_CONTROLLER: Final = "gpu.deckhouse.io/agent"
 
 @final
 class AgentContext:
-    """One watch of the node's pods, one client of kubelet, one recorder of events, one list of problems."""
+    """One watch of the node's pods, one client of kubelet, one Event recorder, one registry of problems."""
 
     def __init__(self, settings: "AgentSettings", client: "KubeClient", clock: "Clock") -> None:
         self.settings = settings

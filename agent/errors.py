@@ -1,35 +1,37 @@
-"""What can go wrong on a node: one tree.
+"""Errors of the agent: one tree.
 
 AgentError
-├── BadConfig             a file cannot be read, or is not what it should be
-├── NotRegistered         kubelet did not take the plugin
-├── KubeletUnavailable    kubelet's PodResources does not answer
-├── DriverUnavailable     there is no driver, or it does not answer
-├── PartitioningRefused   the driver does not cut a card as it should be
-└── UnusableAgent         the API server is needed, and there is no usable way to it
+├── BadPoolConfigError       a file cannot be read, or its content is invalid
+├── RegistrationError        kubelet rejected the plugin's registration
+├── KubeletUnavailableError  kubelet's PodResources does not answer
+├── DriverUnavailableError   the driver is missing, or does not answer
+│   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
+├── PartitioningError        the driver rejects a partitioning step
+└── AgentUnusableError       the API server is required, and its configuration is unusable
+
 """
 
 from telemetry.conditions import AgentDegraded
 
 
 class AgentError(Exception):
-    """Base of all."""
+    """Base class."""
 
 
 class BadPoolConfigError(AgentError):
-    """A file cannot be used; the text names it and says why."""
+    """A file cannot be used; the text names it and the cause."""
 
 
 class RegistrationError(AgentError):
-    """kubelet did not take the plugin; the text says why. It is tried again."""
+    """kubelet rejected the plugin's registration; the text has the cause. It is retried."""
 
 
 class KubeletUnavailableError(AgentError):
-    """kubelet's PodResources did not answer in time, or refused; the text says why."""
+    """kubelet's PodResources did not answer in time, or failed; the text has the cause."""
 
 
 class DriverUnavailableError(AgentError):
-    """The driver cannot be asked; `reason` is what the node's condition says."""
+    """The driver cannot be called; `reason` is that of the node's condition."""
 
     def __init__(self, reason: "AgentDegraded", text: str) -> None:
         super().__init__(text)
@@ -37,13 +39,13 @@ class DriverUnavailableError(AgentError):
 
     @property
     def is_absent(self) -> bool:
-        """Say whether there is no driver at all: what answers after this is another one."""
+        """Whether there is no driver at all: the next one that answers is another one."""
         return self.reason in {AgentDegraded.DRIVER_MISSING, AgentDegraded.DRIVER_NOT_LOADED}
 
 
 class PartitioningError(AgentError):
-    """The driver does not cut a card as it should be; the text says what was refused and why."""
+    """The driver rejects a partitioning step; the text has the step and the cause."""
 
 
 class AgentUnusableError(AgentError):
-    """The API server is needed, and there is no usable way to it; the text says why."""
+    """The API server is required, and its configuration is unusable; the text has the cause."""

@@ -1,4 +1,4 @@
-"""Events that a node's agent writes: on pods, and on the devices of its cards."""
+"""Events of a node's agent: on pods and on GPUDevices."""
 
 from typing import TYPE_CHECKING, Final, Literal, final
 
@@ -19,13 +19,13 @@ Type = Literal["Normal", "Warning"]
 
 @final
 class NodeEvents:
-    """Remembers what to tell; the recorder writes it in its own time."""
+    """Records Events; the recorder writes them in its own time."""
 
     def __init__(self, recorder: "EventRecorder") -> None:
         self._recorder = recorder
 
     def tell_pod(self, pod: "NodePod", reason: "EventReason", note: str) -> None:
-        """Warn on a pod, about the devices of one of its containers."""
+        """Record a Warning on a pod, about the devices of one of its containers."""
         regarding = ObjectReference(
             api_version="v1", kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid
         )
@@ -38,7 +38,7 @@ class NodeEvents:
     def tell_device(
         self, device: "GPUDevice", reason: "EventReason", note: str, *, type_: Type
     ) -> None:
-        """Tell on a device, about how its card is cut."""
+        """Record an Event on a GPUDevice, about its partitioning."""
         metadata = device.metadata
         regarding = ObjectReference(
             api_version=API_VERSION, kind="GPUDevice", name=metadata.name, uid=metadata.uid

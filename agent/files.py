@@ -1,8 +1,9 @@
-"""Files that others follow, and how a follower tells one version, or one process's socket, from the next.
+"""Files with other readers: atomic replacement, and the identity of one version of a file or socket.
 
-They are replaced at once, and only where something changed: a reader sees the old content or the new, never a
-part, and another identity with it (`file_identity`). Temporary files begin with a dot and do not end in
-`.json`, so that nobody who scans the directory takes one for a specification.
+A file is replaced atomically, and only where its content changed: a reader has the old content or the new, never a
+part, and another identity with it (`file_identity`). Temporary files begin with a dot and do not end in `.json`, so
+that no scan of the directory takes one for a specification.
+
 """
 
 import contextlib
@@ -18,9 +19,10 @@ FileIdentity = tuple[int, int, int]
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """Return what tells a file or socket from another of its name; inodes are used again, times are not.
+    """Return a value that differs between two files or sockets of one name; inodes are reused, times are not.
 
-    None where there is none, or where it cannot be looked at. Links are followed.
+    None for a missing or unreadable one. Links are followed.
+
     """
     try:
         status = path.stat()
@@ -30,7 +32,7 @@ def file_identity(path: Path) -> FileIdentity | None:
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return what is in the file; None where it is not there or cannot be read."""
+    """Return the file's content; None for a missing or unreadable one."""
     try:
         return path.read_bytes()
     except OSError:
@@ -38,12 +40,13 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def replace_file(path: Path, content: bytes) -> bool:
-    """Make the file say this; return whether it had to be written.
+    """Write the file if its content differs; return whether it was written.
 
-    The directory is made where it is missing. On an error what was there before is still there, whole.
+    A missing directory is created. After an error the old content is still there, whole.
 
     Raises:
-        OSError: the directory cannot be made or written, or is full.
+        OSError: the directory cannot be created or written, or is full.
+
     """
     if read_bytes(path) == content:
         return False
@@ -65,10 +68,11 @@ def replace_file(path: Path, content: bytes) -> bool:
 
 
 def remove_file(path: Path) -> bool:
-    """Remove the file; return whether it was there.
+    """Remove the file; return whether it existed.
 
     Raises:
-        OSError: it is there and cannot be removed.
+        OSError: it exists and cannot be removed.
+
     """
     try:
         path.unlink()

@@ -1,4 +1,4 @@
-"""The command `agent`: its parts by role, its tasks, and how it stops."""
+"""The process of `agent`: its roles, its tasks, and its shutdown."""
 
 import asyncio
 import signal
@@ -44,7 +44,7 @@ class Agent:
         if AgentRole.MIG in roles or serves_all:
             self._objects = NodeObjects(dependencies.client, dependencies.clock, node=settings.node)
         self._plugin: PluginRole | None = None
-        # What only one role needs is loaded by it alone: NVML's module, and gRPC's server.
+        # Each role imports its own libraries: NVML's module, and gRPC's server.
         if AgentRole.DEVICE_PLUGIN in roles:
             from agent.roles import device_plugin as plugin_role  # noqa: PLC0415
 
@@ -57,12 +57,12 @@ class Agent:
 
     @property
     def is_alive(self) -> bool:
-        """Say whether a restart would help nothing."""
+        """Whether the process works; a restart would cure it where it does not."""
         return self._plugin is None or self._plugin.is_alive
 
     @property
     def missing(self) -> list[str]:
-        """Return what is missing before the node's pods can be given devices."""
+        """Conditions that the node's pods still wait for."""
         missing = (
             []
             if self._dependencies.pod_informer.synced.is_set()
@@ -75,6 +75,7 @@ class Agent:
 
         Raises:
             ExceptionGroup: a task failed, which none may.
+
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "pods": self._dependencies.pod_informer.run(),
@@ -90,15 +91,16 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 for name, task in tasks.items():
                     group.create_task(forever(name, task), name=name)
-                group.create_task(_until_told(), name="shutdown")
+                group.create_task(_until_signalled(), name="shutdown")
         except* StoppedError:
             _log.info("stopped")
 
     async def close(self) -> None:
-        """Let go of kubelet and the driver; to be called after `run` has ended, from another task.
+        """Close kubelet's client and the driver; to be called after `run` has ended, from another task.
 
-        A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait
-        that runs out then ends as a cancellation.
+        A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait that runs out then
+        ends as a cancellation.
+
         """
         await self._dependencies.kubelet.close()
         if self._inventory is not None:
@@ -109,9 +111,10 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
     """Run an agent until SIGTERM or SIGINT.
 
     Raises:
-        UnusableAgent: there is no usable way to the API server.
+        AgentUnusableError: there is no usable configuration for the API server.
         OSError: the port of the probes cannot be opened.
         ExceptionGroup: a task failed; the process should exit with a failure.
+
     """
     async with AsyncExitStack() as stack:
         try:
@@ -138,13 +141,13 @@ async def _connect(settings: AgentSettings, clock: "Clock") -> "Connection":
     return await load_configuration(clock, kubeconfig=kubeconfig)
 
 
-async def _until_told() -> NoReturn:
-    asked = asyncio.Event()
+async def _until_signalled() -> NoReturn:
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, signalled.set)
     try:
-        await asked.wait()
+        await signalled.wait()
     finally:
         for number in _STOPPING:
             loop.remove_signal_handler(number)

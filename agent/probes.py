@@ -1,8 +1,9 @@
-"""What kubelet and Prometheus ask the agent's pod: alive, ready, metrics. Nothing here is secret.
+"""HTTP endpoints of the agent's pod: liveness, readiness, metrics. None of them is secret.
 
-HTTP/1.1 as far as these two need it: GET, one request a connection. A whole web server is 2 MiB on every node.
-The port is open to every pod, and kubelet's liveness must get through whatever comes in: of too many
-connections the oldest goes first, which has had the most time to ask.
+HTTP/1.1 as far as kubelet and Prometheus need it: GET, one request a connection. A whole web server is 2 MiB on every
+node. The port is open to every pod, and kubelet's liveness probe must be answered under any load: of too many
+connections the oldest is closed first, which has had the most time for its request.
+
 """
 
 import asyncio
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
 WITHIN_S: Final = 5.0
-"""A connection lasts no longer; kubelet gives up then, too."""
+"""Maximum duration of a connection; kubelet's time-out is the same."""
 MAX_HEAD_BYTES: Final = 2 * 1024
-"""kubelet's have 130 bytes, Prometheus' have 300."""
+"""kubelet's requests have 130 bytes, Prometheus' have 300."""
 MAX_CONNECTIONS: Final = 32
 TASK: Final = "probes"
 _END: Final = b"\r\n\r\n"
@@ -32,26 +33,23 @@ _log = structlog.get_logger()
 
 
 class ProcessHealth(Protocol):
-    """What the answers are made of."""
+    """State behind the answers."""
 
     @property
     def is_alive(self) -> bool:
-        """Say whether a restart would help nothing."""
+        """Whether the process works; a restart would cure it where it does not."""
 
     @property
     def missing(self) -> "Sequence[str]":
-        """Return what is missing before it is ready."""
+        """Conditions that readiness still waits for."""
 
 
 class ProbeResponse(NamedTuple):
-    """A response."""
-
     status: HTTPStatus
     content: bytes = b""
     content_type: str = _TEXT
 
     def encoded(self) -> bytes:
-        """Return its bytes."""
         head = (
             f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\n"
             f"Content-Type: {self.content_type}\r\n"
@@ -88,10 +86,11 @@ def answer_to(head: bytes, health: ProcessHealth) -> ProbeResponse:
 async def serving_probes(
     health: ProcessHealth, host: str, port: int, *, within_s: float = WITHIN_S
 ) -> "AsyncIterator[None]":
-    """Answer inside; connections that are open at the end are closed.
+    """Serve inside the context; open connections are closed at its end.
 
     Raises:
         OSError: the port cannot be opened.
+
     """
     loop = asyncio.get_running_loop()
     TASK_FAILURES.labels(TASK)
@@ -104,13 +103,13 @@ async def serving_probes(
         server.close()
         for connection in tuple(open_):
             connection.abort()
-        # The loop tells each of its end in its next turn.
+        # The loop calls `connection_lost` of each in its next turn.
         await asyncio.sleep(0)
 
 
 @final
 class _Connection(asyncio.Protocol):
-    """One request, one answer; everything is done within the calls of the transport."""
+    """One request, one answer, within the callbacks of the transport."""
 
     def __init__(
         self, health: ProcessHealth, open_: "dict[_Connection, None]", within_s: float
@@ -124,7 +123,7 @@ class _Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have its methods, and are none of asyncio's classes.
+        # uvloop's transports have these methods without asyncio's base class.
         self._transport = cast("asyncio.Transport", transport)
         while len(self._open) >= MAX_CONNECTIONS:
             oldest = next(iter(self._open))
@@ -140,7 +139,7 @@ class _Connection(asyncio.Protocol):
         if len(self._head) > MAX_HEAD_BYTES:
             self._answer(ProbeResponse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
         elif _END in self._head:
-            self._answer(self._found())
+            self._answer(self._response())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._open.pop(self, None)
@@ -152,7 +151,7 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _found(self) -> ProbeResponse:
+    def _response(self) -> ProbeResponse:
         try:
             return answer_to(self._head, self._health)
         except Exception as error:  # noqa: BLE001  # the boundary of a request

@@ -1,7 +1,8 @@
-"""What agents may do at the API server, apart from their code, so that whoever renders roles loads no gRPC.
+"""RBAC rules of the agents, apart from their code, so that rendering them loads no gRPC.
 
-All agents of a cluster have one service account for each kind of them. That an agent speaks of its own node
-only is `manifests.install.agent_policy`'s.
+All agents of a cluster share one service account for each kind. `manifests.install.agent_policy` limits each agent to
+its own node.
+
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ from api.names import GROUP
 from manifests.install.rbac import PolicyRule
 
 _OF_BOTH: Final = (
-    # Whose pods are on the node, and which devices they were promised.
+    # The pods of the node, and their assigned devices.
     PolicyRule(resources=("pods",), verbs=("list", "watch")),
     PolicyRule(group="events.k8s.io", resources=("events",), verbs=("create", "patch")),
 )
@@ -18,16 +19,16 @@ RBAC: Final = (
     PolicyRule(group=GROUP, resources=("gpudevices", "gpupools"), verbs=("list", "watch")),
     PolicyRule(group=GROUP, resources=("gpunodeinventories",), verbs=("get",)),
     PolicyRule(group=GROUP, resources=("gpunodeinventories/status",), verbs=("patch",)),
-    # Its Node owns what it publishes, so that one goes with the other.
+    # Its Node owns the published NodeFeature, so that both are deleted together.
     PolicyRule(resources=("nodes",), verbs=("get",)),
     *_OF_BOTH,
 )
-"""Of the node agent."""
+"""Cluster-wide rules of the node agent."""
 NAMESPACED_RBAC: Final = (
     PolicyRule(
         group="nfd.k8s-sigs.io", resources=("nodefeatures",), verbs=("create", "get", "patch")
     ),
 )
-"""Of the node agent in our namespace, where it publishes what it finds."""
+"""Rules of the node agent in its namespace, where it publishes its NodeFeature."""
 PLUGIN_RBAC: Final = _OF_BOTH
-"""Of a pool's own device plugin."""
+"""Rules of a pool's own device plugin."""

@@ -1,13 +1,13 @@
-"""Device files of the node's cards: which there are, and their numbers.
+"""Device files of the node's devices, with their numbers.
 
-`<dev>/nvidia<minor>` is a card's; `<dev>/nvidiactl`, `nvidia-uvm`, `nvidia-uvm-tools` and `nvidia-modeset` are
-everybody's. A MIG instance needs its card's file and two capabilities besides, `<dev>/nvidia-caps/
-nvidia-cap<n>`, whose numbers the kernel's driver tells in `<proc>/driver/nvidia/capabilities/gpu<minor>/
-mig/gi<g>/access` and `.../gi<g>/ci<c>/access` (`DeviceFileMinor: <n>`; NVIDIA's MIG user guide, "Device
-nodes and capabilities"). A driver that has no such directory guards nothing by capabilities: there an
-instance needs its card's file alone.
+`<dev>/nvidia<minor>` is a device's; `<dev>/nvidiactl`, `nvidia-uvm`, `nvidia-uvm-tools` and `nvidia-modeset` are
+common. A MIG instance needs its device's file and two capabilities besides, `<dev>/nvidia-caps/nvidia-cap<n>`,
+whose numbers are in the kernel driver's `<proc>/driver/nvidia/capabilities/gpu<minor>/mig/gi<g>/access` and
+`.../gi<g>/ci<c>/access` (`DeviceFileMinor: <n>`; NVIDIA's MIG user guide, "Device nodes and capabilities"). A
+driver without that directory protects nothing by capabilities: there an instance needs its device's file alone.
 
-Nothing here raises: what is not there, or is no device, is missing.
+Nothing here raises: a path that does not exist, or is no device file, is missing.
+
 """
 
 import os
@@ -37,7 +37,7 @@ class DeviceFile:
     path: str
     """In a container, such as `/dev/nvidia0`."""
     host_path: str
-    """On the node; the same but where device files are kept elsewhere."""
+    """On the node; differs only where device files are kept elsewhere."""
     type: str
     """`c` or `b`."""
     major: int
@@ -46,31 +46,31 @@ class DeviceFile:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundFiles:
-    """The device files of all cards at one moment."""
+class DeviceFiles:
+    """The device files of all devices at one moment."""
 
     by_uuid: "Mapping[str, tuple[DeviceFile, ...]]"
-    """Card or MIG instance -> its own files, an instance's card's among them. Whoever lacks one is
-    not in it."""
+    """UUID of a device or MIG instance -> all of its files; one with a missing file is left out."""
     shared: tuple[DeviceFile, ...]
     missing: tuple[str, ...]
-    """What is not there and should be, in words."""
+    """Descriptions of missing files."""
 
 
-def find_files(devices: "Sequence[DriverDevice]", *, dev: Path, proc: Path) -> FoundFiles:
-    """Look for the device files of the driver's cards and of their complete instances.
+def find_files(devices: "Sequence[DriverDevice]", *, dev: Path, proc: Path) -> DeviceFiles:
+    """Find the device files of the driver's devices and of their complete instances.
 
     Args:
-        devices: as the driver shows them; lost ones may have their file still.
+        devices: of a snapshot; lost ones may still have their file.
         dev: the directory of device files, `/dev`.
-        proc: the kernel's own, `/proc`.
+        proc: the kernel's `/proc`.
+
     """
     found: dict[str, tuple[DeviceFile, ...]] = {}
     missing: list[str] = []
     for device in devices:
         own = _device(dev, f"nvidia{device.minor}")
         if own is None:
-            missing.append(f"{dev}/nvidia{device.minor} of card {device.uuid}")
+            missing.append(f"{dev}/nvidia{device.minor} of device {device.uuid}")
             continue
         found[device.uuid] = (own,)
         for instance in device.instances:
@@ -82,17 +82,17 @@ def find_files(devices: "Sequence[DriverDevice]", *, dev: Path, proc: Path) -> F
             else:
                 found[instance.uuid] = (own, *capabilities)
     shared = tuple(file for name in SHARED_NAMES if (file := _device(dev, name)) is not None)
-    return FoundFiles(by_uuid=found, shared=shared, missing=tuple(missing))
+    return DeviceFiles(by_uuid=found, shared=shared, missing=tuple(missing))
 
 
 def _capabilities(
     instance: "DriverInstance", device_minor: int, *, dev: Path, proc: Path
 ) -> tuple[DeviceFile, ...] | None:
     """Return the files of an instance's two capabilities; None where one is missing."""
-    told = proc / "driver" / "nvidia" / "capabilities"
-    if not told.is_dir():
+    capabilities = proc / "driver" / "nvidia" / "capabilities"
+    if not capabilities.is_dir():
         return ()
-    slice_ = told / f"gpu{device_minor}" / "mig" / f"gi{instance.gpu_instance}"
+    slice_ = capabilities / f"gpu{device_minor}" / "mig" / f"gi{instance.gpu_instance}"
     files = []
     for directory in (slice_, slice_ / f"ci{instance.compute_instance or 0}"):
         minor = _MINOR.search(read_bytes(directory / "access") or b"")

@@ -1,12 +1,13 @@
-"""The driver's user-space files on the node: libraries and programs that a container with a card needs.
+"""The driver's user-space files on the node: libraries and programs for containers with a device.
 
-They belong to the kernel's driver, of exactly its version, so that no image can bring them. A container
-sees them in `/usr/local/nvidia/{lib64,bin}`, which NVIDIA's CUDA images have in LD_LIBRARY_PATH and PATH,
-and where GKE mounts them. Where they are on a node depends on who installed them: a distribution, NVIDIA's
-installer, NVIDIA's driver container (a root of its own in /run/nvidia/driver), or GKE.
+They belong to the kernel's driver, of exactly its version, so that no image can bring them. A container has them
+in `/usr/local/nvidia/{lib64,bin}`, which NVIDIA's CUDA images have in LD_LIBRARY_PATH and PATH, and where GKE
+mounts them. Their place on a node depends on the installer: a distribution, NVIDIA's installer, NVIDIA's driver
+container (a root of its own in /run/nvidia/driver), or GKE.
 
-The agent may see the node's root somewhere else, as in /host. Links are followed inside that root: an
+The agent may have the node's root mounted elsewhere, as in /host. Links are followed inside that root: an
 absolute one, as Debian's alternatives are, would else lead into the agent's own image.
+
 """
 
 import stat
@@ -23,7 +24,7 @@ LIBRARIES: Final = "/usr/local/nvidia/lib64"
 PROGRAMS: Final = "/usr/local/nvidia/bin"
 
 DRIVER_CONTAINER: Final = "run/nvidia/driver"
-"""Under the node's root: that of NVIDIA's driver container."""
+"""The root of NVIDIA's driver container under the node's root."""
 _LIBRARY_DIRECTORIES: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -32,7 +33,7 @@ _LIBRARY_DIRECTORIES: Final = (
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
     "home/kubernetes/bin/nvidia/lib64",
-    # Container-Optimized OS, and images that look like a container of GKE's.
+    # Container-Optimized OS, and images with the paths of GKE's containers.
     "var/lib/nvidia/lib64",
     "usr/local/nvidia/lib64",
     # On Red Hat's, the 32-bit ones are here: it comes last.
@@ -47,8 +48,8 @@ _PROGRAM_DIRECTORIES: Final = (
     "usr/local/nvidia/bin",
 )
 _HOOK_DIRECTORIES: Final = ("usr/bin", "usr/local/nvidia/toolkit", "usr/local/bin")
-_MARKS: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
-"""Whoever has one of these is where the driver is."""
+_MARKER_LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""A directory with one of these has the driver's libraries."""
 _STEMS: Final = frozenset(
     {
         "libcuda",
@@ -86,36 +87,36 @@ _PROGRAM_NAMES: Final = (
 _SOCKETS: Final = ("run/nvidia-persistenced/socket",)
 _HOOK: Final = "nvidia-cdi-hook"
 _MAX_LINKS: Final = 40
-"""As many as the kernel follows."""
+"""The kernel's limit."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFiles:
-    """What was found; paths are the node's."""
+    """The files that were found; paths are the node's."""
 
     mounts: tuple[NodeMount, ...] = ()
-    """By path in the container, no path twice."""
+    """Ordered by path in the container; no path twice."""
     hook: str | None = None
-    """NVIDIA's program of hooks, which makes the linker's cache in a container."""
+    """NVIDIA's hook program, which updates the linker's cache in a container."""
 
     @property
     def has_libraries(self) -> bool:
-        """Say whether there is any library."""
         return any(one.container_path.startswith(LIBRARIES) for one in self.mounts)
 
 
 def host_of(driver_root: Path) -> Path:
-    """Return where the node's root is: the driver container's root is three directories below it."""
+    """Return the node's root: the driver container's root is three directories below it."""
     is_container = driver_root.parts[-3:] == PurePosixPath(DRIVER_CONTAINER).parts
     return driver_root.parents[2] if is_container else driver_root
 
 
 def find_driver_files(driver_root: Path) -> DriverFiles:
-    """Look for the driver's files, in the root itself and in the driver container's under it.
+    """Find the driver's files, in the root itself and in the driver container's under it.
 
     Args:
-        driver_root: where the node's root, or the driver container's, is seen, such as `/` or `/host`.
+        driver_root: the mounted root of the node, or of the driver container, such as `/` or `/host`.
+
     """
     host = host_of(driver_root)
     for root in (driver_root, driver_root / DRIVER_CONTAINER):
@@ -127,7 +128,7 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
     mounts: dict[str, str] = {}
     for name, real in _libraries(root, directory):
         at = _on_node(real, host)
-        # A library is asked for by its link's name, and by some others of the driver by its own.
+        # Programs load a library by its link's name, and some libraries of the driver by its own.
         mounts.setdefault(f"{LIBRARIES}/{name}", at)
         mounts.setdefault(f"{LIBRARIES}/{real.name}", at)
     for name in _PROGRAM_NAMES:
@@ -147,9 +148,10 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
 
 
 def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
-    """Return what changes when the driver's files do: the times of all directories that count.
+    """Return a value that changes with the driver's files: the times of all their directories.
 
-    Some twenty calls of the kernel, where looking for the files reads thousands of names.
+    Some twenty system calls, where the search reads thousands of names.
+
     """
     roots = (driver_root, driver_root / DRIVER_CONTAINER)
     names = {*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
@@ -165,13 +167,13 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
 
 def _directory_of_libraries(root: Path) -> Path | None:
     for name in _LIBRARY_DIRECTORIES:
-        if any(_real(root, root / name / mark) is not None for mark in _MARKS):
+        if any(_real(root, root / name / mark) is not None for mark in _MARKER_LIBRARIES):
             return root / name
     return None
 
 
 def _libraries(root: Path, directory: Path) -> "Iterator[tuple[str, Path]]":
-    """Yield the driver's libraries by name, and the file that each leads to."""
+    """Yield the driver's libraries by name, with the file at the end of each link."""
     inside = _real_directory(root, directory)
     if inside is None:
         return
@@ -202,7 +204,7 @@ def _on_node(path: Path, host: Path) -> str:
 
 
 def _real(root: Path, path: Path) -> Path | None:
-    """Return the path with no link in it, followed as if `root` were the root; None where it leads nowhere."""
+    """Return the path without links, followed as if `root` were the root; None for a dangling one."""
     try:
         real = _followed(root, path)
         return real if real.exists() else None

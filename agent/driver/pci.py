@@ -1,11 +1,12 @@
-"""NVIDIA's cards on the PCI bus, as the kernel tells in sysfs: what is there with or without a driver.
+"""NVIDIA devices on the PCI bus, from sysfs: present with or without a driver.
 
-Functions of NVIDIA that are displays or 3D controllers are cards; audio, USB and NVSwitch functions are not.
-A virtual function (SR-IOV: it has a link `physfn`) is left out, since its physical function is the card and
-it is made for a virtual machine; in that machine it is an ordinary function and counted there.
+Functions of NVIDIA that are displays or 3D controllers are devices; audio, USB and NVSwitch functions are not. A
+virtual function (SR-IOV: it has a link `physfn`) is left out, since its physical function is the device and it is
+made for a virtual machine; in that machine it is an ordinary function and counted there.
 
-Files: Documentation/ABI/testing/sysfs-bus-pci of the kernel. A function may vanish between any two reads: what
-cannot be read is not there.
+Files: Documentation/ABI/testing/sysfs-bus-pci of the kernel. A function may vanish between any two reads: an
+unreadable one is absent.
+
 """
 
 import os
@@ -19,13 +20,13 @@ NVIDIA: Final = "10de"
 _VGA_CONTROLLER: Final = "0300"
 _3D_CONTROLLER: Final = "0302"
 _VALUE_BYTES: Final = 64
-"""More than any of the files has."""
+"""More than any of the files contains."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PciDevice:
-    """A PCI function that is a card of NVIDIA; hexadecimal digits are lower case and without 0x."""
+    """A PCI function that is an NVIDIA device; hexadecimal digits are lower case and without 0x."""
 
     address: str
     """Such as `0000:3b:00.0`."""
@@ -34,16 +35,17 @@ class PciDevice:
     class_: str
     """Base class and subclass: `0300` or `0302`."""
     numa_node: int
-    """-1 where the machine does not say."""
+    """-1 where unknown."""
     driver: str | None
-    """What is bound to it, such as `nvidia`, `nouveau` or `vfio-pci`."""
+    """The bound driver, such as `nvidia`, `nouveau` or `vfio-pci`."""
 
 
 def read_devices(sysfs: "Path") -> tuple[PciDevice, ...]:
-    """Return the cards by address; none where there is no bus. Never raises OSError.
+    """Return the devices by address; none without a bus. Never raises OSError.
 
-    Cheap enough for every second: the vendor of each function is read, and the rest of cards only (1.1 ms
-    for 300 functions of which 16 are cards).
+    Cheap enough for every second: the vendor of each function is read, and the rest of NVIDIA's only (1.1 ms for
+    300 functions of which 16 are devices).
+
     """
     folder = str(sysfs / "bus" / "pci" / "devices")
     try:
@@ -88,7 +90,7 @@ def _read(path: str) -> str:
 
 
 def _read_digits(path: str) -> str:
-    """Return `10de` of `0x10de`; ValueError for anything else than a number."""
+    """Return `10de` of `0x10de`; ValueError for any other text."""
     text = _read(path)
     int(text, 16)
     return text.removeprefix("0x").lower()

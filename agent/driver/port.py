@@ -1,7 +1,8 @@
-"""The driver of a node's cards, as the rest of the agent sees it: values, and what may be asked.
+"""The driver of a node's devices as a port: values, and the calls.
 
-`agent.nvml.driver` is the real one. Nothing here blocks: whoever implements `Driver` bounds every call, because
-NVML may hang for minutes, or for ever, when a card falls off its bus.
+`agent.nvml.driver` is the real one. Nothing here blocks: an implementation of `Driver` bounds every call, because
+NVML may hang for minutes, or for ever, when a device falls off its bus.
+
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LinkType(Enum):
-    """How two cards of a node are connected; the value is what is published."""
+    """Connection of two devices of a node; the value is published."""
 
     NVLINK = "NVLink"
     PIX = "PIX"
@@ -31,7 +32,7 @@ class LinkType(Enum):
 @final
 @dataclass(frozen=True, slots=True, order=True)
 class DriverLink:
-    """A connection to another card of the node."""
+    """A connection to another device of the node."""
 
     peer: str
     """Its PCI address."""
@@ -48,7 +49,7 @@ class DriverInstance:
     gpu_instance: int
     """NVML's id of the GPU instance on its card."""
     profile: str
-    """Such as `1g.10gb`; `1c.3g.40gb` where somebody made a compute instance with a part of it."""
+    """Such as `1g.10gb`; `1c.3g.40gb` with a compute instance that has only a part of it."""
     uuid: str = ""
     """`MIG-…`; empty while it has no compute instance, as after a crash between the two steps."""
     compute_instance: int | None = None
@@ -57,25 +58,25 @@ class DriverInstance:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """A form of GPU instance that a card can be cut into."""
+    """A profile of GPU instances that a device supports."""
 
     name: str
     capacity: int
-    """How many fit an empty card."""
+    """Number of instances that fit an empty device."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverDevice:
-    """What the driver says of a card; None is what it does not say or support."""
+    """The driver's facts of a device; None is unknown or unsupported."""
 
     address: str
     """Lower case with a four-digit domain, such as `0000:3b:00.0`."""
     uuid: str
     minor: int
-    """Of its device file: 0 is /dev/nvidia0; -1 where the driver does not say."""
+    """Of its device file: 0 is /dev/nvidia0; -1 where unknown."""
     product: str
-    """As the driver names it; empty where it does not."""
+    """In the driver's spelling; empty where unknown."""
     memory_mib: int | None = None
     compute_capability: str | None = None
     """`9.0`."""
@@ -85,24 +86,24 @@ class DriverDevice:
     is_mig_capable: bool = False
     is_mig_enabled: bool = False
     is_mig_pending: bool | None = None
-    """What the mode will be after a reset, where that differs; else None."""
+    """The mode after a reset, where that differs; else None."""
     profiles: tuple[Profile, ...] = ()
     instances: tuple[DriverInstance, ...] = ()
     processes: int = 0
-    """That run on it, or on its instances, now; those that the agent's PID namespace has."""
+    """Processes that use it or its instances now, in the agent's PID namespace."""
     temperature_celsius: int | None = None
     shutdown_temperature_celsius: int | None = None
     uncorrectable_errors: int | None = None
     """Of ECC, since the driver was loaded."""
     is_row_remap_failed: bool = False
     is_lost: bool = False
-    """The driver knows it, and does not reach it any more: only address, uuid and minor are said."""
+    """The driver knows it and no longer reaches it: only address, uuid and minor are set."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverSnapshot:
-    """What one look at the driver showed."""
+    """State of all devices at one moment."""
 
     driver_version: str
     cuda_version: str
@@ -112,7 +113,7 @@ class DriverSnapshot:
 
 
 class EventKind(Enum):
-    """What the driver tells by itself."""
+    """Kinds of driver events."""
 
     XID = "Xid"
     DOUBLE_BIT_ECC = "DoubleBitEcc"
@@ -121,55 +122,61 @@ class EventKind(Enum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverEvent:
-    """Something that happened to a card."""
+    """An event of a device."""
 
     uuid: str
-    """Empty where the driver does not say which card: then it is every one's."""
+    """Empty for an event about every device."""
     kind: EventKind
     code: int = 0
     """The Xid."""
 
 
 class Driver(Protocol):
-    """What may be asked.
+    """Calls of a driver.
 
-    Every method is bounded, and raises `agent.errors.DriverUnavailable` where there is no driver, where it
-    went away, or where it did not answer in time.
+    Every method is bounded, and raises `agent.errors.DriverUnavailableError` where the driver is missing, goes away,
+    or does not answer in time.
+
     """
 
     async def look(self) -> DriverSnapshot:
-        """Look at all cards; a card that is lost is one with `is_lost`, not an error."""
+        """Read all devices; a lost device has `is_lost`, and is no error."""
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
-        """Return what happened, as soon as something does; nothing once the time is over.
+        """Return events as soon as there are any; none once the time is over.
 
         May be awaited while the other methods are.
+
         """
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
-        """Set a card's MIG mode; return whether it is in effect, which on some cards takes a reset.
+        """Set a device's MIG mode; return whether it is in effect, which on some devices takes a reset.
 
         Raises:
-            PartitioningRefused: the driver refuses, as where somebody uses the card.
+            PartitioningError: the driver refuses, as for a device in use.
+
         """
 
     async def create_instance(self, uuid: str, profile: str) -> None:
-        """Make a GPU instance of the profile with one compute instance that has all of it.
+        """Create a GPU instance of the profile with one compute instance that has all of it.
 
         Raises:
-            PartitioningRefused: there is no room, no such profile, or the driver refuses.
+            PartitioningError: there is no room, no such profile, or the driver refuses.
+
         """
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
-        """Make the compute instance that a GPU instance lacks.
+        """Create the missing compute instance of a GPU instance.
 
         Raises:
-            PartitioningRefused: the driver refuses.
+            PartitioningError: the driver refuses.
+
         """
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
         """Destroy a GPU instance and its compute instances.
 
         Raises:
-            PartitioningRefused: something runs on it, or the driver refuses.
+            PartitioningError: a process uses it, or the driver refuses.
+
         """

@@ -1,1 +1,1 @@
-"""Health of the node's devices: samples, events and verdicts."""
+"""Health of the node's devices: states, their tracker, and the watch of driver events."""

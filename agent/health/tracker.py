@@ -1,21 +1,22 @@
-"""Whether a card is healthy, by what the driver shows and tells of it: values in, values out.
+"""Health of the node's devices, from driver snapshots and driver events: values in, values out.
 
-Faults come in two kinds. One that *lasts* (lost, a failed row remap, heat) is shown by every look, and goes
-with the look that does not show it. One that *happened* (an Xid, an uncorrectable ECC error) is told once;
-it goes
+Faults come in two kinds. A *lasting* fault (lost, a failed row remap, heat) is in every snapshot, and ends
+with the first snapshot without it. A *momentary* fault (an Xid, an uncorrectable ECC error) is reported once;
+it ends
 
-* when the driver was quiet about it for `quiet_s`, and a look shows the card afterwards; or
-* at once, when the card was reset or the driver loaded anew, because what happened before has no effect any
-  more. That is seen by any of: the card is found again after it was lost; its count of ECC errors, which the
-  driver keeps in memory, went back; the driver says another version; the driver was missing or not loaded
-  and answers now (`restarted`). A driver that only hung was not restarted.
+* when no event of its kind came for `quiet_s`, and a snapshot shows the device afterwards; or
+* at once, when the device was reset or the driver loaded again, since earlier faults have no effect any more.
+  Each of these proves that: the device is back after it was lost; its count of ECC errors, which the driver
+  keeps in memory, went back; the driver has another version; the driver was missing or not loaded and
+  answers now (`driver_restarted`). A driver that only hung was not restarted.
 
-NVIDIA's own plugin never takes a card back (k8s-device-plugin#1014); who reads our verdict asks for several
-clean samples on top (`inventory.health.device`). A driver that does not answer says nothing about cards: each
-keeps its verdict, however long it takes, and the node's condition AgentDegraded says why.
+NVIDIA's own plugin never takes a device back (k8s-device-plugin#1014); the control plane waits for several
+clean samples on top (`inventory.health.device`). A driver that does not answer proves nothing about devices:
+each keeps its state, however long that lasts, and the node's condition AgentDegraded has the cause.
 
-What happened is remembered in memory. `recall` takes it up again from what was published before a restart
-of the agent; after a reboot of the node nothing was, and the card begins anew.
+Momentary faults are kept in memory. `recall` restores them from the published state after a restart of the
+agent; after a reboot of the node nothing is published, and every device starts healthy.
+
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,15 +24,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, final
 
 from agent.driver.port import EventKind
-from agent.health.verdicts import (
+from agent.health.states import (
     HEALTHY,
     LOST,
     REMAP_FAILED,
     TOO_HOT,
     UNCORRECTABLE,
     DeviceHealthState,
-    recalled_verdicts,
-    verdict_on,
+    recalled_state,
+    state_of_event,
 )
 from inventory.health.device import IGNORED_XIDS
 
@@ -42,24 +43,24 @@ if TYPE_CHECKING:
 
 
 _MAX_REMEMBERED: Final = 16
-"""Kinds of faults that one card keeps: a card that has more is no healthier, and memory stays bounded."""
+"""Kinds of faults that one device keeps; more make no difference, and memory stays bounded."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthTrackingTerms:
-    """What makes a card unhealthy, and when it is well again."""
+    """When a device becomes unhealthy, and when it is healthy again."""
 
     ignored_xids: frozenset[int] = IGNORED_XIDS
-    """Faults of an application, which the card survives."""
+    """Faults of an application, which leave the device healthy."""
     quiet_s: float = 300.0
-    """How long after the last event of its kind a fault that happened is over."""
+    """Time after the last event of its kind until a momentary fault ends."""
     cooled_celsius: int = 5
-    """How far below the threshold a card that was too hot is well again."""
+    """Distance below the threshold at which a device that was too hot is healthy again."""
 
 
-class EventVerdict(Enum):
-    """What an event means; the label of `gpu_agent_driver_events_total`."""
+class EventEffect(Enum):
+    """Whether an event is a fault; the label of `gpu_agent_driver_events_total`."""
 
     FAULT = "fault"
     IGNORED = "ignored"
@@ -68,11 +69,11 @@ class EventVerdict(Enum):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthChange:
-    """A card whose verdict is another."""
+    """A change of a device's health state."""
 
     uuid: str
     address: str
-    """Empty where no look has shown the card."""
+    """Empty for a device that no snapshot has shown."""
     before: DeviceHealthState
     after: DeviceHealthState
 
@@ -80,105 +81,105 @@ class HealthChange:
 @final
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """What is known of one card."""
+    """State of one device."""
 
     address: str = ""
     lasting: DeviceHealthState | None = None
-    """Of what lasts, what the last look showed."""
+    """The lasting fault in the last snapshot."""
     is_hot: bool = False
     uncorrectable_errors: int | None = None
     seen_at: float = 0.0
-    """When a look was taken last, of this card or to its absence."""
-    happened: dict[str, tuple[DeviceHealthState, float]] = field(default_factory=dict)
-    """Reason -> verdict, and when it was told last; those told first stand first. Never changed in place."""
+    """Time of the last snapshot, with the device or without."""
+    momentary: dict[str, tuple[DeviceHealthState, float]] = field(default_factory=dict)
+    """Reason -> state, and the time of its last event; the oldest fault first. Never changed in place."""
 
     @property
     def health(self) -> DeviceHealthState:
-        """Lost before all; then what happened first; then what lasts."""
+        """The state that counts: lost first, then the oldest momentary fault, then the lasting one."""
         if self.is_lost:
             return LOST
-        for verdict, _ in self.happened.values():
-            return verdict
+        for state, _ in self.momentary.values():
+            return state
         return self.lasting or HEALTHY
 
     @property
     def is_lost(self) -> bool:
-        """Say whether the last look did not reach it."""
+        """Whether the last snapshot did not reach the device."""
         return self.lasting is LOST
 
     def lost(self, now: float) -> "_Device":
-        # Counters of a card that comes back begin anew.
+        # Counters of a device that comes back start again.
         return replace(self, lasting=LOST, uncorrectable_errors=None, seen_at=now)
 
-    def told(self, verdict: DeviceHealthState, now: float) -> "_Device":
-        happened = dict(self.happened)
-        if verdict.reason in happened or len(happened) < _MAX_REMEMBERED:
-            happened[verdict.reason] = (verdict, now)
-        return replace(self, happened=happened)
+    def with_fault(self, state: DeviceHealthState, now: float) -> "_Device":
+        momentary = dict(self.momentary)
+        if state.reason in momentary or len(momentary) < _MAX_REMEMBERED:
+            momentary[state.reason] = (state, now)
+        return replace(self, momentary=momentary)
 
 
 @final
 class HealthTracker:
-    """The verdicts on a node's cards; every method is one step, and time is given to it."""
+    """The health states of a node's devices; every method is one step, and the caller passes the time."""
 
     def __init__(self, terms: HealthTrackingTerms | None = None) -> None:
-        """Begin with no card: one that was never seen is healthy."""
         self._terms = terms or HealthTrackingTerms()
         self._devices: dict[str, _Device] = {}
         self._driver_version = ""
         self._looked_at = 0.0
         self._restarted_at: float | None = None
-        """What was told until then, a driver told that is gone; None while the next look is no new one's."""
+        """Events until then are those of a driver that is gone; None while the driver is the same."""
 
     def health(self, uuid: str) -> DeviceHealthState:
-        """Return the verdict on a card."""
+        """Return the state of a device; one that no snapshot has shown is healthy."""
         device = self._devices.get(uuid)
         return HEALTHY if device is None else device.health
 
-    def verdicts(self) -> dict[str, DeviceHealthState]:
-        """Return all verdicts by UUID, of cards that were seen or told of."""
+    def states(self) -> dict[str, DeviceHealthState]:
+        """Return the states by UUID, of all devices with a snapshot or an event."""
         return {uuid: device.health for uuid, device in self._devices.items()}
 
-    def verdict_of(self, event: "DriverEvent") -> EventVerdict:
-        """Say whether an event counts against its card."""
+    def effect_of(self, event: "DriverEvent") -> EventEffect:
         is_ignored = event.kind is EventKind.XID and event.code in self._terms.ignored_xids
-        return EventVerdict.IGNORED if is_ignored else EventVerdict.FAULT
+        return EventEffect.IGNORED if is_ignored else EventEffect.FAULT
 
-    def tell(self, event: "DriverEvent", now: float) -> tuple[HealthChange, ...]:
-        """Take in what the driver told; one without a UUID is about every card.
+    def record(self, event: "DriverEvent", now: float) -> tuple[HealthChange, ...]:
+        """Record a driver event; one without a UUID is about every device.
 
         Args:
-            event: a card that no look has shown is taken note of, too.
+            event: also of a device that no snapshot has shown.
             now: monotonic seconds.
+
         """
-        if self.verdict_of(event) is EventVerdict.IGNORED:
+        if self.effect_of(event) is EventEffect.IGNORED:
             return ()
         before = dict(self._devices)
         for uuid in (event.uuid,) if event.uuid else tuple(self._devices):
             device = self._devices.get(uuid, _Device())
-            self._devices[uuid] = device.told(verdict_on(event), now)
+            self._devices[uuid] = device.with_fault(state_of_event(event), now)
         return tuple(_compared(before, self._devices))
 
     def observe(
         self, look: "DriverSnapshot", now: float, *, on_bus: "Collection[str] | None" = None
     ) -> tuple[HealthChange, ...]:
-        """Take in a look that the driver answered.
+        """Record a driver snapshot.
 
         Args:
-            look: of all cards. One that it showed before, and does not now, is lost where it is still on
-                the bus, and forgotten where it was taken out.
+            look: the snapshot. A device that was in the one before, and is not in this one, is lost while it is on
+                the bus, and forgotten once it was taken out.
             now: monotonic seconds.
-            on_bus: PCI addresses of the cards that the bus has; None where that is not known, and then a
-                card that is not shown any more is lost.
+            on_bus: PCI addresses of the devices on the bus; None where the bus is unknown, and then a device that
+                disappears from the snapshot is lost.
+
         """
         before = dict(self._devices)
         if self._driver_version not in {"", look.driver_version}:
             self._restarted_at = max(self._looked_at, self._restarted_at or self._looked_at)
-        shown_uuids = {self._take(shown, now) for shown in look.devices}
-        # An address that another card has now is no proof that the old one is still there.
+        seen_uuids = {self._take(shown, now) for shown in look.devices}
+        # An address with another device now is no proof that the old one is still present.
         taken = {shown.address for shown in look.devices}
         for uuid, device in list(self._devices.items()):
-            if uuid in shown_uuids:
+            if uuid in seen_uuids:
                 continue
             was_taken_out = on_bus is not None and device.address not in on_bus
             if not device.address or device.address in taken or was_taken_out:
@@ -188,22 +189,23 @@ class HealthTracker:
         self._driver_version, self._looked_at, self._restarted_at = look.driver_version, now, None
         return tuple(_compared(before, self._devices))
 
-    def restarted(self, now: float) -> None:
-        """Note that the driver is missing or not loaded: what it answers next, a new one answers."""
+    def driver_restarted(self, now: float) -> None:
+        """Record that the driver is missing or not loaded: the next snapshot is that of a new driver."""
         self._restarted_at = now
 
     def recall(self, uuid: str, reason: str, *, address: str, now: float) -> None:
-        """Take up what was published of a card before the agent was restarted.
+        """Restore the published fault of a device after a restart of the agent.
 
-        Of faults that happened only, whose quiet time begins again; one that lasts is shown by a look.
-        Anything else is left alone, as is a card that is known already.
+        Momentary faults only, whose quiet time begins again; a lasting fault is in the next snapshot. Any other
+        reason is ignored, as is a device that is known already.
+
         """
-        verdict = recalled_verdicts(reason)
-        if verdict is not None and uuid not in self._devices:
-            self._devices[uuid] = _Device(address=address).told(verdict, now)
+        state = recalled_state(reason)
+        if state is not None and uuid not in self._devices:
+            self._devices[uuid] = _Device(address=address).with_fault(state, now)
 
     def _take(self, shown: "DriverDevice", now: float) -> str:
-        """Take in one card that a look shows; return its UUID, or whose it is where it does not say."""
+        """Record one device of a snapshot; return its UUID, or the known one of its address for a device without."""
         uuid = shown.uuid or next(
             (known for known, device in self._devices.items() if device.address == shown.address),
             "",
@@ -218,10 +220,10 @@ class HealthTracker:
     def _seen(self, device: _Device, shown: "DriverDevice", now: float) -> _Device:
         before, errors = device.uncorrectable_errors, shown.uncorrectable_errors
         went_back = before is not None and errors is not None and errors < before
-        # What was told before then was told of the card, or by the driver, as it was before.
+        # Events before then are about the device before its reset, or from the driver before its restart.
         own = device.seen_at if device.is_lost or went_back else None
         begins_at = max((at for at in (own, self._restarted_at) if at is not None), default=None)
-        # A count that begins anew is compared from here on.
+        # A count that starts again is compared from here on.
         grew = begins_at is None and before is not None and errors is not None and errors > before
         is_hot = self._is_hot(device, shown)
         seen = replace(
@@ -231,31 +233,29 @@ class HealthTracker:
             is_hot=is_hot,
             uncorrectable_errors=before if errors is None else errors,
             seen_at=now,
-            happened={
-                reason: (verdict, at)
-                for reason, (verdict, at) in device.happened.items()
+            momentary={
+                reason: (state, at)
+                for reason, (state, at) in device.momentary.items()
                 if now - at < self._terms.quiet_s and (begins_at is None or at > begins_at)
             },
         )
-        return seen.told(UNCORRECTABLE, now) if grew else seen
+        return seen.with_fault(UNCORRECTABLE, now) if grew else seen
 
     def _is_hot(self, device: _Device, shown: "DriverDevice") -> bool:
         temperature, threshold = shown.temperature_celsius, shown.shutdown_temperature_celsius
         if temperature is None or threshold is None:
-            # Not said: as it was.
+            # Unknown: unchanged.
             return device.is_hot
         return temperature >= threshold - (self._terms.cooled_celsius if device.is_hot else 0)
 
 
 def _compared(before: dict[str, _Device], after: dict[str, _Device]) -> "Iterator[HealthChange]":
-    """Tell of cards whose verdict is another; one that was taken out of the node is no news of health."""
+    """Yield the devices whose state changed; a device that was taken out of the node is no change of health."""
     for uuid, device in after.items():
         old = before.get(uuid)
-        verdict = HEALTHY if old is None else old.health
-        if device.health != verdict:
-            yield HealthChange(
-                uuid=uuid, address=device.address, before=verdict, after=device.health
-            )
+        state = HEALTHY if old is None else old.health
+        if device.health != state:
+            yield HealthChange(uuid=uuid, address=device.address, before=state, after=device.health)
 
 
 def _lasting(shown: "DriverDevice", *, is_hot: bool) -> DeviceHealthState | None:

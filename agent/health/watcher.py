@@ -1,9 +1,10 @@
-"""Watches the driver's events, keeps the verdicts on the node's cards, and says when one changed.
+"""Watch of the driver's events: keeps the health states of the node's devices, and signals each change.
 
-Whoever looks at the driver (`agent.inventory.collector`) brings its looks here with `observe`, and what it could not
-ask with `unavailable`; events are waited for by `run`. What is published of a card is read with `health`. An
-event changes the verdict and has it published in the same step: nobody has to look at the driver first,
-which often hangs just when a card falls off its bus. Judging is `agent.health.tracker`'s.
+`agent.inventory.collector` passes the driver's snapshots to `observe`, and its failures to `unavailable`; `run`
+waits for events. `health` returns the state that is published. An event changes the state and triggers its
+publication in the same step, without a call of the driver first, which often hangs just when a device falls
+off its bus. `agent.health.tracker` decides on the states.
+
 """
 
 import asyncio
@@ -14,8 +15,8 @@ import structlog
 
 from agent.driver.port import EventKind
 from agent.errors import DriverUnavailableError
-from agent.health.tracker import EventVerdict, HealthTracker
-from agent.health.verdicts import HealthState
+from agent.health.states import HealthState
+from agent.health.tracker import EventEffect, HealthTracker
 from kube.backoff import Backoff
 from kube.errors import one_line
 from telemetry.agent_metrics import DEVICES, DRIVER_EVENTS
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from agent.driver.port import DriverEvent, DriverSnapshot
+    from agent.health.states import DeviceHealthState
     from agent.health.tracker import HealthChange
-    from agent.health.verdicts import DeviceHealthState
     from api.clock import Clock
 
 WAIT_S: Final = 30.0
 PROBE_S: Final = 1.0
-"""The first time that the driver answers again: that it does is seen when this time is over."""
+"""The first wait after a failure: its return proves that the driver answers again."""
 TASK: Final = "driver.events"
 _BASE_S: Final = 0.25
 _CAP_S: Final = 5.0
@@ -42,19 +43,20 @@ _log = structlog.get_logger()
 
 
 class Events(Protocol):
-    """Whose events are waited for; any `agent.driver.port.Driver`."""
+    """Source of events; any `agent.driver.port.Driver`."""
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
-        """Return what happened, as soon as something does; nothing once the time is over.
+        """Return events as soon as there are any; none once the time is over.
 
         Raises:
-            DriverUnavailable: the driver cannot be asked.
+            DriverUnavailableError: the driver cannot be asked.
+
         """
 
 
 @final
 class HealthWatch:
-    """The verdicts, kept up to date; each method but `run` is one step."""
+    """The current health states; each method but `run` is one step."""
 
     def __init__(
         self,
@@ -67,11 +69,12 @@ class HealthWatch:
         """Take the parts.
 
         Args:
-            driver: whose events are waited for.
-            tracker: where verdicts are kept.
-            clock: the time of events and looks.
-            on_change: called after events that changed a verdict, once for those that came together; it
-                must be quick, and not raise.
+            driver: source of events.
+            tracker: keeps the states.
+            clock: the time of events and snapshots.
+            on_change: called after events that changed a state, once for those that came together; it must be
+                quick, and not raise.
+
         """
         self._driver = driver
         self._tracker = tracker
@@ -81,25 +84,24 @@ class HealthWatch:
         self._complaint = ""
         TASK_FAILURES.labels(TASK)
         for kind in EventKind:
-            for verdict in EventVerdict:
-                DRIVER_EVENTS.labels(kind.value, verdict.value)
+            for effect in EventEffect:
+                DRIVER_EVENTS.labels(kind.value, effect.value)
         self._show()
 
     def health(self, uuid: str) -> "DeviceHealthState":
-        """Return the verdict on a card; one that was never seen is healthy."""
         return self._tracker.health(uuid)
 
     def observe(self, look: "DriverSnapshot", *, on_bus: "Collection[str] | None" = None) -> None:
-        """Take in what the driver answered just now (see `HealthTracker.observe`)."""
+        """Record a snapshot that the driver returned just now (see `HealthTracker.observe`)."""
         self._note(self._tracker.observe(look, self._clock.monotonic(), on_bus=on_bus))
 
     def unavailable(self, error: DriverUnavailableError) -> None:
-        """Take in that the driver did not answer: the verdicts stay as they are."""
+        """Record that the driver did not answer: the states stay."""
         if error.is_absent:
-            self._tracker.restarted(self._clock.monotonic())
+            self._tracker.driver_restarted(self._clock.monotonic())
 
     async def run(self) -> NoReturn:
-        """Wait for events until cancelled; a driver that cannot be asked is asked again."""
+        """Wait for events until cancelled; a driver that cannot be asked is retried."""
         while True:
             began = self._clock.monotonic()
             try:
@@ -115,24 +117,24 @@ class HealthWatch:
             if events:
                 self.take(events)
             elif self._clock.monotonic() - began < _AT_ONCE_S:
-                # There is nothing to wait on, such as no card: not asked a thousand times a second.
+                # There is nothing to wait on, such as no device: do not ask a thousand times a second.
                 await asyncio.sleep(_PAUSE_S)
 
     def take(self, events: "Iterable[DriverEvent]") -> None:
-        """Take in what the driver told, and say so where a verdict changed."""
+        """Record driver events, and call `on_change` where a state changed."""
         now = self._clock.monotonic()
         changes: list[HealthChange] = []
         for event in events:
-            verdict = self._tracker.verdict_of(event)
-            DRIVER_EVENTS.labels(event.kind.value, verdict.value).inc()
+            effect = self._tracker.effect_of(event)
+            DRIVER_EVENTS.labels(event.kind.value, effect.value).inc()
             _log.info(
                 "driver event",
                 kind=event.kind.value,
                 code=event.code,
                 device=event.uuid or "all",
-                verdict=verdict.value,
+                effect=effect.value,
             )
-            changes += self._tracker.tell(event, now)
+            changes += self._tracker.record(event, now)
         self._note(changes)
         if changes:
             self._on_change()
@@ -141,7 +143,7 @@ class HealthWatch:
         for change in changes:
             log = _log.info if change.after.is_healthy else _log.warning
             log(
-                "health of a card changed",
+                "device health changed",
                 device=change.uuid,
                 address=change.address,
                 before=change.before.reason or change.before.state.value,
@@ -151,7 +153,7 @@ class HealthWatch:
         self._show()
 
     def _show(self) -> None:
-        counts = Counter(verdict.state for verdict in self._tracker.verdicts().values())
+        counts = Counter(one.state for one in self._tracker.states().values())
         for state in HealthState:
             DEVICES.labels(state.value).set(counts[state])
 
@@ -159,12 +161,12 @@ class HealthWatch:
         text = one_line(str(error))
         if text != self._complaint:
             self._complaint = text
-            _log.warning("no events of the driver", reason=error.reason.value, error=text)
-            # Whoever waits for events may be the first to see that the driver went away.
+            _log.warning("driver events not available", reason=error.reason.value, error=text)
+            # The wait for events may be the first call to fail when the driver is unloaded.
             self._on_change()
 
     def _recovered(self) -> None:
         self._backoff.succeed()
         if self._complaint:
             self._complaint = ""
-            _log.info("events of the driver again")
+            _log.info("driver events available again")

@@ -1,1 +1,1 @@
-"""Collects the node's devices and publishes them: NodeFeature, CDI and files for the plugins."""
+"""The node's devices: collected, and published as a NodeFeature, a CDI specification and files for the plugins."""

@@ -1,14 +1,15 @@
-"""The node's CDI specification: what a container runtime adds to a container for a card or MIG instance.
+"""The node's CDI specification: the edits of a container runtime for a device or MIG instance.
 
-One file for the kind, replaced at once: a device for every card and for every MIG instance, named by UUID,
-and what all of them need. Format: github.com/cncf-tags/container-device-interface, SPEC.md, version 0.6.0,
-which containerd since 1.7 and CRI-O since 1.23 read.
+One file for the kind, replaced at once: a CDI device for every device and every MIG instance, named by UUID, and
+the edits common to all. Format: github.com/cncf-tags/container-device-interface, SPEC.md, version 0.6.0, which
+containerd since 1.7 and CRI-O since 1.23 read.
 
-A runtime drops a whole file for one mistake in it, so nothing is written that it would not take: names are
-checked, a device without its files is left out, and a specification without any device is no file at all.
+A runtime drops a whole file for one error in it, so only valid entries are written: names are checked, a device
+without its files is left out, and a specification without any device is no file at all.
 
-A hook makes the linker's cache know the libraries, where NVIDIA's program for it is on the node. Without it
-LD_LIBRARY_PATH finds them, which NVIDIA's images have.
+A hook updates the linker's cache, where NVIDIA's program for it is on the node. Without it LD_LIBRARY_PATH finds
+the libraries, which NVIDIA's images set.
+
 """
 
 import re
@@ -21,13 +22,13 @@ from agent.driver.libraries import LIBRARIES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from agent.driver.device_files import DeviceFile, FoundFiles
+    from agent.driver.device_files import DeviceFile, DeviceFiles
     from agent.driver.libraries import DriverFiles
     from api.nodefiles.devices import NodeDevices, NodeInstance
 
 VERSION: Final = "0.6.0"
 _NOTHING_MORE: Final = "NVIDIA_VISIBLE_DEVICES=void"
-"""For an image that says `all`: NVIDIA's own hook, where it is installed, would add every card."""
+"""For an image with the value `all`: NVIDIA's own hook, where it is installed, would add every device."""
 _MOUNT_OPTIONS: Final = ("ro", "nosuid", "nodev", "bind")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:-]*[A-Za-z0-9])?", re.ASCII)
 _KIND: Final = re.compile(
@@ -39,23 +40,25 @@ def file_name(kind: str) -> str:
     """Return the name of the file for a kind.
 
     Raises:
-        ValueError: it is no kind of CDI, `<vendor>/<class>`.
+        ValueError: it is not a CDI kind, `<vendor>/<class>`.
+
     """
     if not _KIND.fullmatch(kind):
-        raise ValueError(f"{kind!r} is no kind of CDI: it must be <vendor>/<class>")
+        raise ValueError(f"{kind!r} is not a CDI kind: it must be <vendor>/<class>")
     return f"{kind.replace('/', '-')}.json"
 
 
 def build_specification(
-    kind: str, gpus: "NodeDevices", *, files: "FoundFiles", driver: "DriverFiles"
+    kind: str, gpus: "NodeDevices", *, files: "DeviceFiles", driver: "DriverFiles"
 ) -> bytes | None:
-    """Return the file, the same for the same facts; None where it would have no device.
+    """Return the file, the same for the same facts; None without any device.
 
     Args:
         kind: `<vendor>/<class>`.
-        gpus: those of the node; health does not matter to a runtime.
+        gpus: of the node; their health does not matter to a runtime.
         files: their device files.
         driver: libraries and programs.
+
     """
     uuids = [uuid for gpu in gpus.devices for uuid in (gpu.uuid, *_instances(gpu.instances))]
     devices = [

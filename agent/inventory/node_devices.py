@@ -1,19 +1,20 @@
-"""The cards of a node, put together from what the bus shows, the driver says, and health is judged to be.
+"""The devices of a node, merged from the bus, the driver and their health.
 
-Values in, values out: which cards there are, their attributes in the node's NodeFeature
-(`api.foreign.nodefeature.AgentDevice`), and the file of cards (`api.nodefiles.devices`).
+Values in, values out: the present devices, their attributes in the node's NodeFeature
+(`api.foreign.nodefeature.AgentDevice`), and the devices file (`api.nodefiles.devices`).
 
-Who is there:
+Presence:
 
-* What the bus has is there. What the driver shows besides is there too, since a container may have no view
+* Devices on the bus are present. So are devices that only the driver lists, since a container may have no view
   of the bus.
-* A card that the bus has and the driver does not show, though it did before, is *lost*: its UUID is
-  remembered, because health is about a UUID. The same where the kernel's driver is bound to it, and the
-  driver shows others only. A card that another driver has (vfio-pci) is none of ours, and not lost.
-* Without a driver there are PCI facts alone: what the driver said before is the control plane's to remember.
+* A device that is on the bus and no longer in the driver's list is *lost*: its UUID is remembered, because
+  health is about a UUID. The same holds for a device that the kernel's driver is bound to while the driver
+  lists others only. A device bound to another driver (vfio-pci) is foreign, and not lost.
+* Without a driver there are PCI facts alone: the control plane remembers the driver's earlier facts.
 
-Each attribute is held against the reader's own parser (`inventory.discovery.parsing`): what it would not take is left
-out and named, so that one odd text of a driver does not cost the other facts.
+Each attribute is checked with the reader's own parser (`inventory.discovery.parsing`): an invalid one is left
+out and reported, so that one odd text of a driver does not cost the other facts.
+
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,16 +22,16 @@ from typing import TYPE_CHECKING, Final, final
 
 import msgspec
 
-from agent.health.verdicts import DeviceHealthState, HealthState
+from agent.health.states import DeviceHealthState, HealthState
 from api.foreign.nodefeature import AgentDevice, AgentNode
 from api.nodefiles.devices import NodeDevice, NodeDevices, NodeInstance, SharedParts
-from inventory.discovery import parsing as values
+from inventory.discovery import parsing
 from inventory.identity import canonical_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from agent.driver.device_files import FoundFiles
+    from agent.driver.device_files import DeviceFiles
     from agent.driver.pci import PciDevice
     from agent.driver.port import DriverDevice, DriverSnapshot
     from api.nodefiles.devices import NodeMount
@@ -40,52 +41,52 @@ NVIDIA_DRIVER: Final = "nvidia"
 NOT_SHOWN: Final = DeviceHealthState(
     HealthState.LOST,
     "LostFromDriver",
-    "the kernel's driver has the card, and NVML does not show it: see dmesg, and reset or reboot",
+    "the kernel's driver is bound to the device, and NVML does not list it: see dmesg, and reset or reboot",
 )
 _MAX_UUID_LENGTH: Final = 63
-"""`api.nodefiles.devices.Uuid`, and what kubelet takes."""
+"""The limit of `api.nodefiles.devices.Uuid`, and of kubelet."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredNode:
-    """What was seen of a node's cards."""
+    """Present state of a node's bus and driver."""
 
     bus: "tuple[PciDevice, ...] | None" = None
-    """None where the bus cannot be read, which is not an empty one."""
+    """None for an unreadable bus, which is not an empty one."""
     look: "DriverSnapshot | None" = None
-    """None where there is no driver."""
+    """None without a driver."""
     known: "Mapping[str, str]" = field(default_factory=dict)
-    """PCI address -> UUID, of cards that the driver showed and that were not taken out since."""
+    """PCI address -> UUID, of devices that the driver has listed and that were not taken out since."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDeviceFacts:
-    """One card."""
+    """Facts of one device."""
 
     address: str
     pci: "PciDevice | None" = None
-    said: "DriverDevice | None" = None
-    """By the driver."""
+    reported: "DriverDevice | None" = None
+    """Facts from the driver."""
     uuid: str = ""
     health: DeviceHealthState | None = None
-    """None where nobody can judge it."""
+    """None where it is unknown."""
 
 
 def discovered_devices(
-    sight: DiscoveredNode, health: "Callable[[str], DeviceHealthState]"
+    node: DiscoveredNode, health: "Callable[[str], DeviceHealthState]"
 ) -> tuple[NodeDeviceFacts, ...] | None:
-    """Return the node's cards by address; None where neither bus nor driver can be asked."""
-    if sight.bus is None and sight.look is None:
+    """Return the node's devices by address; None where neither bus nor driver can be read."""
+    if node.bus is None and node.look is None:
         return None
-    bus = {one.address: one for one in sight.bus or ()}
-    said = _by_address(sight.look)
-    addresses = {*bus, *said}
-    if sight.bus is None:
-        addresses |= sight.known.keys()
+    bus = {one.address: one for one in node.bus or ()}
+    reported = _by_address(node.look)
+    addresses = {*bus, *reported}
+    if node.bus is None:
+        addresses |= node.known.keys()
     return tuple(
-        _device(address, bus.get(address), said.get(address), sight, health)
+        _device(address, bus.get(address), reported.get(address), node, health)
         for address in sorted(addresses)
     )
 
@@ -99,31 +100,33 @@ def _by_address(look: "DriverSnapshot | None") -> "dict[str, DriverDevice]":
     return found
 
 
-def _device(  # noqa: PLR0917  # of one address: what each source has there
+def _device(  # noqa: PLR0917  # the sources of one address
     address: str,
     pci: "PciDevice | None",
-    said: "DriverDevice | None",
-    sight: DiscoveredNode,
+    reported: "DriverDevice | None",
+    node: DiscoveredNode,
     health: "Callable[[str], DeviceHealthState]",
 ) -> NodeDeviceFacts:
-    facts = NodeDeviceFacts(address=address, pci=pci, said=said)
-    if said is not None:
-        return replace(facts, uuid=said.uuid, health=health(said.uuid) if said.uuid else None)
+    facts = NodeDeviceFacts(address=address, pci=pci, reported=reported)
+    if reported is not None:
+        return replace(
+            facts, uuid=reported.uuid, health=health(reported.uuid) if reported.uuid else None
+        )
     is_foreign = pci is not None and pci.driver not in {None, NVIDIA_DRIVER}
-    if sight.look is None or is_foreign:
+    if node.look is None or is_foreign:
         return facts
-    uuid = sight.known.get(address, "")
+    uuid = node.known.get(address, "")
     if uuid:
-        judged = health(uuid)
-        return replace(facts, uuid=uuid, health=NOT_SHOWN if judged.is_healthy else judged)
+        state = health(uuid)
+        return replace(facts, uuid=uuid, health=NOT_SHOWN if state.is_healthy else state)
     is_bound = pci is not None and pci.driver == NVIDIA_DRIVER
-    return replace(facts, health=NOT_SHOWN) if is_bound and sight.look.devices else facts
+    return replace(facts, health=NOT_SHOWN) if is_bound and node.look.devices else facts
 
 
-def known_after(
+def known_uuids_after(
     known: "Mapping[str, str]", look: "DriverSnapshot", *, bus: "Sequence[PciDevice] | None"
 ) -> dict[str, str]:
-    """Return which card is where, after a look that the driver answered."""
+    """Return the UUIDs by address, after a snapshot."""
     shown = {address: one.uuid for address, one in _by_address(look).items() if one.uuid}
     present = None if bus is None else {one.address for one in bus}
     kept = {
@@ -136,91 +139,99 @@ def known_after(
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What is said of the node and its cards."""
+class PublishedFeatures:
+    """Content of the node's NodeFeature."""
 
     devices: "tuple[Mapping[str, str], ...]"
-    """Attributes of each, by address."""
+    """Attributes of each device, by address."""
     node: "Mapping[str, str]"
-    unsayable: tuple[str, ...] = ()
-    """Keys whose value the reader would not take, with their card."""
+    rejected: tuple[str, ...] = ()
+    """Keys with a value that the reader rejects, with their device."""
 
 
-def published_of(devices: "Iterable[NodeDeviceFacts]", look: "DriverSnapshot | None") -> Published:
-    """Return what is to be published; the same facts give the same texts."""
-    told: list[Mapping[str, str]] = []
-    unsayable: list[str] = []
+def published_of(
+    devices: "Iterable[NodeDeviceFacts]", look: "DriverSnapshot | None"
+) -> PublishedFeatures:
+    """Return the content to publish; the same facts give the same texts."""
+    devices_attributes: list[Mapping[str, str]] = []
+    rejected: list[str] = []
     for device in devices:
-        saying = _Saying()
-        _say_device(saying, device)
-        told.append(saying.texts)
-        unsayable += (f"{device.address} {key}" for key in saying.unsayable)
-    node = _Saying()
+        attributes = _Attributes()
+        _add_device(attributes, device)
+        devices_attributes.append(attributes.texts)
+        rejected += (f"{device.address} {key}" for key in attributes.rejected)
+    node = _Attributes()
     if look is not None:
-        node.say(AgentNode.DRIVER_VERSION, look.driver_version, values.version)
-        node.say(AgentNode.CUDA_VERSION, look.cuda_version, values.version)
-    unsayable += node.unsayable
-    return Published(devices=tuple(told), node=node.texts, unsayable=tuple(unsayable))
+        node.add(AgentNode.DRIVER_VERSION, look.driver_version, parsing.version)
+        node.add(AgentNode.CUDA_VERSION, look.cuda_version, parsing.version)
+    rejected += node.rejected
+    return PublishedFeatures(
+        devices=tuple(devices_attributes), node=node.texts, rejected=tuple(rejected)
+    )
 
 
-class _Saying:
-    """Texts by key, of values that the reader takes."""
+class _Attributes:
+    """Texts by key, of values that the reader accepts."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self.unsayable: list[str] = []
+        self.rejected: list[str] = []
 
-    def say(self, key: str, value: object | None, parse: "Callable[[str], object | None]") -> None:
-        """Say a value; None and the empty text are nothing said."""
+    def add(self, key: str, value: object | None, parse: "Callable[[str], object | None]") -> None:
+        """Add a value; None and the empty text are skipped."""
         text = "" if value is None else str(value)
         if not text:
             return
         if parse(text) is None:
-            self.unsayable.append(key)
+            self.rejected.append(key)
         else:
             self.texts[key] = text
 
 
-def _say_device(saying: _Saying, device: NodeDeviceFacts) -> None:
-    saying.say(AgentDevice.ADDRESS, device.address, values.address)
-    saying.say(AgentDevice.UUID, device.uuid, values.uuid)
+def _add_device(attributes: _Attributes, device: NodeDeviceFacts) -> None:
+    attributes.add(AgentDevice.ADDRESS, device.address, parsing.address)
+    attributes.add(AgentDevice.UUID, device.uuid, parsing.uuid)
     if device.pci is not None:
-        saying.say(AgentDevice.VENDOR, device.pci.vendor, values.hex_id)
-        saying.say(AgentDevice.DEVICE, device.pci.device, values.hex_id)
-        saying.say(AgentDevice.CLASS, device.pci.class_, values.pci_class)
-        saying.say(AgentDevice.NUMA_NODE, device.pci.numa_node, values.numa_node)
-    if device.said is not None and not device.said.is_lost:
-        _say_driver(saying, device.said)
+        attributes.add(AgentDevice.VENDOR, device.pci.vendor, parsing.hex_id)
+        attributes.add(AgentDevice.DEVICE, device.pci.device, parsing.hex_id)
+        attributes.add(AgentDevice.CLASS, device.pci.class_, parsing.pci_class)
+        attributes.add(AgentDevice.NUMA_NODE, device.pci.numa_node, parsing.numa_node)
+    if device.reported is not None and not device.reported.is_lost:
+        _add_driver_facts(attributes, device.reported)
     if device.health is not None:
-        saying.say(AgentDevice.HEALTH, device.health.state.value, values.word)
-        saying.say(AgentDevice.HEALTH_REASON, device.health.reason, values.word)
+        attributes.add(AgentDevice.HEALTH, device.health.state.value, parsing.word)
+        attributes.add(AgentDevice.HEALTH_REASON, device.health.reason, parsing.word)
 
 
-def _say_driver(saying: _Saying, said: "DriverDevice") -> None:
-    saying.say(AgentDevice.PRODUCT, said.product, values.product)
-    saying.say(AgentDevice.MEMORY, said.memory_mib, values.memory_mib)
-    saying.say(AgentDevice.COMPUTE_CAPABILITY, said.compute_capability, values.compute_capability)
-    # Nobody reads watts yet: any whole number will do.
-    saying.say(AgentDevice.POWER_LIMIT, said.power_limit_watts, int)
-    saying.say(AgentDevice.MAX_POWER_LIMIT, said.max_power_limit_watts, int)
+def _add_driver_facts(attributes: _Attributes, reported: "DriverDevice") -> None:
+    attributes.add(AgentDevice.PRODUCT, reported.product, parsing.product)
+    attributes.add(AgentDevice.MEMORY, reported.memory_mib, parsing.memory_mib)
+    attributes.add(
+        AgentDevice.COMPUTE_CAPABILITY, reported.compute_capability, parsing.compute_capability
+    )
+    # The control plane does not read watts yet: any whole number is valid.
+    attributes.add(AgentDevice.POWER_LIMIT, reported.power_limit_watts, int)
+    attributes.add(AgentDevice.MAX_POWER_LIMIT, reported.max_power_limit_watts, int)
     links = [
         {"peer": one.peer, "type": one.type.value, "count": one.count}
-        for one in sorted(said.links, key=lambda one: (one.peer, one.type.value))
+        for one in sorted(reported.links, key=lambda one: (one.peer, one.type.value))
     ]
-    saying.say(AgentDevice.LINKS, _json(links), values.links)
-    saying.say(AgentDevice.MIG_CAPABLE, str(said.is_mig_capable).lower(), values.flag)
-    if not said.is_mig_capable:
+    attributes.add(AgentDevice.LINKS, _json(links), parsing.links)
+    attributes.add(AgentDevice.MIG_CAPABLE, str(reported.is_mig_capable).lower(), parsing.flag)
+    if not reported.is_mig_capable:
         return
-    saying.say(AgentDevice.MIG_MODE, "Enabled" if said.is_mig_enabled else "Disabled", values.word)
-    profiles = sorted({one.name for one in said.profiles})
-    saying.say(AgentDevice.MIG_PROFILES, ",".join(profiles), values.profiles)
-    # What lacks its compute instance has no UUID, and can be given to nobody.
+    attributes.add(
+        AgentDevice.MIG_MODE, "Enabled" if reported.is_mig_enabled else "Disabled", parsing.word
+    )
+    profiles = sorted({one.name for one in reported.profiles})
+    attributes.add(AgentDevice.MIG_PROFILES, ",".join(profiles), parsing.profiles)
+    # An instance without its compute instance has no UUID, and cannot be allocated.
     instances = [
         {"profile": one.profile, "uuid": one.uuid}
-        for one in sorted(said.instances, key=lambda one: (one.profile, one.uuid))
+        for one in sorted(reported.instances, key=lambda one: (one.profile, one.uuid))
         if one.uuid
     ]
-    saying.say(AgentDevice.MIG_INSTANCES, _json(instances), values.partitions)
+    attributes.add(AgentDevice.MIG_INSTANCES, _json(instances), parsing.partitions)
 
 
 def _json(value: object) -> str:
@@ -228,9 +239,9 @@ def _json(value: object) -> str:
 
 
 def node_devices(
-    devices: "Iterable[NodeDeviceFacts]", files: "FoundFiles", mounts: "Sequence[NodeMount]"
+    devices: "Iterable[NodeDeviceFacts]", files: "DeviceFiles", mounts: "Sequence[NodeMount]"
 ) -> NodeDevices:
-    """Return the file of cards: those with a UUID that kubelet can be told."""
+    """Return the devices file: devices with a UUID that kubelet accepts."""
     return NodeDevices(
         version="v1",
         devices=[_node_device(device, files) for device in devices if is_nameable(device.uuid)],
@@ -239,17 +250,17 @@ def node_devices(
 
 
 def is_nameable(uuid: str) -> bool:
-    """Say whether kubelet, the reader and the runtime all take the name."""
+    """Whether kubelet, the reader and the runtime all accept the UUID as a name."""
     return (
-        len(uuid) <= _MAX_UUID_LENGTH and values.uuid(uuid) is not None and not uuid.endswith("-")
+        len(uuid) <= _MAX_UUID_LENGTH and parsing.uuid(uuid) is not None and not uuid.endswith("-")
     )
 
 
-def _node_device(device: NodeDeviceFacts, files: "FoundFiles") -> NodeDevice:
-    said, own = device.said, files.by_uuid.get(device.uuid, ())
+def _node_device(device: NodeDeviceFacts, files: "DeviceFiles") -> NodeDevice:
+    reported, own = device.reported, files.by_uuid.get(device.uuid, ())
     is_healthy = device.health is None or device.health.is_healthy
     instances = None
-    if said is not None and said.is_mig_enabled:
+    if reported is not None and reported.is_mig_enabled:
         instances = [
             NodeInstance(
                 uuid=one.uuid,
@@ -258,7 +269,7 @@ def _node_device(device: NodeDeviceFacts, files: "FoundFiles") -> NodeDevice:
                     file.host_path for file in files.by_uuid.get(one.uuid, ()) if file not in own
                 ],
             )
-            for one in sorted(said.instances, key=lambda one: one.gpu_instance)
+            for one in sorted(reported.instances, key=lambda one: one.gpu_instance)
             if is_nameable(one.uuid)
         ]
     return NodeDevice(

@@ -1,10 +1,12 @@
-"""The node's NodeFeature as an object: what is applied, and what of one that is there says the same.
+"""The node's NodeFeature as an object: its body, its heartbeat patch, and their comparison with a shown one.
 
-Format: `api.foreign.nodefeature`. Values in, values out; writing is `agent.inventory.publisher`'s.
+Format: `api.foreign.nodefeature`. Values in, values out; `agent.inventory.publisher` writes.
+
 """
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from api.conditions import format_time
 from api.foreign.nodefeature import (
     AGENT_ATTRIBUTES,
     AGENT_INSTANCES,
@@ -18,20 +20,17 @@ from manifests.constants import AGENT_FEATURE_PREFIX
 if TYPE_CHECKING:
     import datetime as dt
 
-    from agent.inventory.node_devices import Published
+    from agent.inventory.node_devices import PublishedFeatures
     from api.meta import ObjectMeta
     from api.names import NodeName
 
-_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
-
 
 def feature_name(node: "NodeName") -> str:
-    """Return the name of a node's NodeFeature."""
     return f"{AGENT_FEATURE_PREFIX}{node}"
 
 
 def feature_body(
-    published: "Published",
+    published: "PublishedFeatures",
     *,
     node: "NodeName",
     namespace: str,
@@ -41,17 +40,18 @@ def feature_body(
     """Return the object as it is applied.
 
     Args:
-        published: what is said.
-        node: whom it is about; of 63 characters at most, since it is a label's value, as NFD has it.
-        namespace: where it is.
-        owner_uid: of the Node, empty where that is not known.
+        published: the content.
+        node: its name; of 63 characters at most, since it is a label's value, as in NFD.
+        namespace: of the object.
+        owner_uid: of the Node; empty where that is unknown.
         now: the heartbeat.
+
     """
     metadata: dict[str, Any] = {
         "name": feature_name(node),
         "namespace": namespace,
         "labels": {NODE_NAME_LABEL: node},
-        "annotations": {HEARTBEAT_ANNOTATION: now.strftime(_FORMAT)},
+        "annotations": {HEARTBEAT_ANNOTATION: format_time(now)},
     }
     if owner_uid:
         owner = {"apiVersion": "v1", "kind": NODES.kind, "name": node, "uid": owner_uid}
@@ -75,24 +75,24 @@ def feature_body(
     }
 
 
-def feature_shows(feature: NodeFeature, published: "Published", node: "NodeName") -> bool:
-    """Say whether an object says just this of the node."""
+def feature_shows(feature: NodeFeature, published: "PublishedFeatures", node: "NodeName") -> bool:
+    """Whether an object has exactly this content."""
     agent = feature.spec.features.instances.agent
-    told = feature.spec.features.attributes.agent
+    attributes = feature.spec.features.attributes.agent
     return (
         feature.metadata.label(NODE_NAME_LABEL) == node
         and agent is not None
         and agent.elements is not None
         and [one.attributes for one in agent.elements] == [dict(one) for one in published.devices]
-        and told is not None
-        and told.elements == dict(published.node)
+        and attributes is not None
+        and attributes.elements == dict(published.node)
     )
 
 
 def heartbeat_patch(
     stamp: "ObjectMeta", node: "NodeName", now: "dt.datetime"
 ) -> list[dict[str, Any]]:
-    """Return the JSON patch of a heartbeat, which holds only where the object is the one that was written.
+    """Return the JSON patch of a heartbeat, which fails where the object is not the written one.
 
     A change of the spec moves the generation, one of metadata does not (the API server, of any kind by
     CustomResourceDefinition); a label that is gone, or all annotations, make it fail too.
@@ -104,11 +104,11 @@ def heartbeat_patch(
         {
             "op": "add",
             "path": f"/metadata/annotations/{_pointer(HEARTBEAT_ANNOTATION)}",
-            "value": now.strftime(_FORMAT),
+            "value": format_time(now),
         },
     ]
 
 
 def _pointer(key: str) -> str:
-    """Return a key as a part of a JSON pointer (RFC 6901)."""
+    """Escape a key for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

@@ -1,8 +1,9 @@
-"""What the node's own programs are told of its cards: `cards.json`, and the CDI specification.
+"""Files for the node's own programs: `cards.json`, and the CDI specification.
 
-Both are replaced only where something changed, compared with what is on disk: a restart writes nothing, and
-a file that somebody removed comes back with the next look. Where one cannot be written (a full or read-only
-file system), what was there stays, the node's condition says so, and it is tried again with the next look.
+Both are replaced only where their content changed, compared with the disk: a restart writes nothing, and a
+removed file comes back with the next snapshot. If one cannot be written (a full or read-only file system), the
+old one stays, the node's condition has the problem, and the next snapshot retries.
+
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from agent.driver.port import DriverSnapshot
     from agent.inventory.node_devices import NodeDeviceFacts
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 TASK: Final = "agent.files"
 DEVICE_FILES: Final = "device files"
-"""Source of a problem; the others are named for their metric."""
+"""Source of a problem; the other sources are the metric's label values."""
 
 _log = structlog.get_logger()
 
@@ -41,7 +42,7 @@ _log = structlog.get_logger()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePaths:
-    """Where things are, as this process sees them; but for `dev`, containers see them elsewhere."""
+    """Paths in this process's view; but for `dev`, containers have other ones."""
 
     sysfs: Path = Path("/sys")
     proc: Path = Path("/proc")
@@ -56,18 +57,34 @@ class NodePaths:
 
 @final
 class NodeFiles:
-    """Writes both files; the methods are each one step, and raise nothing."""
+    """Writes both files; each method is one step, and raises nothing."""
 
-    def __init__(self, places: NodePaths, problems: "ProblemRegistry") -> None:
-        """Take the places.
+    def __init__(
+        self,
+        paths: NodePaths,
+        problems: "ProblemRegistry",
+        *,
+        replace: "Callable[[Path, bytes], bool]" = replace_file,
+        find: "Callable[[Path], DriverFiles]" = find_driver_files,
+    ) -> None:
+        """Take the paths.
+
+        Args:
+            paths: where to read and write.
+            problems: receives files that are missing or cannot be written.
+            replace: writes a file, and returns whether it changed.
+            find: finds the driver's files under its root.
 
         Raises:
-            ValueError: the kind is none of CDI.
+            ValueError: the kind is not a CDI kind.
+
         """
-        self._places = places
+        self._paths = paths
         self._problems = problems
-        self.devices_path: Final = places.run_directory / DEVICES_FILE
-        self.cdi_path: Final = places.cdi_directory / file_name(places.cdi_kind)
+        self._replace_file = replace
+        self._find_driver_files = find
+        self.devices_path: Final = paths.run_directory / DEVICES_FILE
+        self.cdi_path: Final = paths.cdi_directory / file_name(paths.cdi_kind)
         self._driver = DriverFiles()
         self._driver_state: object = None
         for what in ("cards", "cdi"):
@@ -75,47 +92,46 @@ class NodeFiles:
                 PUBLISHED.labels(what, outcome)
 
     def remembered(self) -> NodeDevices | None:
-        """Return the file of cards as an agent before us left it; None where it says nothing."""
+        """Return the devices file of the last agent; None where there is no valid one."""
         content = read_bytes(self.devices_path)
         try:
             return None if content is None else msgspec.json.decode(content, type=NodeDevices)
         except UNDECODABLE as error:
-            _log.warning("file of cards not used", path=str(self.devices_path), error=str(error))
+            _log.warning("devices file ignored", path=str(self.devices_path), error=str(error))
             return None
 
     def write(self, devices: "Sequence[NodeDeviceFacts]", look: "DriverSnapshot") -> None:
-        """Make both files say this."""
-        files = find_files(look.devices, dev=self._places.dev, proc=self._places.proc)
+        files = find_files(look.devices, dev=self._paths.dev, proc=self._paths.proc)
         driver = self._driver_files(look.driver_version)
         file = node_devices(devices, files, driver.mounts)
         if files.missing:
             self._problems.set(
                 DEVICE_FILES,
                 AgentDegraded.NOT_PUBLISHED,
-                f"no {', '.join(files.missing)}: nvidia-modprobe or nvidia-smi make them",
+                f"missing: {', '.join(files.missing)}; create them with nvidia-modprobe or nvidia-smi",
             )
         else:
             self._problems.clear(DEVICE_FILES)
         self._replace("cards", self.devices_path, msgspec.json.encode(file))
-        specification = build_specification(self._places.cdi_kind, file, files=files, driver=driver)
+        specification = build_specification(self._paths.cdi_kind, file, files=files, driver=driver)
         self._replace("cdi", self.cdi_path, specification)
 
     def _driver_files(self, version: str) -> DriverFiles:
-        """Return the driver's files, looked for where a directory of theirs changed."""
-        state = (version, driver_state(self._places.driver_root))
+        """Return the driver's files, searched again where one of their directories changed."""
+        state = (version, driver_state(self._paths.driver_root))
         if state == self._driver_state:
             return self._driver
         try:
-            self._driver = find_driver_files(self._places.driver_root)
+            self._driver = self._find_driver_files(self._paths.driver_root)
         except OSError as error:
-            # A file went away while it was looked at, as in an installation: looked for again.
-            _log.warning("libraries of the driver not read", error=str(error))
+            # A file was removed during the search, as in an installation: search again.
+            _log.warning("driver libraries not read", error=str(error))
             return self._driver
         self._driver_state = state
         log = _log.info if self._driver.has_libraries else _log.warning
         log(
-            "libraries of the driver",
-            root=str(self._places.driver_root),
+            "driver libraries",
+            root=str(self._paths.driver_root),
             files=len(self._driver.mounts),
             hook=self._driver.hook or "",
         )
@@ -124,7 +140,7 @@ class NodeFiles:
     def _replace(self, what: str, path: Path, content: bytes | None) -> None:
         """Replace one file; None removes it."""
         try:
-            is_new = remove_file(path) if content is None else replace_file(path, content)
+            is_new = remove_file(path) if content is None else self._replace_file(path, content)
         except OSError as error:
             TASK_FAILURES.labels(TASK).inc()
             PUBLISHED.labels(what, "failed").inc()
@@ -137,15 +153,15 @@ class NodeFiles:
             _log.info("file written", what=what, path=str(path), bytes=len(content or b""))
 
 
-class Recalling(Protocol):
-    """Who judges cards; `agent.health.tracker.HealthBook`."""
+class HealthRecall(Protocol):
+    """Restores health states; `agent.health.tracker.HealthTracker`."""
 
     def recall(self, uuid: str, reason: str, *, address: str, now: float) -> None:
-        """Take up what was published of a card before."""
+        """Restore the published fault of a device."""
 
 
-def recall_health(remembered: NodeDevices | None, tracker: Recalling, now: float) -> None:
-    """Take up the verdicts of an agent before us, so that a restart heals no card."""
+def recall_health(remembered: NodeDevices | None, tracker: HealthRecall, now: float) -> None:
+    """Restore the health states of the last agent, so that a restart heals no device."""
     for device in remembered.devices if remembered is not None else ():
         if not device.is_healthy:
             tracker.recall(device.uuid, device.reason, address=device.address, now=now)

@@ -1,16 +1,17 @@
-"""The node's NodeFeature: what the agent found, and that it is alive.
+"""Publisher of the node's NodeFeature: the agent's findings, and its heartbeat.
 
-One object a node, in our namespace, owned by the Node, so that it goes with it. It is written whole, by
-server-side apply, where what is to be said is something else; where nothing is, one annotation of it is
-written every `heartbeat_s`, and this is all that a quiet node costs: a JSON patch of 200 bytes a minute. Who
-reads takes two silent minutes for a dead agent. nfd-master looks at a node anew for each write of a
-NodeFeature, heartbeats too (its own rules over the node's features, and no write where labels stay).
+One object a node, in our namespace, owned by the Node, so that it is deleted with it. Changed content is written
+whole, by server-side apply; without a change, one annotation is written every `heartbeat_s`, and this is all that
+a quiet node costs: a JSON patch of 200 bytes a minute. Readers take two silent minutes for a dead agent.
+nfd-master processes a node again for each write of a NodeFeature, heartbeats too (its own rules over the node's
+features, and no write where labels stay).
 
-The heartbeat's patch holds only where the object is the one that we wrote: it tests uid, generation (which
-any change of the spec moves, and of metadata none) and the node's label. Where it does not hold, or where the
-object is gone, the whole is written again: so what somebody deleted or changed is put right within a minute.
+The heartbeat's patch tests that the object is the written one: uid, generation (which any change of the spec
+moves, and no change of metadata) and the node's label. If a test fails, or the object is gone, the whole is
+written again: so a deletion or a foreign change is undone within a minute.
 
-Whatever fails is logged once for its kind, counted, and tried again with backoff; what is to be said is kept.
+A failure is logged once for its kind, counted, and retried with backoff; the content to publish is kept.
+
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from telemetry.metrics import TASK_FAILURES
 if TYPE_CHECKING:
     import random
 
-    from agent.inventory.node_devices import Published
+    from agent.inventory.node_devices import PublishedFeatures
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.names import NodeName
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
 TASK: Final = "agent.features"
 SOURCE: Final = "features"
-"""Of our problem."""
+"""Of the problem in the registry."""
 FEATURES: Final = "features"
 HEARTBEAT: Final = "heartbeat"
-"""What is written, in metrics."""
+"""Kinds of writes, in metrics."""
 HEARTBEAT_S: Final = 60.0
 GATHER_S: Final = 0.1
-"""A node's cards change together, as where a driver comes back."""
+"""A node's devices change together, as when a driver comes back."""
 _CAP_S: Final = 30.0
 """Two tries in a minute at least: readers wait for two."""
 
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 
 class FeatureApi(Protocol):
-    """What is asked of the API server; `kube.client.KubeClient`."""
+    """Access to the API server; `kube.client.KubeClient`."""
 
     async def get(
         self, resource: "Resource", type_: type[T], name: str, *, namespace: str | None = None
@@ -69,23 +70,23 @@ class FeatureApi(Protocol):
     async def apply(
         self, resource: "Resource", body: object, type_: type[T], *, field_manager: str
     ) -> T:
-        """Apply on the server's side, with force."""
+        """Apply server-side, with force."""
 
     async def json_patch(
         self, resource: "Resource", body: object, *, name: str, namespace: str | None = None
     ) -> None:
-        """Carry out all operations or none; a test that does not hold raises Invalid."""
+        """Apply all operations or none; a failed test raises Invalid."""
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """Which object was written, and which spec of it."""
+    """Identity of the written object, and of its spec."""
 
     metadata: ObjectMeta
 
 
 @final
 class FeaturePublisher:
-    """Says what it was given last, and that the agent is alive; silent before it was given anything."""
+    """Publishes the last content with a heartbeat; silent before the first content."""
 
     def __init__(  # noqa: PLR0913  # each is set alone by settings or tests
         self,
@@ -98,7 +99,6 @@ class FeaturePublisher:
         heartbeat_s: float = HEARTBEAT_S,
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the parts; nothing is asked before `run`."""
         self._client = client
         self._problems = problems
         self._clock = clock
@@ -106,10 +106,10 @@ class FeaturePublisher:
         self._namespace = namespace
         self._heartbeat_s = heartbeat_s
         self._backoff = Backoff(cap_s=_CAP_S, rng=rng)
-        self._wanted: Published | None = None
-        self._written: Published | None = None
+        self._wanted: PublishedFeatures | None = None
+        self._written: PublishedFeatures | None = None
         self._stamp: ObjectMeta | None = None
-        """Of the object as we wrote it; None where it is to be written whole."""
+        """Of the written object; None where the whole is to be written."""
         self._owner_uid = ""
         self._beat_at = 0.0
         self._changed = asyncio.Event()
@@ -120,8 +120,8 @@ class FeaturePublisher:
             for outcome in ("written", "failed"):
                 PUBLISHED.labels(what, outcome)
 
-    def publish(self, published: "Published") -> None:
-        """Say this from now on."""
+    def publish(self, published: "PublishedFeatures") -> None:
+        """Publish this from now on."""
         if published != self._wanted:
             self._wanted = published
             self._changed.set()
@@ -140,10 +140,11 @@ class FeaturePublisher:
             await self._until_changed(self._beat_at - self._clock.monotonic())
 
     async def settle(self) -> None:
-        """Write what is to be written now: the whole, the heartbeat, or nothing.
+        """Write what is due: the whole object, the heartbeat, or nothing.
 
         Raises:
             KubeError: it could not be written.
+
         """
         wanted = self._wanted
         if wanted is None:
@@ -153,8 +154,8 @@ class FeaturePublisher:
         if wanted != self._written or not await self._is_alive():
             await self._write(wanted)
 
-    async def _adopt(self, wanted: "Published") -> None:
-        """Take over the object of an agent before us, where it says what we say: it needs no write."""
+    async def _adopt(self, wanted: "PublishedFeatures") -> None:
+        """Adopt the object of the last agent if it has the same content: it needs no write."""
         if self._written is not None:
             return
         try:
@@ -169,7 +170,7 @@ class FeaturePublisher:
             self._owner_uid = next((one.uid for one in owners if one.kind == NODES.kind), "")
 
     async def _is_alive(self) -> bool:
-        """Write the heartbeat where it is due; return whether the object is still as we wrote it."""
+        """Write the heartbeat where it is due; return whether the object is still the written one."""
         stamp, now = self._stamp, self._clock.utc_now()
         if stamp is None:
             return False
@@ -184,13 +185,13 @@ class FeaturePublisher:
                 namespace=self._namespace,
             )
         except (NotFound, Invalid, Conflict) as error:
-            _log.info("features are not as they were written", error=one_line(str(error)))
+            _log.info("NodeFeature was changed or deleted", error=one_line(str(error)))
             self._stamp = None
             return False
         self._count(HEARTBEAT)
         return True
 
-    async def _write(self, wanted: "Published") -> None:
+    async def _write(self, wanted: "PublishedFeatures") -> None:
         self._attempted = FEATURES
         if self._stamp is None:
             self._owner_uid = await self._node_uid()
@@ -202,19 +203,21 @@ class FeaturePublisher:
             owner_uid=self._owner_uid,
             now=now,
         )
-        # Whether a write that fails was carried out is not known: only an answer makes a stamp.
+        # A write that fails may have been carried out: only an answer makes a stamp.
         self._stamp = None
         answer = await self._client.apply(NODE_FEATURES, body, _Stamp, field_manager=FIELD_MANAGER)
         self._stamp, self._written = answer.metadata, wanted
         self._count(FEATURES)
-        _log.info("features written", devices=len(wanted.devices))
+        _log.info("NodeFeature written", devices=len(wanted.devices))
 
     async def _node_uid(self) -> str:
-        """Return the Node's uid; empty where there is none, or we may not see it."""
+        """Return the Node's uid; empty where there is none, or access is forbidden."""
         try:
             node = await self._client.get(NODES, Node, self._node)
         except (NotFound, Forbidden) as error:
-            _log.warning("features without an owner", node=self._node, error=one_line(str(error)))
+            _log.warning(
+                "NodeFeature without an owner", node=self._node, error=one_line(str(error))
+            )
             return ""
         return node.metadata.uid
 
@@ -228,7 +231,7 @@ class FeaturePublisher:
         complaint = type(error).__name__
         if complaint != self._complaint:
             self._complaint = complaint
-            _log.warning("features not written", name=feature_name(self._node), error=str(error))
+            _log.warning("NodeFeature not written", name=feature_name(self._node), error=str(error))
             self._problems.set(SOURCE, AgentDegraded.NOT_PUBLISHED, self._text_of(error))
         retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
         return self._backoff.fail(retry_after_s)
@@ -236,7 +239,7 @@ class FeaturePublisher:
     def _text_of(self, error: KubeError) -> str:
         where = f"NodeFeature {self._namespace}/{feature_name(self._node)}"
         if isinstance(error, NotFound):
-            return f"{where}: is Node Feature Discovery installed, and the namespace there? {error}"
+            return f"{where}: is Node Feature Discovery installed, and does the namespace exist? {error}"
         return f"{where} cannot be written: {error}"
 
     def _succeeded(self) -> None:

@@ -1,1 +1,1 @@
-"""Partitions MIG-capable devices: the plan, its execution and its progress."""
+"""Partitioning of MIG-capable devices: the plan, its execution and its progress."""

@@ -1,4 +1,4 @@
-"""What `agent.mig.partitioner` needs to know of the world, and whom it tells."""
+"""Dependencies of the partitioner: the objects it reads, and the receivers of its results."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, final
@@ -7,25 +7,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
     from typing import Literal
 
-    from agent.health.verdicts import DeviceHealthState
+    from agent.health.states import DeviceHealthState
     from agent.problems.registry import ProblemRegistry
     from api.kinds.gpudevice import GPUDevice
     from api.kinds.gpupool import GPUPool
     from telemetry.reasons import EventReason
 
 
-class Wishes(Protocol):
-    """What the API server shows of this node's devices, and of pools."""
+class ObjectCache(Protocol):
+    """Cached objects; `agent.api_cache.NodeObjects`."""
 
     def devices(self) -> "Iterable[GPUDevice]":
-        """Return the devices of this node; none while the watch has not shown them."""
+        """Return the GPUDevices of this node; none before the cache has synced."""
 
     def pools(self) -> "Mapping[str, GPUPool]":
-        """Return all pools by name; none while the watch has not shown them."""
+        """Return all pools by name; none before the cache has synced."""
 
 
 class DeviceEvents(Protocol):
-    """Takes events; `agent.events.NodeEvents`."""
+    """Recorder of Events on devices; `agent.events.NodeEvents`."""
 
     def tell_device(
         self,
@@ -35,21 +35,21 @@ class DeviceEvents(Protocol):
         *,
         type_: "Literal['Normal', 'Warning']",
     ) -> None:
-        """Have an event written soon; never blocks, never raises."""
+        """Record an Event; never blocks, never raises."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionerDependencies:
-    """What cutting needs to know, and whom it tells; nothing of it may block or raise."""
+    """None of these may block or raise."""
 
-    wishes: Wishes
+    objects: ObjectCache
     health: "Callable[[str], DeviceHealthState]"
-    """The verdict on a card by its UUID."""
+    """Health of a device by its UUID."""
     in_use: "Callable[[], Collection[str] | None]"
-    """Units, and UUIDs of cards and MIG instances, that live pods of this node were given or promised;
-    None while that is not known."""
+    """Units, and UUIDs of devices and MIG instances, that live pods of this node are assigned or were allocated;
+    None while that is unknown."""
     events: DeviceEvents
     problems: "ProblemRegistry"
     after_change: "Callable[[], None]"
-    """A card was cut: what it is now should be published."""
+    """A device was partitioned: its inventory is to be published."""

@@ -1,8 +1,9 @@
-"""How far a card is on its way to what is wanted of it: when it is planned again, and what is told of it.
+"""Progress of a device towards its layout: when it is planned again, and when that is reported.
 
-What holds a card up is told once for each reason until the card is as wanted: on the device as an event, and
-in the node's condition.
-Users that are about to end get a moment first, since pods take one to go after their pool is free.
+An obstacle is reported once for each reason until the device has its layout: as an Event on the GPUDevice, and
+in the node's condition. Users that are about to end get a grace period first, since pods take a moment to end
+after their pool is free.
+
 """
 
 from dataclasses import dataclass, field
@@ -12,86 +13,85 @@ from agent.mig.planner import Blocked, BlockReason
 from kube.backoff import Backoff
 
 if TYPE_CHECKING:
-    from agent.mig.planner import WantedLayout
+    from agent.mig.planner import DesiredLayout
 
 EVERY_S: Final = 30.0
 WHILE_IN_USE_S: Final = 5.0
-"""Between two looks at a card that only its users hold up: processes end without telling anybody."""
-PATIENCE_S: Final = 15.0
-"""How long users may hold a card up before anybody is told."""
+"""Retry interval while only its users block a device: processes end without an event."""
+GRACE_S: Final = 15.0
+"""How long users may block a device before that is reported."""
 REFUSED_CAP_S: Final = 60.0
 _AT_ONCE: Final = frozenset({BlockReason.IN_USE, BlockReason.USE_UNKNOWN})
-"""Planned again with every change that is told: pods end, and that is told."""
-_TOLD_ELSEWHERE: Final = frozenset({BlockReason.LOST})
-"""By the card's health."""
+"""Planned again at every trigger: the end of a pod is one."""
+_REPORTED_BY_HEALTH: Final = frozenset({BlockReason.LOST})
+"""Reported by the device's health."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A card, and how it is to be."""
+class PartitionTarget:
+    """A device and its desired layout."""
 
     uuid: str
-    wanted: "WantedLayout"
+    wanted: "DesiredLayout"
 
 
 @final
 @dataclass(slots=True)
 class Progress:
-    """Of one card towards one wish."""
+    """Progress of one device towards one target."""
 
-    wish: Wish
+    target: PartitionTarget
     next_at: float = 0.0
-    """When it is planned next (monotonic seconds), if nothing that matters changes before."""
-    is_cutting: bool = False
-    """Steps are taken, and neither the end nor an obstacle is reached."""
+    """Time of the next plan without a relevant change (monotonic seconds)."""
+    is_partitioning: bool = False
+    """Whether steps are being taken, with neither the end nor an obstacle reached."""
     is_changed: bool = False
-    """Steps were taken, and that the card is as wanted is still to be told."""
+    """Whether steps were taken whose end is still to be reported."""
     blocked: Blocked | None = None
-    is_told: bool = False
-    """Somebody was told of what holds it up."""
+    is_reported: bool = False
+    """Whether the obstacle was reported."""
     _since: float = 0.0
     _refusals: Backoff = field(default_factory=lambda: Backoff(cap_s=REFUSED_CAP_S))
 
     def waits(self, now: float) -> bool:
-        """Say whether there is nothing to plan now."""
+        """Whether there is nothing to plan now."""
         is_at_once = self.blocked is not None and self.blocked.reason in _AT_ONCE
         return now < self.next_at and not is_at_once
 
     def begin(self) -> None:
-        """Note that a step is about to be taken."""
-        self.is_cutting = True
+        self.is_partitioning = True
 
     def step(self) -> None:
-        """Note that it was; what held the card up before stays told until the card is as wanted."""
+        """A step was taken; an earlier obstacle stays reported until the device has its layout."""
         self.is_changed = True
 
     def finish(self, now: float) -> bool:
-        """Note that the card is as wanted; return whether that is to be told."""
+        """The device has its layout; return whether that is to be reported."""
         self.blocked = None
-        self.is_told = False
+        self.is_reported = False
         self._refusals.succeed()
         self.next_at = now + EVERY_S
-        self.is_cutting = False
+        self.is_partitioning = False
         was_changed, self.is_changed = self.is_changed, False
         return was_changed
 
     def block(self, blocked: Blocked, now: float) -> bool:
-        """Note what is in the way; return whether that is to be told."""
+        """Record an obstacle; return whether it is to be reported."""
         before = None if self.blocked is None else self.blocked.reason
         is_same = blocked.reason is before
         is_of_use = blocked.reason.is_of_use
         if not is_same:
-            self.is_told = False
+            self.is_reported = False
             if before is None or not (before.is_of_use and is_of_use):
                 self._since = now
         self.blocked = blocked
-        self.is_cutting = False
+        self.is_partitioning = False
         self.next_at = now + self._pause_s(blocked.reason)
-        if self.is_told or blocked.reason in _TOLD_ELSEWHERE:
+        if self.is_reported or blocked.reason in _REPORTED_BY_HEALTH:
             return False
-        self.is_told = not is_of_use or now - self._since >= PATIENCE_S
-        return self.is_told
+        self.is_reported = not is_of_use or now - self._since >= GRACE_S
+        return self.is_reported
 
     def _pause_s(self, reason: BlockReason) -> float:
         if reason is BlockReason.REFUSED:

@@ -1,1 +1,1 @@
-"""The NVML driver: the library, its calls in worker threads, and conversion into our values."""
+"""The NVML driver: the library, its calls in worker threads, and conversion into the port's values."""

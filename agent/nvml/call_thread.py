@@ -1,13 +1,14 @@
-"""Calls that may never return, in a thread that nobody waits for longer than they want.
+"""Calls that may never return, in a daemon thread with bounded waits.
 
-A thread that is stuck in a driver can neither be stopped nor joined. So calls are made in a daemon thread,
-which does not keep the process from ending, and a caller waits for a bounded time. While a call is overdue
-every caller is told so at once. When it returns at last, all is well again. A driver that hangs with one card
-may answer a fresh thread, so one is tried once a minute; each may get stuck as well, so there are at most
-`MAX_STUCK` of them, and then the first that returns is waited for.
+A thread that is stuck in a driver can neither be stopped nor joined. So calls are made in a daemon thread, which
+does not keep the process from ending, and a caller waits for a bounded time. While a call is overdue every caller
+fails at once. When it returns, the thread is usable again. A driver that hangs with one device may answer a fresh
+thread, so one is tried once a minute; each may get stuck as well, so there are at most `MAX_STUCK` of them, and
+then the first that returns is waited for.
 
-Each thread has a state of its own (such as a session with the driver), so that one which returns after an
-hour disturbs nobody: what it returns is dropped, its state is closed, and it ends.
+Each thread has a state of its own (such as a session with the driver), so that one which returns after an hour has
+no effect: its result is dropped, its state is closed, and it ends.
+
 """
 
 import asyncio
@@ -36,7 +37,7 @@ Result = TypeVar("Result")
 @final
 @dataclass(slots=True)
 class _Outcome:
-    """What a call came to. Not an exception of a future, which asyncio would report if nobody waits."""
+    """Result of a call. Not an exception of a future, which asyncio would report if no task awaits it."""
 
     result: Any = None
     failure: BaseException | None = None
@@ -74,12 +75,13 @@ class CallThread(Generic[State]):
         self._jobs: queue.SimpleQueue[_Job | None] | None = None
 
     async def call(self, name: str, call: "Callable[[State], Result]", within_s: float) -> Result:
-        """Return what the call returns, or raise what it raises, within that time after its turn came.
+        """Return the call's result, or raise its exception, within that time after its turn came.
 
         A caller that is cancelled does not stop the call: the next one waits for it, as long as it may last.
 
         Raises:
-            DriverUnavailable: it did not return in time, or one before it did not yet (DriverHangs).
+            DriverUnavailableError: it did not return in time, or an earlier one is overdue (DriverHangs).
+
         """
         async with self._turn:
             await self._wait_for_thread()
@@ -103,7 +105,7 @@ class CallThread(Generic[State]):
             return result
 
     def end(self) -> None:
-        """Let the thread close its state and end once it is free; nobody waits for that."""
+        """Let the thread close its state and end once it is free; the call does not wait for that."""
         if self._jobs is not None:
             self._jobs.put(None)
             self._jobs = None
@@ -116,7 +118,7 @@ class CallThread(Generic[State]):
             raise _hangs(job.name)
 
     async def _wait_for_thread(self) -> None:
-        """Wait for a call whose caller went away; past its time, leave that thread for a fresh one."""
+        """Wait for a call whose caller was cancelled; once it is overdue, leave that thread for a fresh one."""
         job = self._job
         if job is None or job.done.done():
             return
@@ -149,9 +151,9 @@ class CallThread(Generic[State]):
             outcome = _Outcome()
             try:
                 outcome.result = job.call(state)
-            except BaseException as failure:  # noqa: BLE001  # it belongs to whoever called
+            except BaseException as failure:  # noqa: BLE001  # the caller raises it
                 outcome.failure = failure
-            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants it any more.
+            with contextlib.suppress(RuntimeError):  # The loop is closed.
                 loop.call_soon_threadsafe(_settle, job.done, outcome)
         with contextlib.suppress(Exception):
             self._close_state(state)
@@ -165,6 +167,6 @@ def _settle(done: "asyncio.Future[_Outcome]", outcome: _Outcome) -> None:
 def _hangs(name: str) -> DriverUnavailableError:
     return DriverUnavailableError(
         AgentDegraded.DRIVER_HANGS,
-        f"the driver's answer to {name.replace('_', ' ')} is overdue: look for NVRM in the node's kernel"
-        " log; a card that fell off its bus may need a reset of the node",
+        f"the driver's answer to {name.replace('_', ' ')} is overdue: see NVRM in the node's kernel log;"
+        " a device that fell off its bus may need a reboot of the node",
     )

@@ -1,4 +1,4 @@
-"""NVML's values in the words of `agent.driver.port`: pure."""
+"""Conversion of NVML's values into those of `agent.driver.port`: pure."""
 
 import math
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ PROFILE_ATTRIBUTES: Final[dict[int, str]] = {
     0x10: "+me.all",
     0x11: "+gfx",
 }
-"""NVML_GPU_INSTANCE_PROFILE_* -> what follows its size: REV1 has the media engines, GFX graphics, NO_ME none,
+"""NVML_GPU_INSTANCE_PROFILE_* -> the suffix of its name: REV1 has the media engines, GFX graphics, NO_ME none,
 ALL_ME all; 0x9 (REV2) differs in its memory. As in github.com/NVIDIA/go-nvlib, pkg/nvlib/device/mig_profile.go."""
 
 _LEVELS: Final[dict[int, LinkType]] = {
@@ -35,11 +35,11 @@ _LEVELS: Final[dict[int, LinkType]] = {
     40: LinkType.NODE,
     50: LinkType.SYS,
 }
-"""nvmlGpuTopologyLevel_t, as `nvidia-smi topo --matrix` writes them; 0 is two cards of one board."""
+"""nvmlGpuTopologyLevel_t, as `nvidia-smi topo --matrix` writes them; 0 is two devices of one board."""
 
 
 def address_of(bus_id: str) -> str | None:
-    """Return `0000:3b:00.0` for NVML's `00000000:3B:00.0`; None for what is no address."""
+    """Return `0000:3b:00.0` for NVML's `00000000:3B:00.0`; None for any other text."""
     domain, _, rest = bus_id.strip().lower().partition(":")
     try:
         number = int(domain, 16)
@@ -58,10 +58,11 @@ def watts_of(milliwatts: int | None) -> int | None:
 
 
 def profile_name(number: int, *, slices: int, memory_mib: int, device_bytes: int) -> str:
-    """Return a profile's name where the driver has none: `1g.10gb`, `1g.10gb+me`.
+    """Return the name of a profile without one in the driver: `1g.10gb`, `1g.10gb+me`.
 
-    The size is the instance's part of the card's memory in eighths, of the card's size in whole GiB: as
+    The size is the instance's part of the device's memory in eighths, of the device's size in whole GiB: as
     getMigMemorySizeInGB in go-nvlib, so that names are those of NVIDIA's own tools.
+
     """
     eighths = math.ceil(memory_mib * _MIB / device_bytes * _MEMORY_SLICES) if device_bytes else 0
     size = math.floor(eighths / _MEMORY_SLICES * math.ceil(device_bytes / _GIB) + 0.5)
@@ -75,16 +76,17 @@ def links_between(
     to_switches: "Mapping[str, int]",
     levels: "Mapping[str, int]",
 ) -> tuple[DriverLink, ...]:
-    """Return a card's links to the others: NVLink where there is one, and PCIe where there is none.
+    """Return a device's links to the others: NVLink where there is one, else PCIe.
 
-    Cards with links to NVSwitches reach each other through all of them, as far as NVML tells; a fabric that
-    is parted for virtual machines is not seen here.
+    Devices with links to NVSwitches reach each other through all of them, as far as NVML reports; a fabric that is
+    divided for virtual machines is not visible here.
 
     Args:
-        own: the card's address.
-        to_devices: card -> other card -> active links from one straight to the other.
-        to_switches: card -> active links to NVSwitches.
-        levels: other card -> nvmlGpuTopologyLevel_t, where it is known.
+        own: the device's address.
+        to_devices: device -> other device -> active links from one straight to the other.
+        to_switches: device -> active links to NVSwitches.
+        levels: other device -> nvmlGpuTopologyLevel_t, where it is known.
+
     """
     found = []
     peers = (set(to_devices) | set(to_switches) | set(levels)) - {own}

@@ -1,19 +1,20 @@
 """The node's NVIDIA driver through NVML: the real `agent.driver.port.Driver`.
 
-Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another (`agent.nvml.driver_events`), so
-that nothing else waits for a driver that hangs, and the process can end meanwhile. At worst there are three
-threads of each that are stuck.
+Calls are made in a thread (`agent.nvml.call_thread`) and events are waited for in another
+(`agent.nvml.driver_events`), so that a driver that hangs blocks nothing else, and the process can end meanwhile. At
+worst there are three stuck threads of each.
 
-**Sessions.** NVML is initialised when it is first asked, and stays so: events need it, and Xids are told in no
-other way. A session is closed and opened again when the driver went away or came again, when cards came or
-went on the bus (NVML finds them at its start only), and around a change of a MIG mode, for which nobody may
-have the card open. No handle is kept beyond a call of ours.
+**Sessions.** NVML is initialised with the first call, and stays so: events need it, and Xids are reported in no
+other way. A session is closed and opened again when the driver went away or came back, when devices came or went on
+the bus (NVML finds them at its start only), and around a change of a MIG mode, which needs the device closed
+everywhere. No handle is kept beyond a call.
 
-**Unloading the driver.** Who has NVML open keeps the kernel's module from being unloaded: so do NVIDIA's own
-device plugin and DCGM, and like these the agent has to be taken off the node first. Where there is no driver,
-or it went away, nothing is held open. `close` lets go of everything, and the next call opens it again.
+**Unloading the driver.** An open NVML keeps the kernel's module from being unloaded: so do NVIDIA's own device
+plugin and DCGM, and like these the agent has to be removed from the node first. Without a driver, or after it went
+away, nothing is held open. `close` closes everything, and the next call opens it again.
 
-**PID namespaces.** NVML tells only of processes that the agent's PID namespace has: it needs the node's.
+**PID namespaces.** NVML reports only processes in the agent's PID namespace: it needs the node's.
+
 """
 
 import asyncio
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 LOOK_S: Final = 5.0
 PARTITION_S: Final = 30.0
 SET_MODE_S: Final = 60.0
-"""A change of the mode may reset the card."""
-LET_GO_S: Final = 2.0
-"""For the thread of events to end, which asks for half a second at a time."""
+"""A change of the mode may reset the device."""
+CLOSE_S: Final = 2.0
+"""For the thread of events to end, which waits for half a second at a time."""
 MAX_KEPT: Final = 1024
-"""Different events that nobody took; further ones are dropped. 16 cards with 60 Xids each."""
+"""Different events that wait; further ones are dropped. 16 devices with 60 Xids each."""
 
 Result = TypeVar("Result")
 
@@ -66,16 +67,17 @@ class NvmlDriver:
         look_s: float = LOOK_S,
         retry_s: float = RETRY_S,
     ) -> None:
-        """Touch nothing yet; a library that is not there is looked for again at every call.
+        """Nothing is opened yet; a missing library is searched again at every call.
 
         Args:
             clock: for time-outs.
-            library: the file; None looks for it under the root.
-            driver_root: where the node's root is mounted.
-            bus: what changes when a card comes, goes, or is bound to a driver, such as addresses with
-                their drivers; cheap, since it is asked at each look, and must not raise.
-            look_s: how long a look may last.
-            retry_s: how often a fresh thread is tried while one is stuck.
+            library: the file; None searches under the root.
+            driver_root: the mounted root of the node.
+            bus: a value that changes when a device comes, goes, or is bound to a driver, such as addresses with their
+                drivers; cheap, since it is read with each snapshot, and must not raise.
+            look_s: time-out of a snapshot.
+            retry_s: interval of fresh threads while one is stuck.
+
         """
         self._clock = clock
         self._library = library
@@ -89,7 +91,7 @@ class NvmlDriver:
             NvmlSession.close,
             retry_s=retry_s,
         )
-        self._kept: dict[DriverEvent, None] = {}  # What nobody took yet, in order, each once.
+        self._kept: dict[DriverEvent, None] = {}  # Events that wait, in order, each once.
         self._renewal = asyncio.Lock()
         self._changed = asyncio.Event()
         self._events: NvmlEvents | None = None
@@ -101,9 +103,10 @@ class NvmlDriver:
         return await self._renewing("look", NvmlSession.look, self._look_s)
 
     async def wait_for_events(self, within_s: float) -> "Sequence[DriverEvent]":
-        """As `Driver.wait_for_events`. Nothing is told of the time before the first call.
+        """As `Driver.wait_for_events`. Events before the first call are not reported.
 
-        A card that tells the same Xid a thousand times before somebody waits has told one event.
+        A device that reports the same Xid a thousand times between two waits has reported one event.
+
         """
         over = self._clock.monotonic() + within_s
         while True:
@@ -112,16 +115,16 @@ class NvmlDriver:
                 return self._take()
             if (events := self._following()) and (failure := events.take_failure()):
                 if isinstance(failure, SessionStaleError):
-                    await self._let_go()  # What the other thread has open is of the same driver.
+                    await self._close_session()  # The other thread has the same driver open.
                 raise failure
             left = over - self._clock.monotonic()
             if left <= 0:
                 return ()
-            # A thread that gets stuck wakes nobody.
-            await self._woken(min(left, 1.0))
+            # A thread that gets stuck wakes no waiter.
+            await self._wait_for_change(min(left, 1.0))
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
-        """As `Driver.set_mig`. Events are not followed meanwhile: the card must not be open."""
+        """As `Driver.set_mig`. Events are not followed meanwhile: the device must not be open."""
         async with self._closed():
             with _lost_is_refused(uuid):
                 return await self._calls.call(
@@ -132,23 +135,26 @@ class NvmlDriver:
 
     async def create_instance(self, uuid: str, profile: str) -> None:
         """As `Driver.create_instance`."""
-        await self._cut("create_instance", uuid, lambda device: device.create(profile))
+        await self._partition("create_instance", uuid, lambda device: device.create(profile))
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
-        """As `Driver.complete_instance`; one that is complete is left as it is."""
-        await self._cut("complete_instance", uuid, lambda device: device.complete(gpu_instance))
+        """As `Driver.complete_instance`; a complete one is left as it is."""
+        await self._partition(
+            "complete_instance", uuid, lambda device: device.complete(gpu_instance)
+        )
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
-        """As `Driver.destroy_instance`; one that is not there is destroyed."""
-        await self._cut("destroy_instance", uuid, lambda device: device.destroy(gpu_instance))
+        """As `Driver.destroy_instance`; a missing one is destroyed."""
+        await self._partition("destroy_instance", uuid, lambda device: device.destroy(gpu_instance))
 
     async def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded; the next call opens it again.
+        """Close NVML, so that the driver can be unloaded; the next call opens it again.
 
         Raises:
-            DriverUnavailable: a call hangs, which keeps it open.
+            DriverUnavailableError: a call hangs, which keeps it open.
+
         """
-        await self._let_go()
+        await self._close_session()
         self._calls.end()
 
     def _load(self) -> str:
@@ -164,9 +170,9 @@ class NvmlDriver:
         self._kept.clear()
         return taken
 
-    async def _cut(self, name: str, uuid: str, cut: "Callable[[MigDevice], None]") -> None:
+    async def _partition(self, name: str, uuid: str, change: "Callable[[MigDevice], None]") -> None:
         with _lost_is_refused(uuid):
-            await self._renewing(name, lambda session: cut(session.device(uuid)), PARTITION_S)
+            await self._renewing(name, lambda session: change(session.device(uuid)), PARTITION_S)
 
     async def _renewing(
         self, name: str, call: "Callable[[NvmlSession], Result]", within_s: float
@@ -174,16 +180,16 @@ class NvmlDriver:
         try:
             return await self._calls.call(name, call, within_s)
         except SessionStaleError:
-            await self._let_go()
+            await self._close_session()
         return await self._calls.call(name, call, within_s)
 
-    async def _let_go(self) -> None:
+    async def _close_session(self) -> None:
         async with self._closed():
             return
 
     @asynccontextmanager
     async def _closed(self) -> "AsyncIterator[None]":
-        """Close the sessions of both threads: only then NVML really begins anew. Events wait for the end."""
+        """Close the sessions of both threads: only then NVML starts again. Events wait for the end."""
         async with self._renewal:
             events = self._events
             if events is not None:
@@ -194,15 +200,15 @@ class NvmlDriver:
 
     async def _end(self, events: NvmlEvents) -> None:
         events.stop()
-        over = self._clock.monotonic() + LET_GO_S
+        over = self._clock.monotonic() + CLOSE_S
         while not events.has_ended:
             if self._clock.monotonic() > over:
                 raise _events_hang()
             self._changed.clear()
-            await self._woken(0.1)
+            await self._wait_for_change(0.1)
 
     def _following(self) -> NvmlEvents | None:
-        """Return the thread that follows events, started where there is none; None while it must not be."""
+        """Return the thread that follows events, started where there is none; None while it must not run."""
         events = self._events
         if events is not None and not events.has_ended:
             if not events.is_stuck:
@@ -231,7 +237,7 @@ class NvmlDriver:
         self._stuck.append(events)
         self._events = None
 
-    async def _woken(self, within_s: float) -> None:
+    async def _wait_for_change(self, within_s: float) -> None:
         try:
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
@@ -244,11 +250,11 @@ def _lost_is_refused(uuid: str) -> "Iterator[None]":
     try:
         yield
     except DeviceLostError as lost:
-        raise PartitioningError(f"card {uuid} is lost, or not there") from lost
+        raise PartitioningError(f"device {uuid} is lost or missing") from lost
 
 
 def _events_hang() -> DriverUnavailableError:
     return DriverUnavailableError(
         AgentDegraded.DRIVER_HANGS,
-        "the driver does not return from waiting for events: look for NVRM in the node's kernel log",
+        "the driver does not return from waiting for events: see NVRM in the node's kernel log",
     )

@@ -1,10 +1,11 @@
-"""What the driver tells by itself, in a daemon thread of its own.
+"""Driver events, in a daemon thread of its own.
 
-`nvmlEventSetWait_v2` blocks, so it is asked for half a second at a time. Events between the end of one event
-set and the next are lost, since NVML has no memory: while a session is renewed, which takes milliseconds, and
-while a MIG mode changes.
+`nvmlEventSetWait_v2` blocks, so it is called for half a second at a time. Events between the end of one event set and
+the next are lost, since NVML has no memory: while a session is renewed, which takes milliseconds, and while a MIG
+mode changes.
 
-A card that is lost makes waiting fail for all of them: it is left out of a fresh event set.
+A lost device makes waiting fail for all of them: it is left out of a fresh event set.
+
 """
 
 import asyncio
@@ -35,7 +36,7 @@ _KINDS: Final = {
 
 @final
 class NvmlEvents:
-    """One thread, until `stop` or until it fails. Made and asked in an event loop."""
+    """One thread, until `stop` or until it fails. Created and called in an event loop."""
 
     def __init__(
         self,
@@ -49,11 +50,12 @@ class NvmlEvents:
         """Start the thread.
 
         Args:
-            clock: for how long a call lasts.
-            load: makes the library the one that is called.
-            keep: takes an event, in the event loop.
+            clock: for the duration of calls.
+            load: loads the library.
+            keep: receives an event, in the event loop.
             wake: called in the event loop when the thread has ended.
-            overdue_s: after which a call that does not return, waiting apart, is stuck.
+            overdue_s: time after which a call that does not return is stuck, without its waiting time.
+
         """
         self._clock = clock
         self._overdue_s = overdue_s + WAIT_MS / 1000
@@ -73,17 +75,16 @@ class NvmlEvents:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a call does not return."""
         overdue = self._clock.monotonic() - self._answered_at > self._overdue_s
         return overdue and not self._has_ended
 
     @property
     def has_failed(self) -> bool:
-        """Whether `take_failure` has something to say."""
+        """Whether `take_failure` returns a failure."""
         return self._failure is not None
 
     def take_failure(self) -> DriverUnavailableError | None:
-        """Return why the thread ended by itself, once."""
+        """Return the failure that ended the thread, once."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -99,7 +100,7 @@ class NvmlEvents:
             failure = unavailable_
         except pynvml.NVMLError as error:
             failure = unavailable(error)
-        except Exception as bug:  # noqa: BLE001  # it is told to whoever waits for events
+        except Exception as bug:  # noqa: BLE001  # the waiter for events raises it
             text = f"the driver's events cannot be followed: {bug!r}"
             failure = DriverUnavailableError(AgentDegraded.DRIVER_FAILS, text)
         self._in_loop(self._end, failure)
@@ -115,7 +116,7 @@ class NvmlEvents:
                 pynvml.nvmlShutdown()
 
     def _follow_set(self) -> None:
-        """Follow one event set until it has to be made anew."""
+        """Follow one event set until it has to be created again."""
         events = pynvml.nvmlEventSetCreate()
         made_at = self._clock.monotonic()
         try:
@@ -128,13 +129,13 @@ class NvmlEvents:
                     self._stopping.wait(WAIT_MS / 1000)
         except DeviceLostError:
             if self._clock.monotonic() - made_at < WAIT_MS / 1000:
-                self._stopping.wait(WAIT_MS / 1000)  # A fresh set did not help.
+                self._stopping.wait(WAIT_MS / 1000)  # A fresh set had no effect.
         finally:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlEventSetFree(events)
 
     def _wait(self, events: object, uuids: dict[int, str]) -> None:
-        """Wait for an event, and keep it; CardLost where one of the set's cards is."""
+        """Wait for an event, and keep it; DeviceLostError if one of the set's devices is lost."""
         try:
             event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
         except pynvml.NVMLError as error:
@@ -151,7 +152,7 @@ class NvmlEvents:
         self._in_loop(self._keep, DriverEvent(uuid=uuid, kind=kind, code=code))
 
     def _in_loop(self, call: "Callable[[Any], None]", argument: object) -> None:
-        with contextlib.suppress(RuntimeError):  # The loop is closed: nobody wants it any more.
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
             self._loop.call_soon_threadsafe(call, argument)
 
     def _end(self, failure: DriverUnavailableError | None) -> None:
@@ -161,9 +162,10 @@ class NvmlEvents:
 
 
 def _register(events: object) -> dict[int, str]:
-    """Register every card that can be; return the value of its handle -> UUID.
+    """Register every device that supports events; return the value of its handle -> UUID.
 
-    A lost card cannot be asked who it is, so that is noted before.
+    A lost device does not answer for its UUID, so that is recorded before.
+
     """
     uuids = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
@@ -177,7 +179,7 @@ def _register(events: object) -> dict[int, str]:
         except pynvml.NVMLError as error:
             if is_session_stale(error):
                 raise
-            continue  # Lost, or of a kind that tells nothing.
+            continue  # Lost, or without events.
         uuids[_value_of(handle)] = uuid
     return uuids
 

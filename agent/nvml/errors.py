@@ -1,8 +1,9 @@
-"""What NVML's errors mean for us.
+"""Meaning of NVML's errors.
 
-An error of one question about one card is the absence of an answer: old drivers lack functions, and cards lack
-NVLink, ECC or MIG. Errors of the session (the driver went away, or came again) end it: no handle is used
-afterwards. A lost card is neither. Texts that name an error call the library: only in a thread that may hang.
+An error of one query of one device is a missing value: old drivers lack functions, and devices lack NVLink, ECC or
+MIG. Errors of the session (the driver went away, or came back) end it: no handle is used afterwards. A lost device is
+neither. Texts that name an error call the library: only in a thread that may hang.
+
 """
 
 from typing import TYPE_CHECKING, Final, NewType, TypeVar, final
@@ -18,20 +19,20 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Default = TypeVar("Default")
 Handle = NewType("Handle", object)
-"""What NVML gives for a card or an instance: opaque, and of one session."""
+"""NVML's handle of a device or an instance: opaque, and of one session."""
 
 ENDING: Final = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
-"""After these nothing that was opened before is of use."""
+"""After these every open handle is invalid."""
 
 _ADVICE: Final = {
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
         AgentDegraded.DRIVER_NOT_LOADED,
-        "the kernel module nvidia is not loaded, or its device files are missing: modprobe nvidia, and look"
-        " for NVRM in the node's kernel log",
+        "the kernel module nvidia is not loaded, or its device files are missing: run modprobe nvidia,"
+        " and see NVRM in the node's kernel log",
     ),
     pynvml.NVML_ERROR_NO_PERMISSION: (
         AgentDegraded.DRIVER_FAILS,
-        "the agent may not open /dev/nvidiactl: it has to be privileged and to see the node's /dev",
+        "no permission to open /dev/nvidiactl: the agent must be privileged and mount the node's /dev",
     ),
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         AgentDegraded.DRIVER_FAILS,
@@ -42,15 +43,15 @@ _ADVICE: Final = {
 
 
 class SessionStaleError(DriverUnavailableError):
-    """Whatever was opened has to be closed and opened again: the driver, or the set of cards, is another."""
+    """Everything open has to be closed and opened again: the driver, or the set of devices, is another one."""
 
 
 class DeviceLostError(Exception):
-    """The driver does not reach a card any more."""
+    """The driver no longer reaches a device."""
 
 
 def unavailable(error: pynvml.NVMLError) -> DriverUnavailableError:
-    """Return what an error of a call about no card means, and what to do."""
+    """Return the meaning and the cure of an error that is not about a device."""
     reason, advice = _ADVICE.get(error.value, (AgentDegraded.DRIVER_FAILS, ""))
     text = f"NVML: {error}" + (f": {advice}" if advice else "")
     return (
@@ -61,13 +62,13 @@ def unavailable(error: pynvml.NVMLError) -> DriverUnavailableError:
 
 
 def is_session_stale(error: pynvml.NVMLError) -> bool:
-    """Say whether an error of a call about no card means that the session is over."""
+    """Whether an error that is not about a device ends the session."""
     return error.value in ENDING or error.value == pynvml.NVML_ERROR_UNKNOWN
 
 
 @final
-class NvmlFailures:
-    """Asks about cards, and counts what came of it."""
+class NvmlQueries:
+    """Queries of devices, with a count of their results."""
 
     def __init__(self) -> None:
         self._answered = 0
@@ -75,17 +76,18 @@ class NvmlFailures:
 
     @property
     def are_unknown(self) -> bool:
-        """Whether there was no answer to any, and nobody knows why: so it is after the driver was replaced."""
+        """Whether every query failed with an unknown error: the state after the driver was replaced."""
         return self._unknown > 0 and self._answered == 0
 
     def ask(
         self, default: Default, function: "Callable[..., Answer]", *arguments: object
     ) -> Answer | Default:
-        """Return what NVML says, or the default where it has no answer.
+        """Return NVML's value, or the default where it has none.
 
         Raises:
-            CardLost: the card is.
-            SessionStale: the driver went away.
+            DeviceLostError: the device is lost.
+            SessionStaleError: the driver went away.
+
         """
         try:
             found = function(*arguments)

@@ -1,9 +1,10 @@
-"""Where NVML's library is, and how it gets into this process.
+"""NVML's library: found on the node, and loaded into this process.
 
-The agent's image has no driver: the library is the node's own, of the version of its kernel module, found
-under the root that is mounted for it. `pynvml` looks by name only and keeps one library for a process, so it
-is given one, and given another where the node's driver was replaced: the file's name carries the version.
-A library is never unloaded, since a call that hangs may be inside.
+The agent's image has no driver: the library is the node's own, of the version of its kernel module, found under the
+root that is mounted for it. `pynvml` searches by name only and keeps one library for a process, so it is given one,
+and given another after the node's driver was replaced: the file's name has the version. A library is never unloaded,
+since a call that hangs may be inside.
+
 """
 
 import ctypes
@@ -36,7 +37,7 @@ _FOLDERS: Final = (
     "home/kubernetes/bin/nvidia/lib64",
     "opt/nvidia/lib64",
 )
-"""Debian and Ubuntu, Red Hat, SUSE, Debian's alternatives, and what the clouds' images have."""
+"""Debian and Ubuntu, Red Hat, SUSE, Debian's alternatives, and cloud images."""
 _LONGEST_CHAIN: Final = 8
 _LOADING: Final = threading.Lock()
 
@@ -51,12 +52,13 @@ def find_libraries(driver_root: Path) -> "Iterator[Path]":
 
 
 def load_library(library: Path | None, driver_root: Path) -> str:
-    """Make NVML's library the one that `pynvml` calls, and return which it is.
+    """Load NVML's library for `pynvml`, and return its path.
 
-    What is loaded already is kept where it is still the one that is found.
+    A loaded library is kept while it is still the one that is found.
 
     Raises:
-        DriverUnavailable: there is none (DriverMissing).
+        DriverUnavailableError: there is none (DriverMissing).
+
     """
     with _LOADING:
         return _load(library, driver_root)
@@ -72,7 +74,7 @@ def _load(library: Path | None, driver_root: Path) -> str:
         except OSError as error:
             refused.append(str(error))
             continue
-        # Functions of the library before must not be called any more: pynvml remembers them.
+        # pynvml caches functions of the previous library, which must not be called any more.
         pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001  # there is no other way
         pynvml.nvmlLib = loaded
         return path
@@ -87,7 +89,7 @@ def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
         return
     yield from map(str, find_libraries(driver_root))
     if driver_root == Path("/"):
-        # As ldconfig knows it. Not else: a library that was loaded from a root before has that name too.
+        # By ldconfig's cache. Only for /: a library loaded from another root has the same name.
         yield NAME
 
 
@@ -96,7 +98,7 @@ def _is_loaded(path: str) -> bool:
 
 
 def _follow(root: Path, path: Path) -> Path | None:
-    """Return the file that links lead to, an absolute one being absolute within the root."""
+    """Return the file at the end of links; absolute ones are absolute within the root."""
     here = root / path
     for _ in range(_LONGEST_CHAIN):
         if not here.is_symlink():
@@ -109,7 +111,7 @@ def _follow(root: Path, path: Path) -> Path | None:
 def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:
     if library is not None:
         return f"NVML library {library} cannot be loaded: {refused[-1]}"
-    advice = "install NVIDIA's driver on the node, or say where it is with --driver-root or --nvml-library"
+    advice = "install NVIDIA's driver on the node, or set --driver-root or --nvml-library"
     if found := [reason for reason in refused if not reason.startswith(f"{NAME}:")]:
         return f"no {NAME} under {driver_root} can be loaded ({found[0]}): {advice}"
     return f"there is no {NAME} under {driver_root}: {advice}"

@@ -1,10 +1,11 @@
-"""MIG through NVML: what a card is cut into, and cutting it. Blocking, for the thread of a session.
+"""MIG through NVML: a device's instances, and its partitioning. Blocking, for the thread of a session.
 
-A GPU instance gets one compute instance that has all of it. Others may have made several of them, or smaller
-ones: such an instance is told under the name of its compute instance (`1c.3g.40gb`), which is no profile that
-we make, and with the lowest of them.
+A GPU instance gets one compute instance that has all of it. Other programs may have created several of them, or
+smaller ones: such an instance is reported under the name of its compute instance (`1c.3g.40gb`), which is no profile
+that the agent creates, and with the lowest of them.
 
 nvml.h, "Multi Instance GPU Management".
+
 """
 
 import ctypes
@@ -17,17 +18,17 @@ import pynvml
 from agent.driver.port import DriverInstance, Profile
 from agent.errors import PartitioningError
 from agent.nvml.convert import profile_name
-from agent.nvml.errors import Handle, NvmlFailures, SessionStaleError
+from agent.nvml.errors import Handle, NvmlQueries, SessionStaleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Protocol
 
     class ProfilesOf(Protocol):
-        """The forms of a card, which are asked once a session."""
+        """The profiles of a device, read once a session."""
 
         def __call__(
-            self, uuid: str, handle: Handle, *, is_enabled: bool, questions: NvmlFailures
+            self, uuid: str, handle: Handle, *, is_enabled: bool, queries: NvmlQueries
         ) -> "Profiles": ...
 
 
@@ -49,7 +50,7 @@ Profiles = tuple[_GpuProfile, ...]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigState:
-    """What a look shows; `processes` of the whole card, cut or not."""
+    """MIG state in a snapshot; `processes` are those of the whole device, partitioned or not."""
 
     is_capable: bool = False
     is_enabled: bool = False
@@ -62,7 +63,7 @@ class MigState:
 @final
 @dataclass(frozen=True, slots=True)
 class _MigDevice:
-    """A compute instance, as the rest of NVML sees it."""
+    """A compute instance, in the terms of the rest of NVML."""
 
     handle: Handle
     compute_instance: int
@@ -72,18 +73,16 @@ class _MigDevice:
     slices: int
 
 
-def read_profiles(handle: Handle, questions: NvmlFailures) -> Profiles:
-    """Return the forms that a card can be cut into, in NVML's order."""
+def read_profiles(handle: Handle, queries: NvmlQueries) -> Profiles:
+    """Return the profiles of a device, in NVML's order."""
     found: list[_GpuProfile] = []
-    memory = questions.ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory = queries.ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
     for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
-        info = questions.ask(None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 2)
+        info = queries.ask(None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 2)
         if info is not None:
             name = str(info.name).removeprefix("MIG ")
         else:
-            info = questions.ask(
-                None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 1
-            )
+            info = queries.ask(None, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, number, 1)
             name = ""
         if info is None or info.instanceCount == 0:
             continue
@@ -97,91 +96,94 @@ def read_profiles(handle: Handle, questions: NvmlFailures) -> Profiles:
 
 @final
 class MigDevice:
-    """A card, by a handle of the session."""
+    """A device, by a handle of the session."""
 
     def __init__(self, uuid: str, handle: Handle) -> None:
         self._uuid = uuid
         self._handle = handle
 
-    def read(self, questions: NvmlFailures, profiles_of: "ProfilesOf") -> MigState:
-        """Return what it is cut into, and how many processes use it.
+    def read(self, queries: NvmlQueries, profiles_of: "ProfilesOf") -> MigState:
+        """Return the instances, and the number of processes that use the device.
 
         Raises:
-            CardLost: it is lost.
+            DeviceLostError: it is lost.
+
         """
-        modes = questions.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
+        modes = queries.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
         if modes is None:
-            return MigState(processes=len(_processes(self._handle, questions)))
+            return MigState(processes=len(_processes(self._handle, queries)))
         is_enabled, is_pending = bool(modes[0]), bool(modes[1])
-        profiles = profiles_of(self._uuid, self._handle, is_enabled=is_enabled, questions=questions)
-        devices = self._mig_devices(questions) if is_enabled else {}
+        profiles = profiles_of(self._uuid, self._handle, is_enabled=is_enabled, queries=queries)
+        devices = self._mig_devices(queries) if is_enabled else {}
         handles = [self._handle, *(one.handle for all_ in devices.values() for one in all_)]
         return MigState(
             is_capable=True,
             is_enabled=is_enabled,
             is_pending=is_pending if is_pending != is_enabled else None,
             profiles=tuple(Profile(name=one.name, capacity=one.capacity) for one in profiles),
-            instances=self._instances(profiles, devices, questions) if is_enabled else (),
-            processes=len(set().union(*(_processes(handle, questions) for handle in handles))),
+            instances=self._instances(profiles, devices, queries) if is_enabled else (),
+            processes=len(set().union(*(_processes(handle, queries) for handle in handles))),
         )
 
     def set_mode(self, *, is_enabled: bool) -> bool:
         """Set the MIG mode; return whether it is in effect."""
         mode = pynvml.NVML_DEVICE_MIG_ENABLE if is_enabled else pynvml.NVML_DEVICE_MIG_DISABLE
         what = "enabling MIG" if is_enabled else "disabling MIG"
-        # The status says why it is not in effect; the modes say whether.
+        # The status has the reason of a pending mode; the modes are the result.
         self._do(what, pynvml.nvmlDeviceSetMigMode, self._handle, mode)
         current: int = self._do(what, pynvml.nvmlDeviceGetMigMode, self._handle)[0]
         return bool(current) == is_enabled
 
     def create(self, profile: str) -> None:
-        """Make a GPU instance and its compute instance; where the second is refused, none of them."""
-        forms = [one for one in read_profiles(self._handle, NvmlFailures()) if one.name == profile]
-        if not forms:
-            raise self._refused(f"making {profile}", "the card has no such profile")
+        """Create a GPU instance and its compute instance; if the second is refused, none of them."""
+        matching = [
+            one for one in read_profiles(self._handle, NvmlQueries()) if one.name == profile
+        ]
+        if not matching:
+            raise self._refused(f"creating {profile}", "the device has no such profile")
         made = self._do(
-            f"making {profile}", pynvml.nvmlDeviceCreateGpuInstance, self._handle, forms[0].id
+            f"creating {profile}", pynvml.nvmlDeviceCreateGpuInstance, self._handle, matching[0].id
         )
         try:
             self._complete(made)
         except PartitioningError:
             self._do(f"undoing {profile}", pynvml.nvmlGpuInstanceDestroy, made)
             raise
-        except SessionStaleError as stale:  # Not to be tried again by itself: half of it is done.
-            raise self._refused(f"making {profile}", str(stale)) from stale
+        except SessionStaleError as stale:  # Not retried automatically: half of it is done.
+            raise self._refused(f"creating {profile}", str(stale)) from stale
 
     def complete(self, gpu_instance: int) -> None:
-        """Make the compute instance of a GPU instance; one that has it is left as it is."""
+        """Create the compute instance of a GPU instance; a complete one is left as it is."""
         instance = self._do(
             f"finding GPU instance {gpu_instance}",
             pynvml.nvmlDeviceGetGpuInstanceById,
             self._handle,
             gpu_instance,
         )
-        if not list(_compute_instances(instance, NvmlFailures())):
+        if not list(_compute_instances(instance, NvmlQueries())):
             self._complete(instance)
 
     def destroy(self, gpu_instance: int) -> None:
-        """Destroy a GPU instance and its compute instances; one that is not there is destroyed."""
+        """Destroy a GPU instance and its compute instances; a missing one is destroyed."""
         what = f"destroying GPU instance {gpu_instance}"
-        questions = NvmlFailures()
-        for device in self._mig_devices(questions).get(gpu_instance, ()):
-            processes = len(_processes(device.handle, questions))
+        queries = NvmlQueries()
+        for device in self._mig_devices(queries).get(gpu_instance, ()):
+            processes = len(_processes(device.handle, queries))
             if processes:  # Before anything of it is destroyed.
                 raise self._refused(what, f"{device.uuid} is used by {processes} processes")
-        instance = questions.ask(
+        instance = queries.ask(
             None, pynvml.nvmlDeviceGetGpuInstanceById, self._handle, gpu_instance
         )
         if instance is None:
             return
-        for compute in _compute_instances(instance, questions):
+        for compute in _compute_instances(instance, queries):
             self._do(what, pynvml.nvmlComputeInstanceDestroy, compute)
         self._do(what, pynvml.nvmlGpuInstanceDestroy, instance)
 
     def _complete(self, instance: Handle) -> None:
-        what = "making a compute instance"
+        what = "creating a compute instance"
         largest = max(
-            _compute_profiles(instance, NvmlFailures()),
+            _compute_profiles(instance, NvmlQueries()),
             key=lambda info: info.sliceCount,
             default=None,
         )
@@ -198,43 +200,43 @@ class MigDevice:
     def _refused(self, what: str, why: str) -> PartitioningError:
         return PartitioningError(f"{what} on {self._uuid} was refused: {why}")
 
-    def _mig_devices(self, questions: NvmlFailures) -> dict[int, list[_MigDevice]]:
+    def _mig_devices(self, queries: NvmlQueries) -> dict[int, list[_MigDevice]]:
         """Return GPU instance -> its compute instances."""
         found: dict[int, list[_MigDevice]] = defaultdict(list)
-        most = questions.ask(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
+        most = queries.ask(0, pynvml.nvmlDeviceGetMaxMigDeviceCount, self._handle)
         for index in range(most):
-            handle = questions.ask(
+            handle = queries.ask(
                 None, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, self._handle, index
             )
             if handle is None:
                 continue
-            gpu_instance = questions.ask(None, pynvml.nvmlDeviceGetGpuInstanceId, handle)
-            compute = questions.ask(None, pynvml.nvmlDeviceGetComputeInstanceId, handle)
-            uuid = questions.ask("", pynvml.nvmlDeviceGetUUID, handle)
+            gpu_instance = queries.ask(None, pynvml.nvmlDeviceGetGpuInstanceId, handle)
+            compute = queries.ask(None, pynvml.nvmlDeviceGetComputeInstanceId, handle)
+            uuid = queries.ask("", pynvml.nvmlDeviceGetUUID, handle)
             if gpu_instance is None or compute is None or not uuid:
-                continue  # It went while we looked.
-            sizes = questions.ask(None, pynvml.nvmlDeviceGetAttributes, handle)
+                continue  # It was destroyed meanwhile.
+            sizes = queries.ask(None, pynvml.nvmlDeviceGetAttributes, handle)
             slices = 0 if sizes is None else sizes.computeInstanceSliceCount
             is_whole = sizes is None or slices == sizes.gpuInstanceSliceCount
             found[gpu_instance].append(_MigDevice(handle, compute, uuid, is_whole, slices))
         return found
 
     def _instances(
-        self, profiles: Profiles, devices: dict[int, list[_MigDevice]], questions: NvmlFailures
+        self, profiles: Profiles, devices: dict[int, list[_MigDevice]], queries: NvmlQueries
     ) -> tuple[DriverInstance, ...]:
         found = []
         for profile in profiles:
-            for gpu_instance in self._gpu_instances(profile, questions):
-                info = questions.ask(None, pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
+            for gpu_instance in self._gpu_instances(profile, queries):
+                info = queries.ask(None, pynvml.nvmlGpuInstanceGetInfo, gpu_instance)
                 if info is not None:
                     found.append(_instance(int(info.id), profile, devices.get(int(info.id), [])))
         return tuple(sorted(found, key=lambda instance: instance.gpu_instance))
 
-    def _gpu_instances(self, profile: _GpuProfile, questions: NvmlFailures) -> "Iterator[Any]":
+    def _gpu_instances(self, profile: _GpuProfile, queries: NvmlQueries) -> "Iterator[Any]":
         room = (pynvml.c_nvmlGpuInstance_t * profile.capacity)()
         count = ctypes.c_uint(0)
         if (
-            questions.ask(
+            queries.ask(
                 None,
                 pynvml.nvmlDeviceGetGpuInstances,
                 self._handle,
@@ -260,9 +262,9 @@ def _instance(gpu_instance: int, profile: _GpuProfile, devices: list[_MigDevice]
     )
 
 
-def _compute_profiles(instance: Handle, questions: NvmlFailures) -> "Iterator[Any]":
+def _compute_profiles(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]":
     for number in range(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-        info = questions.ask(
+        info = queries.ask(
             None,
             pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo,
             instance,
@@ -274,12 +276,12 @@ def _compute_profiles(instance: Handle, questions: NvmlFailures) -> "Iterator[An
             yield info
 
 
-def _compute_instances(instance: Handle, questions: NvmlFailures) -> "Iterator[Any]":
-    for info in _compute_profiles(instance, questions):
+def _compute_instances(instance: Handle, queries: NvmlQueries) -> "Iterator[Any]":
+    for info in _compute_profiles(instance, queries):
         room = (pynvml.c_nvmlComputeInstance_t * max(1, info.instanceCount))()
         count = ctypes.c_uint(0)
         if (
-            questions.ask(
+            queries.ask(
                 None,
                 pynvml.nvmlGpuInstanceGetComputeInstances,
                 instance,
@@ -299,9 +301,9 @@ _PROCESSES = (
 )
 
 
-def _processes(handle: Handle, questions: NvmlFailures) -> set[int]:
-    """Return the ids of the processes that use a card or an instance, as far as our PID namespace has them."""
+def _processes(handle: Handle, queries: NvmlQueries) -> set[int]:
+    """Return the ids of the processes that use a device or an instance, in this PID namespace."""
     found: set[int] = set()
     for function in _PROCESSES:
-        found.update(process.pid for process in questions.ask((), function, handle))
+        found.update(process.pid for process in queries.ask((), function, handle))
     return found

@@ -1,7 +1,8 @@
-"""A session with NVML, and a look at all cards: blocking code for a thread that may hang.
+"""A session with NVML, and its snapshots: blocking code for a thread that may hang.
 
-Forms of GPU instance, which a card keeps while the driver is loaded, are asked once a session. NVML finds
-cards when it is initialised and not later: a session is stale when the bus has other cards than at its start.
+Profiles of GPU instances, which a device keeps while the driver is loaded, are read once a session. NVML finds devices
+when it is initialised and not later: a session is stale when the bus has other devices than at its start.
+
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from agent.nvml.convert import address_of, cuda_version_of, watts_of
 from agent.nvml.errors import (
     DeviceLostError,
     Handle,
-    NvmlFailures,
+    NvmlQueries,
     SessionStaleError,
     is_session_stale,
     unavailable,
@@ -38,7 +39,7 @@ _MIB: Final = 1024 * 1024
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is remembered of a card, so that it has a name when it is lost."""
+    """Identity of a device, kept so that it has a name after it is lost."""
 
     address: str
     uuid: str
@@ -47,7 +48,7 @@ class Identity:
 
 @final
 class NvmlSession:
-    """NVML, initialised when it is first asked; for one thread, and one initialisation of NVML's count."""
+    """NVML, initialised with the first call; for one thread, and one initialisation of NVML's count."""
 
     def __init__(
         self, clock: "Clock", *, load: "Load", bus: "Bus", known: dict[int, Identity]
@@ -55,26 +56,28 @@ class NvmlSession:
         """Nothing is opened yet.
 
         Args:
-            clock: for the age of what is kept.
-            load: makes the library the one that is called; raises DriverUnavailable.
-            bus: what changes when a card comes, goes, or is bound to a driver.
-            known: index -> who was there, kept over sessions as long as NVML counts as many cards.
+            clock: for the age of cached links.
+            load: loads the library; raises DriverUnavailableError.
+            bus: a value that changes when a device comes, goes, or is bound to a driver.
+            known: index -> last device there, kept over sessions as long as NVML counts as many devices.
+
         """
         self._clock = clock
         self._load = load
         self._bus = bus
         self._known = known
         self._is_open = False
-        self._is_proven = False  # A card has answered in this session.
+        self._is_proven = False  # A device has answered in this session.
         self._on_bus: frozenset[str] = frozenset()
-        self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its forms
+        self._profiles: dict[tuple[str, bool], Profiles] = {}  # uuid, MIG enabled -> its profiles
         self._links = DeviceLinks(clock)
 
     def open(self) -> None:
         """Initialise NVML, if it is not.
 
         Raises:
-            DriverUnavailable: no library, no driver, or it does not work.
+            DriverUnavailableError: no library, no driver, or it does not work.
+
         """
         if self._is_open:
             return
@@ -89,7 +92,7 @@ class NvmlSession:
         self._on_bus = on_bus
 
     def close(self) -> None:
-        """Give the driver up; what was cached of it is forgotten."""
+        """Shut NVML down, and forget what was cached."""
         self._profiles.clear()
         self._links = DeviceLinks(self._clock)
         if not self._is_open:
@@ -98,31 +101,32 @@ class NvmlSession:
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
-            return  # It is down already.
+            return  # It is shut down already.
 
     def look(self) -> DriverSnapshot:
-        """Look at all cards.
+        """Read all devices.
 
         Raises:
-            DriverUnavailable: there is no driver.
-            SessionStale: there is another driver, or the bus has other cards; `close` helps.
+            DriverUnavailableError: there is no driver.
+            SessionStaleError: there is another driver, or the bus has other devices; `close` helps.
+
         """
         self.open()
         if self._bus() != self._on_bus:
-            raise _another("NVML: cards came or went since it was initialised")
-        questions = NvmlFailures()
+            raise _another("NVML: devices came or went since its initialisation")
+        queries = NvmlQueries()
         try:
             version: str = pynvml.nvmlSystemGetDriverVersion()
             count: int = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise unavailable(error) from error
-        cuda = questions.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
+        cuda = queries.ask(0, pynvml.nvmlSystemGetCudaDriverVersion_v2)
         if len(self._known) > count:
             self._known.clear()
-        of_devices = NvmlFailures()
+        of_devices = NvmlQueries()
         devices = self._devices(count, of_devices)
         if of_devices.are_unknown and self._is_proven:
-            raise _another("NVML: no card answers, as after the driver was loaded again")
+            raise _another("NVML: no device answers; the driver was loaded again")
         self._is_proven = self._is_proven or not of_devices.are_unknown
         return DriverSnapshot(
             driver_version=version,
@@ -131,11 +135,12 @@ class NvmlSession:
         )
 
     def device(self, uuid: str) -> MigDevice:
-        """Return a card to be cut.
+        """Return a device to be partitioned.
 
         Raises:
-            CardLost: it is lost, or not there.
-            SessionStale: as in `look`. Nothing was done then.
+            DeviceLostError: it is lost, or missing.
+            SessionStaleError: as in `look`. Nothing was done then.
+
         """
         self.open()
         try:
@@ -145,46 +150,46 @@ class NvmlSession:
                 raise unavailable(error) from error
             raise DeviceLostError from error
 
-    def _devices(self, count: int, questions: NvmlFailures) -> list[DriverDevice]:
+    def _devices(self, count: int, queries: NvmlQueries) -> list[DriverDevice]:
         reached: dict[Identity, Handle] = {}  # who -> handle
         lost = []
         for index in range(count):
             try:
-                identity, handle = _identify(index, questions)
+                identity, handle = _identify(index, queries)
             except DeviceLostError:
                 if index in self._known:
                     lost.append(_lost(self._known[index]))
                 continue
             self._known[index] = identity
             reached[identity] = handle
-        handles = {who.address: handle for who, handle in reached.items()}
-        links = self._links.between(handles, questions)
+        handles = {identity.address: handle for identity, handle in reached.items()}
+        links = self._links.between(handles, queries)
         devices = [
-            self._device(identity, handle, links=links[identity.address], questions=questions)
+            self._device(identity, handle, links=links[identity.address], queries=queries)
             for identity, handle in reached.items()
         ]
         return devices + lost
 
     def _device(
         self,
-        who: Identity,
+        identity: Identity,
         handle: Handle,
         *,
         links: "tuple[DriverLink, ...]",
-        questions: NvmlFailures,
+        queries: NvmlQueries,
     ) -> DriverDevice:
-        ask = questions.ask
+        ask = queries.ask
         try:
             memory = ask(None, pynvml.nvmlDeviceGetMemoryInfo, handle)
             capability = ask(None, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
             power = ask(None, pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
             limits = ask((None, None), pynvml.nvmlDeviceGetPowerManagementLimitConstraints, handle)
             remapped = ask(None, pynvml.nvmlDeviceGetRemappedRows, handle)
-            mig = MigDevice(who.uuid, handle).read(questions, self._profiles_of)
+            mig = MigDevice(identity.uuid, handle).read(queries, self._profiles_of)
             return DriverDevice(
-                address=who.address,
-                uuid=who.uuid,
-                minor=who.minor,
+                address=identity.address,
+                uuid=identity.uuid,
+                minor=identity.minor,
                 product=ask("", pynvml.nvmlDeviceGetName, handle),
                 memory_mib=None if memory is None else memory.total // _MIB,
                 compute_capability=None
@@ -218,14 +223,14 @@ class NvmlSession:
                 is_row_remap_failed=remapped is not None and bool(remapped[3]),
             )
         except DeviceLostError:
-            return _lost(who)
+            return _lost(identity)
 
     def _profiles_of(
-        self, uuid: str, handle: Handle, *, is_enabled: bool, questions: NvmlFailures
+        self, uuid: str, handle: Handle, *, is_enabled: bool, queries: NvmlQueries
     ) -> Profiles:
         key = (uuid, is_enabled)
         if key not in self._profiles:
-            self._profiles[key] = read_profiles(handle, questions)
+            self._profiles[key] = read_profiles(handle, queries)
         return self._profiles[key]
 
 
@@ -233,22 +238,20 @@ def _another(text: str) -> SessionStaleError:
     return SessionStaleError(AgentDegraded.DRIVER_FAILS, text)
 
 
-def _identify(index: int, questions: NvmlFailures) -> tuple[Identity, Handle]:
-    """Return who a card is; CardLost for one that cannot be reached, for whatever reason."""
-    handle = questions.ask(None, pynvml.nvmlDeviceGetHandleByIndex, index)
+def _identify(index: int, queries: NvmlQueries) -> tuple[Identity, Handle]:
+    """Return the identity of a device; DeviceLostError for one that cannot be reached, for any reason."""
+    handle = queries.ask(None, pynvml.nvmlDeviceGetHandleByIndex, index)
     if handle is None:
         raise DeviceLostError
-    pci = questions.ask(None, pynvml.nvmlDeviceGetPciInfo, handle)
-    uuid = questions.ask("", pynvml.nvmlDeviceGetUUID, handle)
+    pci = queries.ask(None, pynvml.nvmlDeviceGetPciInfo, handle)
+    uuid = queries.ask("", pynvml.nvmlDeviceGetUUID, handle)
     address = None if pci is None else address_of(pci.busId)
     if address is None or not uuid:
         raise DeviceLostError
-    return Identity(
-        address, uuid, questions.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)
-    ), handle
+    return Identity(address, uuid, queries.ask(-1, pynvml.nvmlDeviceGetMinorNumber, handle)), handle
 
 
-def _lost(who: Identity) -> DriverDevice:
+def _lost(identity: Identity) -> DriverDevice:
     return DriverDevice(
-        address=who.address, uuid=who.uuid, minor=who.minor, product="", is_lost=True
+        address=identity.address, uuid=identity.uuid, minor=identity.minor, product="", is_lost=True
     )

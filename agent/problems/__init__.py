@@ -1,1 +1,1 @@
-"""Problems of the node: a registry, files between processes, and the condition."""
+"""Problems of the node: the registry, the files between processes, and the condition."""

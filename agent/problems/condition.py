@@ -1,21 +1,21 @@
-"""The condition AgentDegraded of the node's GPUNodeInventory, written by the agent itself.
+"""Writer of the condition AgentDegraded of the node's GPUNodeInventory.
 
-One condition of a list that others write too: server-side apply under a field manager of our own, on a
-difference only. What is shown is read once, and again every few minutes, in case somebody took it away; a
-node whose inventory is not there yet is waited for.
+The list of conditions has other writers, too: the condition is applied server-side under a field manager of
+its own, on a difference only. The shown condition is read once, and again every few minutes, in case it was
+removed. A node without an inventory yet is retried.
+
 """
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 
 import structlog
 
 from agent.problems.registry import NO_PROBLEM
+from api.conditions import find_condition, new_condition
 from api.kinds.gpunodeinventory import GPUNodeInventory
-from api.meta import Condition
 from api.names import API_VERSION
-from api.text import MAX_MESSAGE_LENGTH, truncate
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, one_line
 from kube.resources import GPU_NODE_INVENTORIES
@@ -24,11 +24,11 @@ from telemetry.conditions import InventoryCondition
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
-    import datetime as dt
     import random
 
-    from agent.problems.registry import Problem, ProblemRegistry
+    from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
+    from api.meta import Condition
     from api.names import NodeName
     from kube.resources import Resource
 
@@ -37,10 +37,9 @@ TASK: Final = "agent.condition"
 GATHER_S: Final = 1.0
 """Problems come and go together, as at the start of the process."""
 BEGINNING_S: Final = 15.0
-"""Until each part has found out whether something is wrong: what was wrong before a restart stands as long."""
+"""Until each part knows whether it has a problem; a problem from before a restart stays as long."""
 CHECK_EVERY_S: Final = 300.0
 _CAP_S: Final = 30.0
-_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 _WHAT: Final = "condition"
 
 _log = structlog.get_logger()
@@ -49,7 +48,7 @@ T = TypeVar("T")
 
 
 class Inventories(Protocol):
-    """What is asked of the API server; `kube.client.KubeClient`."""
+    """Access to GPUNodeInventories; `kube.client.KubeClient`."""
 
     async def get(self, resource: "Resource", type_: type[T], name: str) -> T:
         """Return the object."""
@@ -63,30 +62,12 @@ class Inventories(Protocol):
         field_manager: str,
         subresource: str | None = None,
     ) -> None:
-        """Apply on the server's side."""
-
-
-def condition_for(
-    problem: "Problem", shown: Condition | None, *, generation: int, now: "dt.datetime"
-) -> Condition:
-    """Return the condition; its transition time is that of the one shown while the status is the same."""
-    status: Literal["True", "False"] = "False" if problem == NO_PROBLEM else "True"
-    is_same = shown is not None and shown.status == status
-    return Condition(
-        type=InventoryCondition.AGENT_DEGRADED.value,
-        status=status,
-        reason=problem.reason.value,
-        message=truncate(problem.text, MAX_MESSAGE_LENGTH),
-        last_transition_time=(
-            shown.last_transition_time if shown is not None and is_same else now.strftime(_FORMAT)
-        ),
-        observed_generation=generation,
-    )
+        """Apply server-side."""
 
 
 @final
-class DegradedCondition:
-    """Keeps the condition equal to what is wrong."""
+class DegradedConditionWriter:
+    """Keeps the condition equal to the registry."""
 
     def __init__(
         self,
@@ -97,7 +78,6 @@ class DegradedCondition:
         node: "NodeName",
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the parts; nothing is asked before `run`."""
         self._client = client
         self._problems = problems
         self._clock = clock
@@ -112,14 +92,14 @@ class DegradedCondition:
         TASK_FAILURES.labels(TASK)
 
     async def run(self) -> NoReturn:
-        """Follow the problems until cancelled."""
+        """Follow the registry until cancelled."""
         self._began_at = self._clock.monotonic()
         while True:
             self._problems.changed.clear()
             try:
                 await self.settle()
             except NotFound:
-                # A node without cards never gets an inventory, and this is no problem of anybody's.
+                # A node without devices never gets an inventory: no problem.
                 self._forget()
                 await asyncio.sleep(max(self._backoff.fail(), GATHER_S))
             except KubeError as error:
@@ -132,17 +112,22 @@ class DegradedCondition:
                 await self._rest()
 
     async def settle(self) -> bool:
-        """Write the condition where another is shown; return whether it was written.
+        """Write the condition if another one is shown; return whether it was written.
 
         Raises:
             KubeError: it could not be read or written.
+
         """
         now = self._clock.monotonic()
         if self._read_at is None or now - self._read_at >= CHECK_EVERY_S:
             await self._read(now)
-        wanted = condition_for(
-            self._problems.verdict(),
-            self._shown,
+        problem = self._problems.summary()
+        wanted = new_condition(
+            InventoryCondition.AGENT_DEGRADED,
+            problem.reason,
+            problem.text,
+            status=problem != NO_PROBLEM,
+            shown=() if self._shown is None else (self._shown,),
             generation=self._generation,
             now=self._clock.utc_now(),
         )
@@ -164,8 +149,8 @@ class DegradedCondition:
         _log.info("condition written", reason=wanted.reason, text=wanted.message)
         return True
 
-    def _is_too_early(self, wanted: Condition) -> bool:
-        """Say whether what is shown was written before a restart, and may be wrong still."""
+    def _is_too_early(self, wanted: "Condition") -> bool:
+        """Return whether the shown condition is from before a restart, and may still be right."""
         return (
             wanted.status == "False"
             and self._shown is not None
@@ -175,7 +160,7 @@ class DegradedCondition:
 
     @property
     def _beginning_s(self) -> float:
-        """How long the beginning lasts still."""
+        """Seconds that the beginning still lasts."""
         began_at = self._began_at
         return 0.0 if began_at is None else began_at + BEGINNING_S - self._clock.monotonic()
 
@@ -189,14 +174,12 @@ class DegradedCondition:
 
     async def _read(self, now: float) -> None:
         inventory = await self._client.get(GPU_NODE_INVENTORIES, GPUNodeInventory, self._node)
-        conditions = inventory.status.conditions or ()
-        type_ = InventoryCondition.AGENT_DEGRADED.value
-        self._shown = next((one for one in conditions if one.type == type_), None)
+        self._shown = find_condition(inventory.status.conditions, InventoryCondition.AGENT_DEGRADED)
         self._generation = inventory.metadata.generation
         self._read_at = now
 
     def _forget(self) -> None:
-        """Whether a write that failed was carried out is seen by reading."""
+        """Read the condition again: a write that failed may have been carried out."""
         self._read_at = None
 
     def _complain(self, error: KubeError) -> None:

@@ -1,8 +1,10 @@
-"""The problems of the pools' plugins, which the agent takes for its own (`api.nodefiles.pluginproblems`).
+"""Reader of the problems of the pools' plugins, which become problems of the agent.
 
-The plugins may write the directory and have no rights beside; the agent has all. So what lies there is not
-believed: links are not followed, what is no plain file is not opened, only the reasons of a plugin count, and
-what makes no sense is logged once and left alone. A look at a directory where nothing changed reads no file.
+The plugins may write the directory and have no rights beyond that; the agent has all rights. So the content is
+not trusted: links are not followed, only plain files are opened, only the reasons of a plugin are accepted, and
+an invalid file is logged once and left alone. Unchanged files are not read again. Format:
+`api.nodefiles.pluginproblems`.
+
 """
 
 import asyncio
@@ -24,6 +26,7 @@ from kube.errors import one_line
 from telemetry.conditions import AgentDegraded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.files import FileIdentity
@@ -32,42 +35,54 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 1.0
 MAX_FILES: Final = 256
-"""A node has a few pools; whoever fills the directory costs the agent no more than this."""
+"""A node has a few pools; a full directory costs the agent no more than this."""
 PLUGIN_REASONS: Final = (
     AgentDegraded.KUBELET_SILENT,
     AgentDegraded.NOT_REGISTERED,
     AgentDegraded.BAD_CONFIG,
 )
-"""What a plugin can find, in the order of the enum: of two processes of one pool the first counts."""
+"""Reasons that a plugin may have, in the order of the enum: of two processes of one pool the first counts."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9.-]*" + re.escape(PROBLEMS_SUFFIX))
 
 _log = structlog.get_logger()
 
 
+PoolProblem = tuple[str, Problem]
+"""A pool, and the problem of its plugin."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What one version of a file said; None where it makes no sense."""
+    """Content of one version of a file; None for an invalid one."""
 
     identity: "FileIdentity"
-    said: "tuple[str, Problem] | None"
+    problem: "PoolProblem | None"
 
 
 @final
 class ProblemsFileReader:
-    """Keeps the agent's problems equal to what the plugins of the node tell."""
+    """Keeps the registry equal to the files of the node's plugins."""
 
-    def __init__(self, directory: "Path", problems: "ProblemRegistry", clock: "Clock") -> None:
-        """Take the directory; it may come later, or never."""
+    def __init__(
+        self,
+        directory: "Path",
+        problems: "ProblemRegistry",
+        clock: "Clock",
+        *,
+        read: "Callable[[Path], PoolProblem] | None" = None,
+    ) -> None:
+        """The directory may be created later, or never."""
         self._directory = directory
         self._problems = problems
         self._clock = clock
         self._seen: dict[str, _Seen] = {}
-        # name of a file -> what it said
-        self._told: frozenset[str] = frozenset()
-        # pools
+        # file name -> its content
+        self._pools: frozenset[str] = frozenset()
+        # pools with a registered problem
         self._ignored: set[str] = set()
-        # names that were logged
+        # file names that were logged
+        self._read = read or read_problem
 
     async def run(self) -> NoReturn:
         """Follow the directory until cancelled."""
@@ -76,7 +91,7 @@ class ProblemsFileReader:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def look(self) -> None:
-        """Read what changed, and tell it; raises nothing."""
+        """Read the files that changed, and update the registry; raises nothing."""
         names = self._names()
         for gone in self._seen.keys() - names:
             del self._seen[gone]
@@ -89,28 +104,28 @@ class ProblemsFileReader:
                 self._seen.pop(name, None)
             except (OSError, BadPoolConfigError) as error:
                 self._ignore(name, error)
-        self._tell()
+        self._update_registry()
 
-    def _tell(self) -> None:
+    def _update_registry(self) -> None:
         by_pool: dict[str, Problem] = {}
         for seen in self._seen.values():
-            if seen.said is not None:
-                pool, problem = seen.said
+            if seen.problem is not None:
+                pool, problem = seen.problem
                 by_pool[pool] = min(by_pool.get(pool, problem), problem, key=_rank)
-        for pool in self._told - by_pool.keys():
+        for pool in self._pools - by_pool.keys():
             self._problems.clear(source_of(pool))
         for pool, problem in by_pool.items():
             text = f"plugin of pool {pool}: {problem.text}"
             self._problems.set(source_of(pool), problem.reason, text)
-        self._told = frozenset(by_pool)
+        self._pools = frozenset(by_pool)
 
     def _names(self) -> set[str]:
-        """Return the files that are not somebody's unfinished ones."""
+        """Return the names of the files, without temporary ones."""
         try:
             with os.scandir(self._directory) as entries:
                 names = {entry.name for entry in itertools.islice(entries, MAX_FILES)}
         except FileNotFoundError:
-            # No plugin had anything to tell yet.
+            # No plugin has had a problem yet.
             return set()
         except OSError as error:
             self._ignore("", error)
@@ -119,20 +134,21 @@ class ProblemsFileReader:
         return {name for name in names if not name.startswith(".")}
 
     def _look_at(self, name: str, now_s: float) -> None:
-        """Read a file if it is another.
+        """Read a file if it changed.
 
         Raises:
-            FileNotFoundError: it went away meanwhile.
-            OSError: it cannot be looked at or read.
-            BadConfig: it is none of a plugin.
+            FileNotFoundError: it was removed meanwhile.
+            OSError: it cannot be read.
+            BadPoolConfigError: it is not a plugin's file.
+
         """
         path = self._directory / name
         status = path.lstat()
         if not _NAME.fullmatch(name) or not stat.S_ISREG(status.st_mode):
-            raise BadPoolConfigError("it is no file of a plugin")
+            raise BadPoolConfigError("it is not a plugin's file")
         if abs(now_s - status.st_mtime) > STALE_S:
-            # Of a process that was killed: nobody else takes it away. A time to come is of a clock that was
-            # set back; a plugin that is still there writes its file again.
+            # Its process was killed and cannot remove it. A time in the future is that of a clock that was set
+            # back; a live plugin writes its file again.
             self._seen.pop(name, None)
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -140,20 +156,22 @@ class ProblemsFileReader:
         identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
         seen = self._seen.get(name)
         if seen is None or seen.identity != identity:
-            # Not read again before it changes, whatever is wrong with it.
+            # Not read again before it changes, valid or not.
             self._seen[name] = _Seen(identity, None)
-            self._seen[name] = _Seen(identity, _read(path))
+            self._seen[name] = _Seen(identity, self._read(path))
 
     def _ignore(self, name: str, error: Exception) -> None:
         if name not in self._ignored:
             self._ignored.add(name)
-            # As ASCII: somebody else chose the name.
+            # As ASCII: the name is foreign text.
             path = ascii(str(self._directory / name))
-            _log.warning("not taken for a plugin's problem", path=path, error=one_line(str(error)))
+            _log.warning(
+                "file of a plugin's problem ignored", path=path, error=one_line(str(error))
+            )
 
 
 def source_of(pool: str) -> str:
-    """Return under which name the problem of a pool's plugin is noted."""
+    """Return the source under which the problem of a pool's plugin is registered."""
     return f"plugin {pool}"
 
 
@@ -161,18 +179,18 @@ def _rank(problem: Problem) -> tuple[int, str]:
     return (PLUGIN_REASONS.index(problem.reason), problem.text)
 
 
-def _read(path: "Path") -> tuple[str, Problem]:
-    """Return whose problem it is, and which.
+def read_problem(path: "Path") -> PoolProblem:
+    """Return the problem in a plugin's file.
 
     Raises:
         OSError: the file cannot be read, or is a link.
-        BadConfig: it makes no sense.
+        BadPoolConfigError: its content is invalid.
     """
-    # Neither a link to another file nor a pipe without a writer, whatever took the file's place just now.
+    # Opens neither a link to another file nor a pipe without a writer, if one took the file's place just now.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadPoolConfigError("it is no file of a plugin")
+            raise BadPoolConfigError("it is not a plugin's file")
         content = os.read(descriptor, MAX_BYTES + 1)
     finally:
         os.close(descriptor)
@@ -182,7 +200,7 @@ def _read(path: "Path") -> tuple[str, Problem]:
         found = msgspec.json.decode(content, type=PluginProblem)
         reason = AgentDegraded(found.reason)
     except (ValueError, RecursionError) as error:
-        raise BadPoolConfigError(f"it is no problem of a plugin: {error}") from error
+        raise BadPoolConfigError(f"it has no valid problem of a plugin: {error}") from error
     if reason not in PLUGIN_REASONS:
-        raise BadPoolConfigError(f"{reason.value} is no problem of a plugin")
+        raise BadPoolConfigError(f"{reason.value} is no reason of a plugin")
     return found.pool, Problem(reason, found.text)

@@ -1,7 +1,8 @@
-"""A pool's plugin tells the agent of its node what is wrong with it, in a file (`api.nodefiles.pluginproblems`).
+"""Writer of a plugin's problems into a file for the agent of its node (`api.nodefiles.pluginproblems`).
 
-The run directory is the agent's, and a tmpfs: a write takes no disk's time. A file that cannot be written
-costs the plugin nothing but this; its log and its readiness say the same.
+The run directory is the agent's, and a tmpfs: a write waits for no disk. A file that cannot be written
+degrades nothing else; the plugin's log and its readiness have the same problem.
+
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from api.nodefiles.pluginproblems import PROBLEMS_SUFFIX, TELL_EVERY_S, PluginPr
 from telemetry.metrics import TASK_FAILURES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from agent.problems.registry import ProblemRegistry
@@ -27,7 +29,7 @@ TASK: Final = "plugin.problems"
 GATHER_S: Final = 1.0
 """Problems come and go together, as at the start of the process."""
 MAX_NAME_LENGTH: Final = 100
-"""Of the pool's name in that of its file, which may have 255 with what makes it unique."""
+"""Of the pool's name in the file's name, which may have 255 characters with its unique part."""
 MAX_TEXT_LENGTH: Final = 1024
 
 _log = structlog.get_logger()
@@ -35,19 +37,27 @@ _log = structlog.get_logger()
 
 @final
 class ProblemsFileWriter:
-    """Keeps the file equal to what is wrong; it is there only while something is."""
+    """Keeps the file equal to the registry; it exists only while there is a problem."""
 
-    def __init__(self, directory: "Path", problems: "ProblemRegistry", *, pool: str) -> None:
-        """Take the directory, which may come later; nothing is written before `run`."""
+    def __init__(
+        self,
+        directory: "Path",
+        problems: "ProblemRegistry",
+        *,
+        pool: str,
+        replace: "Callable[[Path, bytes], bool]" = replace_file,
+    ) -> None:
+        """Nothing is written before `run`; the directory may be created later."""
         name = f"{pool[:MAX_NAME_LENGTH]}-{secrets.token_hex(4)}{PROBLEMS_SUFFIX}"
         self.path: Final = directory / name
         self._problems = problems
         self._pool = pool
+        self._replace = replace
         self._has_complained = False
         TASK_FAILURES.labels(TASK)
 
     async def run(self) -> NoReturn:
-        """Follow the problems until cancelled, and take the file away then."""
+        """Write the file at each change until cancelled, and remove it then."""
         try:
             while True:
                 self._problems.changed.clear()
@@ -57,18 +67,18 @@ class ProblemsFileWriter:
             self._try(None)
 
     def settle(self) -> None:
-        """Write the file, touch one that says this already, or remove it where nothing is wrong."""
-        problem = self._problems.verdict()
+        """Write the file, touch one that is up to date, or remove it where there is no problem."""
+        problem = self._problems.summary()
         if problem == NO_PROBLEM:
             self._try(None)
             return
-        said = PluginProblem(
+        found = PluginProblem(
             version="v1",
             pool=self._pool,
             reason=problem.reason.value,
             text=problem.text[:MAX_TEXT_LENGTH],
         )
-        self._try(msgspec.json.encode(said))
+        self._try(msgspec.json.encode(found))
 
     async def _rest(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -80,13 +90,13 @@ class ProblemsFileWriter:
         try:
             if content is None:
                 remove_file(self.path)
-            elif not replace_file(self.path, content):
+            elif not self._replace(self.path, content):
                 os.utime(self.path)
         except OSError as error:
             TASK_FAILURES.labels(TASK).inc()
             if not self._has_complained:
                 _log.warning(
-                    "problems not told", path=str(self.path), error=error.strerror or str(error)
+                    "problems not written", path=str(self.path), error=error.strerror or str(error)
                 )
             self._has_complained = True
         else:

@@ -1,8 +1,9 @@
-"""What keeps the agent of a node from doing its work in full, told by all of its parts in one place.
+"""Registry of the problems that keep a node's agent from working in full.
 
-Each part has one problem at most, under a name of its own (its source), and takes it away when it is over.
-What comes of it is a verdict for the condition AgentDegraded: the first reason, in the order of the enum,
-and all texts. A text must not have figures that move, since each change of it is a write.
+Each part has at most one problem, under a name of its own (its source), and clears it when it is over. The
+summary is the condition AgentDegraded: the first reason, in the order of the enum, and all texts. A text must
+not have figures that move, since each change of it is a write.
+
 """
 
 import asyncio
@@ -22,7 +23,7 @@ _log = structlog.get_logger()
 @final
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong."""
+    """A problem, with the reason for the condition."""
 
     reason: AgentDegraded
     text: str
@@ -38,10 +39,10 @@ class ProblemRegistry:
     def __init__(self) -> None:
         self._by_source: dict[str, Problem] = {}
         self.changed = asyncio.Event()
-        """Set at each change; whoever waits for it clears it before looking."""
+        """Set at each change; a waiter clears it before it reads the summary."""
 
     def set(self, source: str, reason: AgentDegraded, text: str) -> None:
-        """Note what is wrong now; logged where it is news."""
+        """Set the problem of a source; logged where it is new."""
         problem = Problem(reason, one_line(text))
         if self._by_source.get(source) != problem:
             self._by_source[source] = problem
@@ -49,13 +50,13 @@ class ProblemRegistry:
             self.changed.set()
 
     def clear(self, source: str) -> None:
-        """Note that nothing is wrong any more; it need not have been."""
+        """Clear the problem of a source; there need not be one."""
         problem = self._by_source.pop(source, None)
         if problem is not None:
             _log.info("problem is over", source=source, reason=problem.reason.value)
             self.changed.set()
 
-    def verdict(self) -> Problem:
+    def summary(self) -> Problem:
         """Return the worst reason and all texts, the same for the same problems in any order."""
         if not self._by_source:
             return NO_PROBLEM

@@ -1,4 +1,4 @@
-"""The roles inventory, health and mig: everything that asks the driver, and what is told of it."""
+"""The roles inventory, health and mig: every part with access to the driver, and the reporters of its results."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -19,7 +19,7 @@ from agent.kubelet.pod_processes import pods_with_processes
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
 from agent.nvml.driver import NvmlDriver
-from agent.problems.condition import DegradedCondition
+from agent.problems.condition import DegradedConditionWriter
 from agent.problems.file_reader import ProblemsFileReader
 from agent.settings import CDI_KIND, AgentRole
 from api.kubelet.podresources import SOCKET
@@ -39,14 +39,14 @@ _log = structlog.get_logger()
 
 @final
 class InventoryRole:
-    """Finds cards, watches them, cuts them, and tells what containers got."""
+    """Wires discovery, health, partitioning and the report of allocations."""
 
     def __init__(self, dependencies: "AgentContext", objects: "NodeObjects | None") -> None:
-        """Take what is shared; `objects` where cards are cut too."""
+        """`objects` is set with the role mig."""
         settings = dependencies.settings
         self._dependencies = dependencies
         self._objects = objects
-        places = NodePaths(
+        paths = NodePaths(
             sysfs=settings.sysfs,
             proc=settings.procfs,
             dev=settings.dev_root,
@@ -63,14 +63,14 @@ class InventoryRole:
                 f"{one.address} {one.driver}" for one in read_devices(settings.sysfs)
             ),
         )
-        files = NodeFiles(places, dependencies.problems)
+        files = NodeFiles(paths, dependencies.problems)
         ignored = settings.ignored_xids
         terms = (
             HealthTrackingTerms() if ignored is None else HealthTrackingTerms(ignored_xids=ignored)
         )
         tracker = HealthTracker(terms)
         recall_health(files.remembered(), tracker, dependencies.clock.monotonic())
-        self._health = HealthWatch(
+        self.health = HealthWatch(
             self._driver, tracker, dependencies.clock, on_change=self._health_changed
         )
         self._publisher = FeaturePublisher(
@@ -82,13 +82,13 @@ class InventoryRole:
         )
         self._devices = InventoryCollector(
             self._driver,
-            health=self._health,
+            health=self.health,
             files=files,
             publisher=self._publisher,
             problems=dependencies.problems,
-            places=places,
+            paths=paths,
         )
-        self._condition = DegradedCondition(
+        self._condition = DegradedConditionWriter(
             dependencies.client, dependencies.problems, dependencies.clock, node=dependencies.node
         )
         self._occupants = UnitHolders(
@@ -114,7 +114,7 @@ class InventoryRole:
         )
         self._occupants.given = self._reporter.given
         self._occupants.on_over = self._reporter.follow
-        self._of_plugins = ProblemsFileReader(
+        self._problems_reader = ProblemsFileReader(
             settings.run_directory / PROBLEMS_DIRECTORY, dependencies.problems, dependencies.clock
         )
         self._partitioner: Partitioner | None = None
@@ -122,18 +122,18 @@ class InventoryRole:
             self._partitioner = Partitioner(
                 self._driver,
                 PartitionerDependencies(
-                    wishes=objects,
-                    health=self._health.health,
+                    objects=objects,
+                    health=self.health.health,
                     in_use=self._units_in_use,
                     events=dependencies.events,
                     problems=dependencies.problems,
-                    after_change=self._devices.poke,
+                    after_change=self._devices.trigger,
                 ),
                 dependencies.clock,
             )
             partitioner = self._partitioner
-            objects.listeners.append(partitioner.poke)
-            self._devices.cutting = lambda: partitioner.cutting
+            objects.listeners.append(partitioner.trigger)
+            self._devices.partitioning = lambda: partitioner.partitioning
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
         """Return the tasks by name; each runs until cancelled."""
@@ -143,16 +143,16 @@ class InventoryRole:
             "condition": self._condition.run(),
             "occupants": self._occupants.run(),
             "allocations": self._reporter.run(),
-            "plugin.problems": self._of_plugins.run(),
+            "plugin.problems": self._problems_reader.run(),
         }
         if AgentRole.HEALTH in self._dependencies.settings.roles:
-            tasks["health"] = self._health.run()
+            tasks["health"] = self.health.run()
         if self._partitioner is not None:
             tasks["mig"] = self._partitioner.run()
         return tasks
 
     async def close(self) -> None:
-        """Let go of the driver; one that hangs is let go of by the end of the process."""
+        """Close the driver; one that hangs is closed by the end of the process."""
         try:
             await self._driver.close()
         except DriverUnavailableError as error:
@@ -167,7 +167,7 @@ class InventoryRole:
         return self._objects is not None and self._objects.is_of_a_pool(resource)
 
     def _units_in_use(self) -> "Collection[str] | None":
-        """Return what live pods were promised or given; None while that is not known."""
+        """Return the units that live pods are assigned or were allocated; None while that is unknown."""
         given = self._reporter.units_in_use()
         if given is None or not self._dependencies.pod_informer.synced.is_set():
             return None

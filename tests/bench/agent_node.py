@@ -40,7 +40,7 @@ POOL: Final = "bench"
 RESOURCE: Final = RESOURCE_PREFIX + POOL
 ALL_ROLES: Final = "inventory,health,mig,device-plugin"
 PLUGIN: Final = "device-plugin"
-PATIENCE_S: Final = 60.0
+GRACE_S: Final = 60.0
 POLL_S: Final = 0.001
 _BYTECODE: Final = ROOT / "build" / "bytecode"
 """Modules compiled, as the image has them: a process that compiles them is larger and later."""
@@ -169,7 +169,7 @@ class AgentProcess:
         """Wait until it holds; return the seconds that it took, to the millisecond."""
         began = time.perf_counter()
         while not holds():
-            if self.process.poll() is not None or time.perf_counter() - began > PATIENCE_S:
+            if self.process.poll() is not None or time.perf_counter() - began > GRACE_S:
                 text = self._log.read_text(encoding="utf-8")[-3000:]
                 raise AssertionError(f"{what}: not so; the agent's log ends with\n{text}")
             await asyncio.sleep(POLL_S)
@@ -182,7 +182,7 @@ class AgentProcess:
             return answer.status
 
     async def wait_ready(self) -> None:
-        async with aiohttp.ClientSession() as session, asyncio.timeout(PATIENCE_S):
+        async with aiohttp.ClientSession() as session, asyncio.timeout(GRACE_S):
             while True:
                 with contextlib.suppress(aiohttp.ClientError):
                     if await self.ask(session, "/readyz") == 200:
@@ -192,7 +192,7 @@ class AgentProcess:
     def stop(self) -> None:
         """End it as kubelet does."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(timeout=PATIENCE_S) == 0, self._log.read_text("utf-8")[-3000:]
+        assert self.process.wait(timeout=GRACE_S) == 0, self._log.read_text("utf-8")[-3000:]
 
 
 @contextmanager

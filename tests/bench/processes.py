@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.bench.sizes import ClusterSize
 
-PATIENCE_S = 120.0
+GRACE_S = 120.0
 
 
 def make_certificates(directory: "Path") -> "ssl.SSLContext":
@@ -200,7 +200,7 @@ class MeasuredServer:
     async def wait_ready(self) -> float:
         """Wait for /readyz; return the largest resident memory seen until then."""
         peak = 0.0
-        deadline = time.perf_counter() + PATIENCE_S
+        deadline = time.perf_counter() + GRACE_S
         async with aiohttp.ClientSession() as session:
             while time.perf_counter() < deadline:
                 if self._process.poll() is not None:

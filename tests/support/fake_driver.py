@@ -249,6 +249,10 @@ class FakeDriver:
         """Raise at the number-th primitive from now on (1 is the next), before it is done."""
         self._failures[self._attempts + number] = error
 
+    def heal(self) -> None:
+        """Cancel the failures that have not happened yet."""
+        self._failures.clear()
+
     # --- what the agent asks ---------------------------------------------------------------------
 
     async def look(self) -> DriverSnapshot:

@@ -7,7 +7,7 @@ import msgspec
 
 from agent.driver.pci import PciDevice
 from agent.driver.port import DriverDevice, DriverSnapshot
-from agent.inventory.node_devices import Published
+from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_feature import feature_body, feature_shows
 from api.foreign.nodefeature import NodeFeature
 from api.names import NodeName
@@ -46,7 +46,7 @@ def look(*devices: DriverDevice) -> DriverSnapshot:
     return DriverSnapshot(driver_version="570.86.15", cuda_version="12.8", devices=devices)
 
 
-def read_back(published: Published) -> ReadBack:
+def read_back(published: PublishedFeatures) -> ReadBack:
     body = feature_body(
         published, node=NodeName("n1"), namespace="gpu", owner_uid="uid-n1", now=EPOCH
     )

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from agent.inventory.node_devices import Published
+from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_feature import feature_name
 from agent.inventory.publisher import FeaturePublisher
-from agent.problems.condition import DegradedCondition
+from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
 from api.names import API_VERSION, NodeName
 from kube.client import KubeClient
@@ -28,7 +28,7 @@ from simulator.node.nfd import node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.cluster.environment import definitions, polling
 
-DEVICES = Published(
+DEVICES = PublishedFeatures(
     devices=({"pci.address": "0000:17:00.0", "uuid": "GPU-1", "links": "[]"},),
     node={"driver.version": "570.86.15"},
 )
@@ -192,13 +192,13 @@ async def test_the_condition_stands_beside_others(agent: Publishing):
         field_manager="another",
         subresource="status",
     )
-    condition = DegradedCondition(client, problems, SystemClock(), node=agent.node)
+    condition = DegradedConditionWriter(client, problems, SystemClock(), node=agent.node)
     assert await condition.settle()
     problems.set("driver", AgentDegraded.DRIVER_HANGS, "no answer")
     assert await condition.settle()
     found: dict[str, Any] = await client.get(GPU_NODE_INVENTORIES, dict, agent.node)
     shown = {one["type"]: one["reason"] for one in found["status"]["conditions"]}
     assert shown == {"InfraDegraded": "Fine", "AgentDegraded": "DriverHangs"}
-    again = DegradedCondition(client, problems, SystemClock(), node=agent.node)
+    again = DegradedConditionWriter(client, problems, SystemClock(), node=agent.node)
     assert not await again.settle()
     await client.delete(GPU_NODE_INVENTORIES, agent.node)

@@ -1,6 +1,6 @@
-"""A node's cards as an agent sees them: a bus of plain files, a driver in memory, and the whole inventory.
+"""A node's devices: a bus of plain files, a driver in memory, and the whole inventory of an agent.
 
-Device files are links to the null device, so that nobody has to be root.
+Device files are links to the null device, so that tests need no root.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from agent.health.watcher import HealthWatch
 from agent.inventory.collector import InventoryCollector
 from agent.inventory.node_files import NodeFiles, NodePaths, recall_health
 from agent.inventory.publisher import FeaturePublisher
-from agent.problems.condition import DegradedCondition
+from agent.problems.condition import DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AGENT_INSTANCES
 from api.names import NodeName
@@ -44,7 +44,7 @@ class FakeNodeFiles:
     """What the kernel and the driver's installer leave on a node."""
 
     def __init__(self, folder: Path) -> None:
-        self.places = NodePaths(
+        self.paths = NodePaths(
             sysfs=folder / "sys",
             proc=folder / "proc",
             dev=folder / "dev",
@@ -52,12 +52,12 @@ class FakeNodeFiles:
             run_directory=folder / "run",
             cdi_directory=folder / "cdi",
         )
-        self.functions = self.places.sysfs / "bus" / "pci" / "devices"
+        self.functions = self.paths.sysfs / "bus" / "pci" / "devices"
         self.devices_path = folder / "run" / "cards.json"
         self.cdi_path = folder / "cdi" / "gpu.deckhouse.io-gpu.json"
-        for path in (self.places.proc, self.places.dev, self.places.driver_root):
+        for path in (self.paths.proc, self.paths.dev, self.paths.driver_root):
             path.mkdir(parents=True)
-        libraries = self.places.driver_root / "usr/lib64"
+        libraries = self.paths.driver_root / "usr/lib64"
         libraries.mkdir(parents=True)
         (libraries / "libcuda.so.1").write_text("a library")
 
@@ -81,7 +81,7 @@ class FakeNodeFiles:
         function.rmdir()
 
     def make_device(self, name: str) -> None:
-        path = self.places.dev / name
+        path = self.paths.dev / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to("/dev/null")
 
@@ -109,8 +109,11 @@ class InventoryNode:
         api: Any = None,
         clock: Any = None,
         asked: "Callable[[InventoryNode], Driver] | None" = None,
+        publisher: Any = None,
+        namespace: str = "gpu",
+        **ports: Any,
     ) -> None:
-        """`asked` makes the driver that is asked in the place of the double."""
+        """`asked` makes the driver in the place of the fake; `ports` are those of `NodeFiles`."""
         self.files = FakeNodeFiles(folder)
         self.driver = FakeDriver(*devices)
         self.asked: Driver = self.driver if asked is None else asked(self)
@@ -119,6 +122,9 @@ class InventoryNode:
             self.api.add_node("n1")
             self.api.add_inventory("n1")
         self.clock = LoopClock() if clock is None else clock
+        self._publisher = publisher
+        self._namespace = namespace
+        self._ports = ports
         self.files.make_device("nvidiactl")
         for device in devices:
             self.files.make_device(f"nvidia{device.minor}")
@@ -127,26 +133,31 @@ class InventoryNode:
         self.begin()
 
     def begin(self) -> None:
-        """Make the parts anew, as where the process starts again."""
+        """Create the parts, as a restart of the process does."""
         self.problems = ProblemRegistry()
-        self.device_files = NodeFiles(self.files.places, self.problems)
+        self.device_files = NodeFiles(self.files.paths, self.problems, **self._ports)
         tracker = HealthTracker()
         recall_health(self.device_files.remembered(), tracker, 0.0)
         self.watch = HealthWatch(self.asked, tracker, self.clock, on_change=self._on_health_change)
         rng = random.Random(5)
         self.publisher = FeaturePublisher(
-            self.api, self.problems, self.clock, node=NodeName("n1"), namespace="gpu", rng=rng
+            self.api,
+            self.problems,
+            self.clock,
+            node=NodeName("n1"),
+            namespace=self._namespace,
+            rng=rng,
         )
-        self.condition = DegradedCondition(
+        self.condition = DegradedConditionWriter(
             self.api, self.problems, self.clock, node=NodeName("n1"), rng=rng
         )
         self.inventory = InventoryCollector(
             self.asked,
             health=self.watch,
             files=self.device_files,
-            publisher=self.publisher,
+            publisher=self._publisher or self.publisher,
             problems=self.problems,
-            places=self.files.places,
+            paths=self.files.paths,
         )
 
     def bound(self) -> frozenset[str]:

@@ -152,11 +152,11 @@ async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_secon
         write(devices % "false")
         await until(lambda: healthy() == ["GPU-1"], within_s=1)
         write("{")
-        await until(lambda: agent.problems.verdict().reason is AgentDegraded.BAD_CONFIG)
+        await until(lambda: agent.problems.summary().reason is AgentDegraded.BAD_CONFIG)
         assert healthy() == ["GPU-1"]
         write(devices % "true")
         await until(lambda: healthy() == ["GPU-0", "GPU-1"], within_s=1)
-        assert agent.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert agent.problems.summary().reason is AgentDegraded.AS_EXPECTED
         (folder / DEVICES_FILE).unlink()
         write(devices % "false")
         await until(lambda: healthy() == ["GPU-1"], within_s=1)

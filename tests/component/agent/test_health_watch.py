@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.driver.port import DriverEvent, EventKind
+from agent.health.states import HEALTHY, HealthState
 from agent.health.tracker import HealthTracker
-from agent.health.verdicts import HEALTHY, HealthState
 from agent.health.watcher import HealthWatch
 from agent.inventory.collector import InventoryCollector
-from agent.inventory.node_devices import Published
+from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import AgentDevice
@@ -103,7 +103,7 @@ async def test_what_happened_and_to_which_device_is_logged(watched: Watched):
         await watched.look()
         watched.driver.device("GPU-1").reset()
         await watched.look()
-    told = [line for line in logs if line["event"] == "health of a card changed"]
+    told = [line for line in logs if line["event"] == "device health changed"]
     assert [(line["before"], line["after"], line["log_level"]) for line in told] == [
         ("Healthy", "Xid79", "warning"),
         ("Xid79", "Lost", "warning"),
@@ -143,7 +143,7 @@ async def test_events_are_heard_again_after_the_driver_was_away(
     # Asked again within seconds, and said once.
     assert 100 <= tries <= 3000
     lines = [line["event"] for line in logs if line["log_level"] in {"warning", "info"}]
-    assert lines == ["no events of the driver", "events of the driver again"]
+    assert lines == ["driver events not available", "driver events available again"]
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
     assert watched.reasons() == ["Xid79", ""]
@@ -188,7 +188,7 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
     """The whole way: event, verdict, file; a card that falls off its bus often takes NVML with it."""
     clock, problems = LoopClock(), ProblemRegistry()
     driver = FakeDriver(a_device("GPU-1"), a_device("GPU-2"))
-    places = NodePaths(
+    paths = NodePaths(
         sysfs=tmp_path / "sys",
         proc=tmp_path / "proc",
         dev=tmp_path / "dev",
@@ -196,7 +196,7 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
         run_directory=tmp_path / "run",
         cdi_directory=tmp_path / "cdi",
     )
-    published: list[Published] = []
+    published: list[PublishedFeatures] = []
     watch = HealthWatch(
         driver,
         HealthTracker(),
@@ -206,15 +206,15 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
     inventory = InventoryCollector(
         driver,
         health=watch,
-        files=NodeFiles(places, problems),
+        files=NodeFiles(paths, problems),
         publisher=Publishing(published),
         problems=problems,
-        places=places,
+        paths=paths,
     )
 
     def unhealthy() -> list[tuple[str, str]]:
         devices = msgspec.json.decode(
-            (places.run_directory / DEVICES_FILE).read_bytes(), type=NodeDevices
+            (paths.run_directory / DEVICES_FILE).read_bytes(), type=NodeDevices
         )
         return [(device.uuid, device.reason) for device in devices.devices if not device.is_healthy]
 
@@ -247,10 +247,10 @@ async def test_a_fault_is_in_the_file_of_devices_within_a_second_while_the_drive
 class Publishing:
     """What was published, last one last."""
 
-    def __init__(self, published: list[Published]) -> None:
+    def __init__(self, published: list[PublishedFeatures]) -> None:
         self._published = published
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: PublishedFeatures) -> None:
         self._published.append(published)
 
 

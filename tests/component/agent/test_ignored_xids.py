@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("ignored", "verdicts"),
+    ("ignored", "effects"),
     [
         pytest.param(None, {13: "ignored", 79: "fault"}, id="the usual ones"),
         pytest.param(frozenset({79}), {13: "fault", 79: "ignored"}, id="others"),
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ],
 )
 async def test_the_agent_judges_by_the_xids_that_it_is_told(
-    tmp_path: Path, ignored: frozenset[int] | None, verdicts: dict[int, str]
+    tmp_path: Path, ignored: frozenset[int] | None, effects: dict[int, str]
 ):
     settings = AgentSettings(
         node="n1",
@@ -38,8 +38,8 @@ async def test_the_agent_judges_by_the_xids_that_it_is_told(
     # Nothing is asked of this client.
     role = InventoryRole(AgentContext(settings, cast("KubeClient", None), LoopClock()), None)
     with capture_logs() as logs:
-        role._health.take(
-            [DriverEvent(uuid="GPU-1", kind=EventKind.XID, code=code) for code in verdicts]
+        role.health.take(
+            [DriverEvent(uuid="GPU-1", kind=EventKind.XID, code=code) for code in effects]
         )
-    told = {line["code"]: line["verdict"] for line in logs if line["event"] == "driver event"}
-    assert told == verdicts
+    logged = {line["code"]: line["effect"] for line in logs if line["event"] == "driver event"}
+    assert logged == effects

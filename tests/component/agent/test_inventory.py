@@ -27,7 +27,7 @@ async def test_devices_are_in_the_files_and_published(node: InventoryNode):
             ("GPU-1", True),
             ("GPU-2", True),
         ]
-        assert file.devices[0].nodes == [str(node.files.places.dev / "nvidia0")]
+        assert file.devices[0].nodes == [str(node.files.paths.dev / "nvidia0")]
         assert [one.container_path for one in file.shared.mounts] == [
             "/usr/local/nvidia/lib64/libcuda.so.1"
         ]

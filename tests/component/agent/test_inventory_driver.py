@@ -30,7 +30,7 @@ async def test_without_its_driver_the_pci_facts_are_published_and_the_files_stay
         # The kernel's driver is unbound when it is unloaded.
         (node.files.functions / FIRST / "driver").unlink()
         await asyncio.sleep(2)
-        assert node.problems.verdict().reason is reason
+        assert node.problems.summary().reason is reason
         assert set(node.published()[SECOND]) == {
             "pci.address",
             "pci.vendor",
@@ -57,7 +57,7 @@ async def test_a_driver_that_hangs_stops_neither_bus_nor_health_nor_heartbeat(
         await asyncio.sleep(3)
         node.driver.go_away(reason, after_s=5.0)
         await asyncio.sleep(20)
-        assert node.problems.verdict().reason is reason
+        assert node.problems.summary().reason is reason
         # What was known stays, with health.
         assert node.published()[FIRST]["uuid"] == "GPU-1"
         node.files.add_function(third)
@@ -140,7 +140,7 @@ async def test_many_pokes_are_few_looks(node: InventoryNode):
     async with node.running():
         before = node.driver.looks
         for _ in range(100):
-            node.inventory.poke()
+            node.inventory.trigger()
             await asyncio.sleep(0.01)
         assert node.driver.looks - before <= 7
 
@@ -151,7 +151,7 @@ async def test_a_device_that_is_cut_is_published_when_the_inventory_is_poked(nod
         device = node.driver.device("GPU-1")
         device.is_mig_enabled = True
         device.instances = [GpuInstance(1, "1g.10gb", "MIG-1"), GpuInstance(2, "1g.10gb")]
-        node.inventory.poke()
+        node.inventory.trigger()
         await asyncio.sleep(0.5)
         assert node.published()[FIRST]["mig.instances"] == (
             '[{"profile":"1g.10gb","uuid":"MIG-1"}]'

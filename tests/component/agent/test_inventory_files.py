@@ -8,7 +8,7 @@ import pytest
 
 from agent.driver.libraries import DriverFiles, find_driver_files
 from agent.files import replace_file
-from agent.inventory.node_devices import Published
+from agent.inventory.node_devices import PublishedFeatures
 from tests.component.agent.inventory_node import FIRST, SECOND, InventoryNode, two_devices
 from tests.support.agent_api import INVENTORIES
 from tests.support.fake_driver import GpuInstance, a_device
@@ -21,23 +21,23 @@ def node(tmp_path: Path) -> InventoryNode:
     return InventoryNode(tmp_path, *two_devices())
 
 
-async def test_the_files_come_before_what_is_published(node: InventoryNode):
+async def test_the_files_come_before_what_is_published(tmp_path: Path):
     names: list[set[str]] = []
 
     class Publisher:
-        def publish(self, published: Published) -> None:
+        def publish(self, published: PublishedFeatures) -> None:
             assert published.devices
             names.append({one["name"] for one in node.files.cdi()["devices"]})
             assert len(node.files.devices().devices) == len(published.devices)
 
-    node.inventory._publisher = Publisher()
+    node = InventoryNode(tmp_path, *two_devices(), publisher=Publisher())
     async with node.running():
         assert names == [{"GPU-1", "GPU-2"}]
 
 
 @pytest.mark.parametrize("what", ["cards", "cdi"])
 async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays(
-    node: InventoryNode, what, monkeypatch
+    tmp_path: Path, what
 ):
     is_full = False
 
@@ -46,7 +46,7 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
             raise OSError(28, "No space left on device")
         return replace_file(path, content)
 
-    monkeypatch.setattr("agent.inventory.node_files.replace_file", replace_or_fail)
+    node = InventoryNode(tmp_path, *two_devices(), replace=replace_or_fail)
     broken = node.files.devices_path if what == "cards" else node.files.cdi_path
     async with node.running():
         await asyncio.sleep(3)
@@ -58,7 +58,7 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
         await asyncio.sleep(15)
         assert broken.read_bytes() == before
         assert node.condition_shown() == "NotPublished"
-        assert str(broken) in node.problems.verdict().text
+        assert str(broken) in node.problems.summary().text
         # The rest goes on.
         assert "MIG-1" in node.published()[SECOND]["mig.instances"]
         is_full = False
@@ -86,12 +86,12 @@ async def test_a_file_of_devices_that_makes_no_sense_is_replaced(node: Inventory
 async def test_a_missing_device_file_is_told_and_its_device_is_not_in_the_specification(
     node: InventoryNode,
 ):
-    (node.files.places.dev / "nvidia1").unlink()
+    (node.files.paths.dev / "nvidia1").unlink()
     async with node.running():
         await asyncio.sleep(3)
         assert [one["name"] for one in node.files.cdi()["devices"]] == ["GPU-1"]
         assert node.condition_shown() == "NotPublished"
-        assert "nvidia1 of card GPU-2" in node.problems.verdict().text
+        assert "nvidia1 of device GPU-2" in node.problems.summary().text
         node.files.make_device("nvidia1")
         await asyncio.sleep(13)
         assert len(node.files.cdi()["devices"]) == 2
@@ -111,20 +111,18 @@ async def test_a_node_without_a_device_any_more_has_no_specification(tmp_path: P
     assert node.api.count("apply", INVENTORIES) <= 1
 
 
-async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(
-    node: InventoryNode, monkeypatch
-):
+async def test_libraries_are_looked_for_where_a_directory_of_theirs_changed(tmp_path: Path):
     looks = []
 
     def counted(root: Path) -> DriverFiles:
         looks.append(root)
         return find_driver_files(root)
 
-    monkeypatch.setattr("agent.inventory.node_files.find_driver_files", counted)
+    node = InventoryNode(tmp_path, *two_devices(), find=counted)
     async with node.running():
         await asyncio.sleep(60)
         assert len(looks) == 1
-        libraries = node.files.places.driver_root / "usr/lib64"
+        libraries = node.files.paths.driver_root / "usr/lib64"
         (libraries / "libnvidia-ml.so.1").write_text("a library")
         # The clock of a file system is coarse.
         os.utime(libraries, ns=(1, 1))

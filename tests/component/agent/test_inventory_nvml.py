@@ -32,7 +32,7 @@ class NvmlInventory:
 
     @property
     def reason(self) -> AgentDegraded:
-        return self.node.problems.verdict().reason
+        return self.node.problems.summary().reason
 
     async def publishes(self, wanted: dict[str, str]) -> None:
         await until(lambda: self.uuids == wanted)
@@ -111,7 +111,7 @@ async def test_a_driver_that_is_unloaded_and_loaded_again_is_noticed(opened: Nvm
 
 async def test_a_driver_that_hangs_is_a_problem_and_what_it_said_stays(opened: NvmlInventory):
     opened.nvml.hang()
-    opened.node.inventory.poke()
+    opened.node.inventory.trigger()
     await until(lambda: opened.reason is AgentDegraded.DRIVER_HANGS)
     opened.node.files.add_function(THIRD)
     await opened.publishes({FIRST: UUIDS[0], SECOND: UUIDS[1], THIRD: ""})
@@ -128,7 +128,7 @@ async def test_an_xid_is_in_the_file_within_a_second(opened: NvmlInventory):
 
 async def test_a_lost_device_keeps_its_name_and_does_not_spoil_the_other(opened: NvmlInventory):
     opened.nvml.lose(UUIDS[1])
-    opened.node.inventory.poke()
+    opened.node.inventory.trigger()
     await until(lambda: opened.node.published()[SECOND].get("health") == "Lost")
     assert opened.uuids == {FIRST: UUIDS[0], SECOND: UUIDS[1]}
     assert opened.node.published()[FIRST]["health"] == "Healthy"

@@ -1,5 +1,6 @@
 """What the agent publishes, at an API server over HTTP, and what the control plane makes of it."""
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
-from agent.problems.condition import DegradedCondition
+from agent.inventory.publisher import HEARTBEAT_S
 from api.names import NodeName
-from kube.errors import KubeError, NotFound
+from kube.errors import KubeError
 from kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NODE_FEATURES, NODES
 from simulator.node.nfd import NAMESPACE, node_feature_crd
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.inventory_node import FEATURE, FIRST, SECOND, InventoryNode
 from tests.component.reconciler.stocktaking import Stocktaking, a_stocktaking, condition
 from tests.support.fake_driver import H100_PROFILES, GpuInstance, a_device
+from tests.support.polling import LIMIT_S
 
 PATH = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/{NAMESPACE}/nodefeatures/{FEATURE}"
 
@@ -43,25 +44,20 @@ class Agent:
             a_device("GPU-2", address=SECOND, minor=1),
         )
         self.caches = caches
-        self.node = InventoryNode(folder, *devices, api=caches.client)
-        self.restart()
+        self.node = InventoryNode(
+            folder, *devices, api=caches.client, clock=StockClock(caches), namespace=NAMESPACE
+        )
 
     def restart(self) -> None:
-        node, clock, client = self.node, StockClock(self.caches), self.caches.client
-        node.begin()
-        self.publisher = FeaturePublisher(
-            client, node.problems, clock, node=NodeName("n1"), namespace=NAMESPACE
-        )
-        self.condition = DegradedCondition(client, node.problems, clock, node=NodeName("n1"))
-        node.inventory._publisher = self.publisher
+        self.node.begin()
 
     async def step(self) -> list[str]:
         """Look, publish; return what was written."""
         self.caches.api.requests.clear()
         self.node.inventory.read_bus()
         await self.node.inventory.look_at_driver()
-        await self.publisher.settle()
-        await self.condition.settle()
+        await self.node.publisher.settle()
+        await self.node.condition.settle()
         return [
             f"{one.method} {one.path.rpartition('/')[2]}"
             for one in self.caches.api.requests.writes()
@@ -84,7 +80,7 @@ async def agent(caches: Stocktaking, tmp_path: Path) -> Agent:
     # The inventory of the node is made of what is published.
     made.node.inventory.read_bus()
     await made.node.inventory.look_at_driver()
-    await made.publisher.settle()
+    await made.node.publisher.settle()
     await caches.settle()
     return made
 
@@ -227,14 +223,15 @@ async def test_a_cluster_without_the_kind_is_a_clear_problem(caches: Stocktaking
     await caches.client.delete(CUSTOM_RESOURCE_DEFINITIONS, "nodefeatures.nfd.k8s-sigs.io")
     agent.node.inventory.read_bus()
     await agent.node.inventory.look_at_driver()
-    with pytest.raises(NotFound) as caught:
-        await agent.publisher.settle()
-    agent.publisher._failed(caught.value)
-    verdict = agent.node.problems.verdict()
-    assert verdict.reason is AgentDegraded.NOT_PUBLISHED
-    assert "is Node Feature Discovery installed" in verdict.text
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        task = group.create_task(agent.node.publisher.run())
+        await agent.node.problems.changed.wait()
+        task.cancel()
+    problem = agent.node.problems.summary()
+    assert problem.reason is AgentDegraded.NOT_PUBLISHED
+    assert "is Node Feature Discovery installed" in problem.text
     await caches.client.create(CUSTOM_RESOURCE_DEFINITIONS, node_feature_crd())
-    await agent.publisher.settle()
+    await agent.node.publisher.settle()
     assert (await feature(caches))["metadata"]["name"] == FEATURE
 
 
@@ -253,16 +250,16 @@ async def test_whichever_request_breaks_the_next_try_makes_it_right(
     await agent.node.inventory.look_at_driver()
     for _ in range(3):
         try:
-            await agent.publisher.settle()
+            await agent.node.publisher.settle()
         except KubeError:
             continue
         break
     faults.clear()
     agent.pass_time(HEARTBEAT_S + 1)
-    await agent.publisher.settle()
+    await agent.node.publisher.settle()
     found = await feature(caches)
     assert len(found["spec"]["features"]["instances"]["gpu.deckhouse.io/device"]["elements"]) == 2
     assert found["metadata"]["ownerReferences"]
     agent.caches.api.requests.clear()
-    await agent.publisher.settle()
+    await agent.node.publisher.settle()
     assert agent.caches.api.requests.writes() == []

@@ -75,7 +75,7 @@ async def test_instances_fill_a_device_and_no_more(tmp_path: Path) -> None:
         assert [one.profile for one in found] == ["1g.10gb"] * 7
         assert len({one.uuid for one in found}) == 7
         assert all(one.uuid.startswith("MIG-") and one.compute_instance == 0 for one in found)
-        with pytest.raises(PartitioningError, match=f"making 1g.10gb on {UUID} was refused"):
+        with pytest.raises(PartitioningError, match=f"creating 1g.10gb on {UUID} was refused"):
             await node.driver.create_instance(UUID, "1g.10gb")
         await node.driver.destroy_instance(UUID, found[3].gpu_instance)
         assert await instances(node) == found[:3] + found[4:]
@@ -99,7 +99,7 @@ async def test_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.lose(UUID)
         for uuid in (UUID, "GPU-other"):
-            with pytest.raises(PartitioningError, match=f"card {uuid} is lost, or not there"):
+            with pytest.raises(PartitioningError, match=f"device {uuid} is lost or missing"):
                 await node.driver.create_instance(uuid, "1g.10gb")
 
 

@@ -185,22 +185,22 @@ async def test_processes_that_stay_are_told(node: Node):
         await until(lambda: "p" in node.told())
         node.delete("p")
         await asyncio.sleep(TOLD_AFTER_S - 1)
-        assert node.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         await asyncio.sleep(2)
-        problem = node.problems.verdict()
+        problem = node.problems.summary()
         assert problem.reason is AgentDegraded.PROCESSES_LEFT
         assert "default/p (GPU-1)" in problem.text
         node.running = set()
-        await until(lambda: node.problems.verdict().reason is AgentDegraded.AS_EXPECTED)
+        await until(lambda: node.problems.summary().reason is AgentDegraded.AS_EXPECTED)
 
 
 async def test_a_file_that_cannot_be_written_is_told_and_tried_again(node: Node):
     node.path.mkdir()
     node.show(a_pod())
     async with node.told_of():
-        await until(lambda: node.problems.verdict().reason is AgentDegraded.NOT_PUBLISHED)
+        await until(lambda: node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED)
         node.path.rmdir()
-        await until(lambda: node.problems.verdict().reason is AgentDegraded.AS_EXPECTED)
+        await until(lambda: node.problems.summary().reason is AgentDegraded.AS_EXPECTED)
         assert node.told().keys() == {"p"}
 
 

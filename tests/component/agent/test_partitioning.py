@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from agent.health.verdicts import xid
+from agent.health.states import xid
 from agent.mig.partitioner import MAX_STEPS
 from agent.problems.registry import NO_PROBLEM
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_mig_device, a_pool
+from tests.component.agent.partitioning_node import SEVEN, PartitioningNode, a_mig_device, a_pool
 from tests.support.fake_driver import Change, Crash, GpuInstance, a_device, crash, refused
 from tests.support.metric_samples import samples, series
 
@@ -20,33 +20,33 @@ BLOCKED = ("n1-1", "GPUPartitioningHeldUp")
 
 
 async def test_a_device_of_a_mig_pool_is_cut_and_it_is_told_once():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.device.layout == SEVEN
     assert node.steps.count("create_gpu_instance") == 7
     assert node.reasons() == [CUT]
     assert "GPU-1 is instances of 1g.10gb (7 of them)" in node.told[0][2]
-    assert node.problems.verdict() == NO_PROBLEM
+    assert node.problems.summary() == NO_PROBLEM
 
 
 async def test_only_a_finished_layout_is_said_to_be_there():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     seen: list[frozenset[str]] = []
-    node.double.before_change = lambda _: seen.append(node.partitioner.cutting)
+    node.double.before_change = lambda _: seen.append(node.partitioner.partitioning)
     await node.partitioner.work()
     assert set(seen) == {frozenset({"GPU-1"})}
     assert node.changes_seen == [SEVEN]
-    assert node.partitioner.cutting == frozenset()
+    assert node.partitioner.partitioning == frozenset()
 
 
 async def test_a_device_is_whole_again_when_its_pool_is():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(1.0)
         assert node.device.layout == SEVEN
         node.pools_by_name["a"] = a_pool("a")
-        node.partitioner.poke()
+        node.partitioner.trigger()
         await asyncio.sleep(1.0)
     assert not node.device.is_mig_enabled
     assert node.device.instances == []
@@ -55,7 +55,7 @@ async def test_a_device_is_whole_again_when_its_pool_is():
 
 
 async def test_devices_of_nobody_and_devices_without_mig_cost_nothing():
-    node = CuttingNode(a_mig_device(1), a_device("GPU-2"))
+    node = PartitioningNode(a_mig_device(1), a_device("GPU-2"))
     node.add_device(1, uuid="GPU-1", owner=None)
     node.pools_by_name["b"] = a_pool("b")
     node.add_device(2, uuid="GPU-2", owner="b")
@@ -63,23 +63,23 @@ async def test_devices_of_nobody_and_devices_without_mig_cost_nothing():
         await asyncio.sleep(3600.0)
     assert node.double.changes == []
     assert node.told == []
-    assert node.problems.verdict() == NO_PROBLEM
+    assert node.problems.summary() == NO_PROBLEM
     assert node.changes_seen == []
 
 
 async def test_what_is_done_is_looked_at_now_and_then_only_whoever_pokes():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
         before = node.double.looks
         for _ in range(1000):
-            node.partitioner.poke()
+            node.partitioner.trigger()
             await asyncio.sleep(0.3)
         assert 8 <= node.double.looks - before <= 12
 
 
 async def test_what_somebody_destroyed_comes_back():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
         del node.device.instances[2]
@@ -89,7 +89,7 @@ async def test_what_somebody_destroyed_comes_back():
 
 
 async def test_other_devices_go_on_while_one_is_held_up():
-    node = CuttingNode(a_mig_device(1), a_mig_device(2))
+    node = PartitioningNode(a_mig_device(1), a_mig_device(2))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(60.0)
@@ -102,20 +102,20 @@ async def test_other_devices_go_on_while_one_is_held_up():
 
 
 async def test_a_device_is_cut_soon_after_its_last_pod_went_and_nobody_is_bothered():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(7.0)
         assert node.double.changes == []
         node.used = set()
-        node.partitioner.poke()
+        node.partitioner.trigger()
         await asyncio.sleep(0.5)
         assert node.device.layout == SEVEN
     assert node.reasons() == [CUT]
 
 
 async def test_a_process_that_ends_is_noticed_without_being_told():
-    node = CuttingNode(a_mig_device(1, processes=1))
+    node = PartitioningNode(a_mig_device(1, processes=1))
     async with node.running():
         await asyncio.sleep(10.0)
         assert node.double.changes == []
@@ -125,48 +125,48 @@ async def test_a_process_that_ends_is_noticed_without_being_told():
 
 
 async def test_users_that_stay_are_told_of_once():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.reasons() == [BLOCKED]
         assert "GPU-1" in node.told[0][2]
-        verdict = node.problems.verdict()
-        assert verdict.reason is AgentDegraded.PARTITIONING_BLOCKED
-        assert verdict.text == node.partitioner.problem
-        assert verdict.text.startswith("n1-1: pods of this node have GPU-1")
+        problem = node.problems.summary()
+        assert problem.reason is AgentDegraded.PARTITIONING_BLOCKED
+        assert problem.text == node.partitioner.problem
+        assert problem.text.startswith("n1-1: pods of this node use GPU-1")
         node.used = set()
         await asyncio.sleep(10.0)
-        assert node.problems.verdict() == NO_PROBLEM
+        assert node.problems.summary() == NO_PROBLEM
         assert node.partitioner.problem == ""
     assert node.reasons() == [BLOCKED, CUT]
 
 
 async def test_what_holds_up_a_device_is_logged_once():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     with capture_logs() as logs:
         async with node.running():
             await asyncio.sleep(3600.0)
-    (line,) = [line for line in logs if line["event"] == "card not cut"]
+    (line,) = [line for line in logs if line["event"] == "device not partitioned"]
     assert (line["device"], line["uuid"], line["address"]) == ("n1-1", "GPU-1", "0000:01:00.0")
     assert line["cause"] == "in use"
 
 
 async def test_a_device_that_leaves_its_pool_is_nobodys_problem():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(60.0)
         assert node.partitioner.problem
         node.add_device(1, uuid="GPU-1", draining=True)
-        node.partitioner.poke()
+        node.partitioner.trigger()
         await asyncio.sleep(0.5)
-        assert node.problems.verdict() == NO_PROBLEM
+        assert node.problems.summary() == NO_PROBLEM
 
 
 async def test_nothing_is_done_before_it_is_known_who_uses_the_devices():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.used = None
     async with node.running():
         await asyncio.sleep(60.0)
@@ -175,7 +175,7 @@ async def test_nothing_is_done_before_it_is_known_who_uses_the_devices():
 
 
 async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
 
     def come(change: Change) -> None:
         if len(node.double.changes) == 5:
@@ -190,7 +190,7 @@ async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
         assert node.reasons() == [BLOCKED]
         # What is there is published: it stays like that for a while.
         assert node.changes_seen == [["1g.10gb"] * 3]
-        assert node.partitioner.cutting == frozenset()
+        assert node.partitioner.partitioning == frozenset()
         node.used = set()
         await asyncio.sleep(10.0)
         assert node.device.layout == SEVEN
@@ -198,7 +198,7 @@ async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
 
 
 async def test_a_device_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
 
     def leave(change: Change) -> None:
         if len(node.double.changes) == 5:
@@ -208,12 +208,12 @@ async def test_a_device_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
     async with node.running():
         await asyncio.sleep(60.0)
     assert node.changes_seen == [["1g.10gb"] * 3]
-    assert node.partitioner.cutting == frozenset()
+    assert node.partitioner.partitioning == frozenset()
     assert node.told == []
 
 
 async def test_a_pool_that_changes_in_the_middle_is_followed_at_once():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
 
     def change_pool(change: Change) -> None:
         if len(node.double.changes) == 5:
@@ -228,7 +228,7 @@ async def test_a_pool_that_changes_in_the_middle_is_followed_at_once():
 
 async def test_a_pod_that_starts_between_the_check_and_the_destroy_keeps_its_instance():
     """Nobody sees it but the driver: NVML refuses what is in use."""
-    node = CuttingNode(a_mig_device(1), profile="3g.40gb")
+    node = PartitioningNode(a_mig_device(1), profile="3g.40gb")
     await node.partitioner.work()
     node.pools_by_name["a"] = a_pool("a", "1g.10gb")
     theirs = node.device.instances[0].uuid
@@ -253,16 +253,16 @@ async def test_a_pod_that_starts_between_the_check_and_the_destroy_keeps_its_ins
 
 
 async def test_a_device_that_knows_no_mig_is_said_to_be_in_the_wrong_pool():
-    node = CuttingNode(a_device("GPU-1"))
+    node = PartitioningNode(a_device("GPU-1"))
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.reasons() == [BLOCKED]
-    assert "knows no MIG" in node.told[0][2]
-    assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_BLOCKED
+    assert "does not support MIG" in node.told[0][2]
+    assert node.problems.summary().reason is AgentDegraded.PARTITIONING_BLOCKED
 
 
 async def test_a_mode_that_takes_a_reset_waits_for_it():
-    node = CuttingNode(a_mig_device(1, needs_reset=True))
+    node = PartitioningNode(a_mig_device(1, needs_reset=True))
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.steps == ["enable_mig"]
@@ -274,11 +274,11 @@ async def test_a_mode_that_takes_a_reset_waits_for_it():
 
 
 async def test_a_lost_device_is_a_matter_of_its_health_alone():
-    node = CuttingNode(a_mig_device(1, is_lost=True), a_mig_device(2, is_listed=False))
+    node = PartitioningNode(a_mig_device(1, is_lost=True), a_mig_device(2, is_listed=False))
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.told == []
-        assert node.problems.verdict() == NO_PROBLEM
+        assert node.problems.summary() == NO_PROBLEM
         assert node.double.looks < 130
         node.double.come_back()
         await asyncio.sleep(31.0)
@@ -286,7 +286,7 @@ async def test_a_lost_device_is_a_matter_of_its_health_alone():
 
 
 async def test_an_unhealthy_device_is_not_cut():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.verdicts["GPU-1"] = xid(79)
     async with node.running():
         await asyncio.sleep(3600.0)
@@ -295,7 +295,7 @@ async def test_an_unhealthy_device_is_not_cut():
 
 
 async def test_a_device_that_two_devices_claim_is_left_alone():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     node.pools_by_name["b"] = a_pool("b", "3g.40gb")
     node.add_device(2, uuid="GPU-1", owner="b")
     async with node.running():
@@ -304,7 +304,7 @@ async def test_a_device_that_two_devices_claim_is_left_alone():
 
 
 async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     refusals = series("gpu_agent_partitioning_steps_total", step="Create", outcome="refused")
     before = samples().get(refusals, 0.0)
     for number in range(2, 2000):
@@ -314,28 +314,28 @@ async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
         tries = samples()[refusals] - before
         assert 60 <= tries <= 400
         assert node.reasons() == [BLOCKED]
-        assert "the driver refuses Create: Insufficient Permissions" in node.told[0][2]
-        node.double._failures.clear()
+        assert "the driver rejects Create: Insufficient Permissions" in node.told[0][2]
+        node.double.heal()
         await asyncio.sleep(61.0)
         assert node.device.layout == SEVEN
     assert node.reasons() == [BLOCKED, CUT]
 
 
 async def test_a_refusal_is_not_waited_for_when_the_pool_wants_something_else():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     for number in range(2, 2000):
         node.double.fail_at(number, refused())
     async with node.running():
         await asyncio.sleep(3600.0)
-        node.double._failures.clear()
+        node.double.heal()
         node.pools_by_name["a"] = a_pool("a", "3g.40gb")
-        node.partitioner.poke()
+        node.partitioner.trigger()
         await asyncio.sleep(0.5)
         assert node.device.layout == ["3g.40gb", "3g.40gb"]
 
 
 async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     asked: list[float] = []
 
     async def deaf(uuid: str, *, is_enabled: bool) -> bool:
@@ -347,11 +347,11 @@ async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
         await asyncio.sleep(3600.0)
     assert 60 <= len(asked) <= 400
     assert node.reasons() == [BLOCKED]
-    assert "nothing changed" in node.told[0][2]
+    assert "without effect" in node.told[0][2]
 
 
 async def test_somebody_who_cuts_the_device_back_is_not_raced_without_end():
-    node = CuttingNode(a_mig_device(1), profile="7g.80gb")
+    node = PartitioningNode(a_mig_device(1), profile="7g.80gb")
 
     def undo(change: Change) -> None:
         # Somebody else has MIG off again as soon as it is on: mig-manager, with a configuration of its own.
@@ -367,7 +367,7 @@ async def test_somebody_who_cuts_the_device_back_is_not_raced_without_end():
 
 
 async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_while():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     await node.partitioner.work()
     node.pools_by_name["a"] = a_pool("a")
     numbers = iter(range(50, 5000))
@@ -381,14 +381,14 @@ async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_w
     await node.partitioner.work()
     assert len(node.double.changes) - done == MAX_STEPS
     assert node.reasons() == [CUT, BLOCKED]
-    assert "who else cuts it?" in node.told[1][2]
+    assert "stop the other program that partitions it" in node.told[1][2]
 
 
 # --- a driver that goes away, and an agent that is killed ----------------------------------------------
 
 
 async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
-    node = CuttingNode(a_mig_device(1))
+    node = PartitioningNode(a_mig_device(1))
     failures = series("gpu_task_failures_total", task="card.partitioning")
     before = samples()[failures]
 
@@ -401,21 +401,21 @@ async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
         async with node.running():
             await asyncio.sleep(300.0)
             # Its layout is unfinished, and stays unpublished.
-            assert node.partitioner.cutting == {"GPU-1"}
+            assert node.partitioner.partitioning == {"GPU-1"}
             assert node.told == []
             node.double.before_change = lambda _: None
             node.double.come_back()
             await asyncio.sleep(31.0)
             assert node.device.layout == SEVEN
     assert samples()[failures] > before
-    assert any(line["event"] == "cards not cut" for line in logs)
+    assert any(line["event"] == "devices not partitioned" for line in logs)
     assert node.reasons() == [CUT]
 
 
 @pytest.mark.parametrize("number", range(1, 24))
 async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(number: int):
     """From whole cards to seven instances, by way of two others: 23 changes."""
-    node = CuttingNode(a_mig_device(1), profile="3g.40gb")
+    node = PartitioningNode(a_mig_device(1), profile="3g.40gb")
     node.double.fail_at(number, crash())
     crashes = 0
     for profile in ("3g.40gb", "1g.10gb"):

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from telemetry.conditions import AgentDegraded
-from tests.component.agent.cutting_node import SEVEN, CuttingNode, a_pool
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
+from tests.component.agent.partitioning_node import SEVEN, PartitioningNode, a_pool
 from tests.support.nvml.library import a_device
 from tests.support.polling import until
 
@@ -25,9 +25,9 @@ IN_USE = 19
 @asynccontextmanager
 async def cut_through_nvml(
     directory: Path, *, profile: str = "1g.10gb", look_s: float = 5.0, **changes: Any
-) -> AsyncIterator[tuple[NvmlNode, CuttingNode]]:
+) -> AsyncIterator[tuple[NvmlNode, PartitioningNode]]:
     async with nvml_node(directory, a_device(0, **changes), look_s=look_s) as nvml:
-        node = CuttingNode(driver=nvml.driver, profile=profile)
+        node = PartitioningNode(driver=nvml.driver, profile=profile)
         node.add_device(1, uuid=UUID)
         yield nvml, node
 
@@ -72,10 +72,10 @@ import asyncio, sys
 from pathlib import Path
 from agent.nvml.driver import NvmlDriver
 from server.clock import SystemClock
-from tests.component.agent.cutting_node import CuttingNode
+from tests.component.agent.partitioning_node import PartitioningNode
 
 async def main():
-    node = CuttingNode(driver=NvmlDriver(SystemClock(), library=Path(sys.argv[1])))
+    node = PartitioningNode(driver=NvmlDriver(SystemClock(), library=Path(sys.argv[1])))
     node.add_device(1, uuid=sys.argv[2])
     await node.partitioner.work()
 
@@ -132,7 +132,7 @@ async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
         await node.partitioner.work()
         assert (await nvml.device(UUID)).instances[0].uuid == "MIG-other"
         assert node.reasons() == [("n1-1", "GPUPartitioningHeldUp")]
-        assert node.problems.verdict().reason is AgentDegraded.PARTITIONING_BLOCKED
+        assert node.problems.summary().reason is AgentDegraded.PARTITIONING_BLOCKED
         nvml.nvml.heal()
         async with node.running():
             await until(lambda: nvml.nvml.instances(UUID) == SEVEN)
@@ -152,7 +152,7 @@ async def test_a_mode_that_takes_a_reset_is_waited_for(tmp_path: Path):
 async def test_a_device_without_mig_says_so(tmp_path: Path):
     async with cut_through_nvml(tmp_path, is_mig_capable=False) as (_, node):
         await node.partitioner.work()
-    assert "knows no MIG" in node.told[0][2]
+    assert "does not support MIG" in node.told[0][2]
 
 
 async def test_a_driver_that_hangs_and_comes_back_is_gone_on_with(tmp_path: Path):

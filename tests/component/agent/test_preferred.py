@@ -241,12 +241,12 @@ async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
         for name, unit in (("p", "GPU-3"), ("q", "GPU-1")):
             pod = a_bound_pod(name, promised={"main": (unit,)})
             assert await agent.admit(pod) == {"main": {unit}}
-        assert agent.problems.verdict().reason is AgentDegraded.KUBELET_SILENT
+        assert agent.problems.summary().reason is AgentDegraded.KUBELET_SILENT
         await agent.admit(a_bound_pod("around"))
         assert max(node.waits) < 1.0
         node.pod_resources.is_silent = False
         await agent.admit(a_bound_pod("last", promised={"main": ("GPU-0",)}))
-        assert agent.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert agent.problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
 async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(

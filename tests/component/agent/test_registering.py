@@ -109,7 +109,7 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
     assert told[0]["error"] == 'UNKNOWN: the ResourceName "cards" is invalid'
     assert kubelet.registrations == []
-    verdict = problems.verdict()
+    verdict = problems.summary()
     assert verdict.reason is AgentDegraded.NOT_REGISTERED
     assert verdict.text == 'cards: UNKNOWN: the ResourceName "cards" is invalid'
 
@@ -127,12 +127,12 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
             clock.seconds += FIRST_RETRY_S
     told = [line for line in lines if line["event"] == "not registered"]
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2]
-    assert problems.verdict().reason is AgentDegraded.NOT_REGISTERED
-    assert str(directory) in problems.verdict().text
+    assert problems.summary().reason is AgentDegraded.NOT_REGISTERED
+    assert str(directory) in problems.summary().text
     directory.mkdir()
     clock.seconds += 60
     await served.tend()
-    assert "there is no kubelet" in problems.verdict().text
+    assert "there is no kubelet" in problems.summary().text
     await served.close()
 
 
@@ -151,7 +151,7 @@ async def test_the_newer_of_two_has_the_socket_and_the_older_stands_back(
         await served.tend()
         await newer.tend()
     assert len(kubelet.registrations) == 2
-    assert problems.verdict().reason is AgentDegraded.AS_EXPECTED
+    assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
     # kubelet looks up whom to drop by name, and drops the newer where the older ends.
     await served.close()

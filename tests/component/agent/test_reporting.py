@@ -170,7 +170,7 @@ async def test_an_inventory_that_is_not_there_yet_is_waited_for() -> None:
         node.kubelet.give("p", main="G1")
         node.pods.upsert(a_node_pod())
         await passes(120)
-        assert node.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         assert len(node.api.requests) < 60
         await node.add_inventory()
         await passes(31)
@@ -205,12 +205,12 @@ async def test_a_write_that_fails_is_tried_again_counted_and_told(
         node.pods.upsert(a_node_pod())
         for _ in range(100):
             await passes(0.01)
-            if node.problems.verdict().reason is AgentDegraded.NOT_PUBLISHED:
+            if node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED:
                 break
-        assert node.problems.verdict().reason is AgentDegraded.NOT_PUBLISHED
+        assert node.problems.summary().reason is AgentDegraded.NOT_PUBLISHED
         await passes(60)
         assert await node.said() == {"uid-p/main": "G1"}
-        assert node.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
     assert counted.growth("gpu_agent_publications_total") == {
         ("failed", "allocations"): 3,
         ("written", "allocations"): 1,
@@ -239,13 +239,13 @@ async def test_a_silent_kubelet_is_a_problem_and_what_it_said_stays(node: Report
         node.kubelet.asked.clear()
         node.pods.upsert(a_node_pod("q"))
         await passes(60)
-        assert node.problems.verdict().reason is AgentDegraded.KUBELET_SILENT
+        assert node.problems.summary().reason is AgentDegraded.KUBELET_SILENT
         assert 10 < len(node.kubelet.asked) < 60
         assert await node.said() == {"uid-p/main": "G1"}
         node.kubelet.is_away = False
         node.kubelet.give("q", main="G2")
         await passes(10)
-        assert node.problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert node.problems.summary().reason is AgentDegraded.AS_EXPECTED
         assert await node.said() == {"uid-p/main": "G1", "uid-q/main": "G2"}
 
 

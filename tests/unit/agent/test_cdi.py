@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.driver.device_files import DeviceFile, FoundFiles, find_files
+from agent.driver.device_files import DeviceFile, DeviceFiles, find_files
 from agent.driver.libraries import DriverFiles
 from agent.driver.port import DriverDevice, DriverInstance
 from agent.inventory.cdi import build_specification, file_name
@@ -28,7 +28,7 @@ def devices(*uuids: str) -> NodeDevices:
 
 
 def specification(kind: str, told: NodeDevices, **files) -> dict[str, Any] | None:
-    found = FoundFiles(**{"by_uuid": {}, "shared": (), "missing": (), **files})
+    found = DeviceFiles(**{"by_uuid": {}, "shared": (), "missing": (), **files})
     made = build_specification(kind, told, files=found, driver=DriverFiles())
     return None if made is None else msgspec.json.decode(made)
 
@@ -47,7 +47,7 @@ def test_the_specification_of_a_node_is_the_golden_file():
             ),
         ],
     )
-    files = FoundFiles(
+    files = DeviceFiles(
         by_uuid={"GPU-6f1c": (first,), "GPU-a0b1": (cut,), "MIG-9d2e": (cut, *capabilities)},
         shared=(device("nvidiactl", 255), device("nvidia-uvm", 0)),
         missing=(),
@@ -87,7 +87,7 @@ def test_without_any_device_there_is_no_specification():
 
 @pytest.mark.parametrize("kind", ["gpu", "a/b/c", "/gpu", "gpu/", "../gpu", "9.io/gpu", "a b/c"])
 def test_what_is_no_kind_is_refused_with_words(kind):
-    with pytest.raises(ValueError, match="no kind of CDI"):
+    with pytest.raises(ValueError, match="is not a CDI kind"):
         file_name(kind)
 
 
@@ -153,4 +153,4 @@ def test_a_device_without_a_device_file_is_missing(node: Path):
     (node / "dev" / "nvidia7").write_text("no device")
     found = find_files([cut_device(minor=7)], dev=node / "dev", proc=node / "proc")
     assert found.by_uuid == {}
-    assert found.missing == (f"{node / 'dev'}/nvidia7 of card GPU-1",)
+    assert found.missing == (f"{node / 'dev'}/nvidia7 of device GPU-1",)

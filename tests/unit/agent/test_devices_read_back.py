@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.driver.pci import PciDevice
 from agent.driver.port import DriverDevice, DriverInstance, DriverLink, LinkType, Profile
-from agent.health.verdicts import HEALTHY, LOST, xid
+from agent.health.states import HEALTHY, LOST, xid
 from agent.inventory.node_devices import (
     DiscoveredNode,
     discovered_devices,
@@ -95,7 +95,7 @@ def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
     if devices is None:
         return
     published = published_of(devices, sight.look)
-    assert published.unsayable == ()
+    assert published.rejected == ()
     told = read_back(published)
     assert not told.report.bad
     assert told.agent.is_complete
@@ -121,7 +121,7 @@ def expected_facts(device) -> ReportedDevice:
             class_=device.pci.class_,
             numa_node=device.pci.numa_node,
         )
-    one = device.said
+    one = device.reported
     if one is None or one.is_lost:
         return facts
     facts = replace(

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent.driver.port import DriverDevice, DriverEvent, DriverSnapshot, EventKind
-from agent.health.tracker import EventVerdict, HealthChange, HealthTracker, HealthTrackingTerms
-from agent.health.verdicts import HEALTHY, LOST, HealthState
+from agent.health.states import HEALTHY, LOST, HealthState
+from agent.health.tracker import EventEffect, HealthChange, HealthTracker, HealthTrackingTerms
 from inventory.health.device import (
     IGNORED_XIDS,
     UNKNOWN,
@@ -70,7 +70,7 @@ def test_a_device_that_was_never_seen_is_healthy():
 
 
 def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
-    changes = tracker.tell(xid(79), 1.0)
+    changes = tracker.record(xid(79), 1.0)
     assert [(one.uuid, one.address, one.before, one.after.reason) for one in changes] == [
         ("GPU-1", "0000:01:00.0", HEALTHY, "Xid79")
     ]
@@ -80,37 +80,37 @@ def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
 
 @pytest.mark.parametrize("code", sorted(IGNORED_XIDS))
 def test_an_xid_of_an_application_counts_against_nobody(tracker: HealthTracker, code: int):
-    assert tracker.verdict_of(xid(code)) is EventVerdict.IGNORED
-    assert tracker.tell(xid(code), 1.0) == ()
+    assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
+    assert tracker.record(xid(code), 1.0) == ()
     assert tracker.health("GPU-1") == HEALTHY
 
 
 def test_which_xids_are_ignored_is_a_setting():
     tracker = HealthTracker(HealthTrackingTerms(ignored_xids=frozenset({79})))
-    assert tracker.verdict_of(xid(79)) is EventVerdict.IGNORED
-    assert tracker.verdict_of(xid(13)) is EventVerdict.FAULT
+    assert tracker.effect_of(xid(79)) is EventEffect.IGNORED
+    assert tracker.effect_of(xid(13)) is EventEffect.FAULT
 
 
 def test_ignored_codes_are_those_of_xids_only():
     event = DriverEvent(uuid="GPU-1", kind=EventKind.DOUBLE_BIT_ECC, code=13)
-    assert HealthTracker().verdict_of(event) is EventVerdict.FAULT
+    assert HealthTracker().effect_of(event) is EventEffect.FAULT
 
 
 def test_an_event_of_no_device_is_every_devices(tracker: HealthTracker):
-    assert {one.uuid for one in tracker.tell(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
+    assert {one.uuid for one in tracker.record(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
 
 
 def test_a_device_may_be_told_of_before_it_is_seen():
     tracker = HealthTracker()
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device()), 2.0)
     assert reason(tracker) == "Xid79"
 
 
 def test_a_device_that_is_told_of_and_never_seen_is_forgotten(tracker: HealthTracker):
-    tracker.tell(xid(79, "GPU-9"), 1.0)
+    tracker.record(xid(79, "GPU-9"), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 2.0)
-    assert "GPU-9" not in tracker.verdicts()
+    assert "GPU-9" not in tracker.states()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(tracker: H
 
 
 def test_a_double_bit_error_is_told(tracker: HealthTracker):
-    tracker.tell(DOUBLE_BIT, 1.0)
+    tracker.record(DOUBLE_BIT, 1.0)
     assert reason(tracker) == "EccDoubleBit"
 
 
@@ -159,9 +159,9 @@ def test_a_device_that_the_driver_does_not_reach_is_lost(tracker: HealthTracker)
 def test_a_lost_device_whose_uuid_is_not_said_is_known_by_its_address(tracker: HealthTracker):
     tracker.observe(a_look(lost_device(1, uuid=""), a_device(2)), 1.0)
     assert tracker.health("GPU-1") == LOST
-    assert set(tracker.verdicts()) == {"GPU-1", "GPU-2"}
+    assert set(tracker.states()) == {"GPU-1", "GPU-2"}
     tracker.observe(a_look(lost_device(1, uuid=""), a_device(2), lost_device(3, uuid="")), 2.0)
-    assert set(tracker.verdicts()) == {"GPU-1", "GPU-2"}
+    assert set(tracker.states()) == {"GPU-1", "GPU-2"}
 
 
 @pytest.mark.parametrize(
@@ -178,24 +178,24 @@ def test_a_device_that_the_driver_lists_no_more(
     tracker: HealthTracker, on_bus: set[str] | None, expected: dict[str, Any]
 ):
     tracker.observe(a_look(a_device(2)), 1.0, on_bus=on_bus)
-    assert tracker.verdicts() == expected
+    assert tracker.states() == expected
 
 
 def test_a_device_whose_place_another_has_is_gone(tracker: HealthTracker):
     tracker.observe(a_look(a_device(1, uuid="GPU-new"), a_device(2)), 1.0, on_bus={"0000:01:00.0"})
-    assert set(tracker.verdicts()) == {"GPU-new", "GPU-2"}
+    assert set(tracker.states()) == {"GPU-new", "GPU-2"}
 
 
 def test_lost_is_said_before_why_it_may_be(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
     assert tracker.health("GPU-1") == LOST
 
 
 def test_of_several_faults_the_first_one_is_named_while_it_stands(tracker: HealthTracker):
-    tracker.tell(xid(48), 1.0)
-    assert tracker.tell(DOUBLE_BIT, 2.0) == ()
-    tracker.tell(DOUBLE_BIT, 200.0)
+    tracker.record(xid(48), 1.0)
+    assert tracker.record(DOUBLE_BIT, 2.0) == ()
+    tracker.record(DOUBLE_BIT, 200.0)
     assert reason(tracker) == "Xid48"
     tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert reason(tracker) == "EccDoubleBit"
@@ -203,8 +203,8 @@ def test_of_several_faults_the_first_one_is_named_while_it_stands(tracker: Healt
 
 def test_a_device_that_tells_of_everything_is_remembered_for_a_bounded_part(tracker: HealthTracker):
     for code in range(200, 1200):
-        tracker.tell(xid(code), 1.0)
-    assert len(tracker._devices["GPU-1"].happened) == 16
+        tracker.record(xid(code), 1.0)
+    assert len(tracker._devices["GPU-1"].momentary) == 16
     assert reason(tracker) == "Xid200"
 
 
@@ -212,7 +212,7 @@ def test_a_device_that_tells_of_everything_is_remembered_for_a_bounded_part(trac
 
 
 def test_what_happened_is_over_after_a_quiet_time_and_a_look(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
     assert reason(tracker) == "Xid79"
     # Time alone does not heal: the card is looked at.
@@ -222,14 +222,14 @@ def test_what_happened_is_over_after_a_quiet_time_and_a_look(tracker: HealthTrac
 
 
 def test_the_quiet_time_begins_with_the_last_event(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
-    tracker.tell(xid(79), 200.0)
+    tracker.record(xid(79), 1.0)
+    tracker.record(xid(79), 200.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S)
     assert reason(tracker) == "Xid79"
 
 
 def test_a_device_that_is_lost_is_not_well_for_being_quiet(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(lost_device(1), a_device(2)), 1.0 + 2 * QUIET_S)
     assert tracker.health("GPU-1") == LOST
 
@@ -261,7 +261,7 @@ def test_a_device_that_was_too_hot_cools_down_by_some_degrees_first(tracker: Hea
 
 
 def test_a_device_that_is_found_again_was_reset(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
     tracker.observe(a_look(a_device(1, uncorrectable_errors=3), a_device(2)), 3.0)
     assert tracker.health("GPU-1") == HEALTHY
@@ -269,7 +269,7 @@ def test_a_device_that_is_found_again_was_reset(tracker: HealthTracker):
 
 def test_what_is_told_after_the_reset_counts(tracker: HealthTracker):
     tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
-    tracker.tell(xid(95), 2.5)
+    tracker.record(xid(95), 2.5)
     tracker.observe(a_look(a_device(1), a_device(2)), 3.0)
     assert reason(tracker) == "Xid95"
 
@@ -278,7 +278,7 @@ def test_errors_that_went_back_are_those_of_a_device_that_was_reset():
     tracker = HealthTracker()
     tracker.observe(a_look(a_device(uncorrectable_errors=2)), 0.0)
     tracker.observe(a_look(a_device(uncorrectable_errors=3)), 1.0)
-    tracker.tell(xid(95), 1.5)
+    tracker.record(xid(95), 1.5)
     tracker.observe(a_look(a_device(uncorrectable_errors=3)), 2.0)
     assert reason(tracker) == "EccUncorrectable"
     tracker.observe(a_look(a_device(uncorrectable_errors=0)), 3.0)
@@ -288,7 +288,7 @@ def test_errors_that_went_back_are_those_of_a_device_that_was_reset():
 
 
 def test_another_version_of_the_driver_begins_again(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
+    tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 2.0)
     assert reason(tracker) == "Xid79"
     tracker.observe(a_look(a_device(1), a_device(2), version="575.1"), 3.0)
@@ -296,25 +296,25 @@ def test_another_version_of_the_driver_begins_again(tracker: HealthTracker):
 
 
 def test_a_driver_that_was_gone_begins_again(tracker: HealthTracker):
-    tracker.tell(xid(79), 1.0)
-    tracker.restarted(2.0)
+    tracker.record(xid(79), 1.0)
+    tracker.driver_restarted(2.0)
     assert reason(tracker) == "Xid79"
-    tracker.tell(xid(95, "GPU-2"), 3.0)
+    tracker.record(xid(95, "GPU-2"), 3.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 4.0)
     assert tracker.health("GPU-1") == HEALTHY
     assert reason(tracker, "GPU-2") == "Xid95"
 
 
 def test_a_driver_begins_again_once(tracker: HealthTracker):
-    tracker.restarted(2.0)
+    tracker.driver_restarted(2.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 3.0)
-    tracker.tell(xid(79), 3.0)
+    tracker.record(xid(79), 3.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 4.0)
     assert reason(tracker) == "Xid79"
 
 
 def test_a_count_that_begins_again_is_compared_from_there_on(tracker: HealthTracker):
-    tracker.restarted(1.0)
+    tracker.driver_restarted(1.0)
     tracker.observe(a_look(a_device(1, uncorrectable_errors=4), a_device(2)), 2.0)
     assert tracker.health("GPU-1") == HEALTHY
     tracker.observe(a_look(a_device(1, uncorrectable_errors=5), a_device(2)), 3.0)
@@ -358,9 +358,9 @@ def test_a_device_that_is_known_is_not_taken_up(tracker: HealthTracker):
 @pytest.mark.parametrize(
     ("happens", "kind"),
     [
-        pytest.param(lambda tracker: tracker.tell(xid(79), 1.0), FaultKind.XID_ERROR, id="Xid"),
+        pytest.param(lambda tracker: tracker.record(xid(79), 1.0), FaultKind.XID_ERROR, id="Xid"),
         pytest.param(
-            lambda tracker: tracker.tell(DOUBLE_BIT, 1.0), FaultKind.ECC_ERROR, id="double bit"
+            lambda tracker: tracker.record(DOUBLE_BIT, 1.0), FaultKind.ECC_ERROR, id="double bit"
         ),
         pytest.param(
             lambda tracker: tracker.observe(a_look(a_device(uncorrectable_errors=1)), 1.0),

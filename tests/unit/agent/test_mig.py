@@ -7,28 +7,28 @@ import msgspec
 import pytest
 
 from agent.driver.port import DriverDevice, DriverInstance, Profile
-from agent.health.verdicts import HEALTHY, xid
+from agent.health.states import HEALTHY, xid
 from agent.mig.planner import (
     WHOLE,
     Blocked,
     BlockReason,
     Complete,
     Create,
+    DesiredLayout,
     Destroy,
     DisableMode,
     Done,
     EnableMode,
-    LeaveAlone,
     Step,
-    WantedLayout,
+    Unmanaged,
+    desired_layout,
     next_step,
-    wanted_of,
 )
 from api.kinds.gpudevice import GPUDevice
 from api.kinds.gpupool import AllocationMode, EffectiveAllocation, GPUPool
 from tests.support.assigning import a_device, a_gpupool
 
-CUT = WantedLayout("1g.10gb")
+CUT = DesiredLayout("1g.10gb")
 PROFILES = (Profile(name="1g.10gb", capacity=7), Profile(name="3g.40gb", capacity=2))
 
 
@@ -60,7 +60,7 @@ def a_gpu(*instances: DriverInstance, **changes: Any) -> DriverDevice:
     )
 
 
-def step_of(device: DriverDevice, wanted: WantedLayout, **changes: Any) -> Step:
+def step_of(device: DriverDevice, wanted: DesiredLayout, **changes: Any) -> Step:
     return next_step(device, wanted, **{"health": HEALTHY, "in_use": (), **changes})
 
 
@@ -120,7 +120,7 @@ SEVEN = tuple(an_instance(number) for number in range(7))
         ),
     ],
 )
-def test_the_next_step(device: DriverDevice, wanted: WantedLayout, expected: Step):
+def test_the_next_step(device: DriverDevice, wanted: DesiredLayout, expected: Step):
     assert step_of(device, wanted) == expected
 
 
@@ -131,7 +131,7 @@ def test_the_next_step(device: DriverDevice, wanted: WantedLayout, expected: Ste
             a_gpu(is_mig_capable=False, profiles=()), CUT, BlockReason.NOT_SUPPORTED, id="no MIG"
         ),
         pytest.param(
-            a_gpu(), WantedLayout("9g.9gb"), BlockReason.NO_SUCH_PROFILE, id="no such profile"
+            a_gpu(), DesiredLayout("9g.9gb"), BlockReason.NO_SUCH_PROFILE, id="no such profile"
         ),
         pytest.param(
             a_gpu(profiles=(), **ON),
@@ -159,7 +159,7 @@ def test_the_next_step(device: DriverDevice, wanted: WantedLayout, expected: Ste
     ],
 )
 def test_what_cannot_be_is_held_up(
-    device: DriverDevice, wanted: WantedLayout, expected: BlockReason
+    device: DriverDevice, wanted: DesiredLayout, expected: BlockReason
 ):
     assert blocked_by(step_of(device, wanted)) is expected
 
@@ -176,7 +176,7 @@ NEEDS_A_STEP = [
 
 @pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
 def test_no_step_is_taken_while_somebody_uses_the_device(
-    device: DriverDevice, wanted: WantedLayout
+    device: DriverDevice, wanted: DesiredLayout
 ):
     uses: list[tuple[dict[str, Any], BlockReason]] = [
         ({"in_use": {"GPU-1"}}, BlockReason.IN_USE),
@@ -191,7 +191,7 @@ def test_no_step_is_taken_while_somebody_uses_the_device(
 
 
 @pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
-def test_who_uses_another_device_is_not_in_the_way(device: DriverDevice, wanted: WantedLayout):
+def test_who_uses_another_device_is_not_in_the_way(device: DriverDevice, wanted: DesiredLayout):
     step = step_of(device, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
     assert not isinstance(step, Blocked | Done)
 
@@ -213,7 +213,7 @@ def test_what_is_said_names_who_and_what_to_do():
 
     assert "nvidia-smi --gpu-reset -i GPU-1" in text(step_of(a_gpu(is_mig_pending=True), CUT))
     assert "MIG-2, MIG-3" in text(step_of(a_gpu(*SEVEN), WHOLE, in_use={"MIG-3", "MIG-2"}))
-    assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), WantedLayout("9g.9gb")))
+    assert "1g.10gb, 3g.40gb" in text(step_of(a_gpu(), DesiredLayout("9g.9gb")))
     assert "Xid79" in text(step_of(a_gpu(), CUT, health=xid(79)))
 
 
@@ -234,7 +234,7 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
     ("pool", "expected"),
     [
         pytest.param(
-            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), WantedLayout("3g.40gb"), id="MIG"
+            recorded(a_gpupool(), AllocationMode.MIG, "3g.40gb"), DesiredLayout("3g.40gb"), id="MIG"
         ),
         pytest.param(recorded(a_gpupool(), AllocationMode.EXCLUSIVE), WHOLE, id="exclusive"),
         pytest.param(recorded(a_gpupool(), AllocationMode.TIME_SLICE), WHOLE, id="slices"),
@@ -245,8 +245,8 @@ MIG_SPEC: dict[str, Any] = {"allocation": {"mode": "MIG", "migProfile": "1g.10gb
         ),
     ],
 )
-def test_a_device_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: WantedLayout):
-    assert wanted_of(a_device(owner="a"), {"a": pool}) == expected
+def test_a_device_is_wanted_as_its_pool_has_recorded(pool: GPUPool, expected: DesiredLayout):
+    assert desired_layout(a_device(owner="a"), {"a": pool}) == expected
 
 
 MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
@@ -271,6 +271,6 @@ MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
     ],
 )
 def test_a_device_of_nobody_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
-    wanted = wanted_of(device, pools)
-    assert isinstance(wanted, LeaveAlone)
+    wanted = desired_layout(device, pools)
+    assert isinstance(wanted, Unmanaged)
     assert wanted.text

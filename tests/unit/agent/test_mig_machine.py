@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.driver.port import DriverDevice
-from agent.health.verdicts import HEALTHY
+from agent.health.states import HEALTHY
 from agent.mig.planner import (
     WHOLE,
     Blocked,
     BlockReason,
     Complete,
     Create,
+    DesiredLayout,
     Destroy,
     DisableMode,
     Done,
     EnableMode,
     Step,
-    WantedLayout,
     next_step,
 )
 from tests.support.fake_driver import (
@@ -57,7 +57,7 @@ def take(driver: FakeDriver, step: Step) -> None:
 
 
 def bring_on(
-    driver: FakeDriver, wanted: WantedLayout, in_use: Callable[[], set[str]]
+    driver: FakeDriver, wanted: DesiredLayout, in_use: Callable[[], set[str]]
 ) -> Done | Blocked:
     """What the shell does with one card: a fresh look before every step."""
     for _ in range(MOST_STEPS):
@@ -83,7 +83,7 @@ class Cutting(RuleBasedStateMachine):
 
     @rule(profile=st.sampled_from(["", *NAMES]))
     def the_pool_changes(self, profile: str) -> None:
-        self.wanted = WantedLayout(profile)
+        self.wanted = DesiredLayout(profile)
 
     @rule()
     def the_device_is_reset(self) -> None:
@@ -117,8 +117,8 @@ class Cutting(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9))
     def a_process_starts(self, pick: int) -> None:
-        places: list[Device | GpuInstance] = [self.device, *self.device.instances]
-        places[pick % len(places)].processes += 1
+        paths: list[Device | GpuInstance] = [self.device, *self.device.instances]
+        paths[pick % len(paths)].processes += 1
 
     @rule()
     def all_users_go(self) -> None:
@@ -152,7 +152,7 @@ class Cutting(RuleBasedStateMachine):
             end = bring_on(self.driver, self.wanted, lambda: self.in_use)
         except Crash:
             end = None
-        self.driver._failures.clear()
+        self.driver.heal()
 
         if was_used:
             assert self.seen == before, "a card that is in use was touched"

@@ -2,8 +2,15 @@
 
 import pytest
 
-from agent.mig.planner import Blocked, BlockReason, WantedLayout
-from agent.mig.progress import EVERY_S, PATIENCE_S, REFUSED_CAP_S, WHILE_IN_USE_S, Progress, Wish
+from agent.mig.planner import Blocked, BlockReason, DesiredLayout
+from agent.mig.progress import (
+    EVERY_S,
+    GRACE_S,
+    REFUSED_CAP_S,
+    WHILE_IN_USE_S,
+    PartitionTarget,
+    Progress,
+)
 
 REFUSED = Blocked(BlockReason.REFUSED, "no")
 IN_USE = Blocked(BlockReason.IN_USE, "pods")
@@ -12,7 +19,7 @@ RUNNING = Blocked(BlockReason.RUNNING, "processes")
 
 @pytest.fixture
 def progress() -> Progress:
-    return Progress(Wish("GPU-1", WantedLayout("1g.10gb")))
+    return Progress(PartitionTarget("GPU-1", DesiredLayout("1g.10gb")))
 
 
 def test_a_device_is_planned_at_once_and_then_now_and_then(progress: Progress):
@@ -31,9 +38,9 @@ def test_it_is_told_that_a_device_is_as_wanted_after_a_change_once(progress: Pro
 
 def test_a_step_that_was_begun_and_refused_is_no_change(progress: Progress):
     progress.begin()
-    was_cutting = progress.is_cutting
+    was_cutting = progress.is_partitioning
     progress.block(REFUSED, 0.0)
-    assert (was_cutting, progress.is_cutting) == (True, False)
+    assert (was_cutting, progress.is_partitioning) == (True, False)
     assert not progress.finish(1.0)
 
 
@@ -52,15 +59,15 @@ def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_again(progress: Prog
 
 def test_whoever_changes_between_kinds_of_use_is_told_of_after_one_wait(progress: Progress):
     ends = [IN_USE, RUNNING]
-    told = [progress.block(ends[at % 2], float(at)) for at in range(int(PATIENCE_S) + 1)]
-    assert told == [False] * int(PATIENCE_S) + [True]
+    told = [progress.block(ends[at % 2], float(at)) for at in range(int(GRACE_S) + 1)]
+    assert told == [False] * int(GRACE_S) + [True]
 
 
 def test_the_wait_for_users_begins_with_them(progress: Progress):
     assert progress.block(REFUSED, 0.0)
-    assert not progress.block(IN_USE, PATIENCE_S + 1)
-    assert progress.block(IN_USE, 2 * PATIENCE_S + 1)
-    assert not progress.block(IN_USE, 3 * PATIENCE_S)
+    assert not progress.block(IN_USE, GRACE_S + 1)
+    assert progress.block(IN_USE, 2 * GRACE_S + 1)
+    assert not progress.block(IN_USE, 3 * GRACE_S)
 
 
 @pytest.mark.parametrize(
@@ -83,4 +90,4 @@ def test_what_ends_by_itself_is_looked_at_more_often(
 
 def test_a_lost_device_is_told_of_by_its_health(progress: Progress):
     assert not progress.block(Blocked(BlockReason.LOST, "gone"), 0.0)
-    assert not progress.is_told
+    assert not progress.is_reported

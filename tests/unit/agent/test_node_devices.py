@@ -5,14 +5,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from agent.driver.device_files import DeviceFile, FoundFiles
+from agent.driver.device_files import DeviceFile, DeviceFiles
 from agent.driver.port import DriverInstance, DriverLink, LinkType
-from agent.health.verdicts import HEALTHY, LOST, DeviceHealthState, xid
+from agent.health.states import HEALTHY, LOST, DeviceHealthState, xid
 from agent.inventory.node_devices import (
     NOT_SHOWN,
     DiscoveredNode,
     discovered_devices,
-    known_after,
+    known_uuids_after,
     node_devices,
     published_of,
 )
@@ -21,7 +21,7 @@ from inventory.discovery.parsing import MigPartition
 from tests.support.builders import EPOCH
 from tests.support.seen_devices import FIRST, SECOND, look, pci, read_back, said
 
-NO_FILES = FoundFiles(by_uuid={}, shared=(), missing=())
+NO_FILES = DeviceFiles(by_uuid={}, shared=(), missing=())
 
 
 def healthy(_uuid: str) -> DeviceHealthState:
@@ -131,7 +131,7 @@ def test_a_value_that_the_reader_would_not_take_costs_itself_only():
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(odd)), healthy)
     assert devices is not None
     published = published_of(devices, look(odd))
-    assert published.unsayable == (
+    assert published.rejected == (
         f"{FIRST} product",
         f"{FIRST} compute.capability",
         f"{FIRST} links",
@@ -172,13 +172,13 @@ def test_power_limits_are_said():
 
 
 def test_who_is_known_follows_the_driver_and_ends_with_the_bus():
-    both = known_after({}, look(said(), said(SECOND, "GPU-2")), bus=(pci(), pci(SECOND)))
+    both = known_uuids_after({}, look(said(), said(SECOND, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert both == {FIRST: "GPU-1", SECOND: "GPU-2"}
-    assert known_after(both, look(said()), bus=(pci(), pci(SECOND))) == both
-    assert known_after(both, look(said()), bus=(pci(),)) == {FIRST: "GPU-1"}
-    assert known_after(both, look(said()), bus=None) == both
+    assert known_uuids_after(both, look(said()), bus=(pci(), pci(SECOND))) == both
+    assert known_uuids_after(both, look(said()), bus=(pci(),)) == {FIRST: "GPU-1"}
+    assert known_uuids_after(both, look(said()), bus=None) == both
     # The second card was put into the first's slot.
-    moved = known_after(both, look(said(FIRST, "GPU-2")), bus=(pci(), pci(SECOND)))
+    moved = known_uuids_after(both, look(said(FIRST, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert moved == {FIRST: "GPU-2"}
 
 
@@ -192,7 +192,7 @@ def test_the_file_of_devices_has_device_files_and_health():
     )
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(cut)), lambda _: xid(79))
     assert devices is not None
-    files = FoundFiles(
+    files = DeviceFiles(
         by_uuid={"GPU-1": (own,), "MIG-1": (own, capability)}, shared=(own,), missing=()
     )
     file = node_devices(devices, files, ())

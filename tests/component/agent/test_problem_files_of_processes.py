@@ -75,21 +75,21 @@ async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_
             ) as plugin,
         ):
 
-            async def is_told() -> bool:
+            async def is_reported() -> bool:
                 reason, message = await condition(cluster)
                 return reason == "BadConfig" and "plugin of pool whole: " in message
 
             async def is_over() -> bool:
                 return "pool whole" not in (await condition(cluster))[1]
 
-            await until_async(is_told)
+            await until_async(is_reported)
             mounted.put_devices("GPU-1")
             await until(lambda: node.plugins.capacity(RESOURCE) == 1)
             await until_async(is_over)
             assert list(told.iterdir()) == []
 
             mounted.put(b"rubbish again")
-            await until_async(is_told)
+            await until_async(is_reported)
             plugin.send_signal(signal.SIGTERM)
             async with asyncio.timeout(LIMIT_S):
                 _, error = await plugin.communicate()

@@ -1,6 +1,7 @@
-"""What can be said of a card's health: the verdicts, and which of them an event is.
+"""Health states of a device, and the state that a driver event leads to.
 
-Texts have no figure that moves while a fault lasts, so that what is published of it changes once.
+Texts have no figure that moves while a fault lasts, so that a fault is published once.
+
 """
 
 import re
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class HealthState(Enum):
-    """What is published of a card (`api.foreign.nodefeature.AgentDevice.HEALTH`)."""
+    """The published state of a device (`api.foreign.nodefeature.AgentDevice.HEALTH`)."""
 
     HEALTHY = "Healthy"
     UNHEALTHY = "Unhealthy"
@@ -25,17 +26,16 @@ class HealthState(Enum):
 @final
 @dataclass(frozen=True, slots=True)
 class DeviceHealthState:
-    """A verdict on a card."""
+    """Health of a device."""
 
     state: HealthState
     reason: str = ""
-    """In PascalCase; it begins with the word by which `inventory.health.device` knows the kind of a fault:
-    Xid, Ecc, Lost or Thermal."""
+    """In PascalCase; its prefix is the kind of fault in `inventory.health.device`: Xid, Ecc, Lost or Thermal."""
     text: str = ""
 
     @property
     def is_healthy(self) -> bool:
-        """Say whether the card may be given out."""
+        """Whether the device may be allocated."""
         return self.state is HealthState.HEALTHY
 
 
@@ -43,38 +43,38 @@ HEALTHY: Final = DeviceHealthState(HealthState.HEALTHY)
 LOST: Final = DeviceHealthState(
     HealthState.LOST,
     "Lost",
-    "the driver does not reach the card any more: reset it (nvidia-smi --gpu-reset), or reboot the node",
+    "the driver no longer reaches the device: reset it (nvidia-smi --gpu-reset), or reboot the node",
 )
 REMAP_FAILED: Final = DeviceHealthState(
     HealthState.UNHEALTHY,
     "EccRowRemapFailed",
-    "a faulty row of the memory could not be remapped: the card is to be replaced",
+    "a faulty memory row could not be remapped: replace the device",
 )
 TOO_HOT: Final = DeviceHealthState(
     HealthState.UNHEALTHY,
     "ThermalShutdown",
-    "as hot as where the card shuts itself down: look at its cooling",
+    "the device has reached its shutdown temperature: check its cooling",
 )
 DOUBLE_BIT: Final = DeviceHealthState(
-    HealthState.UNHEALTHY, "EccDoubleBit", "the driver told of a double-bit ECC error"
+    HealthState.UNHEALTHY, "EccDoubleBit", "the driver reported a double-bit ECC error"
 )
 UNCORRECTABLE: Final = DeviceHealthState(
-    HealthState.UNHEALTHY, "EccUncorrectable", "the card's count of uncorrectable ECC errors grew"
+    HealthState.UNHEALTHY, "EccUncorrectable", "the device's count of uncorrectable ECC errors grew"
 )
 _XID: Final = "Xid"
 _XID_REASON: Final = re.compile(f"{_XID}([0-9]{{1,5}})")
-_HAPPENED: Final = {one.reason: one for one in (DOUBLE_BIT, UNCORRECTABLE)}
+_MOMENTARY: Final = {one.reason: one for one in (DOUBLE_BIT, UNCORRECTABLE)}
 
 
 def xid(code: int) -> DeviceHealthState:
     return DeviceHealthState(
         HealthState.UNHEALTHY,
         f"{_XID}{code}",
-        f"the driver told of Xid {code} (docs.nvidia.com/deploy/xid-errors)",
+        f"the driver reported Xid {code} (docs.nvidia.com/deploy/xid-errors)",
     )
 
 
-def verdict_on(event: "DriverEvent") -> DeviceHealthState:
+def state_of_event(event: "DriverEvent") -> DeviceHealthState:
     match event.kind:
         case EventKind.XID:
             return xid(event.code)
@@ -82,7 +82,7 @@ def verdict_on(event: "DriverEvent") -> DeviceHealthState:
             return DOUBLE_BIT
 
 
-def recalled_verdicts(reason: str) -> DeviceHealthState | None:
-    """Return the verdict of a fault that happened, by its reason; None for any other reason."""
+def recalled_state(reason: str) -> DeviceHealthState | None:
+    """Return the state of a momentary fault by its reason; None for any other reason."""
     match = _XID_REASON.fullmatch(reason)
-    return xid(int(match[1])) if match else _HAPPENED.get(reason)
+    return xid(int(match[1])) if match else _MOMENTARY.get(reason)

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from agent.problems.condition import BEGINNING_S, CHECK_EVERY_S, DegradedCondition
+from agent.problems.condition import BEGINNING_S, CHECK_EVERY_S, DegradedConditionWriter
 from agent.problems.registry import ProblemRegistry
 from api.names import NodeName
 from kube.errors import Forbidden, ServerError
@@ -22,14 +22,14 @@ def test_the_first_reason_of_the_enum_wins_and_all_texts_are_told():
     problems.set("driver", HANGS, "no answer")
     problems.set("plugin a", AgentDegraded.NOT_REGISTERED, "a is not known")
     problems.set("plugin c", AgentDegraded.NOT_REGISTERED, "a is not known")
-    verdict = problems.verdict()
+    verdict = problems.summary()
     assert verdict.reason is HANGS
     assert verdict.text == "no answer; a is not known; b is not known"
     problems.clear("driver")
-    assert problems.verdict().reason is AgentDegraded.NOT_REGISTERED
+    assert problems.summary().reason is AgentDegraded.NOT_REGISTERED
     for source in ("plugin a", "plugin b", "plugin c", "never set"):
         problems.clear(source)
-    assert problems.verdict().reason is AgentDegraded.AS_EXPECTED
+    assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
 def test_only_what_is_new_is_a_change():
@@ -46,7 +46,7 @@ def test_only_what_is_new_is_a_change():
 
 class Running:
     def __init__(self, api: AgentApi, problems: ProblemRegistry) -> None:
-        self._condition = DegradedCondition(
+        self._condition = DegradedConditionWriter(
             api, problems, LoopClock(), node=NodeName("n1"), rng=random.Random(3)
         )
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from agent.inventory.node_devices import Published
+from agent.inventory.node_devices import PublishedFeatures
 from agent.inventory.publisher import HEARTBEAT_S, FeaturePublisher
 from agent.problems.registry import ProblemRegistry
 from api.foreign.nodefeature import HEARTBEAT_ANNOTATION, NODE_NAME_LABEL
@@ -20,8 +20,8 @@ from tests.support.loop_clock import LoopClock
 pytestmark = pytest.mark.looptime
 
 NAME = "gpu-control-plane-agent-n1"
-ONE = Published(devices=({"pci.address": "0000:17:00.0", "uuid": "GPU-1"},), node={})
-TWO = Published(
+ONE = PublishedFeatures(devices=({"pci.address": "0000:17:00.0", "uuid": "GPU-1"},), node={})
+TWO = PublishedFeatures(
     devices=(*ONE.devices, {"pci.address": "0000:18:00.0"}), node={"cuda.version": "12.8"}
 )
 
@@ -69,7 +69,7 @@ async def test_a_quiet_hour_is_one_write_and_a_heartbeat_a_minute(api, problems)
         for _ in range(3600):
             await asyncio.sleep(1)
             # Every look says the same anew.
-            publisher.publish(Published(devices=({**ONE.devices[0]},), node={}))
+            publisher.publish(PublishedFeatures(devices=({**ONE.devices[0]},), node={}))
     assert api.count("apply", FEATURES) == 1
     assert api.count("json_patch", FEATURES) in {59, 60}
     assert len(api.writes) == api.count("apply", FEATURES) + api.count("json_patch", FEATURES)
@@ -224,7 +224,7 @@ async def test_what_fails_is_a_problem_and_tried_again_with_pauses(failing, prob
         await asyncio.sleep(300)
         calls = failing.calls
         assert 10 <= calls <= 120
-        verdict = problems.verdict()
+        verdict = problems.summary()
         assert verdict.reason is AgentDegraded.NOT_PUBLISHED
         assert NAME in verdict.text
         # What is to be said meanwhile is said in the end, and once.
@@ -232,7 +232,7 @@ async def test_what_fails_is_a_problem_and_tried_again_with_pauses(failing, prob
         failing.fail.clear()
         await asyncio.sleep(31)
         assert failing.count("apply", FEATURES) == 1
-        assert problems.verdict().reason is AgentDegraded.AS_EXPECTED
+        assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
 async def test_a_kind_of_failure_is_told_once(api, problems):

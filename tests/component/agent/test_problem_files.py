@@ -1,4 +1,4 @@
-"""What a pool's plugin tells of its problems in a file, and what the agent of its node makes of that."""
+"""Problems of a pool's plugin: written into a file, read by the agent of its node."""
 
 import asyncio
 import errno
@@ -13,8 +13,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.files import replace_file
-from agent.problems import file_reader as plugin_problems
-from agent.problems.file_reader import MAX_FILES, PLUGIN_REASONS, ProblemsFileReader
+from agent.problems.file_reader import (
+    MAX_FILES,
+    PLUGIN_REASONS,
+    ProblemsFileReader,
+    read_problem,
+)
 from agent.problems.file_writer import ProblemsFileWriter
 from agent.problems.registry import NO_PROBLEM, Problem, ProblemRegistry
 from api.nodefiles.pluginproblems import MAX_BYTES, STALE_S, TELL_EVERY_S, PluginProblem
@@ -32,23 +36,28 @@ class Node:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.problems = ProblemRegistry()
-        self.reader = ProblemsFileReader(directory, self.problems, ServerClock())
+        self.read: list[Path] = []
+        self.reader = ProblemsFileReader(directory, self.problems, ServerClock(), read=self._read)
+
+    def _read(self, path: Path) -> tuple[str, Problem]:
+        self.read.append(path)
+        return read_problem(path)
 
     def put(self, name: str = "whole-1.json", **fields: Any) -> Path:
         path = self.directory / name
-        said = {
+        problem = {
             "version": "v1",
             "pool": "whole",
             "reason": "BadConfig",
             "text": "no list",
             **fields,
         }
-        replace_file(path, msgspec.json.encode(said))
+        replace_file(path, msgspec.json.encode(problem))
         return path
 
-    def verdict(self) -> Problem:
+    def summary(self) -> Problem:
         self.reader.look()
-        return self.problems.verdict()
+        return self.problems.summary()
 
 
 @pytest.fixture
@@ -58,9 +67,9 @@ def node(tmp_path: Path) -> Node:
 
 
 class Plugin:
-    def __init__(self, node: Node, pool: str = "whole") -> None:
+    def __init__(self, node: Node, pool: str = "whole", **ports: Any) -> None:
         self.problems = ProblemRegistry()
-        self.file = ProblemsFileWriter(node.directory, self.problems, pool=pool)
+        self.file = ProblemsFileWriter(node.directory, self.problems, pool=pool, **ports)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Plugin"]:
@@ -75,18 +84,18 @@ class Plugin:
 
 async def test_what_a_plugin_finds_is_the_agents_problem_until_it_is_over(node: Node):
     async with Plugin(node).running() as plugin:
-        assert node.verdict() == NO_PROBLEM
+        assert node.summary() == NO_PROBLEM
         plugin.problems.set("pool.config", BAD, "config.json is not a list")
         await asyncio.sleep(2)
-        assert node.verdict() == Problem(BAD, "plugin of pool whole: config.json is not a list")
+        assert node.summary() == Problem(BAD, "plugin of pool whole: config.json is not a list")
         plugin.problems.set("podresources", SILENT, "no answer")
         await asyncio.sleep(2)
         want = "plugin of pool whole: no answer; config.json is not a list"
-        assert node.verdict() == Problem(SILENT, want)
+        assert node.summary() == Problem(SILENT, want)
         plugin.problems.clear("pool.config")
         plugin.problems.clear("podresources")
         await asyncio.sleep(2)
-        assert node.verdict() == NO_PROBLEM
+        assert node.summary() == NO_PROBLEM
         assert list(node.directory.iterdir()) == []
 
 
@@ -96,13 +105,13 @@ async def test_the_agent_follows_by_itself(node: Node):
         await asyncio.sleep(0.1)
         node.put()
         await asyncio.sleep(1)
-        assert node.problems.verdict().reason is BAD
+        assert node.problems.summary().reason is BAD
         task.cancel()
 
 
 async def test_a_directory_that_nobody_made_has_no_problems(tmp_path: Path):
     with capture_logs() as logs:
-        assert Node(tmp_path / "none").verdict() == NO_PROBLEM
+        assert Node(tmp_path / "none").summary() == NO_PROBLEM
     assert logs == []
 
 
@@ -111,16 +120,16 @@ async def test_the_first_problem_makes_the_directory(tmp_path: Path):
     plugin = Plugin(node)
     plugin.problems.set("x", BAD, "text")
     plugin.file.settle()
-    assert node.verdict().reason is BAD
+    assert node.summary().reason is BAD
 
 
 async def test_an_orderly_end_leaves_no_file(node: Node):
     async with Plugin(node).running() as plugin:
         plugin.problems.set("x", BAD, "text")
         await asyncio.sleep(2)
-        assert node.verdict().reason is BAD
+        assert node.summary().reason is BAD
     assert list(node.directory.iterdir()) == []
-    assert node.verdict() == NO_PROBLEM
+    assert node.summary() == NO_PROBLEM
 
 
 async def test_the_end_of_the_old_process_of_a_pool_leaves_the_new_ones_problem(node: Node):
@@ -129,7 +138,7 @@ async def test_the_end_of_the_old_process_of_a_pool_leaves_the_new_ones_problem(
             for plugin in (old, new):
                 plugin.problems.set("x", BAD, "text")
             await asyncio.sleep(2)
-        assert node.verdict() == Problem(BAD, "plugin of pool whole: text")
+        assert node.summary() == Problem(BAD, "plugin of pool whole: text")
 
 
 async def test_of_two_processes_of_a_pool_the_worse_counts_in_any_order(node: Node):
@@ -137,10 +146,10 @@ async def test_of_two_processes_of_a_pool_the_worse_counts_in_any_order(node: No
     node.put("whole-2.json", text="b")
     node.put("slices-1.json", pool="slices", text="s")
     want = Problem(SILENT, "plugin of pool whole: k; plugin of pool slices: s")
-    assert node.verdict() == want
+    assert node.summary() == want
     fresh = Node(node.directory)
     fresh.put("whole-3.json", text="a")
-    assert fresh.verdict() == want
+    assert fresh.summary() == want
 
 
 async def test_a_problem_that_lasts_is_touched_and_not_written(node: Node):
@@ -161,15 +170,15 @@ async def test_a_file_that_somebody_removed_comes_back(node: Node):
         await asyncio.sleep(2)
         plugin.file.path.unlink()
         await asyncio.sleep(TELL_EVERY_S + 1)
-        assert node.verdict().reason is BAD
+        assert node.summary().reason is BAD
 
 
 async def test_a_plugin_that_was_killed_is_forgotten(node: Node):
     node.put()
     await asyncio.sleep(STALE_S - 10)
-    assert node.verdict().reason is BAD
+    assert node.summary().reason is BAD
     await asyncio.sleep(20)
-    assert node.verdict() == NO_PROBLEM
+    assert node.summary() == NO_PROBLEM
     assert list(node.directory.iterdir()) == []
 
 
@@ -177,7 +186,7 @@ async def test_a_file_of_a_time_to_come_is_no_fresh_one(node: Node):
     path = node.put()
     later = path.stat().st_mtime + 10 * STALE_S
     os.utime(path, (later, later))
-    assert node.verdict() == NO_PROBLEM
+    assert node.summary() == NO_PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -196,15 +205,15 @@ async def test_a_file_of_a_time_to_come_is_no_fresh_one(node: Node):
         pytest.param(b'{"x":' + b"[" * (MAX_BYTES - 10), id="deep"),
     ],
 )
-async def test_what_makes_no_sense_is_logged_once_and_hides_no_other(node: Node, content: bytes):
+async def test_an_invalid_file_is_logged_once_and_hides_no_other(node: Node, content: bytes):
     path = node.directory / "a.json"
     path.write_bytes(content)
     node.put("whole-1.json")
     with capture_logs() as logs:
         for _ in range(3):
-            assert node.verdict() == Problem(BAD, "plugin of pool whole: no list")
+            assert node.summary() == Problem(BAD, "plugin of pool whole: no list")
             os.utime(path)
-    ignored = [line for line in logs if line["event"] == "not taken for a plugin's problem"]
+    ignored = [line for line in logs if line["event"] == "file of a plugin's problem ignored"]
     assert [line["path"] for line in ignored] == [repr(str(path))]
 
 
@@ -219,8 +228,8 @@ async def test_links_pipes_and_foreign_files_are_left_alone(node: Node, tmp_path
     (node.directory / os.fsdecode(b"\xff\n.json")).write_bytes(secret.read_bytes())
     (node.directory / ".whole-1-x.new").write_bytes(secret.read_bytes())
     with capture_logs() as logs:
-        assert node.verdict() == NO_PROBLEM
-        assert node.verdict() == NO_PROBLEM
+        assert node.summary() == NO_PROBLEM
+        assert node.summary() == NO_PROBLEM
     assert len(logs) == 5
     assert all(line["path"].isascii() for line in logs)
     assert len(list(node.directory.iterdir())) == 6
@@ -229,31 +238,21 @@ async def test_links_pipes_and_foreign_files_are_left_alone(node: Node, tmp_path
 async def test_a_full_directory_costs_no_more_than_some_files(node: Node):
     for number in range(MAX_FILES + 50):
         node.put(f"p-{number}.json", pool=f"p-{number}")
-    node.verdict()
-    assert len(node.reader._seen) == MAX_FILES
+    node.summary()
+    assert len(node.read) == MAX_FILES
 
 
-async def test_a_file_is_read_where_it_changed_only(node: Node, monkeypatch):
-    read: list[Path] = []
-    really = plugin_problems._read
-
-    def counted(path: Path) -> tuple[str, Problem]:
-        read.append(path)
-        return really(path)
-
-    monkeypatch.setattr("agent.problems.file_reader._read", counted)
+async def test_a_file_is_read_where_it_changed_only(node: Node):
     path = node.put()
     for _ in range(3):
-        node.verdict()
-    assert read == [path]
+        node.summary()
+    assert node.read == [path]
     node.put(text="another")
-    assert node.verdict().text == "plugin of pool whole: another"
-    assert read == [path, path]
+    assert node.summary().text == "plugin of pool whole: another"
+    assert node.read == [path, path]
 
 
-async def test_a_disk_that_cannot_be_written_is_logged_once_and_tried_again(
-    node: Node, monkeypatch
-):
+async def test_a_disk_that_cannot_be_written_is_logged_once_and_tried_again(node: Node):
     is_full = True
 
     def replace_or_fail(path: Path, content: bytes) -> bool:
@@ -261,12 +260,11 @@ async def test_a_disk_that_cannot_be_written_is_logged_once_and_tried_again(
             raise OSError(errno.ENOSPC, "No space left on device")
         return replace_file(path, content)
 
-    monkeypatch.setattr("agent.problems.file_writer.replace_file", replace_or_fail)
-    async with Plugin(node).running() as plugin:
+    async with Plugin(node, replace=replace_or_fail).running() as plugin:
         with capture_logs() as logs:
             plugin.problems.set("x", BAD, "text")
             await asyncio.sleep(5 * TELL_EVERY_S)
-        failed = [line for line in logs if line["event"] == "problems not told"]
+        failed = [line for line in logs if line["event"] == "problems not written"]
         assert [line["error"] for line in failed] == ["No space left on device"]
         is_full = False
         await asyncio.sleep(TELL_EVERY_S + 1)
@@ -280,7 +278,7 @@ async def test_a_long_name_of_a_pool_makes_a_file_name(node: Node):
     plugin.file.settle()
     (path,) = node.directory.iterdir()
     assert msgspec.json.decode(path.read_bytes(), type=PluginProblem).pool == pool
-    assert node.verdict().reason is BAD
+    assert node.summary().reason is BAD
 
 
 def test_reasons_of_plugins_are_in_the_order_of_all():

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from agent.driver.port import Driver
-from agent.health.verdicts import HEALTHY, DeviceHealthState
+from agent.health.states import HEALTHY, DeviceHealthState
 from agent.mig.dependencies import PartitionerDependencies
 from agent.mig.partitioner import Partitioner
 from agent.problems.registry import ProblemRegistry
@@ -35,8 +35,8 @@ def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) 
     return msgspec.structs.replace(pool, status=status)
 
 
-class CuttingNode:
-    """Change what stands in its fields, then `poke`."""
+class PartitioningNode:
+    """Change what stands in its fields, then `trigger`."""
 
     def __init__(
         self, *devices: Device, profile: str = "1g.10gb", driver: Driver | None = None
@@ -62,7 +62,7 @@ class CuttingNode:
         self.partitioner = Partitioner(
             self.driver,
             PartitionerDependencies(
-                wishes=self,
+                objects=self,
                 health=lambda uuid: self.verdicts.get(uuid, HEALTHY),
                 in_use=lambda: self.used,
                 events=self,
