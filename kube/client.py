@@ -7,7 +7,8 @@ whether a second write is harmless. Following a watch, with its reconnects, is `
 """
 
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, final, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar, final
 
 import msgspec
 
@@ -35,13 +36,26 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class WriteResponse:
+    """The object as the API server stored it."""
+
+    body: bytes
+    resource: "Resource"
+
+    def decode(self, type_: type[T]) -> T:
+        """Raises Undecodable."""
+        return decode(self.body, type_, self.resource)
+
+
+@final
 class KubeClient:
     """Everything that we ask of the API server; an async context manager that opens and closes it.
 
     Every method raises from `kube.errors` and nothing else, but for arguments that make no request
     (ValueError) and bodies that cannot be encoded (TypeError). Cancellation passes through.
     Where the body is a whole object, its metadata says name and namespace unless they are given.
-    With `type_=None` the answer is not decoded; `msgspec.Raw` hands it out as it came.
+    The answer to a write is decoded only if the caller asks for it.
     """
 
     def __init__(
@@ -167,38 +181,15 @@ class KubeClient:
             undecodable=undecodable,
         )
 
-    @overload
     async def create(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         namespace: str | None = None,
         name: str | None = None,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def create(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def create(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> WriteResponse:
         """POST an object, or with `subresource` one of an object's, as `binding` of a pod."""
         content = _encode(body)
         namespace, name = identity_of(resource, content, namespace=namespace, name=name)
@@ -208,40 +199,17 @@ class KubeClient:
         request = ApiRequest(
             method="POST", path=path, label=_label(resource, subresource), body=content
         )
-        return await self._write(request, type_, resource)
+        return WriteResponse(await self._transport.call(request), resource)
 
-    @overload
     async def replace(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         namespace: str | None = None,
         name: str | None = None,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def replace(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def replace(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        namespace: str | None = None,
-        name: str | None = None,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> WriteResponse:
         """PUT the whole object; with a resourceVersion in it, a stale one raises Conflict."""
         content = _encode(body)
         namespace, name = identity_of(resource, content, namespace=namespace, name=name)
@@ -251,40 +219,17 @@ class KubeClient:
             label=_label(resource, subresource),
             body=content,
         )
-        return await self._write(request, type_, resource)
+        return WriteResponse(await self._transport.call(request), resource)
 
-    @overload
     async def apply(
         self,
         resource: "Resource",
         body: Body,
-        type_: None = None,
         *,
         field_manager: str,
         force: bool = True,
         subresource: str | None = None,
-    ) -> None: ...
-    @overload
-    async def apply(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[T],
-        *,
-        field_manager: str,
-        force: bool = True,
-        subresource: str | None = None,
-    ) -> T: ...
-    async def apply(
-        self,
-        resource: "Resource",
-        body: Body,
-        type_: type[Any] | None = None,
-        *,
-        field_manager: str,
-        force: bool = True,
-        subresource: str | None = None,
-    ) -> Any:
+    ) -> WriteResponse:
         """Apply on the server's side: own the fields in the body, drop those left out since.
 
         The body needs apiVersion, kind and metadata.name. It creates the object where there is none,
@@ -301,7 +246,7 @@ class KubeClient:
             body=content,
             content_type=APPLY_PATCH,
         )
-        return await self._write(request, type_, resource)
+        return WriteResponse(await self._transport.call(request), resource)
 
     async def merge_patch(
         self,
@@ -407,12 +352,6 @@ class KubeClient:
             },
         )
         return self._transport.stream(request, idle_timeout_s=idle_timeout_s)
-
-    async def _write(
-        self, request: ApiRequest, type_: type[Any] | None, resource: "Resource"
-    ) -> object:
-        body = await self._transport.call(request)
-        return None if type_ is None else decode(body, type_, resource)
 
 
 def _label(resource: "Resource", subresource: str | None) -> str:

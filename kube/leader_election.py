@@ -6,18 +6,18 @@ The arithmetic, with `D` = lease duration, `R` = renew deadline, `R < D`:
   the last PUT that succeeded. It leads while its monotonic clock shows less than `S + R`, computed
   when it is asked, so that a loop that stood still cannot answer from memory.
 * That PUT reached the server at some `W >= S`, and a follower saw the record it made at some `O >= W`.
-  The follower takes over no earlier than `O + D` on its own monotonic clock, and starts to count anew
+  The follower takes over no earlier than `O + D` on its own monotonic clock, and starts again
   with every change of the record. `O + D > S + R`: the old leader has stopped before.
 * A PUT by a follower names the version it watched for `D`; had the leader renewed unseen, it is a
   conflict. Of two followers one gets the conflict.
-* Somebody deletes the Lease: who saw it held counts `D` from the moment it was gone; only a process
-  that never saw a holder creates it at once. Starting one in those seconds is what this cannot see.
+* After a deletion of the Lease, a process that saw a holder counts `D` from the moment it was gone; only a
+  process that never saw a holder creates it at once. A process started in those seconds is not covered.
 * Timestamps in the record are for people. Clocks may be wrong, or be set, without any effect; only
   their speed matters, and `D / R` is how far it may differ (2/1.5: by a third).
 
 Every error is a failed renewal, and every call is bounded, so that none can keep us leading.
 
-A leader that finds the API server slow asks for longer times (`kube.pace`) by writing them into the
+A leader that finds the API server slow asks for longer times (`_Pace`) by writing them into the
 record, which followers obey; `D` and `R` above are those of one PUT. A record that may have been
 written with a shorter `D` than the one before must not be led beyond its own `R`, which is why the
 deadline is cut before such a PUT is sent. And a follower that could not look gives the holder time to
@@ -31,7 +31,7 @@ import asyncio
 import math
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar, final
 
 import msgspec
 import structlog
@@ -40,7 +40,6 @@ from api.meta import Model, ObjectMeta
 from kube.backoff import Backoff
 from kube.errors import KubeError, NotFound, TimedOut, one_line
 from kube.events import micro_time
-from kube.pace import Pace
 from kube.resources import LEASES
 from telemetry.metrics import LEADING
 
@@ -49,10 +48,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from api.clock import Clock
+    from kube.client import WriteResponse
     from kube.resources import Resource
 
 _TICK_S: Final = 0.001
 """Below it a sleep may end where it began."""
+_MAX_STRETCH: Final = 8
+"""The default times become 16 and 12 s, about client-go's."""
+_PROMPT_CALLS: Final = 20
+"""After so many prompt calls in a row the times are halved."""
+
+T = TypeVar("T")
 
 _log = structlog.get_logger()
 
@@ -86,10 +92,10 @@ class LeaseClient(Protocol):
     ) -> Lease:
         """Return the Lease as it is now."""
 
-    async def create(self, resource: "Resource", body: object, type_: type[Lease]) -> Lease:
+    async def create(self, resource: "Resource", body: object) -> "WriteResponse":
         """Create it, or raise."""
 
-    async def replace(self, resource: "Resource", body: object, type_: type[Lease]) -> Lease:
+    async def replace(self, resource: "Resource", body: object) -> "WriteResponse":
         """Write it if its resourceVersion is still the current one, or raise."""
 
 
@@ -173,7 +179,7 @@ class LeaderElection:
         """When the record came to be as it is, or was first missed; by our clock."""
         self._is_standing = True
         self._trying = asyncio.Lock()
-        self._pace = Pace(terms.retry_s)
+        self._pace = _Pace(terms.retry_s)
         self._record_is_ours_and_current = False
         self._log = _log.bind(lease=f"{terms.namespace}/{terms.name}", identity=self.identity)
 
@@ -233,7 +239,7 @@ class LeaderElection:
                 record.spec, holder_identity="", renew_time=micro_time(self._clock.utc_now())
             )
             await self._bounded(
-                self._client.replace(LEASES, msgspec.structs.replace(record, spec=spec), Lease)
+                self._client.replace(LEASES, msgspec.structs.replace(record, spec=spec))
             )
         except KubeError as error:
             self._log.warning("lease not released", cause=type(error).__name__, error=str(error))
@@ -330,11 +336,11 @@ class LeaderElection:
         leads_until = started + self._terms.renew_deadline_s * stretch
         self._leads_until = min(self._leads_until, leads_until)
         if record is None:
-            written = await self._bounded(self._client.create(LEASES, self._new(spec), Lease))
+            answer = await self._bounded(self._client.create(LEASES, self._new(spec)))
         else:
             lease = msgspec.structs.replace(record, spec=spec)
-            written = await self._bounded(self._client.replace(LEASES, lease, Lease))
-        self._record = written
+            answer = await self._bounded(self._client.replace(LEASES, lease))
+        self._record = written = answer.decode(Lease)
         self._seen_at = self._clock.monotonic()
         self._record_is_ours_and_current = True
         # Also where the answer to the PUT that began the term was lost, and the record is found ours.
@@ -350,7 +356,7 @@ class LeaderElection:
         metadata = ObjectMeta(name=self._terms.name, namespace=self._terms.namespace)
         return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=metadata, spec=spec)
 
-    async def _bounded(self, call: "Awaitable[Lease]") -> Lease:
+    async def _bounded(self, call: "Awaitable[T]") -> T:
         """Await the call, but not beyond the end of our leading, nor so long that none can follow."""
         limit_s = self._terms.renew_deadline_s * self._pace.stretch / 2
         if self.is_leading():
@@ -388,3 +394,36 @@ class LeaderElection:
 
 def _version(record: Lease | None) -> str | None:
     return None if record is None else record.metadata.resource_version
+
+
+@final
+class _Pace:
+    """The factor by which the times of the Lease exceed the configured ones, for a slow API server.
+
+    Short times make a short hand-over, and leave no leader where the API server takes a second to answer. It is
+    a factor because the proof above needs the proportions of the times, not their lengths. A slow call doubles
+    it, many prompt calls halve it.
+    """
+
+    def __init__(self, prompt_s: float) -> None:
+        """Take the longest duration of a prompt call with nothing stretched."""
+        self.stretch = 1
+        self._prompt_s = prompt_s
+        self._prompt_calls = 0
+
+    def took(self, seconds: float) -> None:
+        """Note the duration of an answered call."""
+        slow_s = self._prompt_s * self.stretch
+        if seconds > slow_s:
+            self.timed_out()
+        elif self.stretch > 1 and seconds < slow_s / 4:
+            self._prompt_calls += 1
+            if self._prompt_calls >= _PROMPT_CALLS:
+                self.stretch //= 2
+                self._prompt_calls = 0
+        else:
+            self._prompt_calls = 0
+
+    def timed_out(self) -> None:
+        self.stretch = min(2 * self.stretch, _MAX_STRETCH)
+        self._prompt_calls = 0

@@ -84,7 +84,7 @@ class Inventories(Protocol):
 
     async def apply(
         self, resource: "Resource", body: object, *, field_manager: str, subresource: str
-    ) -> None:
+    ) -> object:
         """Apply on the server's side, with force."""
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from agent.problems.registry import ProblemRegistry
     from api.clock import Clock
     from api.names import NodeName
+    from kube.client import WriteResponse
     from kube.resources import Resource
 
 FIELD_MANAGER: Final = "gpu-control-plane/agent"
@@ -68,8 +69,8 @@ class FeatureApi(Protocol):
         """Return the object."""
 
     async def apply(
-        self, resource: "Resource", body: object, type_: type[T], *, field_manager: str
-    ) -> T:
+        self, resource: "Resource", body: object, *, field_manager: str
+    ) -> "WriteResponse":
         """Apply server-side, with force."""
 
     async def json_patch(
@@ -205,8 +206,8 @@ class FeaturePublisher:
         )
         # A write that fails may have been carried out: only an answer makes a stamp.
         self._stamp = None
-        answer = await self._client.apply(NODE_FEATURES, body, _Stamp, field_manager=FIELD_MANAGER)
-        self._stamp, self._written = answer.metadata, wanted
+        answer = await self._client.apply(NODE_FEATURES, body, field_manager=FIELD_MANAGER)
+        self._stamp, self._written = answer.decode(_Stamp).metadata, wanted
         self._count(FEATURES)
         _log.info("NodeFeature written", devices=len(wanted.devices))
 

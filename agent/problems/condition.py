@@ -57,11 +57,10 @@ class Inventories(Protocol):
         self,
         resource: "Resource",
         body: object,
-        type_: None = None,
         *,
         field_manager: str,
         subresource: str | None = None,
-    ) -> None:
+    ) -> object:
         """Apply server-side."""
 
 

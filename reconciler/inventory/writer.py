@@ -134,8 +134,8 @@ class InventoryWriter:
             "kind": resource.kind,
             "metadata": {"name": name, **metadata},
         }
-        written = await self._client.create(resource, body, PartialObjectMetadata)
-        return written.metadata
+        answer = await self._client.create(resource, body)
+        return answer.decode(PartialObjectMetadata).metadata
 
     async def _delete(self, resource: "Resource", metadata: "ObjectMeta") -> bool:
         """Say whether it was there; another object of its name is left alone, and the watch shows it."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kube.client import WriteResponse
 from kube.errors import Invalid, KubeError, NotFound
 from kube.resources import GPU_NODE_INVENTORIES, NODE_FEATURES, NODES
 
@@ -54,7 +55,7 @@ class AgentApi:
             raise NotFound(404, "NotFound", f"{resource.plural} {name!r} not found")
         return msgspec.convert(found, type_)
 
-    async def apply(self, resource, body, type_=None, *, field_manager, subresource=None):
+    async def apply(self, resource, body, *, field_manager, subresource=None):
         self._may_fail()
         assert field_manager == "gpu-control-plane/agent"
         body = json.loads(msgspec.json.encode(body))
@@ -70,7 +71,7 @@ class AgentApi:
         self.writes.append(("apply", resource.plural))
         if self.fail_afterwards:
             raise self.fail_afterwards.pop(0)
-        return None if type_ is None else msgspec.convert(answer, type_)
+        return WriteResponse(msgspec.json.encode(answer), resource)
 
     def _applied(self, key: tuple[str, str], body: Json, before: Json | None) -> Json:
         metadata = {"uid": f"uid-{len(self.writes)}", "generation": 1}

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from kube.client import WriteResponse
 from kube.errors import (
     AlreadyExists,
     Conflict,
@@ -17,7 +18,7 @@ from kube.errors import (
     Unreachable,
 )
 from kube.leader_election import LeaderElection, Lease, LeaseClient, LeaseTerms
-from kube.resources import Resource
+from kube.resources import LEASES, Resource
 from tests.support.loop_clock import LoopClock
 
 TERMS = LeaseTerms(
@@ -47,13 +48,13 @@ class FakeLeases:
             raise NotFound(404, "NotFound", name)
         return self.lease
 
-    async def create(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+    async def create(self, resource: Resource, body: object) -> WriteResponse:
         await self._answer()
         if self.lease is not None:
             raise AlreadyExists(409, "AlreadyExists", "")
         return self._store(body)
 
-    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
         assert isinstance(body, Lease)
         await self._answer()
         if self.lease is None:
@@ -79,12 +80,12 @@ class FakeLeases:
         if self.takes_s:
             await asyncio.sleep(self.takes_s)
 
-    def _store(self, body: object) -> Lease:
+    def _store(self, body: object) -> WriteResponse:
         stored = msgspec.json.decode(msgspec.json.encode(body), type=Lease)
         self._version += 1
         metadata = msgspec.structs.replace(stored.metadata, resource_version=str(self._version))
         self.lease = msgspec.structs.replace(stored, metadata=metadata)
-        return self.lease
+        return WriteResponse(msgspec.json.encode(self.lease), LEASES)
 
 
 class BadNetwork:
@@ -103,15 +104,15 @@ class BadNetwork:
         await self._befall()
         return lease
 
-    async def create(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+    async def create(self, resource: Resource, body: object) -> WriteResponse:
         await self._befall()
-        lease = await self._leases.create(resource, body, type_)
+        lease = await self._leases.create(resource, body)
         await self._befall()
         return lease
 
-    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
         await self._befall()
-        lease = await self._leases.replace(resource, body, type_)
+        lease = await self._leases.replace(resource, body)
         await self._befall()
         return lease
 

@@ -67,7 +67,7 @@ async def test_a_failed_write_is_in_doubt(
     before = requests_counted("POST", code)
     api.will_answer(answer)
     with pytest.raises(expected) as caught:
-        await client.create(PODS, POD, Pod)
+        (await client.create(PODS, POD)).decode(Pod)
     assert type(caught.value) is expected
     assert not caught.value.is_definite
     assert requests_counted("POST", code) == before + 1
@@ -79,7 +79,7 @@ async def test_a_write_whose_connection_breaks_is_not_sent_again(
 ) -> None:
     api.will_answer(Json(POD), Reset(), Json(POD))
     await client.get(PODS, Pod, "p", namespace="a")  # so that the connection is a kept-alive one
-    calls: dict[str, Callable[[], Awaitable[None]]] = {
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
         "POST": lambda: client.create(PODS, POD),
         "PUT": lambda: client.replace(PODS, POD),
         "PATCH": lambda: client.merge_patch(PODS, {}, name="p", namespace="a"),

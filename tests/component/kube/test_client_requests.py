@@ -37,7 +37,7 @@ async def test_the_token_and_who_asks_are_in_every_request(
 
 
 async def test_create_finds_the_namespace_in_the_body(api: CannedApi, client: KubeClient) -> None:
-    created = await client.create(PODS, POD, Pod)
+    created = (await client.create(PODS, POD)).decode(Pod)
     assert created.metadata.resource_version == "7"
     assert (api.seen[0].method, api.seen[0].path) == ("POST", "/api/v1/namespaces/a/pods")
     assert api.seen[0].json == POD
@@ -55,8 +55,8 @@ async def test_bytes_are_sent_as_they_are(api: CannedApi, client: KubeClient) ->
 
 
 async def test_the_answer_can_be_had_as_it_came(client: KubeClient) -> None:
-    raw = await client.create(PODS, POD, msgspec.Raw)
-    assert msgspec.json.decode(raw) == POD
+    answer = await client.create(PODS, POD)
+    assert msgspec.json.decode(answer.body) == POD
 
 
 async def test_replace_is_a_put(api: CannedApi, client: KubeClient) -> None:

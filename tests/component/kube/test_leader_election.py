@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from kube.client import WriteResponse
 from kube.errors import Unreachable
 from kube.leader_election import LeaderElection, Lease, LeaseTerms, Term
 from kube.resources import LEASES, Resource
@@ -144,11 +145,11 @@ class SlowAnswers(FakeLeases):
         self.asked_at: float | None = None
         self.answered = asyncio.Event()
 
-    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
         if self.asked_at is not None:
             await asyncio.sleep(3600)
         self.asked_at = asyncio.get_running_loop().time()
-        lease = await super().replace(resource, body, type_)
+        lease = await super().replace(resource, body)
         await asyncio.sleep(4.5)
         self.answered.set()
         return lease
@@ -209,7 +210,7 @@ async def test_a_leader_that_reads_another_holder_stops_at_once(leases: FakeLeas
         await first.election.leading.wait()
         assert leases.lease is not None
         spec = msgspec.structs.replace(leases.lease.spec, holder_identity="an administrator's")
-        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=spec), Lease)
+        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=spec))
         # One renewal meets the conflict, the next one reads first.
         await asyncio.sleep(2 * 2.4)
         assert first.said == ["started", "stopped"]
@@ -367,8 +368,8 @@ class LostAnswers(FakeLeases):
 
     writes = 0
 
-    async def replace(self, resource: Resource, body: object, type_: type[Lease]) -> Lease:
-        lease = await super().replace(resource, body, type_)
+    async def replace(self, resource: Resource, body: object) -> WriteResponse:
+        lease = await super().replace(resource, body)
         self.writes += 1
         if self.writes == 1:
             raise Unreachable("reset", request_sent=True)
@@ -400,7 +401,7 @@ async def test_lease_that_is_taken_again_between_two_looks_begins_another_term(
         assert leases.lease is not None
         before = first.election.term
         released = msgspec.structs.replace(leases.lease.spec, holder_identity="")
-        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=released), Lease)
+        await leases.replace(LEASES, msgspec.structs.replace(leases.lease, spec=released))
         await asyncio.sleep(30)
         assert first.election.is_leading()
         assert first.election.term is not before

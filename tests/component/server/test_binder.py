@@ -69,7 +69,7 @@ async def pod(client: KubeClient) -> PodRef:
         "metadata": {"name": "p", "namespace": "default"},
         "spec": {"containers": [{"name": "main", "image": "busybox"}]},
     }
-    created = await client.create(PODS, body, Pod)
+    created = (await client.create(PODS, body)).decode(Pod)
     return PodRef("default", "p", PodUid(created.metadata.uid))
 
 
