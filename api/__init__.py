@@ -1,5 +1,5 @@
-"""The vocabulary: kinds, names, labels, annotations, quantities, CRD schemas.
+"""The API: kinds, names, labels, annotations, quantities and CRD schemas.
 
-Everything else speaks in these words, so this package imports nothing of ours.
+Every other package imports this one; it imports no other package of the project.
 Values and pure functions only: no I/O, no clock, no state.
 """

@@ -1,7 +1,7 @@
 """The two annotations that carry a pod's devices, and their wire form.
 
-Both are JSON. Unknown or broken text is a value (`None`), never an exception far from its cause:
-a pod whose annotation cannot be read is counted as an unaccounted consumer.
+Both are JSON. Unknown or malformed text decodes to `None` and raises nothing:
+a pod with an unreadable annotation counts as an unaccounted pod.
 """
 
 import datetime as dt
@@ -21,7 +21,7 @@ Devices = dict[str, tuple[UnitId, ...]]
 
 
 class ReservationNote(Model, frozen=True):
-    """The value of the reservation annotation.
+    """Value of the reservation annotation.
 
     `id` alone means "admitted, nothing reserved" (the pool was exhausted). With `node`, `devices` and
     `expires_at` it is the reservation that a restarted server restores.
@@ -36,7 +36,6 @@ class ReservationNote(Model, frozen=True):
     """Proves to other replicas that one of them wrote this (`admission.pods.signature`)."""
 
     def encode(self) -> str:
-        """Return the annotation's text."""
         return msgspec.json.encode(self).decode()
 
 
@@ -45,7 +44,7 @@ _devices_decoder = msgspec.json.Decoder(dict[str, tuple[UnitId, ...]])
 
 
 def decode_reservation(text: str | None) -> ReservationNote | None:
-    """Return the reservation note, or None where there is none that can be read."""
+    """Return the reservation note, or None for absent or unreadable text."""
     if text is None:
         return None
     try:
@@ -58,12 +57,11 @@ def decode_reservation(text: str | None) -> ReservationNote | None:
 
 
 def encode_devices(devices: "Mapping[str, tuple[UnitId, ...]]") -> str:
-    """Return the text of the devices annotation."""
     return msgspec.json.encode(devices).decode()
 
 
 def decode_devices(text: str | None) -> Devices | None:
-    """Return the devices of each container, or None where there are none that can be read."""
+    """Return the devices of each container, or None for absent or unreadable text."""
     if text is None:
         return None
     try:

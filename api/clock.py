@@ -17,4 +17,4 @@ class Clock(Protocol):
         """Return seconds since an arbitrary start; never goes back. For time-outs and TTLs."""
 
     def utc_now(self) -> "dt.datetime":
-        """Return the wall clock, aware, in UTC. For what is persisted or shown."""
+        """Return the wall clock, aware, in UTC. For persisted or displayed times."""

@@ -1,4 +1,4 @@
-"""A fault of an object: what is wrong, and where; and how bytes that are no object show."""
+"""A fault of one field, and a printable form of undecodable bytes."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,16 +6,13 @@ from typing import Final
 import msgspec
 
 UNDECODABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""What msgspec raises for JSON that is not the type. The last is for JSON nested without measure,
-also in fields that the type does not have."""
+"""Errors of msgspec for JSON of another type; the last for JSON nested too deeply, in any field."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """What is wrong, and where."""
-
     path: str
-    """The field, as it is written in the object."""
+    """The field, as the object spells it."""
     text: str
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What all kinds share: metadata, conditions, selectors.
+"""Types that all kinds share: metadata, conditions, selectors.
 
 Models are msgspec structs (docs/design/0001-models.md): frozen, keyword-only, Kubernetes' camelCase
 on the wire, unknown fields ignored, defaults left out when encoded.
@@ -20,13 +20,13 @@ class Model(
 ):
     """Base of every model of this package.
 
-    Models are trees that were decoded, frozen: no cycle can be among them, so the collector need not
-    look at them. Caches hold 40,000 devices, of ten models each.
+    Models are decoded, frozen trees without cycles, so the garbage collector need not track them.
+    Caches hold 40,000 devices, of ten models each.
     """
 
 
 class OwnerReference(Model, frozen=True):
-    """Who owns an object."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -36,7 +36,7 @@ class OwnerReference(Model, frozen=True):
 
 
 class ObjectMeta(Model, frozen=True):
-    """The part of `metadata` that we read."""
+    """The part of `metadata` that is read."""
 
     name: str = ""
     generate_name: str = ""
@@ -52,11 +52,9 @@ class ObjectMeta(Model, frozen=True):
     owner_references: list[OwnerReference] | None = None
 
     def annotation(self, key: str) -> str | None:
-        """Return the annotation's value, or None."""
         return self.annotations.get(key) if self.annotations else None
 
     def label(self, key: str) -> str | None:
-        """Return the label's value, or None."""
         return self.labels.get(key) if self.labels else None
 
 
@@ -78,7 +76,7 @@ class Condition(Model, frozen=True, omit_defaults=False):
 
 
 class SelectorOperator(Enum):
-    """How a key's value is compared."""
+    """Comparison of a key's value."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -97,13 +95,13 @@ class SelectorRequirement(Model, frozen=True):
     values: list[str] | None = None
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
-        """Say whether the labels satisfy this, by Kubernetes' rules (an absent key is NotIn)."""
+        """Return whether the labels satisfy it, by Kubernetes' rules (an absent key is NotIn)."""
         return self.test()(labels.get(self.key))
 
     def test(self) -> "Callable[[str | None], bool]":
-        """Return what says whether a value of the key, or its absence, satisfies this.
+        """Return a predicate on the value of the key, or on its absence.
 
-        For many values; all that depends on the expression alone is computed here.
+        For many values: everything that depends on the expression alone is computed here.
         """
         values = self.values or ()
         match self.operator:
@@ -138,7 +136,7 @@ def _not_in(values: frozenset[str]) -> "Callable[[str | None], bool]":
 def _comparison(
     values: "Sequence[str]", operator: SelectorOperator
 ) -> "Callable[[str | None], bool]":
-    """Compare as Kubernetes does, where what is no int64 is neither greater nor less."""
+    """Compare as Kubernetes does: a value that is no int64 is neither greater nor less."""
     bound = _int64(values[0]) if len(values) == 1 else None
     if bound is None:
         return _never
@@ -152,7 +150,7 @@ _MOST_DIGITS: Final = 19
 
 
 def _int64(text: str | None) -> int | None:
-    """Return the number as Go's ParseInt reads it, or None where it is none or does not fit."""
+    """Return the number as Go's ParseInt reads it, or None if it is none or out of range."""
     if text is None or _INTEGER.fullmatch(text) is None:
         return None
     digits = text.lstrip("+-").lstrip("0")
@@ -173,7 +171,6 @@ class LabelSelector(Model, frozen=True):
     match_expressions: list[SelectorRequirement] | None = None
 
     def matches(self, labels: "Mapping[str, str]") -> bool:
-        """Say whether the labels are selected."""
         wanted = self.match_labels or {}
         return all(labels.get(key) == value for key, value in wanted.items()) and all(
             requirement.matches(labels) for requirement in self.match_expressions or ()
@@ -181,10 +178,10 @@ class LabelSelector(Model, frozen=True):
 
 
 def compared(version: str, other: str) -> int | None:
-    """Return less than 0, 0 or more than 0 as a resourceVersion is older, the same or newer.
+    """Return less than 0, 0 or more than 0: the first resourceVersion is older, the same or newer.
 
-    Of one resource they can be compared as numbers, by the API's contract since Kubernetes 1.35 (KEP-5504),
-    and were so before. None for what is no number and not the same.
+    Versions of one resource can be compared as numbers, by the API's contract since Kubernetes 1.35
+    (KEP-5504). None if they differ and one is not a number.
     """
     if version.isdecimal() and other.isdecimal():
         return int(version) - int(other)

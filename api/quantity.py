@@ -1,4 +1,4 @@
-"""Kubernetes quantities of countable things, and Go durations."""
+"""Kubernetes quantities of countable resources, and Go durations."""
 
 import re
 from decimal import Decimal, InvalidOperation, Overflow
@@ -31,7 +31,7 @@ _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 def parse_count(text: str | int) -> int:
-    """Return the whole number that a quantity such as `2`, `"2"`, `"2k"` or `"4000m"` means.
+    """Return the whole number of a quantity such as `2`, `"2"`, `"2k"` or `"4000m"`.
 
     Raises:
         ValueError: it is not a quantity, not whole, or negative.

@@ -1,4 +1,4 @@
-"""Texts for people: cut to what their carriers take, lists that stay short, counts that read well."""
+"""Readable texts: truncation to a limit, short lists, counts with their noun."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -6,18 +6,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_MESSAGE_LENGTH: Final = 1024
-"""A denial ends up in an Event's note, which takes so many characters."""
+"""Limit of an Event's note, in which a denial ends up."""
 MAX_WARNING_LENGTH: Final = 120
-"""What the API asks of a warning; longer ones are shortened by the API server, without mercy."""
+"""Recommended limit of an admission warning; the API server may truncate longer ones."""
 MAX_FOREIGN_LENGTH: Final = 256
-"""Names and values that a request brings, inside our texts."""
+"""Limit of names and values from a request inside our texts."""
 MAX_LISTED: Final = 5
 
 _MORE: Final = "..."
 
 
 def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
-    """Return the text, ended at a word and by `...` where it is longer than the limit."""
+    """Return the text, cut at a word and ended by `...` if it is longer than the limit."""
     if len(text) <= limit:
         return text
     kept = text[: limit - len(_MORE)]
@@ -27,7 +27,7 @@ def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
 
 
 def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:
-    """Return the first names in alphabetical order, and how many more there are."""
+    """Return the first names in alphabetical order, and the number of further names."""
     ordered = sorted(names)
     shown = ", ".join(truncate(name) for name in ordered[:limit])
     left_out = len(ordered) - limit
@@ -35,5 +35,4 @@ def listed(names: "Iterable[str]", limit: int = MAX_LISTED) -> str:
 
 
 def units(count: int) -> str:
-    """Return `1 unit`, `2 units`."""
     return f"{count} unit" if count == 1 else f"{count} units"

@@ -1,1 +1,1 @@
-"""CRD schemas from the models: OpenAPI, CEL rules and descriptions."""
+"""CRD schemas, generated from the models: OpenAPI, CEL rules and descriptions."""

@@ -1,9 +1,9 @@
-"""What the API server checks about our kinds, beyond the types: CEL rules, list semantics, limits.
+"""Checks of the API server on our kinds beyond the types: CEL rules, list semantics, limits.
 
-Data only; `api.crd.openapi` weaves it into the CRD schemas. Here stands what is static.
-What needs other objects (two pools with one resource, a device that another pool owns) is admission's.
-The models do not enforce these rules when they decode: an object written before a rule existed
-must stay readable.
+Data only; `api.crd.openapi` merges it into the CRD schemas. Rules here need one object only.
+Rules about several objects (two pools with one resource, a device of another pool) are admission's.
+The models do not enforce these rules when they decode: an object that was stored before a rule
+existed must stay readable.
 """
 
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ MAX_LABEL_VALUE_LENGTH: Final = 63
 class CelRule:
     """One entry of `x-kubernetes-validations`, relative to the object that it is declared for.
 
-    `field` is what the message is about; left out, it is the object itself. The API server takes
-    no field of `metadata` there, so rules about the name say so in their text.
+    `field` is the subject of the message; empty, it is the object itself. The API server accepts
+    no field of `metadata` there, so rules about the name say so in their message.
     """
 
     expression: str
@@ -66,7 +66,6 @@ class CelRule:
     )
 
     def to_schema(self) -> dict[str, Any]:
-        """Return the entry as the CRD carries it."""
         entry = {"rule": self.expression, "message": self.message, "reason": self.reason}
         return entry | {"fieldPath": f".{self.field}"} if self.field else entry
 
@@ -116,7 +115,7 @@ _ALLOCATION_RULES: Final = (
     ),
     CelRule(
         expression="self.mode != 'TimeSlice' || has(self.slicesPerDevice)",
-        message="mode TimeSlice needs the number of slices of a card: set slicesPerDevice (2 to 64)",
+        message="mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64)",
         field="slicesPerDevice",
         reason="FieldValueRequired",
     ),
@@ -178,7 +177,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
     ),
     ReservationPolicy: (
         CelRule(
-            # Six digits at most, since a duration that overflows ends the rule without its message.
+            # Six digits at most: a duration that overflows fails the rule without its message.
             expression="self.ttl.matches('^([0-9]{1,6}(h|m|s))+$')"
             " && duration(self.ttl) >= duration('5s') && duration(self.ttl) <= duration('1h')",
             message="ttl must be a duration from 5s to 1h, such as 90s or 2m",
@@ -200,7 +199,7 @@ RULES: Final[Mapping[type, tuple[CelRule, ...]]] = {
         ),
     ),
 }
-"""Model -> the rules of its objects, wherever they stand."""
+"""Model -> the rules of its objects, at every place in a schema."""
 
 LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     Condition: ("type",),
@@ -210,17 +209,17 @@ LIST_KEYS: Final[Mapping[type, tuple[str, ...]]] = {
     PoolDevices: ("pool",),
     Taint: ("key", "effect"),
 }
-"""Item of a list -> what tells items apart, so that writers of different items do not collide."""
+"""Item of a list -> its keys, so that writers of different items do not conflict."""
 
 ATOMIC_LISTS: Final = frozenset(
     {
         (SelectorRequirement, "values"),
         (ContainerDevices, "units"),
-        # One writer, and up to a thousand items: who owns each of them would double the object.
+        # One writer, and up to a thousand items: ownership of each would double the object.
         (GPUNodeInventoryStatus, "allocations"),
     }
 )
-"""Lists that are replaced as a whole; of the others, those of text are sets."""
+"""Lists that are replaced as a whole. Of the others, lists of strings are sets."""
 
 ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
     SelectorOperator: (
@@ -230,10 +229,10 @@ ENUM_MEMBERS: Final[Mapping[type[Enum], tuple[Enum, ...]]] = {
         SelectorOperator.DOES_NOT_EXIST,
     ),
 }
-"""Enums of which our kinds take fewer members than the models, which read other kinds as well."""
+"""Enums of which our kinds accept fewer members than the models, which also decode other kinds."""
 
 REQUIRED: Final[Mapping[type, tuple[str, ...]]] = {Taint: ("key", "effect")}
-"""Fields with a default in the model that an object of ours must nevertheless name."""
+"""Fields with a default in the model that are required in our kinds."""
 
 LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     (Condition, "last_transition_time"): {"format": "date-time"},
@@ -259,5 +258,5 @@ LIMITS: Final[Mapping[tuple[type, str], Mapping[str, Any]]] = {
     },
     (Taint, "value"): {"maxLength": MAX_LABEL_VALUE_LENGTH, "pattern": LABEL_VALUE_PATTERN},
 }
-"""(model, attribute) -> keywords of its schema: what a node or a pod would be refused for later is
-refused here, and CEL can bound its cost."""
+"""(model, attribute) -> keywords of its schema. Values that a node or pod would be refused for later
+are refused here, and CEL can bound its cost."""

@@ -1,7 +1,7 @@
-"""Descriptions of the models, taken from their source: a class's docstring, and the docstring under a field.
+"""Descriptions of the models, taken from their source: class docstrings and docstrings under fields.
 
 Python keeps the former and drops the latter, so the module's text is parsed once.
-`kubectl explain` then says what the code says, with no second text that could drift.
+`kubectl explain` then shows the text of the code, and no second text can drift.
 """
 
 import ast
@@ -19,7 +19,7 @@ _PACKAGE: Final = __name__.partition(".")[0]
 
 
 def class_description(cls: type) -> str:
-    """Return the class's docstring as text without hard line breaks; empty where there is none."""
+    """Return the class's docstring without hard line breaks; empty without a docstring."""
     return _reflow(cls.__dict__.get("__doc__") or "")
 
 

@@ -1,9 +1,9 @@
 """Structural OpenAPI schemas of our kinds, generated from the models.
 
-The API server takes a subset of what JSON Schema can say: no references, no unions, no nulls beside
-a type; anything else it refuses or drops in silence. So this walks the models' types and knows
-exactly the shapes that they use; another shape is an error here and not a surprise in a cluster.
-Optional fields are left out of `required` and are not nullable: the API server drops a null.
+The API server accepts a subset of JSON Schema: no references, no unions, no nulls beside a type.
+Anything else is refused or silently dropped. This module therefore supports exactly the types that
+the models use, and raises an error for any other. Optional fields are left out of `required` and
+are not nullable, because the API server drops a null.
 """
 
 import copy
@@ -25,14 +25,14 @@ Schema = dict[str, Any]
 
 
 class UnsupportedShapeError(TypeError):
-    """A model has a type that this module cannot say to the API server."""
+    """A model has a type without an equivalent in a structural schema."""
 
 
 def crd_schema(kind: "type[Model]") -> Schema:
     """Return the `openAPIV3Schema` of a kind, whose model has `metadata`, `spec` and perhaps `status`.
 
-    The models leave defaults out when they are written; the schema puts the same defaults in again,
-    so that an operator sees what holds. A `status` that nobody wrote stays absent.
+    The models leave defaults out when they encode; the schema adds the same defaults again,
+    so that operators see the effective values. A `status` that was never written stays absent.
     """
     schema = _struct(kind)
     properties = schema["properties"]

@@ -1,1 +1,1 @@
-"""Projections of kinds that belong to others: the fields that are read, and no more."""
+"""Projections of foreign kinds: only the fields that this project reads."""

@@ -1,4 +1,4 @@
-"""Projections of Kubernetes' own kinds: only the fields that we read.
+"""Projections of Kubernetes' own kinds: only the fields that this project reads.
 
 A cache of whole objects costs six times the memory and the garbage collector's pauses.
 """
@@ -11,7 +11,7 @@ from api.meta import Model, ObjectMeta, SelectorRequirement
 
 
 class ResourceRequirements(Model, frozen=True):
-    """Resources of a container; quantities as text or numbers, as the API server sends them."""
+    """Resources of a container; quantities are strings or numbers, as the API server sends them."""
 
     limits: dict[str, str | int | float] | None = None
     requests: dict[str, str | int | float] | None = None
@@ -39,7 +39,7 @@ class NodeSelector(Model, frozen=True):
 
 
 class NodeAffinity(Model, frozen=True):
-    """The required half; the preferred one is kube-scheduler's business."""
+    """The required half; kube-scheduler evaluates the preferred one."""
 
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -47,14 +47,10 @@ class NodeAffinity(Model, frozen=True):
 
 
 class Affinity(Model, frozen=True):
-    """Node affinity only."""
-
     node_affinity: NodeAffinity | None = None
 
 
 class Toleration(Model, frozen=True):
-    """A pod's toleration."""
-
     key: str = ""
     operator: str = ""
     value: str = ""
@@ -63,35 +59,29 @@ class Toleration(Model, frozen=True):
 
 
 class Taint(Model, frozen=True):
-    """A node's taint."""
-
     key: str
     value: str = ""
     effect: str = ""
 
 
 class NodeTaint(Taint, frozen=True):
-    """A taint as a node has it: with everything, so that a list of taints can be written back."""
+    """A taint of a Node with all its fields, so that a list of taints can be written back."""
 
     time_added: str | None = None
 
 
 class SchedulingGate(Model, frozen=True):
-    """A gate that keeps a pod out of the scheduler's queue."""
+    """A gate that keeps a pod out of the scheduling queue."""
 
     name: str = ""
 
 
 class PodContainers(Model, frozen=True):
-    """The part of a pod's spec that says what it asks for."""
-
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
 
 
 class PodSpec(PodContainers, frozen=True):
-    """The part of a pod's spec that decides about devices and nodes."""
-
     node_name: str = ""
     scheduler_name: str = ""
     service_account_name: str = ""
@@ -104,20 +94,14 @@ class PodSpec(PodContainers, frozen=True):
 
 
 class ContainerState(Model, frozen=True):
-    """Whether a container runs."""
-
     running: dict[str, Any] | None = None
 
 
 class ContainerStatus(Model, frozen=True):
-    """The part of a container's status that says whether it runs."""
-
     state: ContainerState = ContainerState()
 
 
 class PodStatus(Model, frozen=True):
-    """The part of a pod's status that decides whether it holds devices."""
-
     phase: str = ""
     nominated_node_name: str = ""
     container_statuses: list[ContainerStatus] | None = None
@@ -125,23 +109,21 @@ class PodStatus(Model, frozen=True):
 
 
 class Pod(Model, frozen=True):
-    """A pod."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
     def is_terminal(self) -> bool:
-        """Say whether its phase is one of those after which no container runs again."""
+        """Return whether the phase is terminal: no container runs again."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
     def has_ended(self) -> bool:
-        """Say whether its devices are free: by its phase, and no container is shown running.
+        """Return whether the pod's devices are free: terminal phase, and no running container.
 
-        kubelet writes a terminal phase once all containers have stopped. A user with the right to
-        `pods/status` writes it when he likes, and the containers run on.
+        kubelet writes a terminal phase after all containers have stopped. Users with the right to
+        `pods/status` can write one at any time, while containers still run.
         """
         status = self.status
         return self.is_terminal and not any(
@@ -152,39 +134,32 @@ class Pod(Model, frozen=True):
 
 
 class NodeSpec(Model, frozen=True):
-    """Taints and cordon."""
-
     unschedulable: bool = False
     taints: list[NodeTaint] | None = None
 
 
 class NodeCondition(Model, frozen=True):
-    """A node's condition; its times are left out, since a heartbeat is no change."""
+    """A node condition without its times, since a heartbeat is no change."""
 
     type: str
     status: str = ""
 
 
 class NodeStatus(Model, frozen=True):
-    """Conditions only."""
-
     conditions: list[NodeCondition] | None = None
 
 
 class Node(Model, frozen=True):
-    """A node."""
-
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
     @property
     def is_ready(self) -> bool:
-        """Say whether the kubelet reports Ready."""
         return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
 
 
 class Namespace(Model, frozen=True):
-    """A namespace: its labels decide about access."""
+    """A namespace; its labels decide about access to pools."""
 
     metadata: ObjectMeta = ObjectMeta()

@@ -1,16 +1,17 @@
-"""NodeFeature of Node Feature Discovery: what was found on a node, projected to what we read.
+"""NodeFeature of Node Feature Discovery: the features found on a node, projected to the fields read.
 
-NFD's own objects carry thousands of features of CPU and kernel; fields that are not named here are skipped
-while decoding and never become objects. Formats: github.com/kubernetes-sigs/node-feature-discovery,
+NFD's own objects carry thousands of CPU and kernel features. Fields that are not named here are
+skipped while decoding and never become objects. Formats:
+github.com/kubernetes-sigs/node-feature-discovery,
 api/nfd/v1alpha1/types.go.
 
-Our node agent publishes what it finds in the same kind, under names of our group:
+The node agent publishes its findings in the same kind, under names of our group:
 
-* `spec.features.instances["gpu.deckhouse.io/device"]`: an element for every card of the node, with the
-  attributes of `AgentDevice`. The list is complete: a card that is not in it is not there.
+* `spec.features.instances["gpu.deckhouse.io/device"]`: one element for each device of the node, with
+  the attributes of `AgentDevice`. The list is complete: a device that is not listed is absent.
 * `spec.features.attributes["gpu.deckhouse.io/node"]`: `driver.version`, `cuda.version`,
   `toolkit.version`.
-* `metadata.annotations["gpu.deckhouse.io/heartbeat"]`: when the agent last looked, as RFC 3339.
+* `metadata.annotations["gpu.deckhouse.io/heartbeat"]`: time of the agent's last scan, as RFC 3339.
 """
 
 from typing import Final
@@ -21,17 +22,17 @@ from api.meta import Model, ObjectMeta
 from api.names import GROUP, NodeName
 
 NODE_NAME_LABEL: Final = "nfd.node.kubernetes.io/node-name"
-"""On a NodeFeature: the node that it is about."""
+"""On a NodeFeature: its node."""
 HEARTBEAT_ANNOTATION: Final = f"{GROUP}/heartbeat"
-"""On our agent's NodeFeature: when it last looked."""
+"""On the agent's NodeFeature: time of its last scan."""
 AGENT_INSTANCES: Final = f"{GROUP}/device"
 AGENT_ATTRIBUTES: Final = f"{GROUP}/node"
 GPU_INSTANCES: Final = "nvidia.com/gpu"
-"""Instances that carry what NVML says of each card."""
+"""Instances with the NVML attributes of each device."""
 
 
 class AgentDevice:
-    """Attributes of an element of our agent's instances; all are text, and all but the address optional."""
+    """Attributes of one element of the agent's instances: strings; only the address is required."""
 
     UUID: Final = "uuid"
     ADDRESS: Final = "pci.address"
@@ -47,24 +48,24 @@ class AgentDevice:
     LINKS: Final = "links"
     """JSON: `[{"peer": "0000:65:00.0", "type": "NVLink", "count": 12}]`."""
     POWER_LIMIT: Final = "power.limit.watts"
-    """What the card is held to now."""
+    """Present power limit."""
     MAX_POWER_LIMIT: Final = "power.max.watts"
-    """The most that it may be held to."""
+    """Maximum power limit."""
     MIG_CAPABLE: Final = "mig.capable"
     MIG_MODE: Final = "mig.mode"
     """`Enabled` or `Disabled`."""
     MIG_PROFILES: Final = "mig.profiles"
-    """What the card can be cut into, separated by commas; empty for nothing."""
+    """Supported MIG profiles, separated by commas; empty without support."""
     MIG_INSTANCES: Final = "mig.instances"
     """JSON: `[{"profile": "1g.10gb", "uuid": "MIG-..."}]`; `[]` for none."""
     HEALTH: Final = "health"
     """`Healthy`, `Unhealthy` or `Lost`."""
     HEALTH_REASON: Final = "health.reason"
-    """Why it is not healthy, in PascalCase."""
+    """Reason of a state other than Healthy, in PascalCase."""
 
 
 class AgentNode:
-    """Attributes of the node, as our agent publishes them."""
+    """Attributes of the node, as the agent publishes them."""
 
     DRIVER_VERSION: Final = "driver.version"
     CUDA_VERSION: Final = "cuda.version"
@@ -72,57 +73,51 @@ class AgentNode:
 
 
 class FeatureElement(Model, frozen=True):
-    """One device."""
-
     attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Instances(Model, frozen=True):
-    """Devices of one kind; None is a list that was not written, which is not an empty one."""
+    """Devices of one kind; None is an unwritten list, which differs from an empty one."""
 
     elements: list[FeatureElement] | None = None
 
 
 class Attributes(Model, frozen=True):
-    """Named values."""
-
     elements: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class InstanceFeatures(Model, frozen=True):
-    """The two kinds of devices that we read."""
+    """The two kinds of device lists that are read."""
 
     agent: Instances | None = msgspec.field(default=None, name=AGENT_INSTANCES)
     gpu: Instances | None = msgspec.field(default=None, name=GPU_INSTANCES)
 
 
 class AttributeFeatures(Model, frozen=True):
-    """What our agent says of the node."""
+    """The agent's attributes of the node."""
 
     agent: Attributes | None = msgspec.field(default=None, name=AGENT_ATTRIBUTES)
 
 
 class Features(Model, frozen=True):
-    """What was discovered."""
-
     attributes: AttributeFeatures = AttributeFeatures()
     instances: InstanceFeatures = InstanceFeatures()
 
 
 class NodeFeatureSpec(Model, frozen=True):
-    """Features, and the labels that the node is to have."""
+    """Features, and the labels that NFD sets on the node."""
 
     features: Features = Features()
     labels: dict[str, str] | None = None
 
 
 class NodeFeature(Model, frozen=True):
-    """What one source found on one node."""
+    """The findings of one source on one node."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeFeatureSpec = NodeFeatureSpec()
 
     @property
     def node(self) -> NodeName:
-        """Return the node that it is about: as NFD does, by label, or by the object's name."""
+        """Return the node: from the label, as NFD does, or from the object's name."""
         return NodeName(self.metadata.label(NODE_NAME_LABEL) or self.metadata.name)

@@ -1,4 +1,4 @@
-"""Projections of what we run in our own namespace: as much as we set, and nothing that others report."""
+"""Projections of the workloads in the control plane's namespace: the fields that it sets."""
 
 from typing import Any
 
@@ -8,15 +8,13 @@ from api.meta import Model, ObjectMeta
 
 
 class ConfigMap(Model, frozen=True):
-    """A ConfigMap."""
-
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] | None = None
     binary_data: dict[str, str] | None = None
 
 
 class DaemonSet(Model, frozen=True):
-    """A DaemonSet without its status, which says what runs."""
+    """A DaemonSet without its status."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)

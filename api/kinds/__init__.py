@@ -1,1 +1,1 @@
-"""Our kinds: GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm."""
+"""The kinds GPUPool, GPUDevice, GPUNodeInventory and GPUControlPlaneTerm."""

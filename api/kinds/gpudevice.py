@@ -18,19 +18,19 @@ from api.names import (
 
 
 class DeviceState(Enum):
-    """Where a device stands; derived from facts, never set by hand."""
+    """State of a device, derived from observed facts; never set by hand."""
 
     UNASSIGNED = "Unassigned"
     ASSIGNED = "Assigned"
     RESERVED = "Reserved"
-    """Some unit is held by a live reservation."""
+    """At least one unit is reserved for a pod that is not bound yet."""
     DRAINING = "Draining"
-    """It leaves its pool: nothing new is placed on it, and it is free once no pod uses it."""
+    """It leaves its pool: no new pod is placed on it, and it is free once no pod uses it."""
     FAULTED = "Faulted"
 
 
 class PCI(Model, frozen=True):
-    """Lower-case hex without 0x; the address as `0000:17:00.0`."""
+    """PCI identifiers in lower-case hex without 0x; the address as `0000:17:00.0`."""
 
     vendor: str = ""
     device: str = ""
@@ -39,14 +39,14 @@ class PCI(Model, frozen=True):
 
 
 class MIGInstance(Model, frozen=True):
-    """One GPU instance that exists on the card."""
+    """One MIG instance that exists on the device."""
 
     profile: str
     uuid: str
 
 
 class MIG(Model, frozen=True):
-    """Multi-Instance GPU: what the card can do and what is on it now."""
+    """Multi-Instance GPU: capabilities and present instances."""
 
     capable: bool = False
     mode: str = ""
@@ -55,10 +55,10 @@ class MIG(Model, frozen=True):
 
 
 class Link(Model, frozen=True):
-    """A connection to another card of the node."""
+    """A connection to another device of the node."""
 
     peer: str
-    """inventoryID of the other card."""
+    """inventoryID of the other device."""
     type: str
     count: int = 1
 
@@ -70,7 +70,7 @@ class PoolRef(Model, frozen=True):
 
 
 class DeviceUnits(Model, frozen=True, omit_defaults=False):
-    """Units of the device; what is in use is a sum, because slices share a card."""
+    """Units of the device. Allocated units are a sum, because time slices share a device."""
 
     capacity: int = 0
     reserved: int = 0
@@ -78,11 +78,11 @@ class DeviceUnits(Model, frozen=True, omit_defaults=False):
 
 
 class GPUDeviceSpec(Model, frozen=True):
-    """Empty: a device is observed, not wished for."""
+    """Empty: a device is observed, and has no desired state."""
 
 
 class GPUDeviceStatus(Model, frozen=True):
-    """What is known of the device."""
+    """Observed state of the device."""
 
     node_name: str = ""
     inventory_id: str = msgspec.field(default="", name="inventoryID")
@@ -111,32 +111,28 @@ class GPUDevice(Model, frozen=True):
 
     @property
     def name(self) -> DeviceName:
-        """Return the object's name."""
         return DeviceName(self.metadata.name)
 
     @property
     def node(self) -> NodeName:
-        """Return the node that the device sits in."""
         return NodeName(self.status.node_name)
 
     @property
     def assignment(self) -> str | None:
-        """Return the pool that the operator asked for."""
+        """Return the pool in the operator's annotation, or None."""
         return self.metadata.annotation(ASSIGNMENT_ANNOTATION)
 
     @property
     def is_ignored(self) -> bool:
-        """Say whether the device is kept out of every pool."""
+        """Return whether the label keeps the device out of every pool."""
         return (self.metadata.label(IGNORE_LABEL) or "").lower() == "true"
 
     @property
     def is_faulted(self) -> bool:
-        """Say whether the condition `Healthy` is False."""
         return self._shows("Healthy", "False")
 
     @property
     def is_draining(self) -> bool:
-        """Say whether the condition `Draining` is True."""
         return self._shows("Draining", "True")
 
     def _shows(self, type_: str, status: str) -> bool:

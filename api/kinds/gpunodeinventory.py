@@ -1,4 +1,4 @@
-"""GPUNodeInventory: what is known of a node's GPUs; its name is the node's."""
+"""GPUNodeInventory: the observed GPU state of one node; it has the node's name."""
 
 from enum import Enum
 from typing import Final
@@ -8,12 +8,12 @@ import msgspec
 from api.meta import Condition, Model, ObjectMeta
 
 MAX_ALLOCATIONS: Final = 2048
-"""Entries of `status.allocations`: 16 cards of 64 slices are 1,024 units, and an entry has one at least.
-One is 300 bytes with usual names, so that as many are 300 KB of the 1.5 MB that etcd takes."""
+"""Entries of `status.allocations`: 16 devices of 64 slices are 1,024 units, and an entry has at least one.
+An entry has 300 bytes with usual names: 1,024 of them are 300 KB of the 1.5 MB that etcd accepts."""
 
 
 class BootstrapPhase(Enum):
-    """How far the node's GPU software has come."""
+    """Progress of the node's GPU software."""
 
     DISABLED = "Disabled"
     VALIDATING = "Validating"
@@ -32,12 +32,12 @@ class DriverVersions(Model, frozen=True):
 
 
 class OperandStatus(Model, frozen=True, omit_defaults=False):
-    """A piece of node software, as its pod on the node shows it."""
+    """A component of the node's GPU software, as its pod on the node reports it."""
 
     name: str
     ready: bool = False
     message: str = ""
-    """Why it is not ready; empty where it is, or is not required."""
+    """Why it is not ready; empty if it is ready or not required."""
 
 
 class PoolDevices(Model, frozen=True):
@@ -48,14 +48,14 @@ class PoolDevices(Model, frozen=True):
 
 
 class PoolMembership(Model, frozen=True):
-    """Devices on their way into a pool, and those in one."""
+    """Devices that are about to join a pool, and assigned devices."""
 
     pending: list[PoolDevices] | None = None
     assigned: list[PoolDevices] | None = None
 
 
 class ContainerDevices(Model, frozen=True):
-    """What kubelet really gave to a container."""
+    """Units that kubelet allocated to one container."""
 
     namespace: str
     pod: str
@@ -66,30 +66,30 @@ class ContainerDevices(Model, frozen=True):
 
 
 class GPUNodeInventorySpec(Model, frozen=True):
-    """Empty: an inventory is observed."""
+    """Empty: an inventory is observed, and has no desired state."""
 
 
 class GPUNodeInventoryStatus(Model, frozen=True):
-    """What is known of the node."""
+    """Observed GPU state of the node."""
 
     devices: list[str] | None = None
-    """Names of its GPUDevices."""
+    """Names of the node's GPUDevices."""
     driver: DriverVersions = DriverVersions()
     managed: bool = True
-    """False where the node opts out by its label."""
+    """False if the node opts out by its label."""
     phase: BootstrapPhase | None = None
     operands: list[OperandStatus] | None = None
     last_heartbeat: str | None = None
-    """Of the node's agent, as of the last write of something else, or the last one before it fell silent:
-    a quiet node costs no writes."""
+    """Last heartbeat of the node's agent. It is updated together with other fields, or when the agent
+    falls silent, so that a quiet node costs no writes."""
     pools: PoolMembership = PoolMembership()
     allocations: list[ContainerDevices] | None = None
-    """What kubelet reports for every container that has devices; written by the node's agent alone."""
+    """Actual allocations of every container with devices, as kubelet reports them; written by the agent."""
     conditions: list[Condition] | None = None
 
 
 class GPUNodeInventory(Model, frozen=True):
-    """What is known of a node's GPUs; its name is the node's."""
+    """The observed GPU state of one node; it has the node's name."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUNodeInventorySpec = GPUNodeInventorySpec()

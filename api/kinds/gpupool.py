@@ -1,4 +1,4 @@
-"""GPUPool: cards that are given out together under one resource name."""
+"""GPUPool: devices that are allocated under one resource name."""
 
 from enum import Enum
 from typing import Annotated, Final
@@ -27,38 +27,38 @@ Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=253)]], Meta
 
 
 class AllocationMode(Enum):
-    """What one unit of the resource is."""
+    """Meaning of one unit of the resource."""
 
     EXCLUSIVE = "Exclusive"
-    """A whole card."""
+    """A whole device."""
     MIG = "MIG"
     """One MIG instance of the pool's profile."""
     TIME_SLICE = "TimeSlice"
-    """One of `slicesPerDevice` turns on a card; memory and faults are not isolated."""
+    """One of `slicesPerDevice` time slices of a device; memory and faults are not isolated."""
 
 
 class Strategy(Enum):
-    """Which of the nodes that fit is best."""
+    """Preference among the nodes that fit."""
 
     BIN_PACK = "BinPack"
     """The fullest node, so that whole nodes stay empty."""
     SPREAD = "Spread"
     """The emptiest node."""
     LEAST_FRAGMENTATION = "LeastFragmentation"
-    """The node that is left with the fewest free units, breaking up as few untouched cards as possible."""
+    """The node that is left with the fewest free units, opening as few unused devices as possible."""
 
 
 class WhenExhausted(Enum):
-    """What admission does when nothing is free now."""
+    """Action of admission when too few units are free."""
 
     PEND = "Pend"
-    """Admit without a hold; the pod waits in the scheduler's queue."""
+    """Admit without a reservation; the pod waits in the scheduling queue."""
     REJECT = "Reject"
-    """Deny with the figures."""
+    """Deny the pod, with the figures."""
 
 
 class PoolResource(Model, frozen=True):
-    """The extended resource that users ask for."""
+    """The extended resource that pods request."""
 
     name: Annotated[
         str,
@@ -71,10 +71,10 @@ class PoolResource(Model, frozen=True):
 
 
 class DeviceCriteria(Model, frozen=True):
-    """Categories are ANDed, values inside one are ORed; an empty category says nothing."""
+    """Categories are ANDed, values of one category are ORed; an empty category matches every device."""
 
     inventory_ids: Names | None = msgspec.field(default=None, name="inventoryIDs")
-    """`<node>-<pci address>` of single devices."""
+    """Single devices, as `<node>-<pci address>`."""
     products: Names | None = None
     """Product names as in a GPUDevice's status."""
     pci_vendors: (
@@ -94,51 +94,51 @@ class DeviceCriteria(Model, frozen=True):
         default=None, name="minMemoryMiB"
     )
     compute_capability: Annotated[str, Meta(pattern="^[0-9]+\\.[0-9]+$")] | None = None
-    """Lowest acceptable compute capability, such as 8.0."""
+    """Minimum compute capability, such as 8.0."""
 
 
 class DeviceSelector(Model, frozen=True):
-    """A device is selected when `include` accepts it (or is empty) and `exclude` does not."""
+    """A device is selected if `include` matches it (or is empty) and `exclude` does not."""
 
     include: DeviceCriteria | None = None
-    """What is taken; left out or empty, every device."""
+    """Devices to select; all devices if left out or empty."""
     exclude: DeviceCriteria | None = None
-    """What is left out of that; it wins. As everywhere a device must meet every category that is set:
-    products and minMemoryMiB together exclude large cards of these products, not all large cards."""
+    """Devices to leave out; it overrides include. A device must match every category that is set:
+    products and minMemoryMiB together exclude large devices of these products, not all large devices."""
 
 
 class Allocation(Model, frozen=True):
-    """How a card becomes units."""
+    """How a device is divided into units."""
 
     mode: AllocationMode = AllocationMode.EXCLUSIVE
     mig_profile: Annotated[str, Meta(pattern=MIG_PROFILE_PATTERN)] | None = None
-    """Mode MIG only, and required there: the profile of the instances, such as 1g.10gb."""
+    """Required in mode MIG, forbidden in others: the profile of the instances, such as 1g.10gb."""
     slices_per_device: Annotated[int, Meta(ge=2, le=MAX_SLICES_PER_DEVICE)] | None = None
-    """Mode TimeSlice only, and required there: how many pods take turns on a card."""
+    """Required in mode TimeSlice, forbidden in others: the number of time slices of a device."""
     max_devices_per_node: Annotated[int, Meta(ge=1, le=1024)] | None = None
-    """At most so many cards of a node are in the pool, those that it has first, then by PCI address; when it
-    is lowered the last ones leave, once no pod uses them. Left out, all that are selected."""
+    """Maximum number of a node's devices in the pool: devices of the pool first, then by PCI address. When it
+    is lowered, surplus devices leave once no pod uses them. All selected devices if left out."""
 
 
 class Assignment(Model, frozen=True):
-    """How a device comes into the pool."""
+    """How devices join the pool."""
 
     require_annotation: bool = True
-    """Only devices annotated with this pool's name are taken."""
+    """Only devices annotated with this pool's name join."""
     auto_approve_selector: LabelSelector | None = None
-    """Devices with these labels are taken without an annotation; with requireAnnotation false and no selector,
-    every device that deviceSelector takes. Seen are the labels of the GPUDevice, and of what its status says
-    gpu.deckhouse.io/device.{vendor,device,class,product,uuid,memoryMiB,mig.capable}: hex ids in lower case,
-    blanks of a product as '-'. Of several pools that take a device the oldest has it, and keeps it."""
+    """Devices with these labels join without an annotation. With requireAnnotation false and no selector,
+    every device that deviceSelector matches joins. The selector sees the labels of the GPUDevice and, derived
+    from its status, gpu.deckhouse.io/device.{vendor,device,class,product,uuid,memoryMiB,mig.capable}: hex ids
+    in lower case, blanks of a product as '-'. If several pools select a device, the oldest gets and keeps it."""
 
 
 class Access(Model, frozen=True):
-    """Who may ask for the pool: any rule that is met is enough; no rule at all means everybody."""
+    """Who may use the pool: one matching rule is enough; without rules, everybody."""
 
     namespaces: Annotated[list[Name63], Meta(max_length=1024)] | None = None
-    """Names of namespaces whose pods may."""
+    """Names of namespaces whose pods may use the pool."""
     namespace_selector: LabelSelector | None = None
-    """Labels of namespaces whose pods may; an empty selector means every namespace."""
+    """Labels of namespaces whose pods may use the pool; an empty selector matches every namespace."""
     service_accounts: (
         Annotated[
             list[Annotated[str, Meta(max_length=317, pattern="^[^/]+/[^/]+$")]],
@@ -146,35 +146,35 @@ class Access(Model, frozen=True):
         ]
         | None
     ) = None
-    """`<namespace>/<name>` of the service account that the pod runs as."""
+    """Service accounts of pods, as `<namespace>/<name>`."""
     groups: Names | None = None
-    """Groups of the user who creates the pod. For pods of a Deployment or Job that is the
-    controller's service account, never the person behind it (docs/access.md)."""
+    """Groups of the user who creates the pod. For pods of a Deployment or Job, that user is the
+    controller's service account, not the author of the Deployment (docs/access.md)."""
 
     @property
     def is_open(self) -> bool:
-        """Say whether no rule is set."""
         return not (
             self.namespaces or self.namespace_selector or self.service_accounts or self.groups
         )
 
 
 class Scheduling(Model, frozen=True):
-    """Where pods of the pool go."""
+    """Placement of the pool's pods."""
 
     strategy: Strategy | None = None
-    """Left out: LeastFragmentation for whole cards and MIG, BinPack for time slices."""
+    """If left out: LeastFragmentation for whole devices and MIG, BinPack for time slices."""
     topology_key: Annotated[str, Meta(min_length=1, max_length=317)] = DEFAULT_TOPOLOGY_KEY
-    """Spread only: the node label over whose values pods are spread. Where every node of the pool has it, and
-    pods can go to each of its values, a pod that would go to the fuller side waits; while a node lacks it, or
-    all nodes of a value are cordoned, not ready or without healthy units, spreading is a preference, so that no
-    cards are idle; where none has it, pods spread over nodes only, and admission warns."""
+    """Strategy Spread only: the node label over whose values pods are spread. If every node of the pool has the
+    label, and pods can run on each of its values, a pod that would make the distribution less even waits.
+    While a node lacks the label, or all nodes of a value are cordoned, not ready or without healthy units,
+    spreading is a preference, so that no device stays idle. If no node has the label, pods spread over nodes
+    only, and admission warns."""
     taints: Annotated[list[Taint], Meta(max_length=16)] | None = None
     """Taints of the pool's nodes; its pods tolerate exactly these."""
 
 
 class ReservationPolicy(Model, frozen=True):
-    """How long units are held for a pod that is not bound yet."""
+    """How long units are reserved for a pod that is not bound yet."""
 
     ttl: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_TTL
     """From 5s to 1h."""
@@ -182,30 +182,30 @@ class ReservationPolicy(Model, frozen=True):
 
 
 class MaintenancePolicy(Enum):
-    """What becomes of running pods when the pool's allocation changes."""
+    """Treatment of running pods when the pool's allocation changes."""
 
     WAIT = "Wait"
-    """They finish by themselves."""
+    """Running pods finish by themselves."""
     EVICT = "Evict"
-    """They are evicted, as `kubectl drain` does; PodDisruptionBudgets are respected."""
+    """Running pods are evicted, as by `kubectl drain`; PodDisruptionBudgets are respected."""
 
 
 class Maintenance(Model, frozen=True):
-    """How the pool changes its allocation: it takes no new pods until no unit is in use."""
+    """How the pool changes its allocation: it accepts no new pods until no unit is in use."""
 
     policy: MaintenancePolicy = MaintenancePolicy.WAIT
     deadline: Annotated[str, Meta(pattern=DURATION_PATTERN, max_length=16)] = DEFAULT_DEADLINE
-    """After this the condition Maintenance and an event say which pods hold it up. No pod is killed
-    for it: going back to the old allocation ends the maintenance at once."""
+    """After this time, the condition Maintenance and an Event name the pods that delay the change. No pod is
+    killed; restoring the old allocation ends the maintenance at once."""
 
 
 class GPUPoolSpec(Model, frozen=True):
-    """What the operator wants."""
+    """Desired state of the pool."""
 
     resource: PoolResource = PoolResource()
     device_selector: DeviceSelector = DeviceSelector()
     node_selector: LabelSelector | None = None
-    """Nodes whose devices may come into the pool; left out, every node."""
+    """Nodes whose devices may join the pool; all nodes if left out."""
     allocation: Allocation = Allocation()
     assignment: Assignment = Assignment()
     access: Access = Access()
@@ -225,7 +225,7 @@ class PoolCapacity(Model, frozen=True, omit_defaults=False):
 
 
 class EffectiveAllocation(Model, frozen=True):
-    """How cards are units now; it follows the spec once no unit is in use."""
+    """The allocation in effect; it follows the spec once no unit is in use."""
 
     mode: AllocationMode
     mig_profile: str = ""
@@ -233,20 +233,20 @@ class EffectiveAllocation(Model, frozen=True):
 
 
 class GPUPoolStatus(Model, frozen=True):
-    """What is."""
+    """Observed state of the pool."""
 
     observed_generation: int = 0
     phase: str = ""
     allocation: EffectiveAllocation | None = None
-    """Kept here, so that a restart in the middle of a change knows what running pods were given."""
+    """The allocation in effect, on which running pods rely; it differs from the spec during maintenance."""
     capacity: PoolCapacity = PoolCapacity()
     nodes: int = 0
-    """Nodes that have a device of the pool."""
+    """Number of nodes with a device of the pool."""
     conditions: list[Condition] | None = None
 
 
 class GPUPool(Model, frozen=True):
-    """Cards that are given out together under one resource name."""
+    """Devices that are allocated under one resource name."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: GPUPoolSpec = GPUPoolSpec()
@@ -254,17 +254,14 @@ class GPUPool(Model, frozen=True):
 
     @property
     def name(self) -> PoolName:
-        """Return the pool's name."""
         return PoolName(self.metadata.name)
 
     @property
     def resource_name(self) -> str:
-        """Return the extended resource that users ask for."""
         return self.spec.resource.name or RESOURCE_PREFIX + self.metadata.name
 
     @property
     def wanted_allocation(self) -> EffectiveAllocation:
-        """Return how the spec wants cards to be units."""
         wanted = self.spec.allocation
         return EffectiveAllocation(
             mode=wanted.mode,
@@ -274,17 +271,17 @@ class GPUPool(Model, frozen=True):
 
     @property
     def allocation(self) -> EffectiveAllocation:
-        """Return how cards are units now: the spec's way until one is recorded."""
+        """Return the allocation in effect: that of the spec until one is recorded."""
         return self.status.allocation or self.wanted_allocation
 
     @property
     def is_in_maintenance(self) -> bool:
-        """Say whether the spec wants another allocation than the present one."""
+        """Return whether the spec asks for another allocation than the one in effect."""
         return self.allocation != self.wanted_allocation
 
     @property
     def strategy(self) -> Strategy:
-        """Return the strategy, by mode where none is set."""
+        """Return the strategy of the spec, or the default of the mode."""
         if self.spec.scheduling.strategy is not None:
             return self.spec.scheduling.strategy
         if self.allocation.mode is AllocationMode.TIME_SLICE:
@@ -293,10 +290,9 @@ class GPUPool(Model, frozen=True):
 
     @property
     def ttl_s(self) -> int:
-        """Return how many seconds a hold lasts."""
         return parse_duration_s(self.spec.reservation.ttl)
 
     @property
     def taints(self) -> tuple[Taint, ...]:
-        """Return the taints of the pool's nodes: the one source for nodes and for admission."""
+        """Return the taints of the pool's nodes, used for nodes and for admission."""
         return tuple(self.spec.scheduling.taints or ())

@@ -1,4 +1,4 @@
-"""GPUControlPlaneTerm: which replica decides, and under which number; named like the Lease."""
+"""GPUControlPlaneTerm: the leading replica and its term number; named like the Lease."""
 
 from typing import Annotated
 
@@ -8,16 +8,16 @@ from api.meta import Model, ObjectMeta
 
 
 class GPUControlPlaneTermSpec(Model, frozen=True):
-    """Who leads."""
+    """The leader and its term."""
 
     holder: Annotated[str, Meta(min_length=1, max_length=256)]
-    """As the Lease names it."""
+    """The leader, as in the Lease."""
     number: Annotated[int, Meta(ge=1)]
-    """Counts take-overs. A Binding names holder and number; the API server refuses any others."""
+    """Counts takeovers. The API server accepts only Bindings that name this holder and number."""
 
 
 class GPUControlPlaneTerm(Model, frozen=True):
-    """Under which term bindings are accepted; written by each replica that takes the lead, once."""
+    """The term under which Bindings are accepted; each new leader writes it once."""
 
     spec: GPUControlPlaneTermSpec
     metadata: ObjectMeta = ObjectMeta()

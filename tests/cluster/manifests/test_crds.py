@@ -76,6 +76,6 @@ async def test_category_lists_all_kinds(api, kubectl, pools):
 
 async def test_kubectl_explains_fields_in_the_words_of_the_models(kubectl, installed):
     reservation = (await kubectl("explain", "gpool.spec.reservation")).stdout
-    assert "How long units are held for a pod that is not bound yet." in reservation
+    assert "How long units are reserved for a pod that is not bound yet." in reservation
     mode = (await kubectl("explain", "gpool.spec.allocation.mode")).stdout
     assert "MIG: One MIG instance of the pool's profile." in mode

@@ -94,7 +94,7 @@ async def test_pool_is_accepted(pool: Json, api: Api, pools: str) -> None:
         pytest.param(
             a_pool(allocation={"mode": "TimeSlice"}),
             "spec.allocation.slicesPerDevice",
-            "mode TimeSlice needs the number of slices of a card: set slicesPerDevice (2 to 64)",
+            "mode TimeSlice needs the number of slices of a device: set slicesPerDevice (2 to 64)",
             id="time slices without their number",
         ),
         pytest.param(

@@ -19,7 +19,7 @@ def test_docstring_under_a_field_describes_it():
 
 def test_docstring_under_an_enum_member_describes_it():
     described = docstrings.field_descriptions(WhenExhausted)
-    assert described["REJECT"] == "Deny with the figures."
+    assert described["REJECT"] == "Deny the pod, with the figures."
 
 
 def test_lines_are_joined():
