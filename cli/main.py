@@ -91,6 +91,12 @@ def _build_parser() -> argparse.ArgumentParser:
         "--kubeconfig", type=Path, help="scheduler-config: kubeconfig of the scheduler"
     )
     render.add_argument(
+        "--resource",
+        action="append",
+        help="scheduler-config: print the extender for the cluster's own scheduler instead, for the"
+        " resource of each pool, e.g. gpu.deckhouse.io/train",
+    )
+    render.add_argument(
         "--user",
         action="append",
         help="policy: user that may write our annotations (the server's service account)",

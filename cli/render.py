@@ -14,6 +14,7 @@ from manifests.install.scheduler import (
     ExtenderEndpoint,
     ExtenderTls,
     SchedulerLeaderElection,
+    build_extender_snippet,
     build_scheduler_configuration,
 )
 from manifests.install.server_policy import OwnObjects, build_server_policies
@@ -118,9 +119,12 @@ def _scheduler_configuration(options: "argparse.Namespace", namespace: str) -> d
         cert_file=str(options.client_cert or f"{SCHEDULER_FILES}/scheduler.crt"),
         key_file=str(options.client_key or f"{SCHEDULER_FILES}/scheduler.key"),
     )
+    extender = ExtenderEndpoint(base_url=url, tls=tls)
+    if options.resource:
+        return build_extender_snippet(extender, options.resource)
     in_cluster = options.kubeconfig is None
     return build_scheduler_configuration(
-        ExtenderEndpoint(base_url=url, tls=tls),
+        extender,
         leader_election=SchedulerLeaderElection(namespace=namespace) if in_cluster else None,
         connection=ApiConnection(kubeconfig="" if in_cluster else str(options.kubeconfig)),
     )

@@ -1,4 +1,5 @@
-"""What a cluster needs, as pure builders: CRDs, webhook configurations, RBAC, scheduler configuration.
+"""Kubernetes manifests as pure builders: installation, node workloads, monitoring.
 
-A builder takes values and returns plain dictionaries in a fixed order; `server` prints or applies them.
+A builder takes values and returns plain dictionaries in a fixed order; the server applies them and
+the command line prints them.
 """

@@ -1,4 +1,4 @@
-"""Names of objects, ports and paths that manifests, server and certificates must agree on."""
+"""Names of objects, ports and paths on which manifests, server and certificates agree."""
 
 from types import MappingProxyType
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from api.names import GROUP
 
 NAME: Final = "gpu-control-plane"
-"""Of the Deployment, Service, service account, roles and policies."""
+"""Name of the Deployment, Service, service account, roles and policies."""
 DEFAULT_NAMESPACE: Final = "gpu-control-plane"
 LABELS: Final = MappingProxyType(
     {"app.kubernetes.io/name": NAME, "app.kubernetes.io/part-of": NAME}
@@ -15,28 +15,28 @@ SERVICE_NAME: Final = NAME
 SERVICE_ACCOUNT: Final = NAME
 LEASE_NAME: Final = NAME
 SERVING_SECRET: Final = f"{NAME}-tls"
-"""CA, serving certificate, and the certificate that kube-scheduler shows to the extender, with all keys."""
+"""CA, serving certificate, and kube-scheduler's client certificate for the extender, with all keys."""
 SCHEDULER_SECRET: Final = f"{NAME}-scheduler"
-"""Of that, what kube-scheduler mounts: its own pair, and the CA's certificate."""
-SEALING_SECRET: Final = f"{NAME}-reservations"
-"""The key by which one replica recognises the reservations that another one wrote into pods."""
+"""The part that kube-scheduler mounts: its key pair and the CA's certificate."""
+RESERVATION_KEY_SECRET: Final = f"{NAME}-reservations"
+"""Key with which all replicas sign and verify the reservations in pods."""
 
 DEVICE_PLUGIN: Final = "gpu-device-plugin"
-"""Begins the names of what a pool runs on its nodes; that of the service account of them all."""
+"""Prefix of the names of a pool's node workloads; name of their service account."""
 NODE_AGENT: Final = "gpu-node-agent"
-"""Of the DaemonSet that finds and watches a node's cards, and of its service account."""
+"""Name of the node agent's DaemonSet and service account."""
 MIG_CONFIG: Final = "gpu-mig"
-"""Begins the names of ConfigMaps with what mig-parted is to do for a pool."""
+"""Prefix of the names of a pool's ConfigMaps for mig-parted."""
 AGENT_FEATURE_PREFIX: Final = f"{NAME}-agent-"
-"""Of the name of a node agent's NodeFeature, before the node's."""
+"""Prefix of the name of an agent's NodeFeature; the node's name follows."""
 AGENT_PORT: Final = 8081
-"""Probes and metrics of both, in plain HTTP."""
+"""Ports for probes and metrics of both, in plain HTTP."""
 
 SCHEDULER_SERVICE_ACCOUNT: Final = "gpu-scheduler"
 SCHEDULER_LEASE_NAME: Final = "gpu-scheduler"
 
 DEFAULT_EXCLUDED_NAMESPACES: Final = (DEFAULT_NAMESPACE, "kube-system")
-"""Where no pod depends on us, and none can ask for a pool."""
+"""Namespaces in which no pod depends on the webhooks, and none can request a pool."""
 
 SERVICE_PORT: Final = 443
 CONTAINER_PORT: Final = 8443
@@ -78,5 +78,5 @@ METRICS_PATH: Final = "/metrics"
 
 
 def service_account_username(namespace: str, name: str = SERVICE_ACCOUNT) -> str:
-    """Return the user name under which the API server knows a service account."""
+    """Return the user name of a service account."""
     return f"system:serviceaccount:{namespace}:{name}"

@@ -1,4 +1,4 @@
-"""Examples as an operator or a user would write them: `manifests/examples/*.yaml`, shipped in the package."""
+"""The example manifests, shipped in the package: `manifests/examples/*.yaml`."""
 
 import importlib.resources
 from typing import Any
@@ -19,7 +19,7 @@ def example_names() -> list[str]:
 
 
 def example_text(name: str) -> str:
-    """Return an example as it is written, comments included.
+    """Return the text of an example, with its comments.
 
     Raises:
         ValueError: there is no example of this name.
@@ -30,5 +30,4 @@ def example_text(name: str) -> str:
 
 
 def load_example(name: str) -> list[dict[str, Any]]:
-    """Return the objects of an example."""
     return list(yaml.safe_load_all(example_text(name)))

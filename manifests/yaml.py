@@ -1,4 +1,4 @@
-"""Manifests as YAML text: documents in the given order, keys as the builders set them."""
+"""Manifests as YAML text: documents in the given order, keys in the order of the builders."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: object) -> bool:  # PyYAML's signature
-        """Write a value out wherever it stands: `&id001` is hard to read and to diff."""
+        """Write repeated values out: `&id001` is hard to read and to diff."""
         return True
 
 

@@ -20,7 +20,7 @@ from api.meta import ObjectMeta
 from kube.backoff import Backoff
 from kube.errors import AlreadyExists, KubeError, NotFound
 from kube.resources import SECRETS
-from manifests.constants import SEALING_SECRET
+from manifests.constants import RESERVATION_KEY_SECRET
 from manifests.install.rbac import PolicyRule
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ CHECK_INTERVAL_S: Final = 60.0
 
 NAMESPACED_RBAC: Final = (
     PolicyRule(resources=("secrets",), verbs=("create",)),
-    PolicyRule(resources=("secrets",), verbs=("get",), names=(SEALING_SECRET,)),
+    PolicyRule(resources=("secrets",), verbs=("get",), names=(RESERVATION_KEY_SECRET,)),
 )
 
 _log = structlog.get_logger()
@@ -83,7 +83,7 @@ class ReservationSigner:
                 delay_s = backoff.fail()
                 _log.warning(
                     "key of reservations not read",
-                    secret=f"{self._namespace}/{SEALING_SECRET}",
+                    secret=f"{self._namespace}/{RESERVATION_KEY_SECRET}",
                     cause=type(error).__name__,
                     error=str(error),
                     retry_in_s=round(delay_s, 1),
@@ -103,14 +103,16 @@ class ReservationSigner:
             # Nothing but an operator's hand made it so, and only that can tell what it should be.
             _log.error(
                 "Secret without a key: delete it, and a new one is made",
-                secret=f"{self._namespace}/{SEALING_SECRET}",
+                secret=f"{self._namespace}/{RESERVATION_KEY_SECRET}",
                 wanted=KEY,
             )
             return
         self._key = key
 
     async def _read(self) -> bytes:
-        secret = await self._client.get(SECRETS, _Secret, SEALING_SECRET, namespace=self._namespace)
+        secret = await self._client.get(
+            SECRETS, _Secret, RESERVATION_KEY_SECRET, namespace=self._namespace
+        )
         return secret.data.get(KEY, b"")
 
     async def _make(self) -> bytes:
@@ -118,7 +120,7 @@ class ReservationSigner:
         body = {
             "apiVersion": SECRETS.api_version,
             "kind": SECRETS.kind,
-            "metadata": {"namespace": self._namespace, "name": SEALING_SECRET},
+            "metadata": {"namespace": self._namespace, "name": RESERVATION_KEY_SECRET},
             "data": {KEY: key},
         }
         try:

@@ -1,12 +1,12 @@
-"""A ValidatingAdmissionPolicy that holds our agents to the node that each of them runs on.
+"""A ValidatingAdmissionPolicy that restricts each agent to objects of its own node.
 
-All node agents have one service account, whose rights RBAC cannot divide by node. The token of a pod names
-the pod's node, since the API server puts it there when kubelet asks for the token (Kubernetes 1.30; before
-that behind a gate). So an agent writes of the node in its token, and whoever took a token off one node
-cannot speak for others: neither hide their cards nor make up cards or what pods hold.
+All node agents share one service account, and RBAC cannot divide its rights by node. The API server
+adds the pod's node to the token that kubelet requests (Kubernetes 1.30; before that behind a
+feature gate). An agent may therefore write only objects of the node in its token. A token stolen
+from one node cannot speak for others: neither hide their devices nor invent devices or allocations.
 
-A token that names no node writes nothing of this: one that was asked for by hand and is bound to no pod.
-Events are not concerned, and reading is RBAC's: every agent reads all pods.
+A token without a node, requested by hand and bound to no pod, may write none of these objects.
+Events are not covered, and reading is RBAC's: every agent reads all pods.
 """
 
 from typing import Any, Final
@@ -23,7 +23,7 @@ _IS_OWN_FEATURE: Final = (
     f"one.metadata.name == '{constants.AGENT_FEATURE_PREFIX}' + variables.own[0]"
     f" && one.metadata.?labels[?'{NODE_NAME_LABEL}'].orValue('') == variables.own[0]"
 )
-"""The name too: a foreign name that is taken would keep that node's agent from writing at all."""
+"""The name too: an object of a foreign name would keep that node's agent from writing at all."""
 _IS_OWN: Final = (
     "request.resource.resource == 'nodefeatures'"
     f" ? {_IS_OWN_FEATURE} : one.metadata.name == variables.own[0]"
@@ -31,7 +31,6 @@ _IS_OWN: Final = (
 
 
 def build_agent_policy(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
-    """Return the policy and its binding for the agents' service accounts of a namespace."""
     accounts = [
         constants.service_account_username(namespace, name)
         for name in (constants.DEVICE_PLUGIN, constants.NODE_AGENT)

@@ -1,21 +1,22 @@
-"""A ValidatingAdmissionPolicy for pods: what of them is ours alone, and what our server may write of them.
+"""A ValidatingAdmissionPolicy for pods: protected fields, and the writes of the server.
 
-Our annotations and our label are ours, and the end of a pool pod is its node's to say: once it has ended
-its devices are given to others, whatever its containers do. The profile of our kube-scheduler is for pods
-of pools. It is the API server's own, so it holds while we are down, and it covers every path by which metadata
-of a pod can be written: the pod, its subresources, and both ways to post a binding, whose annotations
-are merged into the pod without another admission.
+The annotations and the label of the control plane are protected. So is the end of a pool pod, which
+only its node may report: afterwards its devices are allocated to others, even if containers still
+run. The profile of our kube-scheduler is for pods of pools. The API server evaluates the policy, so
+it holds while the control plane is down. It covers every path by which metadata of a pod can be
+written: the pod, its subresources, and both ways to create a Binding, whose annotations are merged
+into the pod without another admission.
 
-A policy sees a pod after mutation, under the name of the user who creates it. What our mutating
-webhook writes can therefore not be forbidden on CREATE; the webhook overwrites or strips what came
-with the pod (`manifests.install.webhooks.POOL_POD_EXPRESSION` lets it see every such pod). Where it is not
-called, in the excluded namespaces, the annotation is forbidden, and with it every pool pod; for mirror
-pods, too, which may be in any namespace.
+A policy sees a pod after mutation, under the name of the user who creates it. Values that the
+mutating webhook writes can therefore not be forbidden on CREATE; the webhook overwrites or strips
+those of the user (`manifests.install.webhooks.POOL_POD_EXPRESSION` matches every such pod). In the
+excluded namespaces, where no webhook is called, the annotation is forbidden, and with it every pool
+pod. The same holds for mirror pods, in every namespace.
 
-A policy is asked about every write of a pod's status in the cluster, and evaluating one is dear: for
-its conditions, its validations, their messages and its audit annotations kube-apiserver (1.36)
-converts the request and both objects anew. All rules therefore stand in the match condition too, and
-a request that breaks none costs one conversion out of four.
+A policy is evaluated for every write of a pod's status in the cluster, which is expensive: for its
+conditions, its validations, their messages and its audit annotations, kube-apiserver (1.36)
+converts the request and both objects again. All rules are therefore repeated in the match
+condition, and a request that breaks none costs one conversion out of four.
 """
 
 import re
@@ -45,7 +46,7 @@ _SAYS_HOW_PODS_END: Final = (
     "system:kube-controller-manager",
 )
 """Besides nodes. In Kubernetes 1.36 no other controller writes a terminal phase: PodGC does, before it
-deletes what is left of pods whose node is gone or out of service."""
+deletes pods whose node is gone or out of service."""
 
 _VARIABLES: Final = {
     "isNewPod": "request.operation == 'CREATE' && request.kind.kind == 'Pod'",
@@ -128,7 +129,7 @@ _FOR_OTHERS: Final = (
         "reason": "Forbidden",
     },
 )
-"""What holds for everybody but us."""
+"""Rules for every user except the control plane."""
 
 
 def build_annotation_policy(
@@ -137,9 +138,9 @@ def build_annotation_policy(
     server: str | None = None,
     excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
 ) -> list[dict[str, Any]]:
-    """Return the policy and its binding; the given users alone may write what is guarded.
+    """Return the policy and its binding; only the given users may write the protected fields.
 
-    `server` is the user name of our service account, which is held to what it writes of pods.
+    `server` is the user name of the server's service account, whose writes to pods are restricted.
     `excluded_namespaces` are those of the webhook configurations.
 
     Raises:
@@ -211,7 +212,7 @@ def _policy(
 
 
 def _all_rules(variables: "Mapping[str, str]", validations: "Sequence[Mapping[str, str]]") -> str:
-    """Return what all validations ask for together; a match condition knows no variables."""
+    """Return the conjunction of all validations; a match condition cannot use variables."""
 
     def spelled_out(expression: str) -> str:
         return _VARIABLE.sub(lambda found: f"({spelled_out(variables[found[1]])})", expression)

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of our kinds: schema from `api`, columns and short names from here."""
+"""CustomResourceDefinitions of our kinds: schemas from `api`, columns and short names from here."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -168,5 +168,4 @@ _KINDS: Final = (
 
 
 def build_crds() -> list[dict[str, Any]]:
-    """Return the definitions of our kinds."""
     return [kind.build() for kind in _KINDS]

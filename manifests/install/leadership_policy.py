@@ -1,23 +1,25 @@
-"""Two ValidatingAdmissionPolicies that refuse bindings of a replica which no longer leads.
+"""Two ValidatingAdmissionPolicies that refuse Bindings of a replica which no longer leads.
 
-A replica asks its clock whether it leads, and then sends a Binding. Between the two it may be stopped
-for any time: by SIGSTOP, by a hypervisor, by a network that keeps the bytes back. When the Binding
-arrives, another replica may have given the same card away. So every Binding with devices says under
-which term it was decided, and the API server compares that with our GPUControlPlaneTerm as it knows it.
+A replica checks its clock for leadership, and then sends a Binding. Between the two it may be
+stopped for any time: by SIGSTOP, by a hypervisor, by a network that delays the bytes. When the
+Binding arrives, another replica may have allocated the same device. Every Binding with devices
+therefore names the term under which it was decided, and the API server compares it with its
+GPUControlPlaneTerm.
 
-Why not with the Lease itself: its API server keeps the last Lease for ever once a policy that refers to
-Leases was deleted and applied again (measured on 1.36), and no Binding would pass until that API server
-is restarted. Objects of a CustomResourceDefinition are followed anew.
+The Lease itself does not serve: its API server keeps the last Lease for ever once a policy that
+refers to Leases was deleted and applied again (measured on 1.36), and no Binding would pass until
+that API server restarts. Objects of a CustomResourceDefinition are watched again.
 
-The API server resolves the parameter before it evaluates a condition, and refuses where there is none.
-Without a term, or without the kind, it would so refuse every Binding of every pod in the cluster, that of
-our own pod included, which alone can write the term. What it evaluates before is `matchConstraints`. So
-our Bindings carry a label, and the policy with the parameter selects by it; a second policy without a
-parameter sees to it that no Binding names a term and leaves the label out.
+The API server resolves the parameter before it evaluates a condition, and refuses the request if
+there is none. Without a term, or without the kind, it would so refuse every Binding in the cluster,
+including that of the control plane's own pod, which alone can write the term. Only
+`matchConstraints` are evaluated earlier. Our Bindings therefore carry a label, by which the policy
+with the parameter selects; a second policy without a parameter ensures that no Binding names a term
+without the label.
 
-What is not fenced: a Binding without the annotation, as a server without leader election sends it.
-Nobody but the server may write devices into a Binding at all (`manifests.install.annotation_policy`).
-Which time this leaves open, and how it is bridged: docs/design/0004-high-availability.md.
+Not covered: a Binding without the annotation, as a server without leader election sends it. Only
+the server may write devices into a Binding at all (`manifests.install.annotation_policy`). The
+remaining window, and how it is bridged: docs/design/0004-high-availability.md.
 """
 
 from typing import Any, Final
@@ -40,18 +42,18 @@ _NAMES_TERM: Final = f"'{LEADER_ANNOTATION}' in object.metadata.?annotations.orV
 _LEADER: Final = f"object.metadata.annotations['{LEADER_ANNOTATION}']"
 _HOLDER: Final = "params.spec.holder + '/' + string(params.spec.number)"
 _IS_OURS: Final = f"{_LEADER} == {_HOLDER}"
-"""Stands in the condition too, so that a binding that passes is converted once: `manifests.install.annotation_policy`."""
+"""Repeated in the condition, so that a Binding that passes is converted once: `manifests.install.annotation_policy`."""
 
 
 def leadership_token(holder: str, number: int) -> str:
-    """Return what the annotation says for a term; the policy puts the same together from the object."""
+    """Return the annotation's value for a term; the policy builds the same from the object."""
     return f"{holder}/{number}"
 
 
 def build_fencing_policies(*, term: str = constants.LEASE_NAME) -> list[dict[str, Any]]:
-    """Return the policies and their bindings. Without our term no Binding that names one may pass."""
+    """Return the policies and their bindings. Without the term, no Binding that names one passes."""
     compared = {
-        # Whatever breaks it, a missing term above all, may stop our own Bindings only.
+        # A failure, above all a missing term, may stop our own Bindings only.
         "failurePolicy": "Fail",
         "paramKind": {"apiVersion": API_VERSION, "kind": GPUControlPlaneTerm.__name__},
         "matchConstraints": {
@@ -73,8 +75,8 @@ def build_fencing_policies(*, term: str = constants.LEASE_NAME) -> list[dict[str
         ],
     }
     labelled = {
-        # No expression of it can raise, so that it stops no other Binding; a server of ours that
-        # left the label out would otherwise be fenced by nothing.
+        # None of its expressions can fail, so it stops no other Binding. Without it, a server that
+        # leaves the label out would not be restricted at all.
         "failurePolicy": "Fail",
         "matchConstraints": {
             "matchPolicy": "Equivalent",

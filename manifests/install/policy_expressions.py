@@ -1,4 +1,4 @@
-"""Expressions of the Common Expression Language that several policies have."""
+"""CEL expressions that several policies use."""
 
 from typing import TYPE_CHECKING
 
@@ -7,15 +7,15 @@ if TYPE_CHECKING:
 
 
 def cel_list(words: "Sequence[str]") -> str:
-    """Return a list of the words, none of which has a quote or a backslash in it."""
+    """Return a CEL list of the words, none of which contains a quote or a backslash."""
     return "[" + ", ".join(f"'{word}'" for word in words) + "]"
 
 
 def same_but(path: str, keys: "Sequence[str]", *, beside: str = "") -> str:
-    """Return whether an update leaves everything in a map alone but the keys.
+    """Return an expression: an update leaves all entries of a map unchanged except the keys.
 
-    `path` begins below the object; its last step may be optional (`metadata.?labels`). `beside` is an
-    expression that says of a further key `k` that it may differ.
+    `path` begins below the object; its last step may be optional (`metadata.?labels`). `beside` is
+    an expression under which a further key `k` may differ.
     """
     # As dyn: the API server's type check knows no key of a map by a variable.
     new, old = (

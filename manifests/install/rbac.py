@@ -1,7 +1,7 @@
-"""Roles and their bindings: ours from the rules that the wiring collects, the users', the scheduler's.
+"""Roles and bindings: for the control plane from its controllers' rules, for users, for the scheduler.
 
-Which rules a controller needs stands beside that controller; here they are merged and bound.
-RBAC knows no `pods/*`: every subresource is named.
+Each controller declares its rules beside its code; here they are merged and bound. RBAC knows no
+`pods/*`: every subresource is named.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ _SCHEDULER_CLUSTER_ROLES: Final = ("system:kube-scheduler", "system:volume-sched
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """Verbs on resources of one API group, on named objects only where there are names."""
+    """Verbs on resources of one API group; on named objects only, if there are names."""
 
     group: str = ""
     resources: tuple[str, ...]
@@ -45,7 +45,7 @@ def build_rbac(
     namespaced_rules: "Sequence[PolicyRule]" = (),
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
-    """Return our service account with these rights everywhere, and further ones in our namespace."""
+    """Return the service account with these rights in the cluster, and further ones in its namespace."""
     account = _service_account(constants.SERVICE_ACCOUNT, namespace)
     objects = [
         account,
@@ -61,9 +61,9 @@ def build_rbac(
 
 
 def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, Any]:
-    """Return our namespace, which has to be there before anything in it.
+    """Return the namespace, which must exist before its objects.
 
-    It admits the node agent, which is privileged: who may create pods there has every node.
+    It admits the privileged node agent: a user who may create pods there controls every node.
     """
     labels = {**constants.LABELS, "pod-security.kubernetes.io/enforce": "privileged"}
     return {
@@ -76,9 +76,9 @@ def build_namespace(namespace: str = constants.DEFAULT_NAMESPACE) -> dict[str, A
 def build_user_roles() -> list[dict[str, Any]]:
     """Return the roles that extend `view` (and through it `edit`) and `admin`.
 
-    Whoever views a namespace sees pools, devices and nodes' inventories. Pools span namespaces, so
-    only those bound to `admin` in the whole cluster can write them; a RoleBinding to `admin` gives
-    nothing here, because the kinds are cluster-scoped.
+    Users with `view` in a namespace see pools, devices and nodes' inventories. Pools span
+    namespaces, so only users bound to `admin` in the whole cluster can write them; a RoleBinding to
+    `admin` has no effect here, because the kinds are cluster-scoped.
     """
     view = PolicyRule(
         group=GROUP, resources=("gpudevices", "gpunodeinventories", "gpupools"), verbs=_READ
@@ -95,7 +95,7 @@ def build_user_roles() -> list[dict[str, Any]]:
 
 
 def build_scheduler_rbac(namespace: str = constants.DEFAULT_NAMESPACE) -> list[dict[str, Any]]:
-    """Return what the kube-scheduler that we deploy runs as.
+    """Return the service account, roles and bindings of our kube-scheduler.
 
     The stock roles allow only the stock Lease, so its own Lease in our namespace has a role.
     """
@@ -134,7 +134,7 @@ def build_node_agent_rbac(
     namespaced_rules: "Sequence[PolicyRule]",
     namespace: str = constants.DEFAULT_NAMESPACE,
 ) -> list[dict[str, Any]]:
-    """Return what the node agents run as: these rights everywhere, and further ones in our namespace."""
+    """Return the node agents' account with cluster-wide rights and rights in its namespace."""
     name = constants.NODE_AGENT
     account = _service_account(name, namespace)
     return [
@@ -149,7 +149,6 @@ def build_node_agent_rbac(
 def build_device_plugin_rbac(
     rules: "Sequence[PolicyRule]", namespace: str = constants.DEFAULT_NAMESPACE
 ) -> list[dict[str, Any]]:
-    """Return what the device plugins of single pools run as."""
     name = constants.DEVICE_PLUGIN
     account = _service_account(name, namespace)
     return [
@@ -160,7 +159,7 @@ def build_device_plugin_rbac(
 
 
 def merge_rules(rules: "Iterable[PolicyRule]") -> list[dict[str, Any]]:
-    """Return policy rules that allow the same, each verb of a resource once, in a fixed order."""
+    """Return equivalent rules, each verb of a resource once, in a fixed order."""
     verbs_by_target: dict[tuple[str, tuple[str, ...], str], set[str]] = defaultdict(set)
     for rule in rules:
         for resource in rule.resources:

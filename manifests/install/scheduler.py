@@ -1,7 +1,7 @@
 """KubeSchedulerConfiguration: the stock kube-scheduler with our extender.
 
-Two ways: a scheduler of our own, whose one profile pods of pools name; or the cluster's scheduler,
-to whose configuration an entry is added.
+Two variants: a scheduler of our own, whose one profile pods of pools name; or the cluster's
+scheduler, to whose configuration an entry is added.
 """
 
 import base64
@@ -26,13 +26,13 @@ costs the filters of its own plugins for the other nodes, and spares all scores 
 docs/design/0003-nominating.md."""
 
 HTTP_TIMEOUT: Final = "5s"
-"""Of one call, kube-scheduler's own default made explicit: the deadline of a bind lies below it."""
+"""Time-out of one call. It is kube-scheduler's default made explicit: the deadline of a bind is below it."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderTls:
-    """Files on the scheduler's side, or PEM data for a configuration that stands alone."""
+    """Files on the scheduler's side, or PEM data for a self-contained configuration."""
 
     ca_file: str = ""
     cert_file: str = ""
@@ -51,7 +51,6 @@ class ExtenderTls:
             raise ValueError("cert_data and key_data belong together")
 
     def build(self) -> dict[str, str]:
-        """Return the `tlsConfig` of an extender."""
         files = {"caFile": self.ca_file, "certFile": self.cert_file, "keyFile": self.key_file}
         data = {"caData": self.ca_data, "certData": self.cert_data, "keyData": self.key_data}
         encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
@@ -61,7 +60,7 @@ class ExtenderTls:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderEndpoint:
-    """Where the scheduler finds us; `base_url` is `https://host[:port]`, or http without TLS."""
+    """Address of the extender; `base_url` is `https://host[:port]`, or http without TLS."""
 
     base_url: str
     tls: ExtenderTls | None = None
@@ -73,7 +72,7 @@ class ExtenderEndpoint:
             raise ValueError(f"{self.base_url}: https needs tls, and http takes none")
 
     def build(self, managed_resources: "Sequence[str]" = ()) -> dict[str, Any]:
-        """Return the entry of `extenders`; without resources it is asked about every pod."""
+        """Return the entry of `extenders`; without resources, it is called for every pod."""
         entry: dict[str, Any] = {
             "urlPrefix": self.base_url.rstrip("/") + constants.EXTENDER_PREFIX,
             "filterVerb": constants.FILTER_VERB,
@@ -100,7 +99,7 @@ class ExtenderEndpoint:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerLeaderElection:
-    """The Lease by which replicas of our scheduler agree on one."""
+    """The Lease with which replicas of our scheduler elect a leader."""
 
     namespace: str = constants.DEFAULT_NAMESPACE
     name: str = constants.SCHEDULER_LEASE_NAME
@@ -112,9 +111,9 @@ class SchedulerLeaderElection:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConnection:
-    """How the scheduler reaches the API server; no kubeconfig means its service account.
+    """The scheduler's connection to the API server; no kubeconfig means its service account.
 
-    A pod costs it an event and sometimes a status; the stock 50 a second would be the ceiling.
+    A pod costs an Event and sometimes a status; the default of 50 a second would be the bottleneck.
     """
 
     kubeconfig: str = ""
@@ -130,10 +129,11 @@ def build_scheduler_configuration(
     scheduler_name: str = DEFAULT_SCHEDULER_NAME,
     percentage_of_nodes_to_score: int | None = NODES_TO_SCORE_PERCENT,
 ) -> dict[str, Any]:
-    """Return the configuration of a scheduler of our own; no `leader_election` means one replica.
+    """Return the configuration of our scheduler; no `leader_election` means one replica.
 
-    Its extender names no resources: pools come and go, and only pods that name the profile reach it.
-    `percentage_of_nodes_to_score` None leaves it to kube-scheduler, which looks at fewer of many nodes.
+    Its extender names no resources: pools come and go, and only pods that name the profile reach
+    it. `percentage_of_nodes_to_score` None leaves it to kube-scheduler, which samples large
+    clusters.
     """
     connection = connection or ApiConnection()
     profile: dict[str, Any] = {"schedulerName": scheduler_name}
@@ -155,9 +155,9 @@ def build_scheduler_configuration(
 def build_extender_snippet(
     extender: ExtenderEndpoint, resources: "Sequence[str]"
 ) -> dict[str, Any]:
-    """Return what to add to the configuration of the cluster's own scheduler.
+    """Return the addition to the configuration of the cluster's own scheduler.
 
-    `resources` are those of all pools; the scheduler is to be restarted when a pool is added.
+    `resources` are those of all pools; the scheduler must be restarted when a pool is added.
 
     Raises:
         ValueError: there are no resources, and every pod of the cluster would depend on us.

@@ -1,13 +1,15 @@
-"""ValidatingAdmissionPolicies that hold our own server to what it writes.
+"""ValidatingAdmissionPolicies that restrict the server to the writes that it needs.
 
-RBAC knows resources and names, not fields: a right to patch pods is one to replace their images, and a
-right to create Secrets is one to make a token of any service account of the namespace. So the API server
-compares what the server's service account writes with what a server of ours can write. What it writes of
-pods is in the policy that sees all of those anyway (`manifests.install.annotation_policy`).
+RBAC knows resources and names, not fields: a right to patch pods is a right to replace their
+images, and a right to create Secrets is a right to create a token of any service account of the
+namespace. The API server therefore compares the writes of the server's service account with those
+that the server needs. Its writes of pods are in the policy that covers all pods anyway
+(`manifests.install.annotation_policy`).
 
-The condition of each policy is the account's name, which cannot fail, so that nobody else meets the rest;
-whatever fails in the rest stops the server only, and it fails closed, as it is there for a server that is
-not ours any more. Admission policies are not asked about webhook configurations: these are RBAC's, by name.
+The condition of each policy is the account's name, which cannot fail, so that the rules affect no
+other user. A failing rule stops only the server, and it fails closed, because the policy guards
+against a compromised server. Admission policies do not cover webhook configurations: RBAC restricts
+these by name.
 """
 
 from dataclasses import dataclass
@@ -27,38 +29,37 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _KEPT_BY_API_SERVER: Final = ("managedFields", "resourceVersion", "generation")
-"""Of metadata: they change with every write."""
+"""Fields of metadata that change with every write."""
 
 _TAINTS: Final = "dyn({0}).spec.?taints.orValue([])"
 _PLACES: Final = (
     f"(dyn({{0}}).metadata.?annotations[?'{POOL_TAINTS_ANNOTATION}'].orValue('')).split(',')"
 )
 _SYSTEM_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Nodes are shut and emptied by them; a pool's own may have any other key."""
+"""Such taints close and drain nodes; a pool's taints may have any other key."""
 
 _SECRET_TYPES: Final = ("kubernetes.io/tls", "Opaque")
-"""Above all not `kubernetes.io/service-account-token`, which makes a token of the account that it names."""
+"""Not `kubernetes.io/service-account-token`, which creates a token of the account that it names."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnObjects:
-    """What the server has in its namespace."""
+    """Names of the server's objects in its namespace."""
 
     namespace: str = constants.DEFAULT_NAMESPACE
     lease: str = constants.LEASE_NAME
     serving_secret: str = constants.SERVING_SECRET
     images: tuple[str, ...] | None = None
-    """Of its DaemonSets; None: any."""
+    """Images of its DaemonSets; None allows any."""
 
     @property
     def username(self) -> str:
-        """Return the name of the server's service account."""
         return constants.service_account_username(self.namespace)
 
 
 def own_pod_rules(excluded_namespaces: "Sequence[str]") -> tuple[dict[str, str], ...]:
-    """Return what must hold where the server writes a pod, its status or its Binding."""
+    """Return the rules for the server's writes of a pod, its status or its Binding."""
     metadata = same_but("metadata", ("annotations", *_KEPT_BY_API_SERVER))
     annotations = same_but("metadata.?annotations", ENGINE_ANNOTATIONS)
     status = same_but("status", ("nominatedNodeName",))
@@ -98,7 +99,7 @@ def build_server_policies(
     *,
     excluded_namespaces: "Sequence[str]" = constants.DEFAULT_EXCLUDED_NAMESPACES,
 ) -> list[dict[str, Any]]:
-    """Return the policies of the cluster's objects and of our namespace's, and their bindings."""
+    """Return the policies for cluster objects and for the server's namespace, and their bindings."""
     in_cluster = {
         "resourceRules": [
             _rule("", "v1", "nodes", operations=("UPDATE",)),
@@ -178,7 +179,7 @@ def _eviction_rule(excluded_namespaces: "Sequence[str]") -> dict[str, str]:
 
 
 def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
-    ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.SEALING_SECRET)
+    ours = (own.serving_secret, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET)
     named = (
         f"request.resource.resource == 'secrets' ? one.metadata.name in {cel_list(ours)}"
         " : request.resource.resource == 'leases'"
@@ -229,7 +230,7 @@ def _object_rules(own: OwnObjects) -> list[dict[str, str]]:
                 "expression": f"!({is_daemon_set}) || {containers}",
                 "message": (
                     f"containers of the GPU control plane's DaemonSets run {' or '.join(own.images) or 'nothing'}:"
-                    " render the policy anew where a setting names another image"
+                    " render the policy again if a setting names another image"
                 ),
                 "reason": "Forbidden",
             }

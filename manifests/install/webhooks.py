@@ -1,8 +1,8 @@
-"""Webhook configurations: which requests we are asked about.
+"""Webhook configurations: which requests are sent to admission.
 
-Everything fails closed, so the conditions are narrow: a pod that names no pool never depends on us,
-and neither does any write of a pool or device that leaves open nothing for us to judge.
-No label that a user may set keeps a request from us.
+All webhooks fail closed, so the conditions are narrow: a pod that names no pool never depends on
+the server, and neither does a write of a pool or device without a new decision. No label that a
+user can set bypasses the webhooks.
 """
 
 import base64
@@ -13,27 +13,27 @@ from api.names import ASSIGNMENT_ANNOTATION, GROUP, RESOURCE_PREFIX, VERSION
 from manifests import constants
 
 TIMEOUT_S: Final = 3
-"""Answers come from memory in milliseconds. All webhooks of a request share the API server's 30 s,
-and a server that hangs should cost a pod's creator no more than this."""
+"""Responses come from memory in milliseconds. All webhooks of a request share the API server's 30 s,
+and a server that hangs should delay a pod's creation no longer than this."""
 
 NAMES_POOL_EXPRESSION: Final = (
     "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,"
     f" (c.?resources.?limits.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
     f" || (c.?resources.?requests.orValue({{}})).exists(k, k.startsWith('{RESOURCE_PREFIX}')))"
 )
-"""Pods that ask for a pool: the prefix stands at no other key of a container's resources."""
+"""Pods that request a pool: no other key of a container's resources has the prefix."""
 _HAS_ANNOTATION: Final = (
     f"object.metadata.?annotations.orValue({{}}).exists(k, k.startsWith('{RESOURCE_PREFIX}'))"
 )
 POOL_POD_EXPRESSION: Final = f"{_HAS_ANNOTATION} || {NAMES_POOL_EXPRESSION}"
-"""Pods that carry an annotation of ours, which may be forged, and those that ask for a pool. When they
-are validated, they have one, and no container is looked at."""
+"""Pods with an annotation of ours, which may be forged, and pods that request a pool. At validation
+they have an annotation, so that no container is examined."""
 
 MIRRORED_EXPRESSION: Final = (
     "('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})"
     " && 'system:nodes' in request.userInfo.?groups.orValue([]))"
 )
-"""A static pod already runs when kubelet mirrors it; from anybody else the annotation means nothing."""
+"""A static pod already runs when kubelet mirrors it; from other users the annotation has no effect."""
 
 _ASSIGNMENT: Final = "{0}.metadata.?annotations[?'" + ASSIGNMENT_ANNOTATION + "'].orValue('')"
 NEW_ASSIGNMENT_EXPRESSION: Final = (
@@ -48,7 +48,7 @@ SPEC_CHANGED_EXPRESSION: Final = (
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceClient:
-    """The API server reaches us through a Service."""
+    """The API server reaches the webhooks through a Service."""
 
     namespace: str = constants.DEFAULT_NAMESPACE
     name: str = constants.SERVICE_NAME
@@ -58,7 +58,7 @@ class ServiceClient:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlClient:
-    """The API server reaches us under `https://host:port`, as beside a cluster under development."""
+    """The API server reaches the webhooks under `https://host:port`: development outside a cluster."""
 
     base_url: str
 
@@ -69,18 +69,17 @@ Client = ServiceClient | UrlClient
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
-    """What differs between installations."""
+    """Settings that differ between installations."""
 
     client: Client
     ca_bundle: bytes = b""
-    """PEM; empty where it is injected later. Until then every request that concerns us is refused."""
+    """PEM; empty if it is injected later. Until then, every request that matches is refused."""
     excluded_namespaces: tuple[str, ...] = constants.DEFAULT_EXCLUDED_NAMESPACES
-    """No pod there is asked about, since our own must start while nobody answers; the policy of
-    `manifests.install.annotation_policy` keeps pool pods out of them."""
+    """No webhook is called for pods there, since our own must start before a server is ready. The policy
+    of `manifests.install.annotation_policy` keeps pool pods out of them."""
 
 
 def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
-    """Return the configuration that sends new pods to admission."""
     webhook = _pods_webhook(settings, constants.MUTATE_PODS_PATH)
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration(
@@ -89,7 +88,6 @@ def build_mutating_configuration(settings: WebhookSettings) -> dict[str, Any]:
 
 
 def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
-    """Return the configuration that has pods, pools and device assignments checked."""
     pools = _webhook(
         settings,
         name=constants.POOLS_WEBHOOK,
@@ -112,7 +110,7 @@ def build_validating_configuration(settings: WebhookSettings) -> dict[str, Any]:
 
 
 def _pods_webhook(settings: WebhookSettings, path: str) -> dict[str, Any]:
-    # CREATE only: the API server lets nothing later add a resource to a pod.
+    # CREATE only: the API server forbids adding a resource to a pod later.
     webhook = _webhook(
         settings,
         name=constants.PODS_WEBHOOK,

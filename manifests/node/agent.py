@@ -1,9 +1,10 @@
-"""The node agent: one pod on each node that may have cards, which finds, watches and cuts them.
+"""The node agent: one pod on each GPU node, which detects, monitors and partitions devices.
 
-Where one agent serves all pools of a node (`PluginMode.PER_NODE`) it is the device plugin too.
-It is privileged: NVML opens the cards' device files, some of which appear while it runs, cutting a card
-needs the driver's capabilities, and whether a card is idle is told by processes of the whole node.
-A pool's own device plugin needs none of that (`manifests.node.device_plugin`); it reads what this one found.
+If one agent serves all pools of a node (`PluginMode.PER_NODE`), it is the device plugin too. It is
+privileged: NVML opens the devices' files, some of which appear while it runs; partitioning needs
+the driver's capabilities; and only the processes of the whole node tell whether a device is idle. A
+pool's own device plugin needs none of that (`manifests.node.device_plugin`); it reads the agent's
+files.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -32,15 +33,15 @@ Json = dict[str, Any]
 ROLES: Final = ("inventory", "health", "mig")
 PLUGIN_ROLE: Final = "device-plugin"
 CDI_DIRECTORY: Final = "/var/run/cdi"
-"""Where runtimes look for specifications that last until the node restarts."""
+"""Directory of CDI specifications that last until the node restarts."""
 HOST_ROOT: Final = "/host"
 
 
 def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
-    """Return the DaemonSet; nothing where there is to be none.
+    """Return the DaemonSet; nothing if the agent is off.
 
-    It tolerates every taint: it has to see the cards of a node before any pool has them, and cannot
-    follow the taints of all pools without being restarted.
+    It tolerates every taint: it has to detect devices before a pool has them, and cannot follow the
+    taints of all pools without a restart.
     """
     if not settings.agent.is_enabled:
         return []
@@ -97,5 +98,5 @@ def build_node_agent(settings: "WorkloadSettings") -> list[Json]:
 
 
 def _xid_arguments(ignored: frozenset[int] | None) -> list[str]:
-    """Return how the agent is told; in one word, since no Xid at all is a list, too."""
+    """Return the arguments in one word, because an empty list of Xids is a list, too."""
     return [] if ignored is None else [f"--ignored-xids={','.join(map(str, sorted(ignored)))}"]

@@ -1,6 +1,6 @@
-"""What the DaemonSets of our agents share: one program, one container, the directories of a node.
+"""The common part of the agents' DaemonSets: one program, one container, directories of the node.
 
-`manifests.node.agent` and `manifests.node.device_plugin` say what each of them may do beyond that.
+`manifests.node.agent` and `manifests.node.device_plugin` add their own privileges.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +20,6 @@ _PROBLEMS_PATH: Final = f"{RUN_DIRECTORY}/{PROBLEMS_DIRECTORY}"
 
 
 def workload_labels(name: str, instance: str = "") -> dict[str, str]:
-    """Return labels that select the pods of one workload and no others."""
     labels = {
         "app.kubernetes.io/name": name,
         "app.kubernetes.io/part-of": constants.NAME,
@@ -38,9 +37,9 @@ def build_daemon_set(
     annotations: "Mapping[str, str] | None" = None,
     overlaps: bool = False,
 ) -> Json:
-    """Return a DaemonSet; the annotations are its pods'.
+    """Return a DaemonSet; the annotations are those of its pods.
 
-    Where a new pod `overlaps` the one that it replaces, it is ready before that one goes.
+    With `overlaps`, a new pod is ready before the pod that it replaces ends.
     """
     metadata: Json = {"labels": labels}
     if annotations:
@@ -64,7 +63,7 @@ def build_daemon_set(
 
 
 def build_pod_spec(container: Json, volumes: "Sequence[Json]") -> Json:
-    """Return what is the same in all of the pods."""
+    """Return the pod spec that all of them share."""
     return {
         "priorityClassName": "system-node-critical",
         "terminationGracePeriodSeconds": 10,
@@ -81,7 +80,7 @@ def build_agent_container(
     mounts: "Sequence[Json]",
     security: Json,
 ) -> Json:
-    """Return our container: `gpu-control-plane agent` on its pod's node, as root."""
+    """Return the container: `gpu-control-plane agent` on its pod's node, as root."""
     probe = {"port": "probes", "scheme": "HTTP"}
     return {
         "name": name,
@@ -119,48 +118,45 @@ def build_agent_container(
 
 
 def plugins_mount() -> Json:
-    """Return the mount of kubelet's sockets of device plugins."""
+    """Return the mount of kubelet's device plugin sockets."""
     return {"name": "device-plugins", "mountPath": PLUGINS_DIRECTORY}
 
 
 def plugins_volume() -> Json:
-    """Return its volume."""
     return host_directory("device-plugins", PLUGINS_DIRECTORY)
 
 
 def pod_resources_mount() -> Json:
-    """Return the mount of kubelet's socket that tells who has what; a socket is no file to write."""
+    """Return the mount of kubelet's PodResources socket, read-only."""
     return {"name": "pod-resources", "mountPath": POD_RESOURCES_DIRECTORY, "readOnly": True}
 
 
 def pod_resources_volume() -> Json:
-    """Return its volume: the directory, because a kubelet that starts makes another socket."""
+    """Return its volume: the directory, because kubelet creates a new socket when it starts."""
     return host_directory("pod-resources", POD_RESOURCES_DIRECTORY)
 
 
 def run_mount() -> Json:
-    """Return the mount of what the node's agents tell each other (`api.nodefiles.devices`)."""
+    """Return the mount of the files that the node's agents share (`api.nodefiles.devices`)."""
     return {"name": "run", "mountPath": RUN_DIRECTORY}
 
 
 def run_volume() -> Json:
-    """Return its volume."""
     return host_directory("run", RUN_DIRECTORY, "DirectoryOrCreate")
 
 
 def problems_mount() -> Json:
-    """Return the mount of where plugins tell their problems (`api.nodefiles.pluginproblems`).
+    """Return the mount of the plugins' problem files (`api.nodefiles.pluginproblems`).
 
-    It lies below the run directory, which a plugin may read only: the volume makes the place of the mount.
+    It lies below the run directory, which a plugin may only read: the volume creates the mount
+    point.
     """
     return {"name": "problems", "mountPath": _PROBLEMS_PATH}
 
 
 def problems_volume() -> Json:
-    """Return its volume."""
     return host_directory("problems", _PROBLEMS_PATH, "DirectoryOrCreate")
 
 
 def host_directory(name: str, path: str, kind: str = "Directory") -> Json:
-    """Return the volume of a directory of the node."""
     return {"name": name, "hostPath": {"path": path, "type": kind}}

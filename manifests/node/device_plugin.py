@@ -1,10 +1,12 @@
-"""What a pool runs on its nodes: the list of its cards, a device plugin on its nodes only, MIG configurations.
+"""Node workloads of a pool: the list of its devices, a device plugin on its nodes, MIG configurations.
 
-The list (`api.nodefiles.poolconfig`) is all that a change of cards changes: the DaemonSet's template says nothing of
-them, and the plugin reads the list again, so no pod restarts. Every object carries a digest of the whole
-desired object, which tells an object of an older form from one to which the API server added defaults.
+A change of devices changes only the list (`api.nodefiles.poolconfig`): the DaemonSet's template
+does not mention them, and the plugin reads the list again, so no pod restarts. Every object carries
+a digest of the whole desired object, which separates an outdated object from one to which the API
+server added defaults.
 
-One DaemonSet a pool, or one for all pools (`manifests.node.agent`): docs/design/0006-one-daemonset-or-many.md.
+One DaemonSet per pool, or one for all pools (`manifests.node.agent`):
+docs/design/0006-one-daemonset-or-many.md.
 """
 
 import base64
@@ -65,50 +67,50 @@ Json = dict[str, Any]
 
 CONFIG_DIRECTORY: Final = "/etc/gpu-control-plane/pool"
 MAX_NAME_LENGTH: Final = 63
-"""Names are taken into labels and host names of pods."""
+"""Names become labels and host names of pods."""
 MAX_TEXT_BYTES: Final = 900_000
-"""A ConfigMap may hold 1 MiB; from here on the list is packed, 20,000 cards or so."""
+"""A ConfigMap may hold 1 MiB; beyond this size, about 20,000 devices, the list is compressed."""
 MAX_PACKED_BYTES: Final = 1_000_000
 _DIGEST_LENGTH: Final = 8
 
 
 class PluginMode(Enum):
-    """Who runs device plugins."""
+    """Deployment of device plugins."""
 
     PER_POOL = "PerPool"
-    """A DaemonSet for each pool, on its nodes only."""
+    """One DaemonSet per pool, on its nodes only."""
     PER_NODE = "PerNode"
     """One DaemonSet, whose pods serve all pools of their node."""
     NONE = "None"
-    """Somebody else."""
+    """No device plugin is deployed; another component serves the pools."""
 
 
 class PluginKind(Enum):
-    """Which device plugin the image holds."""
+    """The device plugin in the image."""
 
     OWN = "Own"
     NVIDIA = "NVIDIA"
-    """NVIDIA's k8s-device-plugin with the changes that `manifests.node.nvidia_device_plugin` names: for whole cards
-    and time slices, one DaemonSet a pool, restarted by each change of its cards."""
+    """NVIDIA's k8s-device-plugin with the changes that `manifests.node.nvidia_device_plugin` names: for whole devices
+    and time slices, one DaemonSet per pool, restarted by each change of its devices."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAgentSettings:
-    """What finds, watches and cuts the cards of a node (`manifests.node.agent`)."""
+    """Settings of the node agent (`manifests.node.agent`)."""
 
     is_enabled: bool = True
-    """Without it somebody else tells of cards, and no card is cut."""
+    """Without the agent, another source reports devices, and no device is partitioned."""
     image: str = ""
-    """Empty: that of the device plugin, if it is ours."""
+    """Empty: the device plugin's image, if the plugin is ours."""
     ignored_xids: frozenset[int] | None = None
-    """Xids that say nothing of a card; None leaves them to the agent's own list."""
+    """Xids that do not mark a device as faulty; None keeps the agent's own list."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
-    """What is the same for all pools."""
+    """Settings that all pools share."""
 
     image: str
     namespace: str = constants.DEFAULT_NAMESPACE
@@ -116,11 +118,11 @@ class WorkloadSettings:
     plugin: PluginKind = PluginKind.OWN
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = ""
-    """Of CDI names; empty: that of our own specification."""
+    """Prefix of CDI names; empty: that of our own specification."""
     node_selector: "Mapping[str, str]" = field(
         default_factory=lambda: {"nvidia.com/gpu.present": "true"}
     )
-    """The nodes that may have cards: where the node agent runs."""
+    """Nodes that may have devices: the node agent runs there."""
     agent: NodeAgentSettings = NodeAgentSettings()
 
     def __post_init__(self) -> None:
@@ -140,7 +142,7 @@ class WorkloadSettings:
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Return what the containers of our DaemonSets run; nothing where there are none."""
+        """Return the images of all containers of our DaemonSets."""
         plugin = {self.image} if self.mode is PluginMode.PER_POOL else set()
         agent = {self.agent_image} if self.agent.is_enabled else set()
         return tuple(sorted(plugin | agent))
@@ -152,20 +154,20 @@ class WorkloadSettings:
 
 
 class UnservablePoolError(ValueError):
-    """A pool's list of cards does not fit a ConfigMap, packed or not."""
+    """A pool's device list does not fit a ConfigMap, compressed or not."""
 
 
 def names_registry(image: str) -> bool:
-    """Say whether the first part of an image's name is a registry's, as container runtimes read it.
+    """Return whether an image's name begins with a registry, by the rule of container runtimes.
 
-    Where it is not, they take the image from docker.io, and one part only from docker.io/library.
+    Otherwise they pull it from docker.io, and a name of one part from docker.io/library.
     """
     host, slash, _ = image.partition("/")
     return bool(slash) and (host == "localhost" or "." in host or ":" in host)
 
 
 def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
-    """Say why no device plugin serves the pool though one should; nothing where one does."""
+    """Return why the pool is not served by a device plugin though it should be, or nothing."""
     if settings.plugin is PluginKind.NVIDIA and pool.allocation.mode is AllocationMode.MIG:
         return (
             f"NVIDIA's device plugin serves no pool of MIG instances such as {pool.name}:"
@@ -175,7 +177,7 @@ def unserved(pool: "GPUPool", settings: WorkloadSettings) -> str:
 
 
 def object_name(prefix: str, pool: "PoolName") -> str:
-    """Return `<prefix>-<pool>`; where that is too long it is cut, and ends in a digest of the pool."""
+    """Return `<prefix>-<pool>`; a long name is truncated and ends in a digest of the pool."""
     name = f"{prefix}-{pool}"
     if len(name) <= MAX_NAME_LENGTH:
         return name
@@ -184,14 +186,14 @@ def object_name(prefix: str, pool: "PoolName") -> str:
 
 
 def plugin_name(pool: "PoolName") -> str:
-    """Return the name of a pool's DaemonSet, and of the ConfigMap with its cards."""
+    """Return the name of a pool's DaemonSet, and of the ConfigMap with its devices."""
     return object_name(constants.DEVICE_PLUGIN, pool)
 
 
 def pool_config(
     pool: "GPUPool", devices_by_node: "Mapping[NodeName, Sequence[ConfiguredDevice]]"
 ) -> PoolConfig:
-    """Return what the pool's device plugins are told; cards are units as the pool's are now."""
+    """Return the device list for the pool's plugins, by the pool's allocation in effect."""
     allocation = pool.allocation
     is_sliced = allocation.mode is AllocationMode.TIME_SLICE
     return PoolConfig(
@@ -214,10 +216,10 @@ def build_pool_workloads(
     *,
     parted: "Mapping[NodeName, Sequence[PartedDevice]]",
 ) -> list[Json]:
-    """Return a pool's objects; `parted` are its cards as mig-parted tells them apart, by node.
+    """Return a pool's objects; `parted` are its devices in mig-parted's terms, by node.
 
     Raises:
-        CannotServe: the list of cards does not fit a ConfigMap.
+        UnservablePoolError: the device list does not fit a ConfigMap.
     """
     is_mig = pool.allocation.mode is AllocationMode.MIG
     objects: list[Json] = []
@@ -229,7 +231,7 @@ def build_pool_workloads(
 
 
 def digest_of(body: "Mapping[str, Any]") -> str:
-    """Return the digest that a signed object carries."""
+    """Return the digest of a signed object."""
     found: str = body["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
     return found
 
@@ -283,7 +285,7 @@ def _build_list(pool: "GPUPool", config: PoolConfig, settings: WorkloadSettings)
 def _too_many(config: PoolConfig) -> UnservablePoolError:
     devices = sum(len(one) for one in config.nodes.values())
     return UnservablePoolError(
-        f"the list of {devices:,} cards of pool {config.pool} does not fit a ConfigMap;"
+        f"the list of {devices:,} devices of pool {config.pool} does not fit a ConfigMap;"
         " set the device plugin's mode to PerNode, or divide the pool"
     )
 
@@ -335,7 +337,7 @@ def _build_plugin(pool: "GPUPool", config: PoolConfig, settings: WorkloadSetting
 
 
 def _own_container(pool: "PoolName", settings: WorkloadSettings, mounts: "Sequence[Json]") -> Json:
-    """Return our own plugin: it opens no device, and has nothing of root but the files that are root's."""
+    """Return our plugin's container: it opens no device, and needs root only for root's files."""
     return build_agent_container(
         constants.DEVICE_PLUGIN,
         settings.image,

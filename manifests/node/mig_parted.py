@@ -1,8 +1,8 @@
-"""MIG configurations in mig-parted's form: which cards of a node are cut, and into how many instances.
+"""MIG configurations in mig-parted's form: devices to partition, and the number of instances.
 
-A configuration is for nodes with the same cards at the same places; a node asks for one by its label
-`nvidia.com/mig.config`. Its name is of the pool and of what it says, so that a changed one has another
-name, and the label shows which of them is on the node.
+A configuration is for nodes with the same devices at the same places; a node requests one by its
+label `nvidia.com/mig.config`. Its name has the pool and a digest of its content, so that a changed
+one has another name, and the label shows the configuration of the node.
 """
 
 import hashlib
@@ -26,17 +26,17 @@ _MEMORY_TOLERANCE: Final = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartedDevice:
-    """A card of the pool, as mig-parted tells cards apart."""
+    """A device of the pool in mig-parted's terms."""
 
     index: int
-    """Its place among the node's GPUs by PCI address."""
+    """Position among the node's GPUs by PCI address."""
     memory_mib: int
 
 
 def instances_of(profile: str, memory_mib: int) -> int:
-    """Return how many instances of a profile a card of this memory makes; 0 where it makes none.
+    """Return the number of instances of a profile on a device of this memory; 0 if not supported.
 
-    The card has seven compute slices, and as much memory as it has; one instance has the media engines.
+    The device has seven compute slices and its memory; one instance has the media engines.
     """
     found = _PROFILE.fullmatch(profile)
     if found is None:
@@ -54,7 +54,7 @@ def build_mig_configs(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return mig-parted's file, and the name of the configuration for each node.
 
-    Cards that cannot make the profile are left as they are.
+    Devices that do not support the profile are left unchanged.
     """
     configs: dict[str, list[dict[str, Any]]] = {}
     names: dict[str, str] = {}
@@ -79,6 +79,6 @@ def _entries(profile: str, devices: "Sequence[PartedDevice]") -> list[dict[str, 
 
 
 def _name(pool: str, profile: str, entries: "Sequence[Mapping[str, Any]]") -> str:
-    """Return a label value: the pool, and a digest of what the configuration says."""
+    """Return a label value: the pool, and a digest of the configuration."""
     digest = hashlib.sha256(f"{profile} {entries!r}".encode()).hexdigest()[:8]
     return f"{pool}-{digest}"

@@ -1,12 +1,11 @@
-"""NVIDIA's k8s-device-plugin in place of ours: its configuration file, and its container.
+"""NVIDIA's k8s-device-plugin in place of ours: its configuration file and its container.
 
-It serves whole cards and time slices. The image needs four changes against upstream, each of which
-upstream refuses or does not do: resources with a prefix of ours, a prefix from NVIDIA_RESOURCE_PREFIX, UUIDs
-in `pattern` (upstream matches product names), and cards that match no pattern left out instead of an
-error, as a node has cards of several pools and of none.
-What it cannot do: MIG pools (it takes all instances of a profile on the node), and reading its file again
-(each change of the pool's cards restarts it; running pods keep their cards). Cards that are withheld are
-left out of its list.
+It serves whole devices and time slices. The image needs four changes against upstream, each of
+which upstream refuses or lacks: resources with our prefix, a prefix from NVIDIA_RESOURCE_PREFIX,
+UUIDs in `pattern` (upstream matches product names), and no error for devices that match no pattern,
+since a node has devices of several pools and of none. It supports no MIG pools (it serves all
+instances of a profile on the node), and does not reload its file: each change of the pool's devices
+restarts it, while running pods keep theirs. Withheld devices are left out of its list.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +24,7 @@ NVIDIA_CONFIG_KEY: Final = "config.yaml"
 
 
 def build_nvidia_config(config: "PoolConfig") -> Json:
-    """Return the plugin's file: the cards of all nodes of the pool, since it takes those that it finds."""
+    """Return the plugin's file: the devices of all nodes of the pool; it serves those that it finds."""
     name = config.resource.removeprefix(RESOURCE_PREFIX)
     uuids = sorted(
         device.uuid
@@ -44,7 +43,7 @@ def build_nvidia_config(config: "PoolConfig") -> Json:
                 "deviceIDStrategy": "uuid",
             },
         },
-        # A pattern is a glob; one that matches nothing keeps a pool without a card from taking all.
+        # A pattern is a glob; one that matches nothing keeps a pool without devices from taking all.
         "resources": {"gpus": [{"pattern": uuid, "name": name} for uuid in uuids or ["^$"]]},
     }
     if config.slices > 1:
@@ -55,7 +54,7 @@ def build_nvidia_config(config: "PoolConfig") -> Json:
 
 
 def build_nvidia_container(image: str, file: str, mounts: "Sequence[Mapping[str, Any]]") -> Json:
-    """Return the plugin's container; it finds cards through NVIDIA's runtime."""
+    """Return the plugin's container; it finds devices through NVIDIA's runtime."""
     return {
         "name": constants.DEVICE_PLUGIN,
         "image": image,

@@ -231,7 +231,7 @@ async def test_others_write_pods_and_nodes_as_before(server, api, pod, node):
 
 
 @pytest.mark.parametrize(
-    "name", [constants.SERVING_SECRET, constants.SCHEDULER_SECRET, constants.SEALING_SECRET]
+    "name", [constants.SERVING_SECRET, constants.SCHEDULER_SECRET, constants.RESERVATION_KEY_SECRET]
 )
 async def test_it_has_its_secrets_and_makes_no_token(name, server, api):
     await server.create(f"{HOME}/secrets", {"metadata": {"name": name}, "data": {}}, dryRun="All")

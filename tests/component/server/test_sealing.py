@@ -26,7 +26,7 @@ class Stored(msgspec.Struct):
 
 async def stored_key(cluster: Cluster) -> bytes:
     secret = await cluster.client.get(
-        SECRETS, Stored, constants.SEALING_SECRET, namespace=NAMESPACE
+        SECRETS, Stored, constants.RESERVATION_KEY_SECRET, namespace=NAMESPACE
     )
     return secret.data["key"]
 
@@ -57,7 +57,7 @@ async def test_seal_depends_on_content_and_key_and_is_short(cluster: Cluster) ->
         before = seal(b"content")
         assert len(before) == 22
         assert seal(b"Content") != before
-    await cluster.client.delete(SECRETS, constants.SEALING_SECRET, namespace=NAMESPACE)
+    await cluster.client.delete(SECRETS, constants.RESERVATION_KEY_SECRET, namespace=NAMESPACE)
     async with seals(cluster, 1) as (seal,):
         assert seal(b"content") != before
 
@@ -70,7 +70,7 @@ async def test_nothing_is_sealed_before_the_key_is_loaded(cluster: Cluster) -> N
 
 
 async def test_secret_without_a_key_is_told_and_left_alone(cluster: Cluster) -> None:
-    metadata = {"namespace": NAMESPACE, "name": constants.SEALING_SECRET}
+    metadata = {"namespace": NAMESPACE, "name": constants.RESERVATION_KEY_SECRET}
     await cluster.client.create(
         SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
     )

@@ -81,7 +81,7 @@ DOCUMENTS: dict[str, Callable[[], list[dict[str, Any]]]] = {
             percentage_of_nodes_to_score=100,
         )
     ],
-    "pool-of-whole-cards": lambda: pool_objects.objects_of(
+    "pool-of-whole-devices": lambda: pool_objects.objects_of(
         pool_objects.a_pool("training", pool_objects.TAINT)
     ),
     "pool-of-mig-instances": lambda: pool_objects.objects_of(

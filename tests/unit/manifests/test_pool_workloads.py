@@ -183,7 +183,7 @@ def test_a_list_that_is_too_long_even_packed_is_refused_with_the_cure(monkeypatc
     monkeypatch.setattr("manifests.node.device_plugin.MAX_TEXT_BYTES", 10)
     monkeypatch.setattr("manifests.node.device_plugin.MAX_PACKED_BYTES", 10)
     with pytest.raises(
-        UnservablePoolError, match=r"3 cards of pool training .* set .* mode to PerNode"
+        UnservablePoolError, match=r"3 devices of pool training .* set .* mode to PerNode"
     ):
         objects_of(a_pool())
 

@@ -1,7 +1,9 @@
 """Configurations that would be silently unsafe cannot be built."""
 
 import pytest
+import yaml
 
+from cli.main import run
 from manifests.install.scheduler import (
     EXTENDER_WEIGHT,
     ExtenderEndpoint,
@@ -80,3 +82,11 @@ def test_snippet_without_resources_would_catch_every_pod():
 def test_one_point_outweighs_all_scores_of_the_default_plugins():
     weights_of_default_plugins = 15
     assert 100 * weights_of_default_plugins < 10 * EXTENDER_WEIGHT
+
+
+def test_render_prints_the_snippet_for_the_resources_of_pools(capsys: pytest.CaptureFixture[str]):
+    resources = ["--resource", "gpu.deckhouse.io/a", "--resource", "gpu.deckhouse.io/b"]
+    assert run(["render", "scheduler-config", *resources]) == 0
+    [extender] = yaml.safe_load(capsys.readouterr().out)["extenders"]
+    assert extender["urlPrefix"] == "https://gpu-control-plane.gpu-control-plane.svc/scheduler"
+    assert [one["name"] for one in extender["managedResources"]] == resources[1::2]
