@@ -77,7 +77,14 @@ demo: install ## the main job on an embedded in-memory cluster, narrated
 .PHONY: cluster-test
 cluster-test: install ## the same system on an unmodified Kubernetes; builds it once (needs Go, a C compiler, root, Debian's packages)
 	@tests/cluster/components/build.sh $(BUILD)/kubernetes
-	$(BIN)/pytest tests/cluster --with-cluster
+	@$(MAKE) --no-print-directory --jobs --output-sync=target cluster-node cluster-system
+
+NODE_SUITES := tests/cluster/node tests/cluster/image
+.PHONY: cluster-node cluster-system
+cluster-node: # the real node and the image, beside all other suites, which have a control plane of their own
+	$(BIN)/pytest $(NODE_SUITES) --with-cluster
+cluster-system:
+	$(BIN)/pytest tests/cluster --with-cluster $(addprefix --ignore=,$(NODE_SUITES))
 
 .PHONY: long-test
 long-test: install ## the long form of every test that has one (nightly): make long-test [ONLY=tests/unit/pool]
