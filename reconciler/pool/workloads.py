@@ -188,10 +188,8 @@ class PoolWorkloads:
         if self._expected.unseen(key, found.metadata) == digest:
             return True
         if wanted is not None:
-            written = await self._client.apply(
-                resource, wanted, PartialObjectMetadata, field_manager=FIELD_MANAGER
-            )
-            self._expected.expect(key, digest, written.metadata)
+            written = await self._client.apply(resource, wanted, field_manager=FIELD_MANAGER)
+            self._expected.expect(key, digest, written.decode(PartialObjectMetadata).metadata)
         elif found.live is not None:
             meta = found.live.metadata
             with contextlib.suppress(NotFound):

@@ -46,10 +46,9 @@ class StatusWriter:
             written = await self._client.apply(
                 self._resource,
                 body,
-                PartialObjectMetadata,
                 field_manager=self._field_manager,
                 subresource="status",
             )
         except NotFound:
             return None
-        return written.metadata
+        return written.decode(PartialObjectMetadata).metadata

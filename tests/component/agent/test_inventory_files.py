@@ -27,11 +27,11 @@ async def test_the_files_come_before_what_is_published(tmp_path: Path):
     class Publisher:
         def publish(self, published: PublishedFeatures) -> None:
             assert published.devices
-            names.append({one["name"] for one in node.files.cdi()["devices"]})
-            assert len(node.files.devices().devices) == len(published.devices)
+            names.append({one["name"] for one in tested.files.cdi()["devices"]})
+            assert len(tested.files.devices().devices) == len(published.devices)
 
-    node = InventoryNode(tmp_path, *two_devices(), publisher=Publisher())
-    async with node.running():
+    tested = InventoryNode(tmp_path, *two_devices(), publisher=Publisher())
+    async with tested.running():
         assert names == [{"GPU-1", "GPU-2"}]
 
 

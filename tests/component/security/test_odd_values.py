@@ -21,7 +21,7 @@ from agent.errors import BadPoolConfigError
 from agent.inventory.node_files import NodeFiles, NodePaths
 from agent.plugin.devices_file import NodeFile
 from agent.plugin.pool_config import read_config
-from agent.problems.file_reader import _read
+from agent.problems.file_reader import read_problem
 from agent.problems.registry import ProblemRegistry
 from api.annotations import decode_devices, decode_reservation
 from api.foreign.core import Pod
@@ -158,7 +158,7 @@ READERS: dict[str, Callable[[str, Path], object]] = {
     "garbled configuration": lambda text, at: a_file(text, garbled_config, "plain", at),
     "node's cards": lambda text, at: a_file(text, node_file, DEVICES_FILE, at),
     "cards before a restart": lambda text, at: a_file(text, remembered_devices, DEVICES_FILE, at),
-    "plugin's problem": lambda text, at: a_file(text, lambda one: _read(one / "p"), "p", at),
+    "plugin's problem": lambda text, at: a_file(text, lambda one: read_problem(one / "p"), "p", at),
 }
 REFUSALS = (Undecodable, BadPoolConfigError, ValueError)
 """What a decoder may raise by its contract; each caller of these has a case for it."""
