@@ -1,5 +1,5 @@
-"""AdmissionReview in, decision out: pods, pools and devices.
+"""Admission webhooks for pods, GPUPools and GPUDevices: AdmissionReview in, decision out.
 
-Decodes, decides and encodes; the HTTP handler that calls it lives in `server`.
+The webhooks decode, decide and encode; the HTTP handler that calls them is in `server`.
 No I/O and no clock.
 """

@@ -1,4 +1,4 @@
-"""What admission reads and writes."""
+"""Dependencies of the webhooks."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionContext:
-    """The books and the catalog, with the ports that a decision needs. All of it is synchronous."""
+    """State and ports of a decision, all of them synchronous."""
 
     index: "DeviceIndex"
     reader: "AllocationReader"
@@ -25,15 +25,14 @@ class AdmissionContext:
     scheduler_name: str | None
     """Set on pods that name the default scheduler or none; None leaves them there."""
     new_id: "Callable[[], ReservationId]"
-    """Unguessable ids: whoever knows the id of a hold that is not tied to a pod yet could take it."""
+    """Unguessable ids: knowing the id of a reservation without uid would be enough to take it."""
     now: "Callable[[], Instant]"
     is_ready: Callable[[], bool]
     """Caches are synced and the ledger is built."""
     may_reserve: Callable[[], bool] = lambda: True
-    """This replica leads. Another one admits pods without holding units: they would be held in a
-    ledger from which nothing is given."""
+    """This replica leads. Another one admits pods without reserving units, since binds never read its ledger."""
     callers_are_known: bool = False
-    """Reviews come from API servers for certain, so that their users may be told what concerns them."""
+    """Reviews certainly come from API servers, so answers may name what concerns the user."""
     sign: Callable[[bytes], str]
     """An unforgeable text for these bytes, the same at every replica."""
 

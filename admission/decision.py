@@ -1,6 +1,6 @@
-"""What admission decides about an object: it may come in, perhaps changed, or it may not.
+"""Decisions of admission: admitted, perhaps with a patch, or denied.
 
-Decisions are values; `admission.review` turns them into bytes.
+`admission.review` encodes them.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The object may not come in; the text says why and what to do."""
+    """A denial; the text has the reason and the cure."""
 
     reason: RefusalReason
     text: str
@@ -53,7 +53,7 @@ CODES: Final[Mapping[RefusalReason, int]] = {
     RefusalReason.POOL_NAME_TAKEN: 422,
     RefusalReason.INVALID_ASSIGNMENT: 422,
 }
-"""Reason -> the HTTP status that the API server gives to its own client."""
+"""Reason -> HTTP status that the API server returns to its client."""
 
 NOT_READY: Final = Denied(
     RefusalReason.NOT_READY,

@@ -1,10 +1,9 @@
-"""Objects out of a review, decoded only where that is cheap.
+"""Decoding of the objects in reviews at a bounded cost.
 
-A review comes before the API server has validated anything, and a megabyte of JSON can be half a million
-objects in memory. So what a large object has in each field that is read is counted first, in its bytes: no
-value is without a comma or a colon beside it. What is within the bounds costs 30 ms and 15 MB at most, all
-fields together (`tests.bench.bench_worst`); ordinary pods are far below the size from which anything is
-counted.
+A review comes before the API server has validated the object, and a megabyte of JSON can be half a million objects
+in memory. So the values in each field of a large object are counted first, in its bytes: every value has a comma or
+a colon beside it. Objects within the bounds cost 30 ms and 15 MB at most, all fields together
+(`tests.bench.bench_worst`); ordinary pods are far below the size from which values are counted.
 """
 
 from operator import attrgetter
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=msgspec.Struct)
 
 UNCOUNTED_BYTES: Final = 64 * 1024
-"""An object of this size is decoded as it is: in 1 ms, and 2 MB."""
+"""An object of this size is decoded at once: in 1 ms, and 2 MB."""
 MAX_VALUES: Final = 10_000
-"""In a field. Where pods have more than a few: those of a hundred tolerations come to 500."""
+"""Of a field. A hundred tolerations have 500 values."""
 
 
 @final
 class ObjectDecoder(Generic[T]):
-    """Reads objects of one kind."""
+    """Decoder of one kind."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class ObjectDecoder(Generic[T]):
         *,
         bounds: "Mapping[str, int] | None" = None,
     ) -> None:
-        """Take the model, its kind, and how many values fields may have by their paths, if not `MAX_VALUES`."""
+        """Take the model, its kind, and bounds of values by field path where they differ from `MAX_VALUES`."""
         self._decode = msgspec.json.Decoder(model).decode
         self._kind = kind
         unread = _unread(model)
@@ -51,7 +50,7 @@ class ObjectDecoder(Generic[T]):
         ]
 
     def decode(self, raw: msgspec.Raw) -> T | Denied:
-        """Return the object, or say which of its fields cannot be read or is too large. Never raises."""
+        """Return the object, or a denial that names the unreadable or too large field. Never raises."""
         try:
             if len(raw) <= UNCOUNTED_BYTES:
                 return self._decode(raw)
@@ -76,7 +75,7 @@ class ObjectDecoder(Generic[T]):
 
 
 def _unread(model: type[msgspec.Struct]) -> type[msgspec.Struct]:
-    """Return the model with its sections, and every field in these as the bytes that it came as."""
+    """Return the model with its sections, and every field in these as raw bytes."""
     fields = msgspec.structs.fields(model)
     return msgspec.defstruct(
         f"Unread{model.__name__}",
@@ -95,7 +94,7 @@ def _is_section(type_: object) -> bool:
 
 
 def _has_more_values(raw: msgspec.Raw, bound: int) -> bool:
-    """Count in pieces: nothing large is copied, and not much more is read than the bound."""
+    """Count in pieces: nothing large is copied, and reading stops soon after the bound."""
     found, content = 0, memoryview(raw)
     for start in range(0, len(content), UNCOUNTED_BYTES):
         piece = bytes(content[start : start + UNCOUNTED_BYTES])
@@ -108,7 +107,7 @@ def _has_more_values(raw: msgspec.Raw, bound: int) -> bool:
 def _raw_fields(
     unread: type[msgspec.Struct], path: str = "", attribute: str = ""
 ) -> "Iterator[tuple[str, str]]":
-    """Yield path and attribute of each field that stays unread."""
+    """Yield path and attribute of each raw field."""
     for field in msgspec.structs.fields(unread):
         names = f"{path}{field.encode_name}", f"{attribute}{field.name}"
         if _is_section(field.type):

@@ -1,11 +1,11 @@
-"""GPUDevice validation: may the operator put this device in that pool?
+"""GPUDevice validation: assignments of devices to pools.
 
-Judged only when the assignment annotation changes to a name; taking it away is always possible, as is
-every other change of the object. What is wrong is `inventory.assignment.eligibility`'s to say, here as when
-`device.assignment` decides, which looks again before it takes the device. What passes by itself, or is no
-fault of who annotates (the node's readiness, the device's health, maxDevicesPerNode, what is wrong with the
-pool), is not refused: the device's condition Assigned says it. A device of another pool may be annotated:
-its owner lets go of it in an orderly way first.
+Only a change of the assignment annotation to a name is validated; removing it is always possible, as is every other
+change of the object. `inventory.assignment.eligibility` has the rules, for this webhook and for
+`device.assignment`, which applies them again before it takes the device. Temporary obstacles, and those that the
+user cannot mend (the node's readiness, the device's health, maxDevicesPerNode, errors of the pool), are not denied:
+the device's condition Assigned shows them. A device of another pool may be annotated: its owner releases it in an
+orderly way first.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -38,7 +38,7 @@ _decoder: "Final[ObjectDecoder[GPUDevice]]" = ObjectDecoder(GPUDevice, KIND)
 
 
 def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decision:
-    """Admit the device, or say everything that speaks against its new assignment."""
+    """Admit the device, or deny it with every objection to its new assignment."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
     device = _decoder.decode(request.object_)
@@ -49,7 +49,7 @@ def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decisi
     if not context.is_ready():
         return NOT_READY
     name = truncate(device.assignment)
-    # The API server drops the status of an object that is created: nothing is known of the card yet.
+    # The API server drops the status of an object that is created: nothing is known of the device yet.
     is_known = request.operation is not Operation.CREATE
     faults = [
         *_pool_faults(device.assignment, device, context, is_known=is_known),

@@ -1,7 +1,7 @@
-"""GPUPool validation: everything that is wrong with a pool in one message, field by field.
+"""GPUPool validation: every error of a pool in one message, field by field.
 
-Only a changed spec is judged: a pool that an older version let in must stay deletable, and its
-metadata changeable.
+Only a changed spec is validated: a pool that an older version admitted must stay deletable, and its metadata
+changeable.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ _OWN_NAME: Final = "spec.resource.name"
 
 
 class _Envelope(Model, frozen=True):
-    """A pool whose spec is not read yet."""
+    """A pool with an undecoded spec."""
 
     metadata: ObjectMeta
     spec: dict[str, Any] | None = None
@@ -40,7 +40,7 @@ _decoder: "Final[ObjectDecoder[_Envelope]]" = ObjectDecoder(_Envelope, KIND)
 
 
 def validate(request: "AdmissionRequest", context: "AdmissionContext") -> Decision:
-    """Admit the pool, or say everything that is wrong with it."""
+    """Admit the pool, or deny it with every error."""
     if request.operation not in {Operation.CREATE, Operation.UPDATE}:
         return Admitted()
     new = _decoder.decode(request.object_)
@@ -75,8 +75,7 @@ def _before(request: "AdmissionRequest") -> _Envelope | None:
 def _section_of(path: str) -> str:
     """Return the list or object that a path leads into.
 
-    Where something in it could not be read, rules about the rest of it would guess, and items of a
-    list would be counted wrong.
+    Where part of it is unreadable, rules about the rest would guess, and items of a list would be miscounted.
     """
     list_path, bracket, _ = path.partition("[")
     return list_path if bracket else path.rpartition(".")[0]
@@ -89,13 +88,13 @@ def _name_faults(pool: GPUPool) -> "Iterator[FieldError]":
 
 
 def _change_faults(pool: GPUPool, old: _Envelope) -> "Iterator[FieldError]":
-    """Refuse another resource name: running pods hold the resource under the old one."""
+    """Deny another resource name: running pods use the old one."""
     spec, _ = read(old.spec or {}, GPUPoolSpec, "spec")
     before = GPUPool(metadata=old.metadata, spec=spec).resource_name
     if pool.resource_name != before:
         text = (
             f"cannot change from {truncate(before)} to {truncate(pool.resource_name)}, because running pods"
-            " hold the resource under it: create another pool"
+            " use the resource under it: create another pool"
         )
         yield FieldError(_OWN_NAME, text)
 

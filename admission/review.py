@@ -1,9 +1,8 @@
-"""The wire: AdmissionReview (admission.k8s.io/v1) in, AdmissionReview out.
+"""AdmissionReview (admission.k8s.io/v1), decoded and encoded.
 
-The object stays undecoded until somebody needs it (`admission.decoding`): most decisions need it once, some
-never.
-A broken envelope is answered with HTTP 400. An object that cannot be read is a denial, because the
-API server asks us before it validates, so that it is the user's text and not a broken peer.
+The object stays undecoded until it is needed (`admission.decoding`): most decisions need it once, some never.
+An unreadable envelope is answered with HTTP 400. An unreadable object is a denial: the API server calls before it
+validates, so the object is the user's text and the peer is not broken.
 """
 
 from collections.abc import Mapping
@@ -20,8 +19,9 @@ from api.text import MAX_MESSAGE_LENGTH, MAX_WARNING_LENGTH, truncate
 from telemetry.reasons import RefusalReason
 
 RETRY_AFTER_S: Final = 1
-"""With a 503 the API server passes this on as Retry-After, and clients built on client-go try again
-by themselves: a restart of ours costs them a moment and no error."""
+"""With a 503 the API server passes this on as Retry-After, and clients built on client-go try again by themselves:
+a restart of this control plane costs them a moment and no error.
+"""
 
 _STATUS_REASONS: Final = {403: "Forbidden", 422: "Invalid", 503: "ServiceUnavailable"}
 
@@ -36,7 +36,7 @@ class Operation(StrEnum):
 
 
 class UserInfo(Model, frozen=True):
-    """Who does it; for most pods a controller's service account."""
+    """The caller; for most pods a controller's service account."""
 
     username: str = ""
     groups: list[str] | None = None
@@ -58,7 +58,7 @@ class AdmissionRequest(Model, frozen=True):
     """The question."""
 
     uid: Annotated[str, msgspec.Meta(min_length=1)]
-    """New at every call, a reinvocation included: it identifies the answer and nothing else."""
+    """New at every call, a reinvocation included: it identifies the response and nothing else."""
     kind: GroupVersionKind
     operation: Operation
     name: str = ""
@@ -72,7 +72,7 @@ class AdmissionRequest(Model, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """The envelope cannot be read."""
+    """The envelope is unreadable."""
 
     text: str
 
@@ -106,7 +106,7 @@ class _Response(Model, frozen=True):
 
 
 class AdmissionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished HTTP answer, and the facts about it for one log line."""
+    """A finished HTTP response, and its facts for one log line."""
 
     status: int
     """200 for every decision, a denial included; 400 when the envelope cannot be read."""
@@ -116,7 +116,7 @@ class AdmissionResult(msgspec.Struct, frozen=True, kw_only=True):
     """`allowed`, `patched`, `denied` or `malformed`."""
     reason: RefusalReason | None = None
     facts: Mapping[str, object]
-    """Log keys and values; foreign text in them is cut."""
+    """Log keys and values; foreign text in them is truncated."""
 
 
 _review_decoder = msgspec.json.Decoder(_Review)
@@ -124,7 +124,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode_review(body: bytes, expected: GroupVersionKind) -> AdmissionRequest | Malformed:
-    """Return the question about an object of the expected kind. Never raises."""
+    """Return the request about an object of the expected kind. Never raises."""
     try:
         request = _review_decoder.decode(body).request
     except UNDECODABLE as error:
@@ -135,7 +135,6 @@ def decode_review(body: bytes, expected: GroupVersionKind) -> AdmissionRequest |
 
 
 def encode_decision(uid: str, decision: Decision, facts: Mapping[str, object]) -> AdmissionResult:
-    """Return the answer to the question with this uid."""
     match decision:
         case Denied():
             return _encode_denial(uid, decision, facts)
@@ -144,7 +143,6 @@ def encode_decision(uid: str, decision: Decision, facts: Mapping[str, object]) -
 
 
 def encode_malformed(malformed: Malformed) -> AdmissionResult:
-    """Return the answer to a body that is no question."""
     message = truncate(malformed.text, MAX_MESSAGE_LENGTH)
     status = {
         "apiVersion": "v1",

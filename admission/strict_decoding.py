@@ -1,8 +1,7 @@
-"""Reading an object of which several fields may be wrong, and naming all of them.
+"""Decoding of an object with several invalid fields, which names all of them.
 
-msgspec stops at the first fault, and an operator would learn of the next one only after mending it.
-This walks the same models and limits. What is wrong is left out of the result, so that rules about
-the rest can still be checked.
+msgspec stops at the first error, so an operator would learn of the next one only after fixing it. This walks the
+same models and limits. Invalid values are left out of the result, so that rules about the rest still apply.
 """
 
 import functools
@@ -30,19 +29,19 @@ _WORDS: Final = {
     "^[^/]+/[^/]+$": "<namespace>/<name>",
     "^[0-9]+\\.[0-9]+$": "a version such as 8.0",
 }
-"""Pattern of a model -> what a person would call it."""
+"""Pattern of a model -> its name in messages."""
 
 _WRONG: Final = object()
-"""In place of a value that is left out."""
+"""Stands for a value that is left out."""
 
 
 def read(value: object, model: type[M], path: str) -> tuple[M, list[FieldError]]:
-    """Return the object without what is wrong, and everything that is wrong.
+    """Return the object without its invalid values, and every error.
 
     Args:
         value: JSON as Python values.
         model: its model, of which every field has a default.
-        path: where the value stands, for the faults.
+        path: path of the value, for the errors.
     """
     reader = _Reader()
     clean = reader.read(value, _info_of(model), path)
@@ -51,7 +50,7 @@ def read(value: object, model: type[M], path: str) -> tuple[M, list[FieldError]]
 
 @functools.cache
 def _info_of(model: type[Model]) -> types.Type:
-    """Return what msgspec knows of a model; it works that out in milliseconds, anew at each call."""
+    """Return msgspec's description of a model; it takes milliseconds at each call, so it is cached."""
     return types.type_info(model)
 
 

@@ -1,4 +1,4 @@
-"""The four webhooks: bytes in, a finished answer and its facts out. None of them raises on bad input."""
+"""The four webhooks: bytes in, an `AdmissionResult` out. None of them raises for its input."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -28,24 +28,22 @@ _UNTOUCHED: Final = Admitted()
 
 
 def mutate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
-    """Answer the mutating webhook for pods. A hold that it takes is in the books when it returns."""
+    """Answer the mutating webhook for pods. A reservation is in the allocation state when this returns."""
     return _answer(body, POD_KIND, lambda request: _on_create(request, context, mutating.mutate))
 
 
 def validate_pod(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
-    """Answer the validating webhook for pods; ties the pod's reservation to it."""
+    """Answer the validating webhook for pods; gives the reservation the pod's final name and uid."""
     return _answer(
         body, POD_KIND, lambda request: _on_create(request, context, validating.validate)
     )
 
 
 def validate_gpupool(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
-    """Answer the validating webhook for GPUPools."""
     return _answer(body, pools.KIND, lambda request: pools.validate(request, context))
 
 
 def validate_gpudevice(body: bytes, context: "AdmissionContext") -> "AdmissionResult":
-    """Answer the validating webhook for GPUDevices."""
     return _answer(body, devices.KIND, lambda request: devices.validate(request, context))
 
 

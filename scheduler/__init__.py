@@ -1,5 +1,5 @@
 """The kube-scheduler extender: filter, prioritize, preempt and bind.
 
-Decodes, decides and encodes; the only thing it awaits is the port that binds and looks.
+The verbs decode, decide and encode; they await only the port that binds and reads pods.
 No I/O and no clock.
 """

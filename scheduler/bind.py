@@ -1,14 +1,14 @@
 """bind: named devices for a pod on the node that kube-scheduler chose, with one API write.
 
-    plan → commit, one synchronous step → one POST → what came back:
+  plan → commit, one synchronous step → one POST → outcome:
       written           the commitment stays until the watch shows the pod bound
-      refused           released; after a 409 a read first, for an earlier write may have bound the pod
+      refused           released; after a 409 only after a read, since an earlier write may have bound the pod
       anything else     in doubt: the units stay taken until a read of the pod settles it
 
-Who releases when the call is cancelled or breaks: nobody here. From the moment the Binding may have
-left, only knowledge of the pod ends a commitment: the watch, a retry of bind, or `settling`.
-A repeated bind of the same uid and node is the same bind; it writes at most the very same Binding.
-The time each call may take is the binder's to bound, below kube-scheduler's `httpTimeout`.
+A cancelled or failed call releases nothing. From the moment the Binding may have been sent, only knowledge of
+the pod ends a commitment: the watch, a retry of bind, or `bind_recovery`. A repeated bind of the same uid and
+node is the same bind; it writes at most the same Binding. The binder bounds the time of each call, below
+kube-scheduler's `httpTimeout`.
 """
 
 from dataclasses import dataclass
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """How a bind ended; kube-scheduler takes an empty error for success."""
+    """Outcome of a bind; kube-scheduler takes an empty error for success."""
 
     outcome: Outcome
     error: str = ""
     reservation: "Reservation | None" = None
-    """The commitment that the call worked on, if it did."""
+    """The commitment that the call worked on, if any."""
 
 
 async def bind_pod(request: "BindRequest", context: "ExtenderContext") -> Bound:
-    """Bind a pod, or say why it is not bound."""
+    """Bind a pod, or return why it is not bound."""
     pod = request.pod
     objection = _objection(pod, context)
     if objection is not None:
@@ -96,7 +96,7 @@ async def _bind_units(
 async def _bind_again(
     bound: AlreadyBound, request: "BindRequest", context: "ExtenderContext"
 ) -> Bound:
-    """Answer for a pod whose binding was sent before: kube-scheduler timed out, or two of them run."""
+    """Answer for a pod whose Binding was sent before: kube-scheduler timed out, or two of them run."""
     pod, node = request.pod, request.node
     reservation = bound.reservation
     if bound.node != node:
@@ -111,7 +111,7 @@ async def _bind_again(
 
 
 async def _send(reservation: "Reservation", context: "ExtenderContext", *, is_retry: bool) -> Bound:
-    """Send a commitment's Binding, and leave the commitment in the state that its end calls for."""
+    """Send a commitment's Binding, and move the commitment by the outcome."""
     pod = pod_of(reservation)
     sighting: PodSighting | None = None
     try:
@@ -164,7 +164,7 @@ def _after_look(
 
 
 async def _bind_plain(request: "BindRequest", context: "ExtenderContext") -> Bound:
-    """Bind a pod that names no pool: with this extender configured, nobody else binds it."""
+    """Bind a pod that names no pool: with this extender configured, no other component binds it."""
     pod, node = request.pod, request.node
     outcome = await context.binder.bind(PodBinding(pod.namespace, pod.name, pod.uid, node, {}))
     match outcome:
@@ -193,14 +193,14 @@ def _binding_of(reservation: "Reservation", context: "ExtenderContext") -> PodBi
         pod.uid,
         reservation.node,
         annotations,
-        # A pod that was stored around our webhooks has no label, and the next leader lists by it.
+        # A pod that bypassed the webhooks has no label, and the next leader lists by it.
         labels={POOL_LABEL: reservation.pool},
         is_fenced=leader is not None,
     )
 
 
 def _objection(pod: "PodRef", context: "ExtenderContext") -> Bound | None:
-    """Return why nothing can be done about this pod, whatever the node."""
+    """Return why the pod cannot be bound to any node."""
     if not context.is_ready():
         return Bound(Outcome.NOT_READY, NOT_READY)
     known = context.reader.pod(pod.uid)

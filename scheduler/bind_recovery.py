@@ -1,8 +1,7 @@
-"""Settling: what a read of the pod says about a binding of which the end is not known.
+"""Recovery of bindings with unknown outcome, by a read of the pod.
 
-Used by bind after a conflict, and by a reconciler for commitments that stay unsettled. A doubtful
-commitment keeps its units until a read shows the pod bound or gone, or shows it pending so late that
-the lost write cannot land any more.
+Used by bind after a conflict, and by a reconciler for commitments that stay unsettled. A doubtful commitment
+keeps its units until a read shows the pod bound or gone, or pending so late that the lost write cannot land.
 """
 
 from dataclasses import replace
@@ -21,39 +20,40 @@ if TYPE_CHECKING:
     from scheduler.ports import PodSighting
 
 MAY_LAND_S: Final = 60.0
-"""kube-apiserver's --request-timeout: it gives a request up after that, and a commit to etcd goes with
-the request. Doubt begins when the answer is given up, hence after the write was sent, so that a pod
-still pending this long after was not bound by that write and will not be."""
+"""kube-apiserver's --request-timeout: it gives a request up after that, and a commit to etcd goes with the request.
+Doubt begins when the answer is given up, after the write was sent. A pod that is still pending this long after
+was not bound by that write and will not be.
+"""
 
 _UNSETTLED: Final = frozenset({ReservationPhase.DOUBTFUL, ReservationPhase.BOUND})
 
 
 class Settlement(StrEnum):
-    """What became of a commitment."""
+    """Result for a commitment."""
 
     CONFIRMED = "confirmed"
-    """The pod is bound as committed; the watch will retire the commitment."""
+    """The pod is bound as committed; the watch retires the commitment."""
     OVERTAKEN = "overtaken"
-    """The pod is bound, to another node or devices: the books follow what was seen."""
+    """The pod is bound to another node or other devices, which the allocation state now has."""
     RELEASED = "released"
-    """The pod is pending and the write cannot land any more, or the pod is gone."""
+    """The pod is gone, or pending and the write cannot land any more."""
     STILL_OPEN = "still_open"
-    """The pod is pending, and the write may yet land."""
+    """The pod is pending, and the write may still land."""
     UNSEEN = "unseen"
     """The pod could not be read."""
     MOVED_ON = "moved_on"
-    """The commitment ended, or was taken up again, before the read came back."""
+    """The commitment ended, or was sent again, before the read came back."""
 
 
 async def recover_binding(reservation: "Reservation", context: "ExtenderContext") -> Settlement:
-    """Read the pod of an unsettled commitment once, and act on what is seen. Idempotent.
+    """Read the pod of an unsettled commitment once, and apply what the read shows. Idempotent.
 
-    Nothing is done when the commitment changed during the read: the answer would speak of the past.
-    Cancellation leaves everything as it was.
+    Nothing is done when the commitment changed during the read, which would then be out of date. Cancellation leaves
+    everything as it was.
 
     Args:
         reservation: one of `reader.unsettled()`, as it is now.
-        context: the books and the port.
+        context: the allocation state and the port.
     """
     if reservation.phase not in _UNSETTLED:
         return Settlement.MOVED_ON
@@ -67,14 +67,14 @@ async def recover_binding(reservation: "Reservation", context: "ExtenderContext"
 
 
 def pod_of(commitment: "Reservation") -> PodRef:
-    """Return the pod of a commitment, which has a uid from the moment it is one."""
+    """Return the pod of a commitment, which always has a uid."""
     if commitment.uid is None:
         raise InvariantViolatedError(f"reservation {commitment.id} is committed without a uid")
     return PodRef(commitment.namespace, commitment.name, commitment.uid)
 
 
 def write_may_land(doubtful: "Reservation", now: "Instant") -> bool:
-    """Say whether the API server may still carry out a write whose answer never came."""
+    """Say whether the API server may still carry out a write without an answer."""
     return now.monotonic - doubtful.observe_by < MAY_LAND_S
 
 
@@ -85,12 +85,12 @@ def take_in(
     *,
     may_land: bool,
 ) -> Settlement:
-    """Bring the books in line with what a read of a committed pod showed.
+    """Apply a read of a committed pod to the allocation state.
 
     Args:
         reservation: the pod's commitment.
-        sighting: what the read showed.
-        context: the books.
+        sighting: the result of the read.
+        context: the allocation state.
         may_land: whether a write for this commitment may still be carried out.
     """
     uid = pod_of(reservation).uid
@@ -114,9 +114,9 @@ def take_in(
 
 
 def _follow(reservation: "Reservation", seen: SeenBound, context: "ExtenderContext") -> None:
-    """Replace the commitment by what is true, as the watch will in a moment.
+    """Replace the commitment by what was read, as the watch will in a moment.
 
-    A pod that the watch has not shown is only released: were it gone by now, nobody would ever say so.
+    A pod that the watch has not shown is only released: were it gone by now, no event would ever say so.
     """
     allocation_state, uid = context.allocation_state, pod_of(reservation).uid
     if context.reader.reservation(reservation.id) is not reservation:

@@ -1,8 +1,8 @@
-"""The extender's messages on the wire: bytes to requests, and replies to bytes.
+"""Wire format of the extender: bytes to requests, replies to bytes.
 
-The Go structs of `k8s.io/kube-scheduler/extender/v1` carry no json tags: keys are Go field names, and
-Go reads them in any casing. So do we, but only when a key is missing under its Go name: a request of
-kube-scheduler's pays nothing for that. What cannot be read is a `MalformedArgs`, never an exception.
+The Go structs of `k8s.io/kube-scheduler/extender/v1` have no json tags: keys are Go field names, which Go reads in
+any casing. This codec does so only when a key is missing under its Go name, so requests of kube-scheduler pay
+nothing for it. An unreadable request is a `MalformedArgs`, never an exception.
 """
 
 from dataclasses import dataclass
@@ -29,15 +29,13 @@ class _Unread(msgspec.Struct, frozen=True):
 
 
 class PodIdentity(Model, frozen=True):
-    """Which pod it is."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
 
 
 class ExtenderPod(Model, frozen=True):
-    """What the verbs read of a pod; kube-scheduler sends all of it, up to a megabyte, with each call."""
+    """The part of a pod that the verbs read; kube-scheduler sends all of it, up to a megabyte, with each call."""
 
     metadata: PodIdentity = PodIdentity()
     spec: PodContainers = PodContainers()
@@ -113,7 +111,7 @@ class _BindingResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 @dataclass(frozen=True, slots=True)
 class MalformedArgs:
-    """What is wrong with a request."""
+    """An unreadable or incomplete request."""
 
     error: str
 
@@ -128,7 +126,7 @@ class CandidatesRequest:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """preempt: a pod, and whom kube-scheduler would evict for it, by node."""
+    """preempt: a pod, and its proposed victims by node."""
 
     pod: ExtenderPod
     victims_by_node: VictimsByNode
@@ -136,7 +134,7 @@ class PreemptionRequest:
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """bind: a pod and its node, nothing of which is empty."""
+    """bind: a pod and its node, none of whose fields is empty."""
 
     pod: PodRef
     node: NodeName
@@ -145,7 +143,7 @@ class BindRequest:
 _encoder = msgspec.json.Encoder()
 
 NODE_NAMES_END: Final = b',"NodeNames":%b}'
-"""How a request of kube-scheduler's ends, around the JSON array of names."""
+"""End of a request of kube-scheduler, around the JSON array of names."""
 _NODE_NAMES_MARK: Final = b',"NodeNames":['
 
 
@@ -159,7 +157,6 @@ _names_decoder = msgspec.json.Decoder(list[NodeName])
 
 
 def decode_candidates(body: bytes) -> CandidatesRequest | MalformedArgs:
-    """Read ExtenderArgs."""
     args = _extender_shape.read(body)
     if isinstance(args, MalformedArgs):
         return args
@@ -173,9 +170,9 @@ def decode_candidates(body: bytes) -> CandidatesRequest | MalformedArgs:
 
 
 def decode_names(body: bytes) -> tuple[bytes, list[NodeName]] | None:
-    """Return the array at the body's end as it is written, and what it says; None without one.
+    """Return the array at the body's end, raw and decoded; None without one.
 
-    Whether the array is `NodeNames` of the request itself depends on what stands before it.
+    Whether the array is `NodeNames` of the request itself depends on the bytes before it.
     """
     start = body.find(_NODE_NAMES_MARK) + len(_NODE_NAMES_MARK) - 1
     if start < len(_NODE_NAMES_MARK) or not body.endswith(b"]}"):
@@ -188,9 +185,9 @@ def decode_names(body: bytes) -> tuple[bytes, list[NodeName]] | None:
 
 
 def decode_pod_before_names(before: bytes) -> ExtenderPod | None:
-    """Return the pod of a request that was cut off before its `,"NodeNames":`.
+    """Return the pod of a request that was split before its `,"NodeNames":`.
 
-    None where that is no JSON object once it is closed, or not one that names alone make complete.
+    None where the part is no JSON object once it is closed, or lacks more than the names.
     """
     try:
         args = _before_names_decoder.decode(before + b"}")
@@ -200,7 +197,6 @@ def decode_pod_before_names(before: bytes) -> ExtenderPod | None:
 
 
 def decode_preemption(body: bytes) -> PreemptionRequest | MalformedArgs:
-    """Read ExtenderPreemptionArgs."""
     args = _preemption_shape.read(body)
     if isinstance(args, MalformedArgs):
         return args
@@ -218,7 +214,6 @@ def decode_preemption(body: bytes) -> PreemptionRequest | MalformedArgs:
 
 
 def decode_bind(body: bytes) -> BindRequest | MalformedArgs:
-    """Read ExtenderBindingArgs."""
     args = _binding_shape.read(body)
     if isinstance(args, MalformedArgs):
         return args
@@ -237,7 +232,6 @@ def decode_bind(body: bytes) -> BindRequest | MalformedArgs:
 
 
 def encode_filter_error(error: str) -> bytes:
-    """Return ExtenderFilterResult of a call that failed."""
     return _encoder.encode(_FilterResult(error=error))
 
 
@@ -255,12 +249,11 @@ def encode_sorted(
 
 
 def encode_names(names: list[NodeName]) -> bytes:
-    """Return names as a JSON array."""
     return _encoder.encode(names)
 
 
 def encode_all_fit(raw_names: bytes) -> bytes:
-    """Return ExtenderFilterResult that lets every name of the request pass, as it wrote them."""
+    """Return ExtenderFilterResult in which every name of the request fits, as the request wrote them."""
     return _ALL_FIT % raw_names
 
 
@@ -270,27 +263,25 @@ def encode_priority(host: str, score: int) -> bytes:
 
 
 def encode_priorities(priorities: list[HostPriority]) -> bytes:
-    """Return HostPriorityList."""
     return _encoder.encode(priorities)
 
 
 def join_priorities(items: "Iterable[bytes]") -> bytes:
-    """Return HostPriorityList of items that are encoded."""
+    """Return HostPriorityList of encoded items."""
     return b"[%b]" % b",".join(items)
 
 
 def encode_preemption(victims_by_node: VictimsByNode) -> bytes:
-    """Return ExtenderPreemptionResult: the Meta form, whatever was asked."""
+    """Return ExtenderPreemptionResult, always in its Meta form."""
     return _encoder.encode(_PreemptionResult(victims_by_node))
 
 
 def encode_bind(error: str) -> bytes:
-    """Return ExtenderBindingResult."""
     return _encoder.encode(_BindingResult(error))
 
 
 def _in_go_casing(value: Any, model: type[msgspec.Struct]) -> Any:  # noqa: ANN401  # JSON
-    """Give an object's own keys the casing that the model has; keys further down stay."""
+    """Give an object's own keys the model's casing; nested keys stay."""
     if not isinstance(value, dict):
         return value
     keys = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(model)}
@@ -330,12 +321,12 @@ Args = TypeVar("Args", bound=msgspec.Struct)
 
 @dataclass(frozen=True, slots=True)
 class _Shape(Generic[Args]):
-    """How to read one kind of request."""
+    """Decoder of one kind of request."""
 
     model: type[Args]
     decoder: "msgspec.json.Decoder[Args]"
     is_complete: "Callable[[Args], bool]"
-    """Whether everything was found under its Go name."""
+    """Whether every field was found under its Go name."""
     in_go_casing: "Callable[[Any, type[msgspec.Struct]], object]" = _in_go_casing
 
     def read(self, body: bytes) -> Args | MalformedArgs:

@@ -1,4 +1,4 @@
-"""What the verbs work on."""
+"""Dependencies of the verbs."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,20 +20,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderContext:
-    """The books, the port that binds, and where ids and the time come from."""
-
     index: "DeviceIndex"
     reader: "AllocationReader"
     allocation_state: "AllocationState"
     binder: "BindPort"
     new_id: "Callable[[], ReservationId]"
-    """A fresh id, for a pod that is bound without a reservation."""
+    """Creates the id of a pod that is bound without a reservation."""
     now: "Callable[[], Instant]"
     is_ready: "Callable[[], bool]"
     """Whether the caches are synced, the ledger is rebuilt, and this replica leads."""
     leader: "Callable[[], str | None]" = lambda: None
-    """The term under which this replica leads now, for the API server to check; None where nobody
-    is elected."""
+    """The leadership term of this replica, for the API server to check; None without leader election."""
     scores: EncodedScores = field(default_factory=EncodedScores)
     recent: RecentPods = field(default_factory=RecentPods)
     candidates: CandidatesReader = field(default_factory=CandidatesReader)

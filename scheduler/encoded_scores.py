@@ -30,7 +30,7 @@ class EncodedScores:
 
 
 class _ViewItems:
-    """Items of one view; it refers to the view's scores and not to the view, which may be dropped."""
+    """Items of one view; it keeps the view's scores and not the view, which may be dropped."""
 
     __slots__ = ("_items", "_scores", "_stale")
 

@@ -1,7 +1,7 @@
-"""The four verbs: bytes in, an `VerbResult` out. Each decodes, decides and encodes; none raises for input.
+"""The four verbs: bytes in, a `VerbResult` out. Each decodes, decides and encodes; none raises for its input.
 
-Where the protocol has no field for an error (prioritize, preempt), the reply is the harmless one: no
-score, no eviction; the outcome and the log line say why.
+Where the protocol has no field for an error (prioritize, preempt), the reply is the harmless one: no score, no
+eviction. The outcome and the log line have the reason.
 """
 
 from typing import TYPE_CHECKING
@@ -77,9 +77,9 @@ def preempt(body: bytes, context: "ExtenderContext") -> VerbResult:
 
 
 async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
-    """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits the binder, nothing else.
+    """Answer ExtenderBindingArgs with ExtenderBindingResult; awaits only the binder.
 
-    Cancelled, or failed by the binder, it raises, with the books as `scheduler.bind` says.
+    When cancelled, or failed by the binder, it raises; `scheduler.bind` says what the allocation state then has.
     """
     request = decode_bind(body)
     if isinstance(request, MalformedArgs):
@@ -89,7 +89,7 @@ async def bind(body: bytes, context: "ExtenderContext") -> VerbResult:
 
 
 def _must_wait(asked: "PodDemand", context: "ExtenderContext") -> bool:
-    """Say whether the answer needs caches that are not there; pods of no pool never wait for us."""
+    """Say whether the answer needs caches that are not synced; pods without a pool never wait."""
     return not isinstance(asked, NoDemand) and not context.is_ready()
 
 

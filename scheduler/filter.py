@@ -1,16 +1,16 @@
-"""filter: which of the named nodes can hold the pod now, and why the others cannot.
+"""filter: which of the named nodes fit the pod now, and why the others do not.
 
-Takes nothing, so that a simulation costs nothing. All nodes that fit are returned: kube-scheduler's own
-scoring then still has a choice. A node that eviction could free goes to `FailedNodes`; any other to
+It reserves nothing, so a simulation costs nothing. All nodes that fit are returned, so that kube-scheduler's own
+scoring has a choice. A node that eviction could free goes to `FailedNodes`; any other to
 `FailedAndUnresolvableNodes`, which preemption skips.
 
-A pod that holds units on one of the nodes passes there alone: prioritize would put that node first by
-more than all other scores together (`manifests.install.scheduler`), so that nothing is left to choose,
-and kube-scheduler neither scores hundreds of nodes nor asks us to (docs/design/0003-nominating.md).
+A pod with reserved units on one of the nodes passes there alone. prioritize would put that node first by more than
+all other scores together (`manifests.install.scheduler`), so no choice is lost, and kube-scheduler need not score
+hundreds of nodes or call prioritize (docs/design/0003-nominating.md).
 
-This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map`
-and `zip`, names that all fit are answered with the bytes that brought them, and an answer is kept
-with its list for as long as the view that it came from stands still.
+This runs inside kube-scheduler's serial cycle for hundreds of names. So whole lists go through `map` and `zip`,
+names that all fit are answered with the bytes of the request, and an answer is kept with its list while the view
+that it came from does not change.
 """
 
 import functools
@@ -37,15 +37,15 @@ _text_of = functools.lru_cache(maxsize=8192)(node_refusal_text)
 _ABSENT: Final = NodeRefusal(reason=NodeReason.NODE_NOT_IN_POOL)
 _UNKNOWN: Final = NodeRefusal(reason=NodeReason.UNKNOWN_NODE)
 _ANY_GENERATION: Final = -1
-"""The answer rests on the view alone."""
+"""The answer depends on the view alone."""
 
 
 def filter_names(
     asked: "PodDemand", candidates: Candidates, context: "ExtenderContext"
 ) -> tuple[Outcome, Filtered]:
-    """Sort the names, each into exactly one of the reply's three parts, in their order.
+    """Sort each name into exactly one of the reply's three parts, in their order.
 
-    Of a pod that passes on the node of its hold, the other names are left out.
+    For a pod that passes on the node of its reservation, the other names are left out.
     """
     match asked:
         case NoDemand():
@@ -63,9 +63,9 @@ def filter_names(
 
 
 def _pinned(asked: UnitDemand, names: "list[NodeName]", bound: "AlreadyBound") -> Filtered:
-    """Let a pod that is bound, or may be, pass on that node only.
+    """Pass a pod that is bound, or may be, on that node only.
 
-    The others are unresolvable: no eviction can help a pod that must not go there.
+    The others are unresolvable: no eviction helps a pod that must not go there.
     """
     text = f"GPU pool {asked.pool.name}: {binding_text(bound)}"
     others = (name for name in names if name != bound.node)

@@ -1,10 +1,8 @@
-"""Lists of candidates that come again: read once, and what was found out about them kept.
+"""Node lists of requests, decoded once and kept with their answers.
 
-kube-scheduler sends prioritize the very names that filter answered, and filter often those of the pod
-before. A list is known by its bytes, so that nothing can be mistaken; its names stay the same `str`
-objects, with their hashes, and verdicts on them hold while the view that they came from stands still.
-
-Bounded: a few lists, of no great length.
+kube-scheduler sends prioritize the names that filter answered, and filter often those of the pod before. A list is
+recognized by its bytes, so two lists are never mixed up. Its names stay the same `str` objects, with their hashes,
+and answers on them hold while their view does not change. A few lists of bounded length are kept.
 """
 
 from dataclasses import dataclass, field
@@ -27,28 +25,29 @@ if TYPE_CHECKING:
     from scheduler.codec import ExtenderPod
 
 KEPT: Final = 4
-"""Lists. One kube-scheduler needs two, before and after filter; what is kept beyond that pushes out of the
-processor's caches what is needed."""
+"""Number of lists. One kube-scheduler needs two, before and after filter; more would push needed data out of the
+processor's caches.
+"""
 MAX_KEPT_BYTES: Final = 512 * 1024
-"""Of one list: 5,000 nodes with names of a hundred letters. With its answers it takes four times that."""
+"""Of one list: 5,000 nodes with names of a hundred letters. With its answers a list takes four times that."""
 _VIEWS: Final = 4
-"""Pools and sizes of which a list keeps what was found out."""
+"""Pools and sizes for which a list keeps answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """What filter answers: the body, and which nodes may take the pod."""
+    """filter's reply: the body, and the nodes that fit."""
 
     body: bytes
     fit: int
-    """How many nodes that are."""
+    """Number of nodes that fit."""
     passing: "Candidates | None" = None
-    """They; None for all that were asked about."""
+    """The nodes that fit; None when all do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What prioritize answers: the body, and whether any of the nodes may take the pod."""
+    """prioritize's reply: the body, and whether any node fits."""
 
     body: bytes
     any_fits: bool
@@ -56,7 +55,7 @@ class Scored:
 
 @dataclass(slots=True)
 class Findings:
-    """What one view says about one list, and at which reading of the view's counters."""
+    """Answers of one view for one list, each with the reading of the view's counter."""
 
     filtered: "Filtered | None" = None
     filtered_at: tuple[int, int] = (-1, -1)
@@ -68,11 +67,11 @@ class Findings:
     _items_at: int = -1
 
     def keep_items(self, items: "Sequence[bytes | None]", view: "FitView") -> None:
-        """Keep the items of prioritize's reply that filter has found, for the prioritize that follows."""
+        """Keep the items that filter has looked up, for the prioritize that follows."""
         self._items, self._items_at = items, view.scores_moved
 
     def take_items(self, view: "FitView") -> "Sequence[bytes | None] | None":
-        """Return what was kept, if no score has changed since; it is not kept any longer."""
+        """Return and drop the kept items; None if a score has changed since."""
         items, self._items = self._items, None
         return items if self._items_at == view.scores_moved else None
 
@@ -90,7 +89,7 @@ class Candidates:
         self._findings: dict[FitView, Findings] = {}
 
     def findings(self, view: "FitView") -> Findings:
-        """Return what is known about the view's verdicts on this list, to be added to."""
+        """Return the mutable answers of the view for this list."""
         found = self._findings.get(view)
         if found is None:
             if len(self._findings) >= _VIEWS:
@@ -110,12 +109,11 @@ class ExtenderCall:
 @final
 @dataclass(slots=True)
 class CandidatesReader:
-    """Reads ExtenderArgs as `decode_candidates` does, and faster.
+    """Decodes ExtenderArgs as `decode_candidates` does, and faster.
 
-    A request that ends in `,"NodeNames":<array>}`, before which stands a JSON object once it is closed
-    by a brace, is that object with this array as its last member: no other reading of the bytes is
-    possible. So its two halves are read apart, and a half that was read before is not read again.
-    Whatever else a request may look like is left to `decode_candidates`.
+    A request that ends in `,"NodeNames":<array>}` after a JSON object, once that is closed by a brace, is that object
+    with this array as its last member: no other reading of the bytes is possible. So its halves are decoded apart, and
+    a half that was decoded before is not decoded again. Every other form is left to `decode_candidates`.
     """
 
     _kept: list[Candidates] = field(default_factory=list)
@@ -124,7 +122,6 @@ class CandidatesReader:
     # prioritize brings the pod that filter brought
 
     def read(self, body: bytes) -> ExtenderCall | MalformedArgs:
-        """Return the question that the body asks."""
         candidates = self._recall(body) or self._read_list(body)
         if candidates is not None:
             pod = self._read_pod(body[: -len(candidates.ending)])
@@ -136,7 +133,7 @@ class CandidatesReader:
         return ExtenderCall(request.pod, Candidates(encode_names(request.names), request.names))
 
     def expect(self, candidates: Candidates) -> None:
-        """Note the list that filter answers: prioritize will be asked about it next."""
+        """Keep the list that filter answers, since prioritize will be called with it."""
         if len(candidates.ending) > MAX_KEPT_BYTES:
             return
         if candidates in self._kept:

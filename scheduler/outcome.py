@@ -1,4 +1,4 @@
-"""What a verb answers: the body, and what the caller logs and counts."""
+"""Results of the verbs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,14 +11,14 @@ NOT_READY: Final = "gpu-control-plane is not ready: its caches are not synced"
 
 
 class Outcome(StrEnum):
-    """How a call ended; the closed set behind the label `outcome` of the extender's histogram."""
+    """Outcome of a call; the closed set of values of the label `outcome` of the extender's histogram."""
 
     NOT_OURS = "not_ours"
     """The pod names no pool."""
     NOT_READY = "not_ready"
     MALFORMED = "malformed"
     IMPOSSIBLE = "impossible"
-    """No node will ever do: two pools, a broken quantity, a resource that no pool serves."""
+    """No node will ever fit: two pools, an invalid quantity, a resource that no pool serves."""
 
     FITS = "fits"
     """filter, prioritize, preempt: at least one node remains."""
@@ -26,22 +26,19 @@ class Outcome(StrEnum):
 
     BOUND = "bound"
     ALREADY_BOUND = "already_bound"
-    """bind: the pod was on that node before, so that nothing had to be written."""
+    """bind: the pod was on that node before, so nothing was written."""
     UNKNOWN_POD = "unknown_pod"
     REFUSED = "refused"
-    """bind: the node cannot take the pod, or the API server said no."""
+    """bind: the node cannot take the pod, or the API server refused the Binding."""
     BOUND_ELSEWHERE = "bound_elsewhere"
     UNDER_WAY = "under_way"
     IN_DOUBT = "in_doubt"
-    """bind: nobody knows whether the API server carried the write out."""
+    """bind: it is unknown whether the API server carried the write out."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerbResult:
-    """The reply to one call.
-
-    Its HTTP status is 200, whatever it says: kube-scheduler discards the body of any other.
-    """
+    """Reply to one call, always with HTTP status 200: kube-scheduler discards the body of any other."""
 
     body: bytes
     outcome: str

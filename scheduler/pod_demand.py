@@ -1,4 +1,4 @@
-"""What a pod asks for, in the terms of the pools that exist: the first step of every verb."""
+"""Demand of a pod in terms of the existing pools: the first step of every verb."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
@@ -22,20 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NoDemand:
-    """The pod names no pool; any node will do."""
+    """The pod names no pool; any node fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImpossibleDemand:
-    """No node can serve the pod, however empty: the text says why."""
+    """No node can serve the pod, however empty; the text has the reason."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class UnitDemand:
-    """The pod asks for units of one pool."""
-
     pool: "PoolFacts"
     demand: "Demand"
     uid: PodUid | None
@@ -63,23 +61,21 @@ class RecentPods:
         # in the order in which filter last saw them; None: names no pool
 
     def remember(self, uid: PodUid, demand: "Demand | None") -> None:
-        """Note what a pod asks for; None that it names no pool."""
+        """Record a pod's demand; None if it names no pool."""
         self._demand_by_uid.pop(uid, None)
         self._demand_by_uid[uid] = demand
         if len(self._demand_by_uid) > self._limit:
             del self._demand_by_uid[next(iter(self._demand_by_uid))]
 
     def knows(self, uid: PodUid) -> bool:
-        """Say whether filter saw the pod lately."""
         return uid in self._demand_by_uid
 
     def demand(self, uid: PodUid) -> "Demand | None":
-        """Return what a known pod asks for; None when it names no pool, or is not known."""
+        """Return a recorded demand; None when the pod names no pool, or is not recorded."""
         return self._demand_by_uid.get(uid)
 
 
 def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:
-    """Return what a pod's spec asks for."""
     demand = demand_of(pod.spec)
     match demand:
         case None:
@@ -100,7 +96,7 @@ def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:
 
 
 def remember_pod(pod: "ExtenderPod", asked: PodDemand, context: "ExtenderContext") -> None:
-    """Keep what filter read in a stored pod's spec, for the bind that follows."""
+    """Keep the demand that filter read in a stored pod's spec, for the bind that follows."""
     if not pod.metadata.uid:
         return
     match asked:
@@ -113,10 +109,10 @@ def remember_pod(pod: "ExtenderPod", asked: PodDemand, context: "ExtenderContext
 
 
 def recall_pod(pod: "PodRef", context: "ExtenderContext") -> PodDemand | None:
-    """Return what a pod known by its uid alone asks for; None when nobody has seen its spec.
+    """Return the demand of a pod known by its uid alone; None when its spec was not seen.
 
-    The watch and filter read the stored pod; the ledger has what admission saw, which validation
-    compared with the final pod.
+    The watch and filter read the stored pod; the ledger has the demand at admission, which validation compared with
+    the final pod.
     """
     observed = context.reader.pod(pod.uid)
     if observed is not None:
@@ -142,18 +138,20 @@ def _asked(
 def own_node(
     asked: UnitDemand, reader: "AllocationReader"
 ) -> "tuple[NodeName | None, NodeRefusal | None]":
-    """Return the node on which the pod itself holds units, and why it cannot take the pod even so.
+    """Return the node of the pod's own reservation, and why it cannot take the pod even so.
 
-    Views count a pod's own hold against it; this is the one node where that has to be undone.
+    Views count a pod's own reservation against it; this is the one node where that has to be undone.
     """
-    held = reader.reservation_of(asked.uid) if asked.uid is not None else None
-    if held is None or held.node is None:
+    reservation = reader.reservation_of(asked.uid) if asked.uid is not None else None
+    if reservation is None or reservation.node is None:
         return None, None
-    return held.node, reader.refusal_on(held.node, asked.pool, asked.demand, uid=asked.uid)
+    return reservation.node, reader.refusal_on(
+        reservation.node, asked.pool, asked.demand, uid=asked.uid
+    )
 
 
 def binding_text(bound: "AlreadyBound") -> str:
-    """Say where a pod is bound, and how sure that is."""
+    """Return where a pod is bound, and how certain that is."""
     reservation = bound.reservation
     match reservation.phase if reservation is not None else None:
         case ReservationPhase.COMMITTED:

@@ -1,6 +1,6 @@
-"""The port through which bind writes, and what comes back.
+"""Port through which bind writes and reads, and the results.
 
-`server` puts the API client behind it; tests put a fake there.
+`server` implements it with the API client, tests with a fake.
 """
 
 from dataclasses import dataclass, field
@@ -22,13 +22,12 @@ class PodRef:
     uid: "PodUid"
 
     def __str__(self) -> str:
-        """Return `namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PodBinding:
-    """What the Binding says; the uid is its precondition."""
+    """Content of the Binding; the uid is its precondition."""
 
     namespace: str
     name: str
@@ -39,7 +38,7 @@ class PodBinding:
     labels: "Mapping[str, str]" = field(default_factory=dict)
     """As the annotations."""
     is_fenced: bool = False
-    """Whether an annotation names a term, so that the API server has to compare it (`manifests.install.leadership_policy`)."""
+    """Whether an annotation names a leadership term, which the API server then checks (`manifests.install.leadership_policy`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,13 @@ class BindWritten:
 
 @dataclass(frozen=True, slots=True)
 class BindRefused:
-    """The API server certainly did not carry this write out."""
+    """The API server did not carry this write out."""
 
     message: str
     is_conflict: bool
     """409: the pod is bound, gated or terminating, or its uid is another one."""
     left_s: float | None = None
-    """What the write left of the time that it and a read after it have together."""
+    """Time that the write left for a read after it, which share one limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +73,12 @@ class SeenBound:
 
     node: "NodeName"
     devices: "Devices | None"
-    """None where its annotation says nothing that can be read."""
+    """None where its annotation is missing or unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenPending:
-    """The pod, with this uid, is there and not bound."""
+    """The pod, with this uid, exists and is not bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +105,6 @@ class BindPort(Protocol):
     async def look(self, pod: PodRef, *, within_s: float | None = None) -> PodSighting:
         """Read the pod once, from etcd and not from a cache (no resourceVersion).
 
-        A read that follows a refused write has what that one left of the time.
+        A read after a refused write has the time that the write left.
         Raises nothing but CancelledError.
         """

@@ -1,8 +1,8 @@
-"""preempt: on which of the proposed nodes evicting the proposed pods really makes room.
+"""preempt: the proposed nodes on which evicting the proposed victims really makes room.
 
-kube-scheduler's dry run counts units on a node; it does not know of units held by pods that are not
-bound, of cards that are faulted, or of pods on unknown devices. Nodes where that decides are dropped.
-None is added, and victims and PDB violations are handed back as they came.
+kube-scheduler's dry run counts units on a node. It does not know of units reserved for unbound pods, of faulted
+devices, or of pods on unknown devices. Nodes where that decides are dropped. None is added, and victims and PDB
+violations are returned unchanged.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""prioritize: 10 for the node of the pod's own hold, 0 to 9 by the pool's strategy for the others.
+"""prioritize: 10 for the node of the pod's own reservation, 0 to 9 by the pool's strategy for the others.
 
-The scores are in the index's view already, and filter has looked them up with the verdicts; the cost is
-one look-up a name where it has not, and none where the list and the view are those of the call before.
+The index's view has the scores, and filter has looked them up with the refusals. The cost is one look-up a name
+where it has not, and none where list and view are those of the call before.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -37,7 +37,7 @@ def score_names(
 
 
 def no_scores(names: "list[NodeName]") -> bytes:
-    """Score every name 0: this call has no opinion."""
+    """Score every name 0."""
     return encode_priorities([HostPriority(name, 0) for name in names])
 
 
@@ -78,7 +78,7 @@ def _with_own(body: bytes, node: "NodeName", score: int) -> bytes:
 
 
 def _preferred(asked: UnitDemand, context: "ExtenderContext") -> "NodeName | None":
-    """Return the node that the pod is bound to or holds enough units on."""
+    """Return the node that the pod is bound to or has enough reserved units on."""
     bound = context.reader.bound_to(asked.uid) if asked.uid is not None else None
     if bound is not None:
         return bound.node

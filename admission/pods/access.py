@@ -1,4 +1,4 @@
-"""Who may ask for a pool (docs/access.md says what each rule can see)."""
+"""Access rules of pools (docs/access.md says what each rule can see)."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def may_use(pool: "GPUPool", request: "PodRequest", catalog: "Catalog") -> bool:
-    """Say whether some rule of the pool is met; a pool without rules is open to everybody."""
+    """Say whether a rule of the pool matches; a pool without rules is open to every pod."""
     access = pool.spec.access
     if access.is_open:
         return True
@@ -24,7 +24,7 @@ def may_use(pool: "GPUPool", request: "PodRequest", catalog: "Catalog") -> bool:
 
 
 def refusal_text(pool: "GPUPool", request: "PodRequest") -> str:
-    """Say who asked; to whom the pool is open, its operator says."""
+    """Name the caller; the pool's rules are not disclosed."""
     user = truncate(request.request.user_info.username) or "unknown"
     return (
         f"pool {pool.name} is not open to this pod: namespace {request.namespace}, service account"

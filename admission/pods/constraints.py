@@ -1,8 +1,7 @@
-"""Where a pod may go, beside "to a node of its pool".
+"""Constraints of a pod on its node, apart from the node's pool.
 
-Nodes of the pool are taken from the index, which knows them before their labels are written. So what
-the pod says about the pool's node label (admission itself put it there, when the pod comes again)
-counts as met.
+The index knows the pool's nodes before their labels are written. So requirements on the pool's node label, which
+admission itself adds, count as met.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 def constraints_of(
     spec: "PodSpec", pool: "PoolName", tolerations: "Iterable[Toleration]"
 ) -> Constraints:
-    """Return what the pod says about nodes, given the tolerations that admission adds."""
+    """Return the pod's constraints, given the tolerations that admission adds."""
     key = pool_node_label(pool)
     selector = spec.node_selector
     if selector and key in selector:
@@ -36,14 +35,13 @@ def constraints_of(
 
 
 def required_terms(affinity: "Affinity | None") -> "Sequence[NodeSelectorTerm]":
-    """Return the alternatives of the required node affinity."""
     node_affinity = affinity.node_affinity if affinity else None
     required = node_affinity.required if node_affinity else None
     return (required.node_selector_terms if required else None) or ()
 
 
 def excludes_pool_nodes(affinity: "Affinity | None", key: str) -> bool:
-    """Say whether every alternative that selects something shuts out the pool's nodes."""
+    """Say whether every non-empty alternative excludes the pool's nodes."""
     alternatives = [
         term for term in required_terms(affinity) if term.match_expressions or term.match_fields
     ]

@@ -1,4 +1,4 @@
-"""Pod mutation: find the pool, refuse what cannot work, hold units, and say where the pod may go."""
+"""Pod mutation: find the pool, deny what cannot run, reserve units, and constrain the pod to the pool's nodes."""
 
 from typing import TYPE_CHECKING
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def mutate(request: "PodRequest", context: "AdmissionContext") -> Decision:
-    """Admit the pod with what its pool asks for, or refuse it.
+    """Admit the pod with the fields that its pool requires, or deny it.
 
-    A pod that asks for nothing of ours only loses annotations that are not its to write. Its own
-    output comes out unchanged.
+    A pod without a pool only loses annotations that this control plane owns. A pod that was mutated before comes out
+    unchanged.
     """
     demand = request.demand()
     match demand:
@@ -131,10 +131,9 @@ def _spread(
 ) -> "list[PatchOperation]":
     """Spread strictly where pods can go to every value of the key, and as a preference elsewhere.
 
-    A strict constraint shuts out nodes without the key, and lets no value have more than one pod more than
-    another: one node that lost its label, or one zone whose nodes are away, would idle cards without a word.
-    Otherwise nothing is shut out for good, and a preference could be outvoted by other scores, so that
-    "Spread" would promise more than it does.
+    A strict constraint excludes nodes without the key, and lets no value have two pods more than another: one node that
+    lost its label, or one zone whose nodes are away, would leave devices idle without a message. A preference excludes
+    nothing, but other scores may outvote it, so "Spread" would promise more than it does.
     """
     key = pool.spec.scheduling.topology_key
     is_strict = context.index.can_spread(pool.name, key)
@@ -147,7 +146,7 @@ def _spread(
 
 
 def _spread_warning(pool: "GPUPool", context: "AdmissionContext") -> "Iterator[str]":
-    """Warn where there is nothing to spread over: the pool has nodes, and none of them has the key."""
+    """Warn where there is nothing to spread over: the pool has nodes, none of which has the key."""
     index, key = context.index, pool.spec.scheduling.topology_key
     if pool.strategy is not Strategy.SPREAD or index.is_any_labelled(pool.name, key):
         return
@@ -184,9 +183,9 @@ def _pool_not_found(request: "PodRequest", demand: Demand, context: "AdmissionCo
 
 
 def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
-    """Name the pools that are open to this very pod; those of others are none of its business.
+    """Name the pools that are open to this pod; other pools are not disclosed.
 
-    Whoever may say that they are anybody is told none.
+    An unauthenticated caller learns none.
     """
     if not context.callers_are_known:
         return "`kubectl get gpupools` lists those there are, their operator says which are open to you"
@@ -199,7 +198,7 @@ def _offer(request: "PodRequest", context: "AdmissionContext") -> str:
 
 
 def _conflict(request: "PodRequest", pool: "GPUPool") -> Denied | None:
-    """Refuse a pod that contradicts its own pool and could never run."""
+    """Deny a pod that contradicts its own pool and could never run."""
     meta, spec = request.pod.metadata, request.pod.spec
     label, key = meta.label(POOL_LABEL), pool_node_label(pool.name)
     text: str | None = None
@@ -215,7 +214,7 @@ def _conflict(request: "PodRequest", pool: "GPUPool") -> Denied | None:
         )
     elif excludes_pool_nodes(spec.affinity, key):
         text = (
-            f"the required nodeAffinity shuts out nodes with the label {key}, which are the nodes of"
+            f"the required nodeAffinity excludes nodes with the label {key}, which are the nodes of"
             f" pool {pool.name}; remove the expression"
         )
     return None if text is None else Denied(RefusalReason.CONFLICTING_SPEC, text)

@@ -36,7 +36,7 @@ def escape(token: str) -> str:
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 WRITTEN_LATER: Final = tuple(key for key in ENGINE_ANNOTATIONS if key != RESERVATION_ANNOTATION)
-"""No new pod may bring these."""
+"""Annotations that no new pod may carry."""
 
 _LABELS: Final = "/metadata/labels"
 _ANNOTATIONS: Final = "/metadata/annotations"
@@ -61,13 +61,13 @@ def _remove(path: str) -> "PatchOperation":
 def strip_annotations(
     meta: "ObjectMeta", keys: "Iterable[str]" = ENGINE_ANNOTATIONS
 ) -> "list[PatchOperation]":
-    """Take out annotations that only the engine may write."""
+    """Remove annotations that only this control plane may write."""
     present = meta.annotations or {}
     return [_remove(f"{_ANNOTATIONS}/{escape(key)}") for key in keys if key in present]
 
 
 def annotate(meta: "ObjectMeta", reservation: str) -> "list[PatchOperation]":
-    """Make this text the reservation, and drop the engine's other annotations."""
+    """Set the reservation annotation, and remove the other annotations of this control plane."""
     operations = strip_annotations(meta, WRITTEN_LATER)
     if meta.annotation(RESERVATION_ANNOTATION) == reservation:
         return operations
@@ -77,7 +77,6 @@ def annotate(meta: "ObjectMeta", reservation: str) -> "list[PatchOperation]":
 
 
 def label(meta: "ObjectMeta", pool: PoolName) -> "list[PatchOperation]":
-    """Label the pod with its pool."""
     if meta.label(POOL_LABEL) == pool:
         return []
     if meta.labels is None:
@@ -86,9 +85,9 @@ def label(meta: "ObjectMeta", pool: PoolName) -> "list[PatchOperation]":
 
 
 def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[Toleration]:
-    """Return tolerations for those of the pool's taints that the pod does not tolerate yet.
+    """Return tolerations for the pool's taints that the pod does not tolerate yet.
 
-    Only these: a pod that tolerated what else is on a pool's nodes would survive cordon and drain.
+    Only for these: a pod that tolerated other taints of the pool's nodes would survive cordon and drain.
     """
     if not taints:
         return []
@@ -97,7 +96,6 @@ def missing_tolerations(spec: "PodSpec", taints: "Collection[Taint]") -> list[To
 
 
 def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> "list[PatchOperation]":
-    """Append tolerations."""
     if not missing:
         return []
     if spec.tolerations is None:
@@ -108,8 +106,8 @@ def tolerate(spec: "PodSpec", missing: "Sequence[Toleration]") -> "list[PatchOpe
 def require_pool_nodes(spec: "PodSpec", pool: PoolName) -> "list[PatchOperation]":
     """Require a node of the pool in every term of the pod's node affinity.
 
-    Terms are alternatives, so that one without the requirement would undo it. An empty term, and an
-    empty list of terms, select nothing; with our requirement in them they would select something.
+    Terms are alternatives, so one without the requirement would undo it. An empty term, and an empty list of terms,
+    select nothing; with the requirement in them they would select something.
     """
     key = pool_node_label(pool)
     expression = {"key": key, "operator": SelectorOperator.EXISTS.value}
@@ -138,10 +136,9 @@ def spread(
 ) -> "list[PatchOperation]":
     """Spread the pool's pods over the values of a node label.
 
-    The selector is the label that `label` puts on this very pod. A constraint on the same key is the
-    user's own wish (and ours, when the pod comes again), and stays alone. Nodes whose taints keep the pod
-    away do not count, which they would by default: a zone that is cordoned or unreachable after the pod was
-    admitted would stay at 0 pods, and hold every other zone down to one.
+    The selector is the label that `label` sets on this pod. An existing constraint on the same key, by the user or by
+    an earlier call, stays alone. Nodes whose taints keep the pod away do not count, which they would by default: a zone
+    that is cordoned or unreachable after the pod was admitted would stay at 0 pods, and limit every other zone to one.
     """
     given = spec.topology_spread_constraints
     if any(one.get("topologyKey") == topology_key for one in given or ()):
@@ -158,7 +155,7 @@ def spread(
 
 
 def choose_scheduler(spec: "PodSpec", scheduler: str | None) -> "list[PatchOperation]":
-    """Hand the pod to our scheduler, unless its author chose one."""
+    """Set this control plane's scheduler, unless the pod names another one than the default."""
     if scheduler is None or scheduler == spec.scheduler_name:
         return []
     if spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:

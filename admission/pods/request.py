@@ -1,4 +1,4 @@
-"""A pod that asks to come in: the question, and the pod as far as we read it."""
+"""A pod at admission: the request, and the part of the pod that is read."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ POD_KIND: Final = GroupVersionKind(version="v1", kind="Pod")
 
 
 class AdmittedPod(Pod, frozen=True):
-    """A pod whose metadata and spec are there, so that a patch may reach into them."""
+    """A pod with metadata and spec, so that a patch may reach into them."""
 
     metadata: ObjectMeta
     spec: PodSpec
@@ -48,7 +48,7 @@ class PodRequest(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        """Return the namespace; the object itself may name none."""
+        """Return the request's namespace; the object itself may lack one."""
         return self.request.namespace or self.pod.metadata.namespace
 
     @property
@@ -59,21 +59,20 @@ class PodRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_dry_run(self) -> bool:
-        """Say whether the pod will not be stored, whatever we answer."""
         return self.request.dry_run is True
 
     @property
     def is_gated(self) -> bool:
-        """Say whether somebody keeps the pod out of the scheduler's queue."""
+        """Say whether scheduling gates keep the pod out of the scheduler's queue."""
         return bool(self.pod.spec.scheduling_gates)
 
     @property
     def service_account(self) -> str:
-        """Return `<namespace>/<name>` of the service account that the pod will run as."""
+        """Return `<namespace>/<name>` of the pod's service account."""
         return f"{self.namespace}/{self.pod.spec.service_account_name or 'default'}"
 
     def demand(self) -> "Demand | Denied | None":
-        """Return what the pod asks of one pool; None when it asks for nothing of ours."""
+        """Return the pod's demand; None when it names no pool."""
         demand = demand_of(self.pod.spec)
         match demand:
             case ManyPools(resources=resources):
@@ -95,7 +94,7 @@ class PodRequest(msgspec.Struct, frozen=True):
 
 
 class PoolPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that asks for units of a pool that it may use."""
+    """A pod with a demand on a pool that it may use."""
 
     request: PodRequest
     pool: "PoolFacts"
@@ -104,12 +103,12 @@ class PoolPod(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_preset_denial(pod: Pod) -> Denied | None:
-    """Refuse a pod that names its node, or return None."""
+    """Deny a pod that names its node, or return None."""
     if not pod.spec.node_name:
         return None
     text = (
         f"spec.nodeName is set to {truncate(pod.spec.node_name)}, which bypasses the scheduler, so that"
-        " nobody would choose the pod's devices; remove it, and use a nodeSelector on"
+        " no devices are chosen for the pod; remove it, and use a nodeSelector on"
         " kubernetes.io/hostname where it must be that node"
     )
     return Denied(RefusalReason.NODE_PRESET, text)

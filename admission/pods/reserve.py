@@ -1,8 +1,8 @@
-"""The hold: units set aside for a pod at admission, and the annotation that says so.
+"""Reservation of units for a pod at admission, and the annotation that describes it.
 
-`request.uid` is new at every call, so that the id in the annotation is all that tells a pod of ours
-that comes again (another mutator changed it) from a new one. An id that the ledger does not know as
-a hold of this namespace, not tied to a pod yet, is forged or copied from an older pod.
+`request.uid` is new at every call, so only the id in the annotation tells a reinvocation (after another mutator)
+from a new pod. An id that the ledger does not have as a reservation of this namespace without uid is forged, or
+copied from an older pod.
 """
 
 import datetime as dt
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pool.reservations.reservation import Reservation
 
 DRY_RUN_ID: Final = ReservationId("dry-run")
-"""Stands where the id would: says "would be admitted" and claims no hold that anybody has."""
+"""Stands for the id of a dry run, which reserves nothing."""
 
 _SAME_EXPIRY: Final = dt.timedelta(seconds=1)
-"""Expiry is kept on the monotonic clock; turned back into UTC it differs by rounding."""
+"""Expiry is kept on the monotonic clock; converted back to UTC it differs by rounding."""
 
 
 def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
@@ -45,11 +45,11 @@ def reserve(pod: "PoolPod", context: "AdmissionContext") -> "Decision":
     """
     now = context.now()
     request = pod.request
-    held = _held_by(request, context)
-    if held is not None and not request.is_dry_run:
-        if (held.pool, held.demand) == (pod.pool.name, pod.demand):
-            return _kept(pod, held, context, now=now)
-        context.allocation_state.withdraw(held.id)
+    existing = _existing_reservation(request, context)
+    if existing is not None and not request.is_dry_run:
+        if (existing.pool, existing.demand) == (pod.pool.name, pod.demand):
+            return _kept(pod, existing, context, now=now)
+        context.allocation_state.withdraw(existing.id)
     planned = _plan(pod, context)
     if isinstance(planned, Denied):
         return planned
@@ -86,7 +86,7 @@ def _admitted(
 def _plan(
     pod: "PoolPod", context: "AdmissionContext"
 ) -> "tuple[Placed | None, tuple[str, ...]] | Denied":
-    """Choose units, or say what the pod waits for, or that it would wait for ever."""
+    """Choose units, or return why the pod waits or is denied."""
     pool, demand = pod.pool, pod.demand
     if pod.request.is_gated:
         return exceeds(pool, demand, context) or (None, ())
@@ -110,8 +110,10 @@ def _plan(
             return _insufficient(pool, plan)
 
 
-def _held_by(request: "PodRequest", context: "AdmissionContext") -> "Reservation | None":
-    """Return the hold that the pod was given when it came before."""
+def _existing_reservation(
+    request: "PodRequest", context: "AdmissionContext"
+) -> "Reservation | None":
+    """Return the reservation of an earlier call for the same pod."""
     note = decode_reservation(request.pod.metadata.annotation(RESERVATION_ANNOTATION))
     if note is None:
         return None
@@ -124,27 +126,27 @@ def _held_by(request: "PodRequest", context: "AdmissionContext") -> "Reservation
 def _kept(
     pod: "PoolPod", reservation: "Reservation", context: "AdmissionContext", *, now: "Instant"
 ) -> Admitted:
-    """Leave the annotation as it is while it tells the truth, which somebody may have changed."""
+    """Keep the annotation while it is true, which another client may have changed."""
     request = pod.request
-    truth = _note_of(reservation, now)
+    current = _note_of(reservation, now)
     text = request.pod.metadata.annotation(RESERVATION_ANNOTATION)
     note = decode_reservation(text)
     if (
         text is None
         or note is None
-        or not _agree(note, truth)
+        or not _agree(note, current)
         or not is_signed(note, pod.demand, namespace=request.namespace, context=context)
     ):
-        text = _annotation_of(truth, reservation, context)
-    return _admitted(pod, truth, text)
+        text = _annotation_of(current, reservation, context)
+    return _admitted(pod, current, text)
 
 
-def _agree(note: ReservationNote, truth: ReservationNote) -> bool:
-    if (note.pool, note.node, note.devices) != (truth.pool, truth.node, truth.devices):
+def _agree(note: ReservationNote, current: ReservationNote) -> bool:
+    if (note.pool, note.node, note.devices) != (current.pool, current.node, current.devices):
         return False
-    if note.expires_at is None or truth.expires_at is None:
-        return note.expires_at is truth.expires_at
-    return abs(note.expires_at - truth.expires_at) <= _SAME_EXPIRY
+    if note.expires_at is None or current.expires_at is None:
+        return note.expires_at is current.expires_at
+    return abs(note.expires_at - current.expires_at) <= _SAME_EXPIRY
 
 
 def _annotation_of(
@@ -154,7 +156,7 @@ def _annotation_of(
 
 
 def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
-    """Return what the annotation says, without its seal."""
+    """Return the annotation's content, unsigned."""
     if reservation.node is None:
         return ReservationNote(id=reservation.id, pool=reservation.pool)
     return ReservationNote(
@@ -167,9 +169,9 @@ def _note_of(reservation: "Reservation", now: "Instant") -> ReservationNote:
 
 
 def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") -> Denied | None:
-    """Refuse what no node could ever give. A pool without units may still get large nodes.
+    """Deny a demand that no node can ever serve. A pool without units may still get large nodes.
 
-    Nor is a pod refused for what its nodes have in between, while cards are cut or their driver starts.
+    A temporary lack of units, while devices are partitioned or drivers start, is no reason to deny.
     """
     state = context.index.state(pool.name)
     largest_node, largest = state.largest_node(), state.largest_possible()
@@ -185,7 +187,7 @@ def exceeds(pool: "PoolFacts", demand: "Demand", context: "AdmissionContext") ->
 
 def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
     text = (
-        f"pool {pool.name} cannot hold {units(exhausted.wanted)} on one node for the pod now:"
+        f"pool {pool.name} cannot reserve {units(exhausted.wanted)} on one node for the pod now:"
         f" {_figures(exhausted.capacity)}, and its largest node has {exhausted.largest_node};"
         " try again later, or ask for fewer (the pool refuses pods that would have to wait)"
     )
@@ -193,12 +195,10 @@ def _insufficient(pool: "PoolFacts", exhausted: Exhausted) -> Denied:
 
 
 def _deferral_warnings(pool: "PoolFacts", deferral: Deferral) -> tuple[str, ...]:
-    """Tell a user that pods are ahead; the other reasons end by themselves within moments."""
+    """Warn about waiting pods ahead; the other reasons end by themselves within moments."""
     if deferral is not Deferral.WAITING_PODS:
         return ()
-    return (
-        f"the pod waits its turn: pods before it wait for the free units of GPU pool {pool.name}",
-    )
+    return (f"the pod waits: pods ahead of it wait for the free units of GPU pool {pool.name}",)
 
 
 def _waiting_text(pool: "PoolFacts", exhausted: Exhausted) -> str:

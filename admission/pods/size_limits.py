@@ -1,11 +1,11 @@
-"""How large a pod of a pool may be, judged before anything is planned for it.
+"""Size limits of a pool pod, checked before anything is planned for it.
 
 Kubernetes bounds the annotations of an object, keys and values of all of them together, to 262,144 bytes
-(`totalAnnotationSizeLimitB`), and judges that at every write of the object but one: a Binding adds its
-annotations unjudged, after which no status of the pod can be written any more. So a pod must have room for all
-that we write on it:
+(`totalAnnotationSizeLimitB`), and checks that at every write of the object but one: a Binding adds its
+annotations unchecked, after which no status of the pod can be written any more. So a pod must have room for all
+annotations of this control plane:
 
-      28 + 512   reservation: key; id 24, pool 46, node 253, time 32, seal 43, and the JSON around them 70
+      28 + 512   reservation: key; id 24, pool 46, node 253, time 32, signature 43, and the JSON around them 70
       24         devices: key
       23 + 312   leader: key; holder 253 + 1 + 36, a slash, a number of at most 19 digits
       22 + 27    woken: key; time
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 MAX_ANNOTATIONS_BYTES: Final = 262_144
 MAX_EXPRESSIONS: Final = 1_000
-"""Each alternative costs an operation of the patch, 200 bytes; kube-scheduler compares every expression with
-every node. A term for each node of a large pool is still possible."""
+"""Each alternative costs an operation of the patch, 200 bytes; kube-scheduler compares every expression with every
+node. A term for each node of a large pool is still possible.
+"""
 
 _FIXED_BYTES: Final = 1_024
 _CONTAINER_BYTES: Final = 4
@@ -41,7 +42,7 @@ _REQUIRED: Final = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDu
 
 
 def size_denial(pod: "Pod", demand: "Demand") -> Denied | None:
-    """Refuse a pod that says too much about nodes, or leaves no room for our annotations."""
+    """Deny a pod with too many node expressions, or without room for the annotations of this control plane."""
     return _expressions_denial(pod.spec.affinity) or _room_denial(pod.metadata, demand)
 
 
@@ -57,7 +58,7 @@ def _expressions_denial(affinity: "Affinity | None") -> Denied | None:
 
 
 def _given_expressions(term: "NodeSelectorTerm") -> int:
-    """Count the expressions of a term, without the one that admission adds to it."""
+    """Count the expressions of a term, except the one that admission adds to it."""
     given = (
         one
         for one in term.match_expressions or ()

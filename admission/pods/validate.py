@@ -1,8 +1,8 @@
-"""Pod validation: the last look, at the final pod.
+"""Pod validation: checks of the final pod.
 
-A pool pod must have passed our mutation, and its reservation is tied here to the name and uid that
-are final now. Only CREATE is judged: what a pod asks of a pool cannot change later, and its labels
-and finalizers must stay changeable, also after the rules here have changed.
+A pod of a pool must have passed mutation. Its reservation gets the pod's name and uid, which are final now. Only
+CREATE is validated: a pod's demand cannot change later, and its labels and finalizers must stay changeable, also
+after the rules here have changed.
 """
 
 import math
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from api.annotations import ReservationNote
 
 _MUTATED_LATER: Final = (
-    "another mutating webhook changed the pod after ours; let its configuration sort before"
+    "another mutating webhook changed the pod after gpu-control-plane's; let its configuration sort before"
     " the one of gpu-control-plane, or leave pool resources and gpu.deckhouse.io annotations to the"
     " pod's author"
 )
 
 
 def validate(request: "PodRequest", context: "AdmissionContext") -> Decision:
-    """Admit the pod as it will be stored, or refuse it. Idempotent for a uid."""
+    """Admit the pod as it will be stored, or deny it. Idempotent for a uid."""
     annotations = request.pod.metadata.annotations or {}
     for key in WRITTEN_LATER:
         if key in annotations:
@@ -88,7 +88,7 @@ def _admit(request: "PodRequest", demand: Demand, context: "AdmissionContext") -
 def _tie(
     request: "PodRequest", demand: Demand, note: "ReservationNote", *, context: "AdmissionContext"
 ) -> Denied | None:
-    """Tie the reservation to the pod, or say why it is not this pod's."""
+    """Give the reservation the pod's uid, or return why it is not this pod's."""
     meta = request.pod.metadata
     if not meta.uid or not meta.name:
         return Denied(
@@ -111,15 +111,15 @@ def _tie(
 def _adopt(
     request: "PodRequest", demand: Demand, note: "ReservationNote", *, context: "AdmissionContext"
 ) -> Denied | None:
-    """Take up what another replica granted, as far as it is still there; refuse what none did.
+    """Take over a reservation of another replica while its units are free; deny one that no replica made.
 
-    Where nothing is left of it, its time included, the pod comes in without a hold: the clocks of two replicas
-    may differ by more than a short TTL. The time is no guard against a note that is shown again, and need
-    not be: mutation replaces what a pod brings along, and a note without units never ended.
+    Where nothing is left of it, its time included, the pod is admitted without units: the clocks of two replicas may
+    differ by more than a short TTL. The time is no guard against a replayed annotation, and need not be: mutation
+    replaces a pod's annotation, and a reservation without units never ends.
     """
     now = context.now()
     if not is_signed(note, demand, namespace=request.namespace, context=context):
-        return _not_admitted(note, "was not given to this pod; create the pod again")
+        return _not_admitted(note, "was not made for this pod; create the pod again")
     pool = context.index.pool_of(demand.resource)
     if pool is None or not context.may_reserve():
         return None
@@ -132,18 +132,24 @@ def _adopt(
         phase=PodPhase.PENDING,
         reservation=note,
     )
-    hold = restored_reservation(facts, context.index, now)
-    if hold is not None and hold.node is not None and not conflicts(hold, context.index):
-        left_s = math.ceil(hold.expires_at - now.monotonic)
+    reservation = restored_reservation(facts, context.index, now)
+    if (
+        reservation is not None
+        and reservation.node is not None
+        and not conflicts(reservation, context.index)
+    ):
+        left_s = math.ceil(reservation.expires_at - now.monotonic)
         placement = PlacementRequest(
-            id=hold.id,
+            id=reservation.id,
             pool=replace(pool, ttl_s=left_s),
             demand=demand,
             namespace=request.namespace,
             name=meta.name,
         )
-        context.allocation_state.reserve(placement, Placed(pool.name, hold.node, hold.devices), now)
-        context.allocation_state.tie(hold.id, facts.uid, name=meta.name, now=now)
+        context.allocation_state.reserve(
+            placement, Placed(pool.name, reservation.node, reservation.devices), now
+        )
+        context.allocation_state.tie(reservation.id, facts.uid, name=meta.name, now=now)
     return None
 
 

@@ -133,7 +133,7 @@ async def test_exhausted_pool_that_rejects_says_its_figures(make_pool, api, name
     pool = await make_pool(devices=2, reservation={"whenExhausted": "Reject"})
     await api.create(pods.collection(namespace), a_pod("first", pool, 2))
     refused = await refusal_of(api, namespace, a_pod("second", pool))
-    assert f"pool {pool.name} cannot hold 1 unit" in refused.message
+    assert f"pool {pool.name} cannot reserve 1 unit" in refused.message
     assert "of 2" in refused.message
 
 

@@ -144,7 +144,7 @@ def test_an_affinity_that_shuts_out_the_pools_nodes_is_refused():
         RefusalReason.CONFLICTING_SPEC,
     )
 
-    assert "shuts out nodes with the label pool.gpu.deckhouse.io/whole" in reply.message
+    assert "excludes nodes with the label pool.gpu.deckhouse.io/whole" in reply.message
 
 
 def test_an_affinity_with_another_alternative_is_fine():

@@ -73,7 +73,7 @@ def test_a_pool_pod_that_was_not_mutated_is_refused_with_what_to_do(setup):
     reply = refused(setup, stored(a_pod_object()), RefusalReason.NOT_ADMITTED)
 
     assert "carries no reservation" in reply.message
-    assert "another mutating webhook changed the pod after ours" in reply.message
+    assert "another mutating webhook changed the pod after gpu-control-plane's" in reply.message
 
 
 def test_a_reservation_that_cannot_be_read_is_none(setup, pod):
@@ -118,7 +118,7 @@ def test_a_reservation_that_nobody_gave_is_refused(setup, pod):
     reply = refused(setup, pod, RefusalReason.NOT_ADMITTED)
 
     assert "reservation r9" in reply.message
-    assert "was not given to this pod; create the pod again" in reply.message
+    assert "was not made for this pod; create the pod again" in reply.message
 
 
 def test_a_reservation_of_another_namespace_is_refused(setup, pod):

@@ -178,7 +178,7 @@ def test_a_pool_that_rejects_says_the_figures():
     assert reply.answer.reason is RefusalReason.INSUFFICIENT_CAPACITY
     assert reply.code == 403
     assert (
-        "cannot hold 2 units on one node for the pod now: 1 available, 1 reserved, 0 used of 2,"
+        "cannot reserve 2 units on one node for the pod now: 1 available, 1 reserved, 0 used of 2,"
         " and its largest node has 2" in reply.message
     )
 
@@ -195,7 +195,7 @@ def test_a_pod_behind_one_that_waits_gets_a_ticket_and_a_warning():
 
     assert note_of(reply.applied_to(a_pod_object())) == ReservationNote(id="r0", pool="whole")
     assert reply.warnings == [
-        "the pod waits its turn: pods before it wait for the free units of GPU pool whole"
+        "the pod waits: pods ahead of it wait for the free units of GPU pool whole"
     ]
 
 

@@ -52,7 +52,7 @@ def held_by(setup: AdmissionSetup) -> int:
 def is_unknown(reply: Reply) -> bool:
     return (
         reply.answer.reason is RefusalReason.NOT_ADMITTED
-        and "was not given to this pod; create the pod again" in reply.message
+        and "was not made for this pod; create the pod again" in reply.message
     )
 
 

@@ -60,7 +60,7 @@ def a_waiting_pod() -> dict[str, Any]:
         pytest.param(
             mutate_pod,
             {"obj": a_pod_object(pool="full")},
-            "InsufficientCapacity: pool full cannot hold 1 unit",
+            "InsufficientCapacity: pool full cannot reserve 1 unit",
             id="exhausted",
         ),
         pytest.param(
