@@ -1,7 +1,7 @@
 """Demand of a pod in terms of the existing pools: the first step of every verb."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING
 
 from api.names import PodUid
 from api.text import listed, truncate
@@ -41,38 +41,6 @@ class UnitDemand:
 
 
 PodDemand = NoDemand | ImpossibleDemand | UnitDemand
-
-RECENT_PODS: Final = 8192
-"""Pods between filter and bind at 1,000 pods/s and kube-scheduler's 5 s time-out, and half as many again."""
-
-
-@final
-class RecentPods:
-    """Demands of recently filtered pods by uid.
-
-    bind gets names only. The watch and the ledger know pods that name a pool; only filter, which reads the
-    spec, knows that a pod names none. A pod's devices are immutable, so an entry never goes stale; it
-    reserves nothing (a simulation may leave one). The oldest is dropped; bind then answers "unknown".
-    """
-
-    def __init__(self, limit: int = RECENT_PODS) -> None:
-        self._limit = limit
-        self._demand_by_uid: dict[PodUid, Demand | None] = {}
-        # in the order in which filter last saw them; None: names no pool
-
-    def remember(self, uid: PodUid, demand: "Demand | None") -> None:
-        """Record a pod's demand; None if it names no pool."""
-        self._demand_by_uid.pop(uid, None)
-        self._demand_by_uid[uid] = demand
-        if len(self._demand_by_uid) > self._limit:
-            del self._demand_by_uid[next(iter(self._demand_by_uid))]
-
-    def knows(self, uid: PodUid) -> bool:
-        return uid in self._demand_by_uid
-
-    def demand(self, uid: PodUid) -> "Demand | None":
-        """Return a recorded demand; None when the pod names no pool, or is not recorded."""
-        return self._demand_by_uid.get(uid)
 
 
 def read_pod(pod: "ExtenderPod", index: "DeviceIndex") -> PodDemand:

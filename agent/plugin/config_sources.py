@@ -13,7 +13,7 @@ from agent.errors import BadPoolConfigError
 from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
 from agent.problems.registry import ProblemRegistry
 from pool.facts import device_facts, pool_facts
-from pool.units import layout_of
+from pool.layout import layout_of
 from telemetry.conditions import AgentDegraded
 from telemetry.metrics import TASK_FAILURES
 

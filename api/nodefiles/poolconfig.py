@@ -63,7 +63,7 @@ class PoolConfig(Model, frozen=True):
     nodes: dict[str, list[ConfiguredDevice]] = msgspec.field(default_factory=dict)
 
     def units_of(self, device: ConfiguredDevice) -> tuple[UnitId, ...]:
-        """Return the card's units by their ids: those that `pool.units` accounts for."""
+        """Return the card's units by their ids: those that `pool.layout` accounts for."""
         if device.instances is not None:
             return tuple(UnitId(one) for one in device.instances)
         if self.slices == 1:

@@ -1,7 +1,7 @@
 """Claims on devices: the units of bound pods (observed) and of reservations (assumed).
 
 `DeviceIndex` is the only writer; the queries are for every reader of the index. Masks are bit masks by
-unit slot of one device (`pool.units.Layout`).
+unit slot of one device (`pool.layout.Layout`).
 """
 
 from typing import TYPE_CHECKING, Any, final

@@ -20,7 +20,7 @@ from pool.index.new_devices import NewDevices
 from pool.index.node_view import summarize
 from pool.index.pool_state import PoolState
 from pool.index.unaccounted import UnaccountedPods
-from pool.units import layout_of
+from pool.layout import layout_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from api.units import part_of
-from pool.units import NO_UNITS, Layout
+from pool.layout import NO_UNITS, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

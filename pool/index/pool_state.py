@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, final
 
 from api.names import NodeName
 from pool.index.node_view import PREFERENCES, Bucket, FitView, PoolNode, Preference
+from pool.layout import most_units_of_a_device
 from pool.model import Capacity
-from pool.units import most_units_of_a_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from api.kinds.gpupool import AllocationMode
 from api.nodefiles.poolconfig import ConfiguredDevice
 from manifests.node.mig_parted import PartedDevice
 from pool.facts import device_facts, pool_facts
-from pool.units import layout_of
+from pool.layout import layout_of
 from reconciler.controller_spec import DEVICES, ControllerContext, ControllerSpec
 from reconciler.runtime.batches import steps
 from reconciler.runtime.event_source import EventSource

@@ -29,9 +29,8 @@ from reconciler.sinks.devices import observe_device
 from reconciler.sinks.nodes import NodeSink
 from reconciler.sinks.pods import PodSink
 from reconciler.sinks.pools import PoolSink
-from scheduler.context import ExtenderContext
+from scheduler.context import RECENT_PODS, ExtenderContext
 from scheduler.extender import bind, filter_nodes, prioritize
-from scheduler.pod_demand import RECENT_PODS
 from server.leadership.bound_pods import BoundPods
 from server.reservation_ids import ReservationIds
 from telemetry.metrics import REGISTRY

@@ -24,7 +24,7 @@ from manifests.node.device_plugin import (
     unserved,
 )
 from manifests.node.nvidia_device_plugin import NVIDIA_CONFIG_KEY
-from pool.units import layout_of
+from pool.layout import layout_of
 from tests.support import builders
 from tests.unit.manifests.pool_objects import (
     DEVICES,

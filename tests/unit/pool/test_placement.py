@@ -10,9 +10,9 @@ from api.kinds.gpupool import Strategy
 from api.names import UnitId
 from api.units import part_of
 from pool.index.devices import DeviceEntry
+from pool.layout import layout_of
 from pool.model import ContainerRole
 from pool.placement.planner import is_intact, plan_devices
-from pool.units import layout_of
 from tests.support.builders import a_demand, a_device, a_pool, a_slice_pool
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """What filter remembers for bind."""
 
 from api.names import PodUid
+from scheduler.context import RecentPods
 from scheduler.extender import filter_nodes
-from scheduler.pod_demand import RecentPods
 from tests.support.builders import a_demand
 from tests.support.scheduling import ExtenderSetup, a_wire_pod, extender_args
 

@@ -7,7 +7,7 @@ import pytest
 from api.kinds.gpupool import AllocationMode
 from api.names import UnitId
 from api.units import part_of
-from pool.units import NO_UNITS, layout_of
+from pool.layout import NO_UNITS, layout_of
 from tests.support.builders import a_device, a_pool, a_slice_pool
 
 if TYPE_CHECKING:
