@@ -9,7 +9,7 @@ from pool.allocation_state import AllocationState
 from pool.index.node_view import PoolNode
 from pool.model import Capacity, PoolFacts
 from pool.placement.planner import Placed, PlacementRefused
-from tests.support.naive_allocation_state import HOLDS, UNCONFIRMED, NaiveAllocationState
+from tests.support.naive_allocation_state import UNCOMMITTED, UNCONFIRMED, NaiveAllocationState
 from tests.support.naive_facts import demand_of, units_of
 
 SIZES = range(1, 6)
@@ -107,7 +107,7 @@ def no_unit_has_two_of_our_owners(
             for unit in set(units_of(states[-1]["devices"])) - besides:
                 assert given.setdefault(unit, uid) == uid
     for one in model.reservations.values():
-        for unit in set(one["units"]) - besides if one["phase"] not in HOLDS else ():
+        for unit in set(one["units"]) - besides if one["phase"] not in UNCOMMITTED else ():
             assert given.setdefault(unit, one["uid"]) == one["uid"]
 
 
@@ -149,7 +149,7 @@ def bind_plan_as_the_model_says(
     if seen is not None and seen["phase"] != "pending" and seen["node"] is not None:
         assert plan == AlreadyBound(seen["node"], None)
         return None
-    if own is not None and own["phase"] not in HOLDS:
+    if own is not None and own["phase"] not in UNCOMMITTED:
         assert isinstance(plan, AlreadyBound)
         assert plan.node == own["node"]
         return None

@@ -1,4 +1,4 @@
-"""Books with a cluster in them, and the ways that pods take through them."""
+"""Allocation states with a cluster in them, and the stages of pods' lives."""
 
 import datetime as dt
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ def some_allocation_state(
     nodes: "Iterable[NodeFacts | str]" = ("n1", "n2"),
     on_end: "Callable[[Ended], None] | None" = None,
 ) -> AllocationState:
-    """Books that know these; one pool of whole cards unless pools are given."""
+    """An allocation state with these objects; one pool of whole devices unless pools are given."""
     allocation_state = AllocationState(on_end=on_end)
     for device in devices:
         allocation_state.index.replace_device(device)
@@ -66,7 +66,7 @@ def plan_reservation(
     constraints: Constraints = ANYWHERE,
     **about: Any,
 ) -> "Placed | Exhausted":
-    """What the mutating webhook plans for a pod, the first of its namespace unless told otherwise."""
+    """Plan as the mutating webhook does, for the first pod of its namespace by default."""
     pool = about.pop("pool", None) or allocation_state.index.pool_of(demand.resource)
     assert pool is not None
     return allocation_state.reader.plan_reservation(
@@ -77,7 +77,7 @@ def plan_reservation(
 def reserve(
     allocation_state: AllocationState, demand: "Demand", *, id_: str = "r", seconds: float = 0
 ) -> "Reservation":
-    """What the mutating webhook does where something is free."""
+    """Reserve as the mutating webhook does where units are free."""
     request = a_placement_request(allocation_state, demand, id_=id_)
     placed = plan_reservation(allocation_state, demand)
     return allocation_state.reserve(
@@ -86,7 +86,7 @@ def reserve(
 
 
 def note_of(reservation: "Reservation") -> ReservationNote:
-    """What the mutating webhook writes into the pod."""
+    """The annotation that the mutating webhook writes."""
     if not reservation.has_units:
         return ReservationNote(id=reservation.id, pool=reservation.pool)
     return ReservationNote(
@@ -101,7 +101,7 @@ def note_of(reservation: "Reservation") -> ReservationNote:
 def a_reserved_pod(
     allocation_state: AllocationState, name: str = "p", units: int = 1, **changes: Any
 ) -> "PodFacts":
-    """A pending pod whose hold went all the way: taken, tied, observed."""
+    """A pending pod whose reservation went all the way: made, tied, observed."""
     pod = a_pod_facts(name, units, **changes)
     reservation = reserve(allocation_state, pod.demand, id_=f"r-{name}")
     allocation_state.tie(reservation.id, pod.uid, name=name, now=at(0))
@@ -113,7 +113,7 @@ def a_reserved_pod(
 def commit_to(
     allocation_state: AllocationState, pod: "PodFacts", node: str = "n1", *, seconds: float = 0
 ) -> "Reservation":
-    """What the extender's bind does before it writes."""
+    """Commit as the extender's bind does before it writes."""
     request = a_placement_request(
         allocation_state, pod.demand, id_=f"bind-{pod.uid}", name=pod.name
     )
@@ -125,7 +125,7 @@ def commit_to(
 
 
 def a_bound_pod(name: str = "b", *units: str, node: str = "n1", **changes: Any) -> "PodFacts":
-    """A pod that the API server shows as bound to these units; to unknown ones where none are named."""
+    """A pod that the API server shows as bound to these units; to unknown ones without any."""
     fields: dict[str, Any] = {
         "phase": PodPhase.BOUND,
         "node": NodeName(node),

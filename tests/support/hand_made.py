@@ -26,7 +26,7 @@ def a_device(node: str, device: int, pool: str) -> dict[str, Any]:
 
 
 def a_pool() -> dict[str, Any]:
-    """Return the pool `whole`, of whole cards."""
+    """Return the pool `whole`, of whole devices."""
     return {
         "apiVersion": "gpu.deckhouse.io/v1alpha1",
         "kind": "GPUPool",

@@ -71,7 +71,7 @@ class Script:
 
 
 class DisagreementError(Exception):
-    """Books and model came apart; the message is the smallest history that shows it."""
+    """Allocation state and model disagree; the message is the smallest history that shows it."""
 
 
 def play(seed: int, steps: int, new_cluster: type[SmallCluster] = SmallCluster) -> Iterator[int]:

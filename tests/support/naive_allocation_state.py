@@ -1,4 +1,4 @@
-"""What the books must say, computed the slow way: plain dicts, everything anew at every question.
+"""A naive model of the allocation state: plain dicts, everything recomputed at every question.
 
 It shares no code with `pool` but words: units are text, slots are sets of numbers, fractions are exact.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 from pool.refusal import NodeReason
 
-HOLDS = ("held", "tied", "confirmed")
+UNCOMMITTED = ("held", "tied", "confirmed")
 UNCONFIRMED = ("held", "tied")
-"""Nobody has seen their pods: any pod that exists may have their units."""
+"""Their pods are not observed: any pod that exists may have their units."""
 RANK = {"pending": 0, "bound": 1, "ended": 1}
 OBSERVE_WITHIN_S = 5.0
 NOMINATED_FOR_S = 60.0
@@ -32,13 +32,11 @@ class NaiveAllocationState:
     nominated_at: dict[str, float] = field(default_factory=dict)
     """By uid: when the present nomination was first seen."""
     absences: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
-    """By pool and namespace: how many admitted pods in a row did not appear, until when none holds."""
+    """By pool and namespace: how many admitted pods in a row did not appear, the end of their back-off."""
     taken_over: list[str] = field(default_factory=list)
-    """Reservations that ended for pods that exist, until somebody takes note."""
+    """Reservations that ended for pods that exist, until a reader takes them."""
     left: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Pods that went without having ended, and that their node has reported ever since."""
-
-    # --- units -----------------------------------------------------------------------------------
 
     def units_of(self, device: dict[str, Any]) -> list[str]:
         pool = self.pools.get(device["pool"])
@@ -54,7 +52,7 @@ class NaiveAllocationState:
         return {device["uuid"], *(uuid for _, uuid in device["migs"])} - {""}
 
     def slots(self, device: dict[str, Any], units: Any) -> set[int]:
-        """Slots that these units take; all of them where a unit is of another cut."""
+        """Slots that these units take; all of them where a unit is of another partitioning."""
         ids = self.units_of(device)
         taken: set[int] = set()
         for unit in units:
@@ -65,17 +63,17 @@ class NaiveAllocationState:
     def observed_units(self, pod: dict[str, Any]) -> list[str]:
         if pod["phase"] != "bound":
             return []
-        promised = list(dict.fromkeys(itertools.chain(*(pod["devices"] or {}).values())))
+        assigned = list(dict.fromkeys(itertools.chain(*(pod["devices"] or {}).values())))
         told = self.told_of(pod)
         has = {unit for _, _, unit in told}
         if not has:
-            return promised
+            return assigned
         silent = [
             units
             for name, units in (pod["devices"] or {}).items()
             if name not in {c for c, _, _ in told}
         ]
-        others = [unit for unit in [*itertools.chain(*silent), *promised] if unit not in has]
+        others = [unit for unit in [*itertools.chain(*silent), *assigned] if unit not in has]
         lacking = max(0, pod["size"] - len(has))
         return [*has, *list(dict.fromkeys(others))[:lacking]]
 
@@ -93,7 +91,7 @@ class NaiveAllocationState:
         }
 
     def told_of(self, pod: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """What the pod's node says of it, of cards on that node and in what the pod asked for."""
+        """The report of the pod's node, of devices on that node and resources that the pod asked for."""
         resources = dict(pod["astray"]) or {pod["resource"]: 0}
         return [
             (container, resource, unit)
@@ -132,14 +130,14 @@ class NaiveAllocationState:
         return [one for one in self.devices.values() if one["pool"] == pool and one["node"] == node]
 
     def free_slots(self, device: dict[str, Any], without: Any = ()) -> set[int]:
-        """Slots that may be given to whoever holds `without`."""
+        """Slots that the owner of `without` may get."""
         if not self.is_usable(device):
             return set()
         everything = set(range(len(self.units_of(device))))
         return everything - self.observed_slots(device) - self.assumed_slots(device, without)
 
     def reachable_slots(self, device: dict[str, Any], own: Any = ()) -> set[int]:
-        """Slots that a pod which exists may be given, if it holds `own`."""
+        """Slots that an existing pod with reservation `own` may get."""
         if not self.is_usable(device):
             return set()
         everything = set(range(len(self.units_of(device))))
@@ -159,15 +157,13 @@ class NaiveAllocationState:
         return found
 
     def held_twice(self) -> dict[str, set[str]]:
-        """Units that several bound pods have; a whole card is the same as each of its slices."""
+        """Units that several bound pods have; a whole device is the same as each of its slices."""
         claims = [(uid, unit) for uid, units in self.claims() for unit in units]
         found: dict[str, set[str]] = {}
         for (uid, unit), (other, theirs) in itertools.permutations(claims, 2):
             if uid != other and unit in {theirs, theirs.split("::")[0]}:
                 found.setdefault(unit, set()).update({uid, other})
         return found
-
-    # --- figures ---------------------------------------------------------------------------------
 
     def figures(self, pool: str, node: str, own: Any = ()) -> dict[str, Any] | None:
         """Figures of a node; `own` are reservations that count as free."""
@@ -256,7 +252,7 @@ class NaiveAllocationState:
         return int(node["free"] + node["unconfirmed"])
 
     def best_node(self, pool: str, size: int, now: float) -> str | None:
-        """Where a hold without constraints is taken."""
+        """The node of a reservation without constraints."""
         keys = []
         for name, node in self.nodes_of(pool).items():
             if node["closed"] is not None:
@@ -284,7 +280,7 @@ class NaiveAllocationState:
         )
 
     def deferral(self, pod: dict[str, Any], pool: str, now: float) -> str | None:
-        """Why a pod that is not stored yet holds nothing though it might be given something."""
+        """Why a pod that is not stored yet reserves nothing though units are free."""
         nodes, size = self.nodes_of(pool), pod["size"]
         if self.best_node(pool, size, now) is None:
             claimed = {name: self.nominated_units(pod["resource"], name, now) for name in nodes}
@@ -325,8 +321,6 @@ class NaiveAllocationState:
         ]
         return min(claims)[1] if claims else None
 
-    # --- reservations ------------------------------------------------------------------------------
-
     def reservation_of(self, uid: str) -> dict[str, Any] | None:
         return next((one for one in self.reservations.values() if one["uid"] == uid), None)
 
@@ -340,7 +334,7 @@ class NaiveAllocationState:
         return [uid for *_, uid in sorted(pods)]
 
     def deadline(self, one: dict[str, Any]) -> float | None:
-        if one["phase"] not in HOLDS:
+        if one["phase"] not in UNCOMMITTED:
             return None
         if one["phase"] == "confirmed":
             return float(one["expires"])
@@ -383,7 +377,7 @@ class NaiveAllocationState:
         over = {
             id_
             for id_, one in self.reservations.items()
-            if one["pool"] == pool and one["phase"] in HOLDS and one["node"] is not None
+            if one["pool"] == pool and one["phase"] in UNCOMMITTED and one["node"] is not None
         }
         for id_ in over:
             del self.reservations[id_]
@@ -420,8 +414,6 @@ class NaiveAllocationState:
             for device in self.devices.values()
         )
 
-    # --- what the watch says -----------------------------------------------------------------------
-
     def observe(self, pod: dict[str, Any], now: float, utc: float) -> set[str]:
         """Take over a pod; return the reservations with units that this ends."""
         uid, before = pod["uid"], self.pods.get(pod["uid"])
@@ -439,7 +431,7 @@ class NaiveAllocationState:
             return self.drop(own)
         if own is None and before is None and note is not None:
             self.restore(pod, note, now, utc)
-        elif own is not None and own["phase"] in HOLDS:
+        elif own is not None and own["phase"] in UNCOMMITTED:
             if own["node"] is None:
                 return self.drop(own)
             own |= {"uid": uid, "phase": "confirmed"}
@@ -490,8 +482,6 @@ class NaiveAllocationState:
             noted = self.reservations.get(pod["note"]["id"])
             return noted if noted is not None and noted["uid"] is None else None
         return own
-
-    # --- preemption --------------------------------------------------------------------------------
 
     def can_place_without(
         self, victims: set[str], node: str, pool: str, units: int, uid: str | None

@@ -1,4 +1,4 @@
-"""Admission reviews as the API server sends them, and a desk to answer them at."""
+"""Admission reviews as the API server sends them, and a context to answer them with."""
 
 import base64
 import hashlib
@@ -27,7 +27,7 @@ GPUDEVICE = {"group": "gpu.deckhouse.io", "version": "v1alpha1", "kind": "GPUDev
 
 @dataclass
 class AdmissionSetup:
-    """A control plane's memory, with a clock that stands still unless told otherwise."""
+    """Caches and allocation state of a control plane, with a clock that stands still."""
 
     allocation_state: AllocationState = field(default_factory=AllocationState)
     catalog: Catalog = field(default_factory=Catalog)
@@ -68,7 +68,7 @@ class AdmissionSetup:
         self.allocation_state.index.replace_pool(pool_facts(pool))
 
     def allocate(self, name: str, **allocation: Any) -> None:
-        """Record how the pool's cards are units now."""
+        """Record the pool's present allocation."""
         pool = self.catalog.pools[PoolName(name)]
         present = msgspec.convert(allocation, EffectiveAllocation)
         status = msgspec.structs.replace(pool.status, allocation=present)

@@ -1,4 +1,4 @@
-"""A desk, a binder that behaves like the API server's binding subresource, and requests on the wire."""
+"""An extender context, a binder that behaves like the API server's binding subresource, and wire requests."""
 
 import asyncio
 import itertools
@@ -47,7 +47,7 @@ class FakeBinder:
     lose_next: bool = False
     """Carry the next write out, and lose the answer."""
     blind: "PodSighting | BaseException | None" = None
-    """What every read ends in."""
+    """Outcome of every read."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     """A call is under way."""
     hold: asyncio.Event | None = None
@@ -95,7 +95,7 @@ class FakeBinder:
 
 @dataclass
 class Time:
-    """The two clocks, moved by hand."""
+    """Both clocks, set by hand."""
 
     seconds: float = 100.0
 
@@ -105,7 +105,7 @@ class Time:
 
 @dataclass
 class ExtenderSetup:
-    """A small cluster as the extender sees it."""
+    """A small cluster and the extender's context on it."""
 
     allocation_state: AllocationState = field(default_factory=AllocationState)
     binder: FakeBinder = field(default_factory=FakeBinder)
@@ -128,7 +128,7 @@ class ExtenderSetup:
         )
 
     def pool(self, facts: "PoolFacts | None" = None, **devices: int) -> "ExtenderSetup":
-        """Add a pool with so many whole cards on each node."""
+        """Add a pool with so many whole devices on each node."""
         facts = facts or a_pool()
         self.allocation_state.index.replace_pool(facts)
         for node, count in devices.items():
@@ -144,7 +144,7 @@ class ExtenderSetup:
         return facts
 
     def bound(self, name: str, node: str, *units: str, **changes: Any) -> "PodFacts":
-        """Let the watch show a pod that is bound; without units, on devices that nobody knows."""
+        """Let the watch show a bound pod; without units, on unknown devices."""
         seen = seen_on(node, *units)
         return self.pending(
             name,
@@ -156,7 +156,7 @@ class ExtenderSetup:
         )
 
     def reserve(self, name: str, units: int, node: str | None = None) -> "Reservation":
-        """Take a hold at admission, tie it to the pod's uid; where is up to the node given."""
+        """Reserve at admission and tie to the pod's uid, on the given node."""
         pool = self.allocation_state.index.pool_of("gpu.deckhouse.io/whole")
         assert pool is not None
         demand = a_demand(units)
@@ -173,7 +173,7 @@ class ExtenderSetup:
         return reservation
 
     def reserve_and_observe(self, name: str, units: int, node: str) -> None:
-        """Take a hold at admission, and let the watch show its pod."""
+        """Reserve at admission, and let the watch show the pod."""
         self.reserve(name, units, node)
         self.pending(name, units)
 
@@ -183,7 +183,7 @@ class ExtenderSetup:
         return reservation.phase.value if reservation else None
 
     def free(self, node: str, pool: str = "whole") -> int:
-        """Return how many units of a node may be given out."""
+        """Return how many units of a node may be allocated."""
         summary = self.allocation_state.index.state(a_pool(pool).name).node(NodeName(node))
         return summary.available if summary else 0
 

@@ -24,7 +24,7 @@ from tests.support.cluster_state import (
     ClusterState,
     Pick,
 )
-from tests.support.naive_allocation_state import HOLDS
+from tests.support.naive_allocation_state import UNCOMMITTED
 from tests.support.naive_facts import units_of
 
 
@@ -318,7 +318,7 @@ class SmallCluster(ClusterState):
         match what:
             case "written":
                 self.allocation_state.written(PodUid(uid))
-                if one is not None and phase not in HOLDS:
+                if one is not None and phase not in UNCOMMITTED:
                     one["phase"] = "bound"
             case "doubt":
                 self.allocation_state.doubt(PodUid(uid), self.instant())

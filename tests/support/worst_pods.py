@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 REQUEST_BYTES: Final = 3_000_000
 NODES: Final = 1_000
-"""Of the pool `whole`; the nodes of `slices` have 16 cards of 64 slices, as large as there are."""
+"""Of the pool `whole`; the nodes of `slices` have 16 devices of 64 slices, as large as there are."""
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Pod = dict[str, Any]
