@@ -1,4 +1,4 @@
-"""The scheduler's binder over the API server: one POST, and a read where its end is not known."""
+"""Binder of the extender: one POST of a Binding, and a read of the pod where the outcome is unknown."""
 
 import asyncio
 from typing import TYPE_CHECKING, Final, final
@@ -46,16 +46,19 @@ class KubeBinder:
         *,
         on_forbidden: "Callable[[], None]" = lambda: None,
     ) -> None:
-        """Take the client, and the time for a write with the read that may follow it.
+        """Prepare.
 
-        `on_forbidden` is called when a policy may have refused a Binding.
+        Args:
+            client: to write with.
+            timeout_s: of a write together with the read that may follow it.
+            on_forbidden: called when a policy may have refused a Binding.
         """
         self._client = client
         self._timeout_s = timeout_s
         self._on_forbidden = on_forbidden
 
     async def bind(self, binding: "PodBinding") -> "BindOutcome":
-        """Send one Binding. A refusal is definite; whatever leaves open what happened is Unknown."""
+        """Send one Binding. A refusal is definite; without a definite response the outcome is Unknown."""
         fenced = {FENCED_LABEL: FENCED} if binding.is_fenced else {}
         body = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The real clock; the only place that reads it."""
+"""Clock of the process; the only module that reads the machine's clocks."""
 
 import datetime as dt
 import time
@@ -9,7 +9,7 @@ from pool.model import Instant
 
 
 class ProcessClock(Clock, Protocol):
-    """What the process tells the time by."""
+    """Clock that also reads both of its times at once."""
 
     def instant(self) -> Instant:
         """Return both readings."""
@@ -24,13 +24,10 @@ class SystemClock:
     """
 
     def monotonic(self) -> float:
-        """Return the machine's monotonic time."""
         return time.monotonic()
 
     def utc_now(self) -> dt.datetime:
-        """Return the wall clock in UTC."""
         return dt.datetime.now(dt.UTC)  # noqa: TID251  # this is the Clock
 
     def instant(self) -> Instant:
-        """Return both readings."""
         return Instant(self.monotonic(), self.utc_now())

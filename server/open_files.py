@@ -1,14 +1,13 @@
-"""How many files the process may have open, connections included.
+"""Limit of open files, connections included.
 
-Python leaves the soft limit as it finds it, and 1,024 is what many systems give to processes that do not
-ask for more; the hard limit is what the operator means.
+Python keeps the inherited soft limit, which is 1,024 on many systems; the hard limit is the operator's choice.
 """
 
 import resource
 from typing import Final
 
 _ENOUGH: Final = 1 << 20
-"""Where the hard limit is none: what a kernel gives to one process unless told otherwise."""
+"""Without a hard limit: a kernel's default for one process."""
 
 
 def raise_limit() -> None:
@@ -20,6 +19,6 @@ def raise_limit() -> None:
 
 
 def limit() -> int:
-    """Return how many may be open at a time."""
+    """Return how many files may be open at a time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _ENOUGH if soft == resource.RLIM_INFINITY else soft

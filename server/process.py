@@ -1,9 +1,9 @@
-"""The process: what is built, in which order it starts, and how it stops.
+"""Server process: its parts, the order in which they start, and the order in which they stop.
 
-Start: port open (live, not ready) → devices, pools, nodes, inventories and namespaces listed → pods
-listed, which rebuilds the ledger → Lease won → what earlier leaders bound is known → ready. Pods come
-last, because a hold that is restored from a pod's annotation must find its devices, and those that its
-node reports of others. Who is not synced does not stand for election: it could not serve.
+Start: port open (live, not ready) → devices, pools, nodes, inventories and namespaces listed → pods listed, which
+rebuilds the ledger → Lease acquired → bindings of earlier leaders read → ready. Pods come last: a reservation that is
+restored from a pod's annotation must find its devices, and the devices that its node reports of other pods. A
+replica that is not synced does not stand for election, since it could not serve.
 Stop: Lease handed over → `drain_s` for the Service and open connections, still admitting pods
 (`server.shutdown`) → port closed → Events flushed → tasks cancelled.
 """
@@ -77,12 +77,12 @@ _log = structlog.get_logger()
 
 
 class _LeaseLostError(Exception):
-    """Another replica may lead from now on, or our term is not the present one."""
+    """Another replica may lead from now on, or our term is not the current one."""
 
 
 @final
 class ControlPlane:
-    """All parts of one server process, built without I/O."""
+    """Parts of one server process, built without I/O."""
 
     def __init__(self, settings: "Settings", client: KubeClient, clock: "ProcessClock") -> None:
         self.settings = settings
@@ -159,7 +159,7 @@ class ControlPlane:
             ),
             identity=identity,
         )
-        self.leading = Takeover(
+        self.takeover = Takeover(
             self.election,
             Fence(client, leadership.lease, self.election.identity),
             self.bound_pods.read,
@@ -171,7 +171,6 @@ class ControlPlane:
         self._add_checks()
 
     def build_app(self) -> "web.Application":
-        """Return the HTTP application."""
         extender, webhooks = self.settings.extender, self.settings.webhooks
         certificates = self.certificates
         handlers = Handlers(
@@ -192,7 +191,7 @@ class ControlPlane:
         return build_app(handlers)
 
     async def watch_pods(self) -> NoReturn:
-        """Follow pods once everything that their holds refer to is known."""
+        """Watch pods once the objects that their reservations refer to are listed."""
         pods = self.informers[PODS.plural]
         for informer in self.informers.values():
             if informer is not pods:
@@ -200,21 +199,21 @@ class ControlPlane:
         await pods.run()
 
     async def stand_for_election(self) -> NoReturn:
-        """Try to lead from the moment this replica could serve."""
+        """Stand for election once this replica could serve."""
         await self.informers[PODS.plural].synced.wait()
         await self.election.run(self._lease_lost.clear, self._lease_lost.set)
 
     async def act(self) -> NoReturn:
-        """Write what leaders write, whenever this replica may answer for the cluster.
+        """Run the controllers of one term after the other, while this replica may decide for the cluster.
 
-        Without the Lease it stands by: unready, its watches and books kept up to date. An API server
-        that cannot be reached costs the Lease too, and must not cost the process.
+        Without the Lease it stands by: unready, with watches and allocation state up to date. An unreachable
+        API server costs the Lease and must not end the process.
         """
         await self.informers[PODS.plural].synced.wait()
         freeze_garbage_collector()
         while True:
             if self.settings.leadership.enabled:
-                await self.leading.take_over()
+                await self.takeover.take_over()
             self._idle.clear()
             self.announcing.is_leading = True
             _log.info(
@@ -234,18 +233,18 @@ class ControlPlane:
                 self._idle.set()
 
     async def stop_acting(self) -> None:
-        """End what leaders write in the background; returns when it has ended."""
+        """End the controllers of the current term; returns when their writes have ended."""
         self._lease_lost.set()
         await self._idle.wait()
 
     def _leader(self) -> str | None:
-        return self.leading.token() if self.settings.leadership.enabled else None
+        return self.takeover.token() if self.settings.leadership.enabled else None
 
     def _doubt_term(self) -> None:
-        self.leading.doubt()
+        self.takeover.doubt()
 
     async def _until_overtaken(self) -> NoReturn:
-        await self.leading.until_overtaken()
+        await self.takeover.until_overtaken()
         raise _LeaseLostError
 
     async def _act_while_leading(self) -> None:
@@ -271,19 +270,22 @@ class ControlPlane:
         self.readiness.checks["certificate loaded"] = self.certificates.is_loaded
         self.readiness.checks["reservation key loaded"] = self.signer.is_loaded
         if self.settings.leadership.enabled:
-            self.readiness.is_leading = self.leading.decides
+            self.readiness.is_leading = self.takeover.decides
 
 
 async def serve(
     settings: "Settings", logs: "LogLines | None" = None, clock: "ProcessClock | None" = None
 ) -> None:
-    """Run the server until SIGTERM or SIGINT; with `logs`, lines are written together.
+    """Run the server until SIGTERM or SIGINT.
 
-    `clock` is the machine's where none is given.
+    Args:
+        settings: of the process.
+        logs: flushed regularly if given.
+        clock: the machine's if omitted.
 
     Raises:
-        BadConfigurationError: there is no usable way to the API server.
-        CannotListen: the port cannot be opened.
+        BadConfigurationError: the API server's address or credentials are missing or unusable.
+        ListenError: the port cannot be opened.
         ExceptionGroup: a task ended that must not; the process should exit with a failure.
     """
     clock = clock or SystemClock()
@@ -330,17 +332,17 @@ async def _run(plane: ControlPlane, port: Port, logs: "LogLines | None") -> None
         if plane.settings.leadership.enabled:
             spawn("leadership", plane.stand_for_election())
         spawn("acting", plane.act())
-        group.create_task(_stop_when_told(plane, port), name="shutdown")
+        group.create_task(_stop_on_signal(plane, port), name="shutdown")
 
 
-async def _stop_when_told(plane: ControlPlane, port: Port) -> NoReturn:
+async def _stop_on_signal(plane: ControlPlane, port: Port) -> NoReturn:
     """Wait for a signal, then drain and end the task group."""
-    asked = asyncio.Event()
+    signalled = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in _STOPPING:
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, signalled.set)
     try:
-        await asked.wait()
+        await signalled.wait()
         port.send_away()
         await drain(plane)
         await port.close()

@@ -1,4 +1,4 @@
-"""Ids of reservations: nobody can guess them, so that an annotation with one proves to be ours."""
+"""Ids of reservations; they cannot be guessed, so an annotation with one was written by the control plane."""
 
 import secrets
 from typing import Final, final
@@ -7,12 +7,12 @@ from api.names import ReservationId
 
 _BYTES: Final = 12
 _AT_ONCE: Final = 256
-"""Ids for which randomness is fetched together: a system call each costs as much as placing a pod."""
+"""Ids whose randomness is fetched together: a system call for each costs as much as placing a pod."""
 
 
 @final
 class ReservationIds:
-    """Gives a new id at every call."""
+    """Returns a new id at every call."""
 
     def __init__(self) -> None:
         self._random = b""

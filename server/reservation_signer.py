@@ -1,9 +1,9 @@
-"""The seal on reservations: whichever replica sees one at validation knows that another wrote it.
+"""Signature of reservations: at validation each replica recognises the annotation that another one wrote.
 
-The key is a Secret of its own, not part of the certificates': those may come from files, and they are
-replaced by rules that have nothing to do with it. Whoever comes first makes it; it is never changed,
-because nothing that it protects outlives a pool's TTL. To change it, delete the Secret and restart
-the replicas: until all have it, a pod whose two webhook calls go to different ones is refused once.
+The key has a Secret of its own, apart from the certificates: those may come from files, and they are rotated by
+other rules. The first replica creates it. It is never rotated, because no reservation outlives its pool's TTL. To
+change it, delete the Secret and restart the replicas: until all have the new key, a pod whose two webhook calls go to
+different replicas is refused once.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 KEY: Final = "key"
 """Of the Secret's data."""
 _KEY_BYTES: Final = 32
-_SEAL_BYTES: Final = 16
-"""Of the 32 of HMAC-SHA256: 22 characters in an annotation, and nobody guesses 128 bits."""
+_SIGNATURE_BYTES: Final = 16
+"""Of the 32 of HMAC-SHA256: 22 characters in an annotation, and 128 bits cannot be guessed."""
 CHECK_INTERVAL_S: Final = 60.0
 
 NAMESPACED_RBAC: Final = (
@@ -51,7 +51,7 @@ class _Secret(msgspec.Struct, frozen=True):
 
 @final
 class ReservationSigner:
-    """Makes seals once the key is loaded; whoever has the same key makes the same."""
+    """Signs once the key is loaded; replicas with the same key make the same signature."""
 
     def __init__(self, client: "KubeClient", namespace: str) -> None:
         self._client = client
@@ -59,22 +59,21 @@ class ReservationSigner:
         self._key = b""
 
     def __call__(self, content: bytes) -> str:
-        """Return the seal on these bytes.
+        """Return the signature of these bytes.
 
         Raises:
             RuntimeError: the key is not loaded.
         """
         if not self._key:
-            raise RuntimeError("the key of reservations is not loaded")
-        digest = hmac.digest(self._key, content, hashlib.sha256)[:_SEAL_BYTES]
+            raise RuntimeError("the reservation key is not loaded")
+        digest = hmac.digest(self._key, content, hashlib.sha256)[:_SIGNATURE_BYTES]
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 
     def is_loaded(self) -> bool:
-        """Say whether seals can be made."""
         return bool(self._key)
 
     async def run(self) -> NoReturn:
-        """Load the key, make it where there is none, and see that it stays, until cancelled."""
+        """Load the key, create it where it is missing, and keep it there, until cancelled."""
         backoff = Backoff(cap_s=CHECK_INTERVAL_S)
         while True:
             try:
@@ -82,7 +81,7 @@ class ReservationSigner:
             except KubeError as error:
                 delay_s = backoff.fail()
                 _log.warning(
-                    "key of reservations not read",
+                    "reservation key could not be read",
                     secret=f"{self._namespace}/{RESERVATION_KEY_SECRET}",
                     cause=type(error).__name__,
                     error=str(error),
@@ -94,15 +93,15 @@ class ReservationSigner:
             await asyncio.sleep(delay_s)
 
     async def _check(self) -> None:
-        """Follow the Secret; where it is gone, put ours back."""
+        """Follow the Secret; recreate it from memory where it was deleted."""
         try:
             key = await self._read()
         except NotFound:
             key = await self._make()
         if not key:
-            # Nothing but an operator's hand made it so, and only that can tell what it should be.
+            # Only an operator can have emptied it, and knows why.
             _log.error(
-                "Secret without a key: delete it, and a new one is made",
+                "Secret without a key: delete it, and a new one is created",
                 secret=f"{self._namespace}/{RESERVATION_KEY_SECRET}",
                 wanted=KEY,
             )

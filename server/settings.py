@@ -1,4 +1,4 @@
-"""Settings of the process: flags win over the environment, that over the file, that over defaults.
+"""Settings of the process. Precedence: flags, environment, file, defaults.
 
 gpu-control-plane serve --settings settings.yaml --listen.port 9443
 GPU_CONTROL_PLANE_LISTEN__PORT=9443 gpu-control-plane serve
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "GPU_CONTROL_PLANE_"
 _OF_KUBERNETES: Final = re.compile(r"SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_.+)?")
-"""What the kubelet tells every pod of the namespace about our Service begins like our settings."""
+"""Variables that kubelet sets in every pod of the namespace for our Service share the prefix of our settings."""
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -75,7 +75,7 @@ class _Section(BaseModel):
 
 
 class ListenSettings(_Section):
-    """Where the one TLS port is."""
+    """The TLS port."""
 
     host: str = "0.0.0.0"  # noqa: S104  # a pod's own network; every binding path is authenticated
     port: Port = CONTAINER_PORT
@@ -83,11 +83,11 @@ class ListenSettings(_Section):
     """An AdmissionReview carries an object twice (1.5 MiB each, etcd's limit) in an envelope;
     10,000 node names of 63 characters are 0.7 MiB."""
     max_connections: int = Field(default=2048, ge=16)
-    """An API server has one for each of its requests under way, at most some hundreds."""
+    """An API server has one for each of its requests in flight, at most some hundreds."""
 
 
 class TlsSettings(_Section):
-    """Where the serving certificate comes from."""
+    """Source of the serving certificate."""
 
     source: Literal["SelfSigned", "Files"] = "SelfSigned"
     """SelfSigned: an own CA in a Secret, renewed and injected as caBundle. Files: `directory`."""
@@ -98,7 +98,7 @@ class TlsSettings(_Section):
     """Besides those of the Service."""
     ip_addresses: tuple[IpAddress, ...] = ()
     check_every_s: Seconds = 60.0
-    """A Secret or caBundle that somebody removed stops pod creations until we look."""
+    """A Secret or caBundle that was deleted stops pod creations until the next check."""
     poll_files_every_s: Seconds = 10.0
 
     @model_validator(mode="after")
@@ -109,33 +109,33 @@ class TlsSettings(_Section):
 
 
 class WebhookCallerSettings(_Section):
-    """Who may call the webhooks (docs/operations.md, "Who calls the webhooks")."""
+    """Callers of the webhooks (docs/operations.md, "Who calls the webhooks")."""
 
     client_ca_file: Path | None = None
-    """CAs that sign the client certificate of API servers, which is demanded then. Left out, anybody
-    who reaches the port is answered, and told less."""
+    """CAs that sign the client certificate of API servers, which is required then. If omitted, every client
+    that reaches the port gets a response, with less detail."""
     client_names: Annotated[tuple[str, ...], Field(min_length=1)] = ("kube-apiserver",)
     """Common names of certificates by these CAs."""
     require_certificate: bool = True
-    """Off while API servers are told one after the other to show it; needs client_ca_file to matter."""
+    """Off while API servers are configured one after the other to present it; without client_ca_file of no effect."""
 
     @property
     def know_their_callers(self) -> bool:
-        """Say whether nobody but API servers is answered."""
+        """Whether only API servers get a response."""
         return self.client_ca_file is not None and self.require_certificate
 
 
 class ExtenderSettings(_Section):
-    """Who may call the scheduler's paths: a client certificate, a bearer token, or either."""
+    """Callers of the extender's paths: by client certificate, bearer token, or either."""
 
     client_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
     """Common names of client certificates."""
     client_ca_file: Path | None = None
-    """CAs that sign them. Left out, ours does with tls.source SelfSigned, and none does with Files."""
+    """CAs that sign them. If omitted: our own CA with tls.source SelfSigned, none with Files."""
     token_file: Path | None = None
     """A file with a bearer token; read again when it changes."""
     bind_timeout_s: Seconds = 4.0
-    """Below kube-scheduler's httpTimeout of 5 s, so that it always gets an answer."""
+    """Below kube-scheduler's httpTimeout of 5 s, so that it always gets a response."""
 
 
 class LeadershipSettings(_Section):
@@ -144,16 +144,15 @@ class LeadershipSettings(_Section):
     enabled: bool = True
     lease: str = LEASE_NAME
     duration_s: Seconds = 2.0
-    """A leader that dies is followed after this, less what passed since it renewed last. Where the
-    API server is slow, the leader asks for longer (kube.leader_election)."""
+    """A dead leader is succeeded after this, less the time since its last renewal. Where the API server is
+    slow, the leader asks for longer (kube.leader_election)."""
     renew_deadline_s: Seconds = 1.5
     retry_s: Seconds = 0.4
     look_s: Seconds = 0.25
     """How often standbys read the Lease."""
     settle_s: Annotated[float, Field(ge=0)] = 0.5
-    """After a leader that did not release: how long bindings of its may take from their admission to
-    storage, and the news of the Lease to every API server; 2-24 ms were measured, and 332 ms once on
-    a machine that did much else."""
+    """After a leader that did not release: the time that its Bindings may take from admission to storage, and the
+    Lease to reach every API server; measured: 2-24 ms, and 332 ms once on a loaded machine."""
 
     @model_validator(mode="after")
     def _deadlines_in_order(self) -> Self:
@@ -163,41 +162,41 @@ class LeadershipSettings(_Section):
 
 
 class InventorySettings(_Section):
-    """Where cards come from."""
+    """Sources of devices."""
 
     node_features: bool = True
-    """Whether NodeFeatures are read; where NFD is not installed, labels alone tell of cards."""
+    """Whether NodeFeatures are read; where NFD is not installed, labels are the only source."""
     managed_label: str = Field(default=MANAGED_LABEL, min_length=1, max_length=317)
     """On a Node: `false` keeps its devices out of every pool."""
     managed_by_default: bool = True
-    """Whether a node without that label is ours."""
+    """Whether a node without that label is managed."""
     freshness_s: Seconds = 120.0
-    """How old the heartbeat of a node's agent may be, before its facts are marked as stale."""
+    """Age of a node agent's heartbeat after which its facts are stale."""
     node_gone_s: Seconds = 60.0
-    """How long a Node must be gone before its devices are deleted; pods of such a node go after 40 s."""
+    """Time after a Node's deletion until its devices are deleted; pods of such a node are deleted after 40 s."""
 
 
 class BootstrapSettings(_Section):
-    """When a node is ready for pooling (docs/operations.md, "Node readiness")."""
+    """Conditions of a node that is ready for pooling (docs/operations.md, "Node readiness")."""
 
     validator: Requirement = Requirement.IF_PRESENT
     gfd: Requirement = Requirement.IF_PRESENT
     dcgm: Requirement = Requirement.IF_PRESENT
     dcgm_exporter: Requirement = Requirement.IF_PRESENT
     namespaces: tuple[DnsName, ...] = ()
-    """Besides our own: whose pods are believed to be the node's software. None by default: where a
-    namespace is not there and users make their own, the first to take its name would be believed."""
+    """Trusted namespaces of operand pods, besides our own. None by default: where users may create namespaces,
+    the first to take a missing name would be trusted."""
     good_samples: int = Field(default=3, ge=1)
     bad_samples: int = Field(default=3, ge=1)
-    """In a row, until a node counts as ready, or no longer as ready."""
+    """Consecutive samples until a node becomes ready, or unready."""
     period_s: Seconds = 10.0
-    """Looks that are closer together than this are one sample."""
+    """Checks that are closer together than this are one sample."""
     heartbeat_freshness_s: Seconds = 120.0
-    """Monitoring that was silent for longer is missing."""
+    """Monitoring without a heartbeat for longer is missing."""
 
 
 class HealthSettings(_Section):
-    """When a card is faulted."""
+    """Conditions of a faulted device."""
 
     dcgm: bool = True
     """Whether DCGM exporters are read."""
@@ -205,15 +204,15 @@ class HealthSettings(_Section):
     scrapes_per_second: Seconds = 100.0
     scrape_timeout_s: Seconds = 3.0
     clean_samples: int = Field(default=3, ge=1)
-    """In a row, until a faulted card comes back."""
+    """Consecutive samples until a faulted device recovers."""
     period_s: Seconds = 10.0
-    """Looks that are closer together than this are one sample."""
+    """Checks that are closer together than this are one sample."""
     ignored_xids: tuple[int, ...] = tuple(sorted(IGNORED_XIDS))
-    """Xids that are an application's fault, and say nothing of the card."""
+    """Xids that an application causes, which are no fault of the device."""
 
 
 class DevicePluginSettings(_Section):
-    """Who serves the pools' cards to kubelets (docs/design/0006-one-daemonset-or-many.md)."""
+    """Device plugins of the pools (docs/design/0006-one-daemonset-or-many.md)."""
 
     mode: PluginMode = PluginMode.PER_POOL
     plugin: PluginKind = PluginKind.OWN
@@ -222,9 +221,9 @@ class DevicePluginSettings(_Section):
     """Of the DaemonSets: ours, or NVIDIA's where `plugin` says so. With its registry, better with its
     digest too: `serve` does not start where DaemonSets are to be made of a name without one."""
     cdi_kind: str = ""
-    """Of CDI names; empty is that of the specification that our node agent writes."""
+    """Of CDI names; empty: the kind of the node agent's specification."""
     node_selector: dict[str, str] = {"nvidia.com/gpu.present": "true"}
-    """The nodes that may have cards: where the node agent runs."""
+    """Nodes that may have devices: the node agent runs there."""
 
     @model_validator(mode="after")
     def _nvidia_serves_one_pool(self) -> Self:
@@ -234,11 +233,11 @@ class DevicePluginSettings(_Section):
 
 
 class NodeAgentRolloutSettings(_Section):
-    """What finds, watches and cuts the cards of each node (docs/node-agent.md)."""
+    """The node agent, which discovers, watches and partitions the devices of a node (docs/node-agent.md)."""
 
     enabled: bool = True
     image: str = ""
-    """Empty is the device plugin's, where that is ours."""
+    """Empty: the device plugin's image, where that is ours."""
 
 
 class Settings(BaseSettings):
@@ -250,22 +249,22 @@ class Settings(BaseSettings):
     _from_file: "ClassVar[dict[str, Any]]" = {}
 
     kubeconfig: Path | None = None
-    """Left out: $KUBECONFIG, the pod's service account, ~/.kube/config."""
+    """If omitted: $KUBECONFIG, the pod's service account, ~/.kube/config."""
     context: str | None = None
     namespace: DnsName = DEFAULT_NAMESPACE
-    """Where our Secret, Lease and Events are."""
+    """Of our Secrets, Lease and DaemonSets."""
     service: DnsName = SERVICE_NAME
     scheduler_name: str | None = DEFAULT_SCHEDULER_NAME
-    """Put into pool pods that name the default scheduler; empty leaves them to it."""
+    """Set in pool pods that name the default scheduler; empty: left unchanged."""
     mutating_configuration: str = MUTATING_CONFIGURATION
     validating_configuration: str = VALIDATING_CONFIGURATION
     placement: Literal["Scored", "Nominated"] = "Nominated"
-    """How kube-scheduler comes to the node that is held for a pod. Scored: among all nodes, by our
-    scores. Nominated: while many pods wait, it is told the node; a write more for each of these."""
+    """How kube-scheduler finds the node that is reserved for a pod. Scored: among all nodes, by our scores.
+    Nominated: while many pods wait, `status.nominatedNodeName` names it, at the cost of one write for each."""
     observe_within_s: Seconds = 5.0
-    """How long after admission the watch may take to show a pod before its hold ends."""
+    """Time after admission in which the watch must show a pod; its reservation ends otherwise."""
     drain_s: Annotated[float, Field(ge=0)] = 5.0
-    """On shutdown: unready for so long before the port closes."""
+    """On shutdown: time until the port closes."""
     api_timeout_s: Seconds = 10.0
     log_level: LogLevel = "info"
     listen: ListenSettings = ListenSettings()
@@ -280,7 +279,7 @@ class Settings(BaseSettings):
     node_agent: NodeAgentRolloutSettings = NodeAgentRolloutSettings()
 
     @model_validator(mode="after")
-    def _somebody_serves_all_pools(self) -> Self:
+    def _per_node_needs_the_agent(self) -> Self:
         if self.device_plugin.mode is PluginMode.PER_NODE and not self.node_agent.enabled:
             raise ValueError(
                 "with device_plugin.mode PerNode the node agent serves the pools: enable node_agent"
@@ -305,14 +304,14 @@ class Settings(BaseSettings):
 
 
 class BadSettingsError(Exception):
-    """The settings cannot be used; the text names each of them."""
+    """Invalid settings; the message names each of them."""
 
 
 def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
     """Read settings from flags (`--listen.port 9443`), the environment and a YAML file.
 
     Raises:
-        BadSettings: naming every wrong setting.
+        BadSettingsError: names every invalid setting.
     """
     unknown = _unknown_variables(os.environ)
     if unknown:
@@ -338,7 +337,7 @@ def load_settings(arguments: "Sequence[str]", file: Path | None) -> Settings:
 
 
 def _unknown_variables(environ: "Iterable[str]") -> list[str]:
-    """Return the variables that would set something if there were such a setting."""
+    """Return the variables with our prefix that match no setting."""
     return sorted(
         name
         for name in environ

@@ -1,4 +1,4 @@
-"""Long tasks: each has a name, and its end, of whatever kind, is a fault that ends the process."""
+"""Named tasks that run for the life of the process: the end of one is a failure of the process."""
 
 from typing import TYPE_CHECKING, NoReturn
 
@@ -15,24 +15,24 @@ class TaskEndedError(Exception):
 
 
 class StoppedError(Exception):
-    """The process was asked to stop, and has drained."""
+    """The process was signalled to stop, and has drained."""
 
 
 async def forever(name: str, work: "Awaitable[object]") -> NoReturn:
     """Await a task that must not end; log its end, but not that of a task inside it again.
 
     Raises:
-        TaskEnded: it ended, with what it raised as the cause.
+        TaskEndedError: the task ended; its exception, if any, is the cause.
     """
     try:
         await work
     except Exception as error:
-        if not _is_told(error):
+        if not _is_logged(error):
             _log.exception("task failed", task=name)
         raise TaskEndedError(f"task {name} failed: {error}") from error
     _log.error("task returned, which it must not", task=name)
     raise TaskEndedError(f"task {name} returned")
 
 
-def _is_told(error: Exception) -> bool:
+def _is_logged(error: Exception) -> bool:
     return isinstance(error, ExceptionGroup) and error.split(TaskEndedError)[1] is None

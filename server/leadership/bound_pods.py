@@ -1,12 +1,11 @@
-"""What earlier leaders have bound, read afresh, because the watch may be behind.
+"""Read of all bound pods at a takeover, because the watch may be behind the bindings of earlier leaders.
 
-The watch goes on meanwhile, so what is read may be older than what it has shown. A pod's phase only
-goes forward in the books, so an old state changes nothing; but a pod that the watch has shown gone
-must not come back, hence those are noted while a read is under way.
+The watch continues meanwhile, so the read may be older than the watch. A pod's phase only goes forward in the
+allocation state, so an older state changes nothing. A pod that the watch has shown deleted must not come back:
+deletions during a read are kept and left out of its result.
 
-The informer may also be listing the pods anew, page after page as of the first one. Its list may be
-older than what is read here: a pod that it lacks is then no deleted one, and stays. Of the two the
-newer is the one of the higher resourceVersion.
+The informer may relist at the same time, page after page as of the first one. Its list may be older than the
+read: a pod that is missing there is not deleted, and stays. The higher resourceVersion is the newer of the two.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -32,52 +31,50 @@ BOUND: Final = "spec.nodeName!="
 
 @final
 class BoundPods:
-    """The pods' sink, and a read of the bound ones into it."""
+    """Sink of the informer of pods, which also reads the bound pods into the wrapped sink."""
 
     def __init__(self, client: "KubeClient", sink: "SteppingSink[PodFacts]") -> None:
         self._client = client
         self._sink = sink
         self._gone: set[PodUid] = set()
-        """Pods that were shown gone during the read that is under way."""
+        """Pods that were deleted during the read that is under way."""
         self._is_reading = False
         self._was_relisted = False
         self._is_listing = False
         self._read: Listing[PodFacts] | None = None
-        """What was read while the informer is listing."""
+        """Result of a read while the informer is listing."""
 
     def list_begins(self) -> None:
-        """Note that the informer asks for all pods; what was read before is older than its answer."""
+        """Drop an earlier read: the list that begins is newer."""
         self._is_listing = True
         self._read = None
 
     def list_ends(self, version: str) -> None:
-        """Keep what was read meanwhile if it is newer than the list, which is handed over next."""
+        """Keep a read of the meantime if it is newer than the list, which is handed over next."""
         self._is_listing = False
         if self._read is not None and not _is_later(self._read.resource_version, version):
             self._read = None
 
     def replace_all(self, items: "Sequence[PodFacts]") -> None:
-        """Pass on a full list; which pods are gone cannot be told from it."""
+        """Pass on a full list; deletions of the meantime are unknown, so a read under way is repeated."""
         self._was_relisted = True
         self._sink.replace_all(self._with_later(items))
 
     def replacing(self, items: "Sequence[PodFacts]") -> "Iterator[None]":
-        """Pass on a full list in steps; which pods are gone cannot be told from it."""
+        """Pass on a full list in steps; like `replace_all`."""
         self._was_relisted = True
         return self._sink.replacing(self._with_later(items))
 
     def upsert(self, item: "PodFacts") -> None:
-        """Pass on a pod."""
         self._sink.upsert(item)
 
     def discard(self, item: "PodFacts") -> None:
-        """Pass on that a pod is gone."""
         if self._is_reading:
             self._gone.add(item.uid)
         self._sink.discard(item)
 
     async def read(self) -> None:
-        """Take over every binding that the API server has stored by now.
+        """Apply every binding that the API server has stored by now.
 
         Raises:
             KubeError: they could not be read.
@@ -91,7 +88,7 @@ class BoundPods:
         finally:
             self._is_reading = False
             self._gone.clear()
-        # What has ended first: another pod of the list may have its units by now.
+        # Ended pods first: another pod of the list may have their units by now.
         for facts in sorted(listing.items, key=lambda facts: facts.phase is not PodPhase.ENDED):
             self._sink.upsert(facts)
         if self._is_listing:
@@ -105,7 +102,7 @@ class BoundPods:
         )
 
     def _with_later(self, items: "Sequence[PodFacts]") -> "Sequence[PodFacts]":
-        """Return the informer's list, with what it lacks because it is older than what was read."""
+        """Return the informer's list plus the pods that only a newer read has."""
         if self._read is None:
             return items
         listed = {facts.uid for facts in items}
@@ -115,6 +112,6 @@ class BoundPods:
 
 
 def _is_later(version: str, other: str) -> bool:
-    """What cannot be compared counts as later: units of a pod that is gone are lost until the next list."""
+    """Compare resourceVersions; incomparable counts as later, which costs a deleted pod's units until the next list."""
     order = compared(version, other)
     return order is None or order > 0

@@ -1,9 +1,9 @@
-"""Our term at the API server: what the fence compares bindings with (`manifests.install.leadership_policy`).
+"""Term object of the leader, against which the API server checks Bindings (`manifests.install.leadership_policy`).
 
-The Lease says who leads; this object says which number that is, in a place that the API server's
-admission follows. It is written once in each take-over, by compare and set: of two replicas that both
-believe to lead one gets a conflict, looks again, and goes on only if the Lease is still its own.
-The numbers are the object's own. A Lease that is deleted starts to count anew, this does not.
+The Lease names the leader; the term object numbers its terms where an admission policy can read them. Each
+takeover writes it once, by compare and set: of two replicas that both believe to lead, one gets a Conflict, reads
+again and continues only if it still holds the Lease. The numbers are the object's own: a deleted Lease counts from
+zero again, the term object does not.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -35,43 +35,42 @@ class LeadershipLostError(KubeError):
 
 @final
 class Fence:
-    """The term object, as one candidate sees it."""
+    """Term object as one candidate writes and checks it."""
 
     def __init__(self, client: "KubeClient", name: str, holder: str) -> None:
-        """Take what the object is called, and who we are."""
         self._client = client
         self._name = name
         self._holder = holder
         self._number = 0
-        """Of our present term, or of the one that we try to begin."""
+        """Of our current term, or of the one that we try to begin."""
         self._ended = 0
-        """The highest number of a term of ours that is over: no two may have one name."""
+        """Highest number of a term of ours that is over: a number is never used twice."""
 
     @property
     def token(self) -> str:
-        """Return what a Binding says of our term."""
+        """Return the token with which Bindings name our term."""
         return leadership_token(self._holder, self._number)
 
     def end(self) -> None:
-        """Give up the present number, so that the next term has a higher one."""
+        """Retire the current number, so that the next term has a higher one."""
         self._ended = self._number
 
     async def begin(self, leads: "Callable[[], bool]") -> None:
-        """Write our term, unless it is there: an answer to an earlier attempt may have been lost.
+        """Write our term, unless it is stored: the response to an earlier attempt may have been lost.
 
-        `leads` is asked between the read and the write. Whoever lost the lead by then must not
-        write, and whoever loses it later has its write refused, if the next one has written.
+        `leads` is checked between the read and the write. A replica that lost the Lease by then must not
+        write; one that loses it later gets a Conflict if its successor has written.
 
         Raises:
-            LeadLost: nothing was written.
-            KubeError: it is not known to be written; Conflict where somebody else wrote meanwhile.
+            LeadershipLostError: nothing was written.
+            KubeError: the outcome is unknown; Conflict where another replica wrote meanwhile.
         """
         stored = await self._look()
         if self._is_ours(stored):
             return
         self._number = max(self._ended, 0 if stored is None else stored.spec.number) + 1
         if not leads():
-            raise LeadershipLostError("the Lease is not ours any more")
+            raise LeadershipLostError("this replica no longer holds the Lease")
         spec = {"holder": self._holder, "number": self._number}
         if stored is None:
             body = {
@@ -88,10 +87,10 @@ class Fence:
         )
 
     async def holds(self) -> bool:
-        """Say whether the API server has our term.
+        """Return whether the stored term is ours.
 
         Raises:
-            KubeError: it could not be read.
+            KubeError: the term could not be read.
         """
         return self._is_ours(await self._look())
 

@@ -1,18 +1,15 @@
-"""Leading: from the Lease to the right to decide, and back.
+"""Takeover: from the Lease to the permission to decide, and back.
 
-Holding the Lease is not enough. The API server must refuse what an earlier leader has not sent yet,
-and what it wrote last may be unknown here, because the watch is behind, or because it was on its way
-when the Lease changed hands. So
+Holding the Lease is not enough. The API server must refuse Bindings that an earlier leader has not sent yet, and
+its last writes may be unknown here: the watch is behind, or they were on their way when the Lease changed hands.
 
-    Lease taken → term written → wait, unless the Lease was released → read the pods that are bound
-    → decide
+    Lease acquired → term written → wait, unless the Lease was released → read all bound pods → decide
 
-and what the wait is worth, and the fence that makes it worth anything, is in
-docs/design/0004-high-availability.md. Who finds its own record again after a renewal that failed
-is in the same term and goes on at once.
+docs/design/0004-high-availability.md explains the wait and the fence that it relies on. A replica that finds its
+own record again after a failed renewal is in the same term and continues at once.
 
-Somebody may delete the term or write another one. Bindings are refused then, which makes us look; a
-term that is not ours is taken over anew, since whose bindings passed meanwhile is not known.
+If the term is deleted or overwritten, Bindings are refused, and a refused Binding causes a check. A term that is not
+ours is taken over again, since Bindings of another replica may have passed meanwhile.
 """
 
 import asyncio
@@ -32,41 +29,41 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 CATCH_UP_BACKOFF_S: Final = 0.1
 CATCH_UP_BACKOFF_CAP_S: Final = 5.0
-"""The kind may be missing until an operator applies it; nothing is bound until then."""
+"""The CRD may be missing until an operator applies it; no pod is bound until then."""
 LOOK_PAUSE_S: Final = 0.5
-"""Between two looks at the term: bindings are also refused for reasons that are not its."""
+"""Between two checks of the term: Bindings are also refused for other reasons."""
 
 
 class Election(Protocol):
-    """What is asked of a `kube.leader_election.LeaderElection`."""
+    """Port to `kube.leader_election.LeaderElection`."""
 
     leading: asyncio.Event
     term: "Term | None"
 
     def is_leading(self) -> bool:
-        """Say whether we hold the Lease at this very moment."""
+        """Return whether this replica holds the Lease at this moment."""
 
 
 class TermFence(Protocol):
-    """What is asked of a `server.leadership.fence.Fence`."""
+    """Port to `server.leadership.fence.Fence`."""
 
     @property
     def token(self) -> str:
-        """Return what a Binding says of our term."""
+        """Return the token with which Bindings name our term."""
 
     def end(self) -> None:
-        """Let the next term be another one."""
+        """Retire the current number."""
 
     async def begin(self, leads: "Callable[[], bool]") -> None:
-        """Write our term, or raise."""
+        """Write our term; raises where it is not known to be written."""
 
     async def holds(self) -> bool:
-        """Say whether our term is the one at the API server."""
+        """Return whether the stored term is ours."""
 
 
 @final
 class Takeover:
-    """Whether this replica decides for the cluster, and under which term."""
+    """Permission of this replica to decide for the cluster, and the term that it decides under."""
 
     def __init__(
         self,
@@ -77,21 +74,29 @@ class Takeover:
         settle_s: float,
         rng: "random.Random | None" = None,
     ) -> None:
-        """Take the election, the fence, and what reads all that earlier leaders have bound."""
+        """Prepare.
+
+        Args:
+            election: the Lease.
+            fence: the term object.
+            catch_up: reads all bindings of earlier leaders.
+            settle_s: wait for writes of a leader that did not release the Lease.
+            rng: jitter of retries.
+        """
         self._rng = rng
         self._election = election
         self._fence = fence
         self._catch_up = catch_up
         self._settle_s = settle_s
         self._begun: Term | None = None
-        """The Lease's term for which the fence's was begun last."""
+        """Term of the Lease for which the term object was written last."""
         self._taken_over: Term | None = None
         self._was_overtaken = False
         self._doubted = asyncio.Event()
         self._is_over = False
 
     def decides(self) -> bool:
-        """Say whether decisions may be made and written at this very moment."""
+        """Return whether decisions may be made and written at this moment."""
         term = self._election.term
         return (
             not self._is_over
@@ -101,32 +106,31 @@ class Takeover:
         )
 
     def token(self) -> str:
-        """Return what a Binding says of our term."""
         return self._fence.token
 
     def stop(self) -> None:
-        """Decide nothing any more; the Lease is still ours."""
+        """Decide nothing from now on; the Lease is kept."""
         self._is_over = True
 
     def doubt(self) -> None:
-        """Look whether the term is still ours: the API server refused a Binding."""
+        """Have the term checked: the API server refused a Binding."""
         self._doubted.set()
 
     async def until_overtaken(self) -> None:
-        """Return when a look, caused by `doubt`, found the term gone or another one; we decide no more."""
+        """Return when a check, caused by `doubt`, finds the term deleted or overwritten; decisions end then."""
         backoff = self._backoff()
         while True:
             await self._doubted.wait()
-            # Before the look: a Binding that is refused during it asks for another one.
+            # Before the check: a Binding that is refused during it causes another one.
             self._doubted.clear()
             try:
                 holds = await self._fence.holds()
             except KubeError as error:
                 self._doubted.set()
-                await self._pause(backoff, "not known whether the term is ours", error)
+                await self._pause(backoff, "leadership term could not be read", error)
                 continue
             if not holds:
-                _log.warning("term overtaken: somebody deleted or changed it")
+                _log.warning("leadership term overtaken: the object was deleted or changed")
                 self._taken_over = None
                 self._begun = None
                 self._was_overtaken = True
@@ -144,7 +148,7 @@ class Takeover:
             try:
                 await self._take_over(self._election.term)
             except KubeError as error:
-                await self._pause(backoff, "not taken over yet", error)
+                await self._pause(backoff, "takeover failed", error)
             else:
                 if not self._election.is_leading():
                     # The event is cleared a little later than the clock says.
@@ -162,7 +166,7 @@ class Takeover:
                 await asyncio.sleep(self._settle_s)
             await self._catch_up()
             self._was_overtaken = False
-        # Whoever leads under another term by now has all of this before it.
+        # A leader of another term by now has all of this before it.
         self._taken_over = term
 
     def _backoff(self) -> Backoff:
