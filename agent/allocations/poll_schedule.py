@@ -1,11 +1,13 @@
-"""Which pod kubelet is asked about next, and when: new ones soon and often, settled ones seldom.
+"""The order and times of PodResources calls: new pods soon and often, complete ones seldom.
 
-Values and times only; `agent.allocations.reporter` asks. kubelet serves 100 calls a second for all of its clients
-together, so that ours are few: one in 50 ms, one in 250 ms where nothing new is expected.
+A pure schedule; `agent.allocations.reporter` makes the calls. kubelet serves 100 calls a second for all of its
+clients together, so the agent makes few: one in 50 ms, one in 250 ms where nothing new is expected.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
+
+from kube.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -18,21 +20,21 @@ FIRST_RETRY_S: Final = 0.05
 """kubelet gives a pod its devices some milliseconds after its binding."""
 MAX_RETRY_S: Final = 2.0
 AGAIN_S: Final = 300.0
-"""Between two looks at a pod whose units are known: they should not change."""
+"""Between two calls for a pod whose units are known: they should not change."""
 
 
 @final
 @dataclass(slots=True)
 class _Open:
-    """A pod of which not everything is known."""
+    """A pod whose units are not all known."""
 
     due: float
-    retry_s: float = FIRST_RETRY_S
+    backoff: Backoff
 
 
 @final
 class PollSchedule:
-    """Pods to be asked about; times are Clock.monotonic() seconds."""
+    """The pods of the node; times are Clock.monotonic() seconds."""
 
     def __init__(self) -> None:
         self._open: dict[PodUid, _Open] = {}
@@ -44,18 +46,18 @@ class PollSchedule:
         return uid in self._open or uid in self._settled
 
     def keep(self, uids: "Collection[PodUid]", now: float) -> "set[PodUid]":
-        """Ask about exactly these from now on, new ones at once; return those that are no more."""
+        """Schedule exactly these pods, new ones at once; return the removed ones."""
         gone = (self._open.keys() | self._settled.keys()) - set(uids)
         for uid in gone:
             self._open.pop(uid, None)
             self._settled.pop(uid, None)
         for uid in uids:
             if uid not in self:
-                self._open[uid] = _Open(now)
+                self._open[uid] = _open(now)
         return gone
 
     def next(self) -> "tuple[float, PodUid] | None":
-        """Return when to ask, and about which pod; None where there is nobody to ask about."""
+        """Return the time of the next call, and its pod; None where there is no pod."""
         first = min(((one.due, uid) for uid, one in self._open.items()), default=None)
         settled = next(iter(self._settled.items()), None)
         choices = []
@@ -64,36 +66,39 @@ class PollSchedule:
         if settled is not None:
             at = max(settled[1], self._settled_asked_at + SETTLED_PACE_S, self._asked_at + PACE_S)
             choices.append((at, settled[0]))
-        # Of two at the same time the one that is open: it is the first.
+        # Of two at the same time the open one, which is the first.
         return min(choices, key=lambda choice: choice[0], default=None)
 
     def asked(self, uid: "PodUid", now: float) -> None:
-        """Note that kubelet is asked; `settle`, `retry` or `confirm` is to follow."""
+        """Record a call; `settle`, `retry` or `confirm` follows with its result."""
         self._asked_at = now
         if uid in self._settled:
             self._settled_asked_at = now
 
     def settle(self, uid: "PodUid", now: float) -> None:
-        """Note that all is known of the pod."""
+        """Record that all units of the pod are known."""
         if uid in self:
             self._open.pop(uid, None)
             self._settled.pop(uid, None)
             self._settled[uid] = now + AGAIN_S
 
     def retry(self, uid: "PodUid", now: float) -> None:
-        """Note that something is missing: ask again, more and more seldom."""
+        """Record that units are missing: call again, with exponential backoff."""
         if uid in self:
             self._settled.pop(uid, None)
-            one = self._open.setdefault(uid, _Open(now))
-            one.due = now + one.retry_s
-            one.retry_s = min(MAX_RETRY_S, 2 * one.retry_s)
+            one = self._open.setdefault(uid, _open(now))
+            one.due = now + one.backoff.fail()
 
     def confirm(self, uid: "PodUid", now: float, after_s: float) -> None:
-        """Note that the answer is to be heard once more."""
+        """Record that the response needs a second one to confirm it."""
         if uid in self:
             self._settled.pop(uid, None)
-            self._open.setdefault(uid, _Open(now)).due = now + after_s
+            self._open.setdefault(uid, _open(now)).due = now + after_s
 
     def doubt_all(self, now: float) -> None:
-        """Ask about everybody again, at the slow pace: kubelet is another."""
+        """Call for every pod again, at the slow pace: kubelet was restarted."""
         self._settled = dict.fromkeys(self._settled, now)
+
+
+def _open(due: float) -> _Open:
+    return _Open(due, Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=False))

@@ -139,12 +139,12 @@ class UnitHolders:
 
     def _shown(self, pod: "NodePod") -> NodePodUnits:
         given = self.given(pod.uid)
-        promised = (unit for units in (pod.promised or {}).values() for unit in units)
+        assigned = (unit for units in (pod.assigned or {}).values() for unit in units)
         return NodePodUnits(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
-            units=sorted(set(given or promised)),
+            units=sorted(set(given or assigned)),
             is_given=bool(given),
         )
 

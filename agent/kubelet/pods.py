@@ -1,7 +1,7 @@
-"""The pods of this node, from a watch of our own: what they ask for, and what they were promised.
+"""The pods of this node, from a watch of our own: what they ask for, and what they were assigned.
 
 kubelet tells plugins ids and counts, and PodResources tells names; UIDs, requests and the annotation with
-the promised devices come from here. Which pod is being admitted is decided in `agent.plugin.pod_identification`.
+the assigned devices come from here. Which pod is being admitted is decided in `agent.plugin.pod_identification`.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class NodePod:
     containers: tuple[ContainerRequest, ...]
     """Those that ask for something, in the order in which kubelet allocates: init containers and
     sidecars as they are written, then the others."""
-    promised: "Devices | None"
+    assigned: "Devices | None"
     """The annotation: container -> units; None where there is none that can be read."""
 
     @property
@@ -63,10 +63,10 @@ class NodePod:
         """Return the containers that ask for the resource."""
         return tuple(one for one in self.containers if one.counts.get(resource))
 
-    def is_promised(self, unit: str, resource: str) -> bool:
+    def is_assigned(self, unit: str, resource: str) -> bool:
         """Say whether a container of it is to get the unit of the resource."""
-        promised = self.promised or {}
-        return any(unit in promised.get(one.name, ()) for one in self.asks_for(resource))
+        assigned = self.assigned or {}
+        return any(unit in assigned.get(one.name, ()) for one in self.asks_for(resource))
 
 
 def node_pod(pod: "Pod") -> NodePod | None:
@@ -89,7 +89,7 @@ def node_pod(pod: "Pod") -> NodePod | None:
         is_ended=pod.has_ended,
         is_contradicted=pod.is_terminal and not pod.has_ended,
         containers=containers,
-        promised=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
+        assigned=decode_devices(metadata.annotation(DEVICES_ANNOTATION)),
     )
 
 

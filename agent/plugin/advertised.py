@@ -1,4 +1,4 @@
-"""What a node's device plugins offer: resource by resource, the units that kubelet may give out."""
+"""The units that a node's device plugins advertise to kubelet, by resource."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What one count of the resource means."""
+    """One count of the resource: a device, a MIG instance or a slice."""
 
     id: str
     device: str
-    """UUID of the card that it is, or is a part of."""
+    """UUID of the device that it is, or is a part of."""
     is_healthy: bool = True
-    """False where its card is faulted or leaves the pool: kubelet gives it to nobody any more."""
+    """False where its device is faulted or leaves the pool: kubelet does not allocate it any more."""
     numa_node: int | None = None
 
     @property
     def part(self) -> str:
-        """Return the UUID of the card or MIG instance that it is, or is a slice of."""
+        """Return the UUID of the device or MIG instance that it is, or is a slice of."""
         return part_of(UnitId(self.id))
 
     def to_message(self) -> Device:
@@ -48,15 +48,15 @@ Units = tuple[Unit, ...]
 @final
 @dataclass(frozen=True, slots=True)
 class AdvertisedUnits:
-    """What one pool offers on this node."""
+    """The units of one pool on this node."""
 
     pool: str
     resource: str
     units: Units
 
 
-def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
-    """Return what the pool offers on a node; no units where it has no card there."""
+def advertised_units(config: "PoolConfig", node: str) -> AdvertisedUnits:
+    """Return the units of the pool on a node; none where it has no device there."""
     units = [
         Unit(
             id=unit,
@@ -72,8 +72,8 @@ def offer_of(config: "PoolConfig", node: str) -> AdvertisedUnits:
     )
 
 
-def as_seen(units: Units, fault_of: "Callable[[Unit], str]") -> Units:
-    """Return the units, unhealthy where the node knows better than whoever listed them."""
+def with_health(units: Units, fault_of: "Callable[[Unit], str]") -> Units:
+    """Return the units, unhealthy where the node reports a fault of the device."""
     return tuple(
         replace(unit, is_healthy=False) if unit.is_healthy and fault_of(unit) else unit
         for unit in units

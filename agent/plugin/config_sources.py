@@ -1,7 +1,7 @@
-"""Where a node learns what its pools offer: the pool's file, or the API server for all pools.
+"""Sources of the units to advertise: the file of one pool, or the API server for all pools.
 
-A source calls `offer` with everything whenever something changed. What cannot be used is logged and
-counted, and what was offered before stays.
+A source calls `advertise` with all units whenever something changed. An invalid file is logged and counted,
+and the units advertised before stay.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, Protocol, final
 import structlog
 
 from agent.errors import BadPoolConfigError
-from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
+from agent.plugin.advertised import AdvertisedUnits, Unit, advertised_units
 from agent.problems.registry import ProblemRegistry
 from pool.facts import device_facts, pool_facts
 from pool.layout import layout_of
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from agent.plugin.pool_config import ConfigFile
     from api.names import PoolName
 
-LOOK_EVERY_S: Final = 1.0
+RELOAD_EVERY_S: Final = 1.0
 COALESCE_S: Final = 0.1
 CONFIG_SOURCE: Final = "pool.config"
 
 _log = structlog.get_logger()
 
 
-class Taker(Protocol):
-    """Takes what is offered."""
+class AdvertisedUnitsSink(Protocol):
+    """Advertises units to kubelet."""
 
-    def offer(self, offers: "Iterable[AdvertisedUnits]") -> None:
-        """Offer exactly this from now on."""
+    def advertise(self, advertised: "Iterable[AdvertisedUnits]") -> None:
+        """Advertise exactly these units from now on."""
 
 
 @final
@@ -46,22 +46,22 @@ class FileSource:
         self,
         file: "ConfigFile",
         node: str,
-        taker: Taker,
+        sink: AdvertisedUnitsSink,
         *,
         problems: ProblemRegistry | None = None,
     ) -> None:
         self._file = file
         self._node = node
-        self._taker = taker
+        self._sink = sink
         self._problems = problems or ProblemRegistry()
 
     async def run(self) -> NoReturn:
         """Follow the file until cancelled."""
         while True:
-            self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            self.reload()
+            await asyncio.sleep(RELOAD_EVERY_S)
 
-    def look(self) -> None:
+    def reload(self) -> None:
         """Read the file if it changed."""
         try:
             config = self._file.read_if_changed()
@@ -71,32 +71,32 @@ class FileSource:
             return
         if config is not None:
             self._problems.clear(CONFIG_SOURCE)
-            offer = offer_of(config, self._node)
-            _log.info("cards", pool=offer.pool, units=len(offer.units))
-            self._taker.offer([offer])
+            advertised = advertised_units(config, self._node)
+            _log.info("pool configuration read", pool=advertised.pool, units=len(advertised.units))
+            self._sink.advertise([advertised])
 
 
 @final
 class ClusterSource:
     """GPUDevices of the node, and all GPUPools, from the API server."""
 
-    def __init__(self, objects: "NodeObjects", taker: Taker) -> None:
+    def __init__(self, objects: "NodeObjects", sink: AdvertisedUnitsSink) -> None:
         self._objects = objects
-        self._taker = taker
+        self._sink = sink
 
     async def run(self) -> NoReturn:
-        """Follow devices and pools until cancelled; somebody else runs their informers."""
+        """Follow devices and pools until cancelled; their informers run elsewhere."""
         changed = asyncio.Event()
         self._objects.listeners.append(changed.set)
         await self._objects.synced()
         while True:
             changed.clear()
-            self._taker.offer(self.offers())
+            self._sink.advertise(self.advertised())
             await changed.wait()
             await asyncio.sleep(COALESCE_S)
 
-    def offers(self) -> list[AdvertisedUnits]:
-        """Return what the node's cards offer, pool by pool."""
+    def advertised(self) -> list[AdvertisedUnits]:
+        """Return the units of the node's devices by pool."""
         units: dict[PoolName, list[Unit]] = {}
         pools = self._objects.pools()
         for device in self._objects.devices():

@@ -1,4 +1,4 @@
-"""What a container gets for its units, in the words of the way in which devices are handed out."""
+"""The response to Allocate for one container: CDI names, environment, or device files and mounts."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, final
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 VOID: Final = "void"
-"""NVIDIA's runtime leaves such a container alone, where its image asks for `all`."""
+"""Keeps NVIDIA's runtime from adding devices where the image asks for `all`."""
 POOL_VARIABLE: Final = "GPU_POOL"
 UNITS_VARIABLE: Final = "GPU_UNITS"
 
@@ -29,18 +29,18 @@ UNITS_VARIABLE: Final = "GPU_UNITS"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseTerms:
-    """How the devices of a pool are handed out."""
+    """How containers get the devices of a pool."""
 
     pool: str
     hand_out: HandOut = HandOut.CDI
     cdi_kind: str = CDI_KIND
-    """Under which the CDI specification names cards and MIG instances by UUID."""
+    """The CDI specification names devices and MIG instances by UUID under this kind."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UnknownUnits:
-    """The units cannot be handed out."""
+    """No response can be made for the units."""
 
     text: str
 
@@ -48,10 +48,10 @@ class UnknownUnits:
 def response_for(
     units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
 ) -> ContainerAllocateResponse | UnknownUnits:
-    """Return what a container gets; slices of one card are one device.
+    """Return the response for one container; slices of one device are one device.
 
-    NVIDIA_DRIVER_CAPABILITIES is not set: what a plugin says wins over what the image says, and an image
-    that needs graphics or video says so; where nobody does, NVIDIA's runtime takes compute and utility.
+    NVIDIA_DRIVER_CAPABILITIES is not set: the plugin's value would override that of an image which needs
+    graphics or video. Without a value NVIDIA's runtime takes compute and utility.
     """
     parts = sorted({unit.part for unit in units})
     environment = {
@@ -76,21 +76,21 @@ def response_for(
 def missing_files(
     units: "Sequence[Unit]", terms: ResponseTerms, devices: "DevicesOfNode | None"
 ) -> str:
-    """Say which device files that are to be handed out are not known; nothing where all are."""
+    """Return a text that names the device files which are needed and not known; empty where none is."""
     if terms.hand_out is not HandOut.DEVICES:
         return ""
     if devices is None:
-        return (
-            f"there is no {DEVICES_FILE} on this node: the agent with the role inventory writes it"
-        )
+        return f"there is no {DEVICES_FILE} on this node: run the agent with the role inventory, which writes it"
     unknown = sorted({unit.part for unit in units if devices.nodes_of(unit.part) is None})
     return f"{DEVICES_FILE} has no device files of {', '.join(unknown)}" if unknown else ""
 
 
-def with_files(units: "Units", terms: ResponseTerms, devices: "DevicesOfNode | None") -> "Units":
-    """Return the units, unhealthy where their device files are to be handed out and are not known.
+def with_device_files(
+    units: "Units", terms: ResponseTerms, devices: "DevicesOfNode | None"
+) -> "Units":
+    """Return the units, unhealthy where their device files are needed and not known.
 
-    A pod that waits is better than one that fails, or than a container without its card.
+    A waiting pod is better than a failed one, or than a container without its device.
     """
     if terms.hand_out is not HandOut.DEVICES:
         return units
@@ -106,7 +106,7 @@ def _by_files(
     parts: "Sequence[str]", environment: dict[str, str], devices: "DevicesOfNode"
 ) -> ContainerAllocateResponse:
     paths = [path for part in parts for path in devices.nodes_of(part) or ()]
-    # Instances of one card share its file.
+    # Instances of one device share its file.
     unique = dict.fromkeys([*paths, *devices.shared.nodes])
     return ContainerAllocateResponse(
         envs=environment,

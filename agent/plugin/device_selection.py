@@ -1,7 +1,7 @@
-"""Which units kubelet is told to take: those that were promised, or the best that can be had in their place.
+"""Selects the units of a container: the assigned ones, or the best substitutes.
 
-Units of live pods are never among them. Units that are promised to others who have not got theirs yet are the
-last to be taken. Where too few are left kubelet is told to reject the pod.
+Units of live pods are never selected. Units that are assigned to containers without units yet come last. Where
+too few are left the selection is refused, and kubelet rejects the pod.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class AssignedUnits:
-    """What the pod was bound with."""
+    """The units that the pod was bound with."""
 
     units: tuple[str, ...]
 
@@ -32,7 +32,7 @@ class AssignedUnits:
 @final
 @dataclass(frozen=True, slots=True)
 class SubstitutedUnits:
-    """Some of what was promised cannot be given."""
+    """Some of the assigned units cannot be allocated."""
 
     units: tuple[str, ...]
     missing: tuple[str, ...]
@@ -43,7 +43,7 @@ class SubstitutedUnits:
 @final
 @dataclass(frozen=True, slots=True)
 class UnassignedUnits:
-    """Nothing was promised, as far as is known."""
+    """The container has no assigned units, or is not identified."""
 
     units: tuple[str, ...]
 
@@ -51,82 +51,86 @@ class UnassignedUnits:
 @final
 @dataclass(frozen=True, slots=True)
 class SelectionRefused:
-    """Too little can be given without sharing it."""
+    """Too few units can be allocated without sharing."""
 
     text: str
 
 
-Choice = AssignedUnits | SubstitutedUnits | UnassignedUnits | SelectionRefused
+UnitSelection = AssignedUnits | SubstitutedUnits | UnassignedUnits | SelectionRefused
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatableUnits:
-    """What may be given out, as it is at one moment."""
+    """The units of a resource and their holders at one moment."""
 
     resource: str
     units: "Mapping[str, Unit]"
-    """All that are offered, by id."""
+    """All advertised units, by id."""
     held_by: "HeldBy"
     reserved: "Collection[str]" = ()
-    """Promised to others that have not got theirs yet."""
+    """Assigned to other containers that have no units yet."""
 
 
-def choose(
+def select(
     request: "ContainerPreferredAllocationRequest",
-    pool: AllocatableUnits,
-    promised: "Sequence[str] | None",
-) -> Choice:
-    """Return what one container is to get; deterministic.
+    allocatable: AllocatableUnits,
+    assigned: "Sequence[str] | None",
+) -> UnitSelection:
+    """Select the units of one container; deterministic.
 
     Args:
-        request: kubelet's; ids that nobody offers are passed over, and so are doubles.
-        pool: what there is.
-        promised: to this container; None where nobody promised it anything.
+        request: kubelet's; unknown and duplicate ids are passed over.
+        allocatable: the units to select from.
+        assigned: the container's units in the annotation; None where it has none.
     """
-    must = [one for one in dict.fromkeys(request.must_include_deviceIDs) if one in pool.units]
-    shared = {one: holder for one in must if (holder := pool.held_by(one))}
+    must = [
+        one for one in dict.fromkeys(request.must_include_deviceIDs) if one in allocatable.units
+    ]
+    shared = {one: holder for one in must if (holder := allocatable.held_by(one))}
     if shared:
-        return SelectionRefused(f"{pool.resource}: {_pairs(shared)}")
-    whole = _whole_promise(request, pool, promised)
+        return SelectionRefused(f"{allocatable.resource}: {_pairs(shared)}")
+    whole = _whole_assignment(request, allocatable, assigned)
     if whole is not None:
         return whole
-    fitting = _Fitting(request, pool, must)
-    wanted = [one for one in dict.fromkeys(promised or ()) if one not in must]
+    draft = _Draft(request, allocatable, must)
+    wanted = [one for one in dict.fromkeys(assigned or ()) if one not in must]
     for one in wanted:
-        if one in fitting.free and fitting.lacking:
-            fitting.take(one)
-    lost = [one for one in wanted if one not in fitting.chosen]
+        if one in draft.free and draft.lacking:
+            draft.take(one)
+    lost = [one for one in wanted if one not in draft.chosen]
     for at, one in enumerate(lost):
-        fitting.replace(one, lost[at + 1 :])
-    fitting.fill()
-    if fitting.lacking > 0:
-        return SelectionRefused(fitting.refusal())
-    units = tuple(fitting.chosen)
-    if not promised:
+        draft.replace(one, lost[at + 1 :])
+    draft.fill()
+    if draft.lacking > 0:
+        return SelectionRefused(draft.refusal())
+    units = tuple(draft.chosen)
+    if not assigned:
         return UnassignedUnits(units)
-    missing = tuple(one for one in promised if one not in units)
-    given = tuple(one for one in units if one not in promised)
+    missing = tuple(one for one in assigned if one not in units)
+    given = tuple(one for one in units if one not in assigned)
     if not missing and not given:
         return AssignedUnits(units)
-    return SubstitutedUnits(units, missing, given, fitting.why_not(missing))
+    return SubstitutedUnits(units, missing, given, draft.why_not(missing))
 
 
-def _whole_promise(
+def _whole_assignment(
     request: "ContainerPreferredAllocationRequest",
-    pool: AllocatableUnits,
-    promised: "Sequence[str] | None",
+    allocatable: AllocatableUnits,
+    assigned: "Sequence[str] | None",
 ) -> AssignedUnits | None:
-    """Return the promise where all of it can be given: by far most often, and without a look at the rest."""
-    units = tuple(dict.fromkeys((*request.must_include_deviceIDs, *(promised or ()))))
+    """Return the assigned units where all of them are free: the usual case, without ranking the rest."""
+    units = tuple(dict.fromkeys((*request.must_include_deviceIDs, *(assigned or ()))))
     if (
-        not promised
+        not assigned
         or len(units) != request.allocation_size
-        or len(set(promised)) != request.allocation_size
+        or len(set(assigned)) != request.allocation_size
     ):
         return None
     is_free = set(units) <= set(request.available_deviceIDs) and all(
-        (unit := pool.units.get(one)) is not None and unit.is_healthy and not pool.held_by(one)
+        (unit := allocatable.units.get(one)) is not None
+        and unit.is_healthy
+        and not allocatable.held_by(one)
         for one in units
     )
     return AssignedUnits(units) if is_free else None
@@ -134,28 +138,28 @@ def _whole_promise(
 
 @final
 @dataclass(slots=True)
-class _Fitting:
-    """The choice while it is being made."""
+class _Draft:
+    """A selection in progress."""
 
     request: "ContainerPreferredAllocationRequest"
-    pool: AllocatableUnits
+    allocatable: AllocatableUnits
     chosen: list[str]
     free: set[str] = field(init=False)
-    """What kubelet has to give, and may be given: healthy, and held by no live pod."""
+    """Available to kubelet, healthy, and held by no live pod."""
     moved: dict[str, str] = field(default_factory=dict)
-    """Card of a unit that was lost -> the card that stands in for it."""
+    """Device of a missing unit -> the device of its substitute."""
     left: Counter[str] = field(init=False)
-    """Card -> free units."""
+    """Device -> number of free units."""
     used: Counter[str] = field(init=False)
-    """Card -> chosen units."""
+    """Device -> number of chosen units."""
 
     def __post_init__(self) -> None:
         self.free = {
             one
             for one in self.request.available_deviceIDs
-            if (unit := self.pool.units.get(one)) is not None
+            if (unit := self.allocatable.units.get(one)) is not None
             and unit.is_healthy
-            and not self.pool.held_by(one)
+            and not self.allocatable.held_by(one)
         } - set(self.chosen)
         self.left = Counter(map(self.device_of, self.free))
         self.used = Counter(map(self.device_of, self.chosen))
@@ -165,7 +169,7 @@ class _Fitting:
         return self.request.allocation_size - len(self.chosen)
 
     def device_of(self, one: str) -> str:
-        unit = self.pool.units.get(one)
+        unit = self.allocatable.units.get(one)
         return part_of(UnitId(one)) if unit is None else unit.device
 
     def take(self, one: str) -> None:
@@ -176,51 +180,51 @@ class _Fitting:
             self.left[self.device_of(one)] -= 1
 
     def replace(self, lost: str, others: "Sequence[str]") -> None:
-        """Take another in place of one that is lost, on its card if possible, or near it.
+        """Take a substitute for a missing unit, on its device if possible, or near it.
 
-        Those of one card move to one card, if there is one with room for them.
+        Units of one device move to one device, if there is one with room for them.
         """
         if self.lacking <= 0 or not self.free:
             return
-        unit = self.pool.units.get(lost)
+        unit = self.allocatable.units.get(lost)
         device = self.device_of(lost)
-        look = _Look(
+        target = _Target(
             devices=(device, self.moved.get(device)),
             room=1 + sum(self.device_of(other) == device for other in others),
             numa_node=self._numa_node() if unit is None else unit.numa_node,
         )
-        best = min(self.free, key=lambda one: self._rank(one, look))
+        best = min(self.free, key=lambda one: self._rank(one, target))
         self.moved[device] = self.device_of(best)
         self.take(best)
 
     def fill(self) -> None:
-        """Take what is lacking: one of each card before a second of any."""
+        """Take the lacking units: one of each device before a second of any."""
         while self.lacking > 0 and self.free:
-            look = _Look(numa_node=self._numa_node())
-            self.take(min(self.free, key=lambda one: self._rank(one, look)))
+            target = _Target(numa_node=self._numa_node())
+            self.take(min(self.free, key=lambda one: self._rank(one, target)))
 
     def refusal(self) -> str:
-        """Say why there is not enough."""
-        offered = len(self.pool.units)
+        """Return why the selection is refused."""
+        advertised = len(self.allocatable.units)
         held = {
             one: holder
             for one in self.request.available_deviceIDs
-            if (holder := self.pool.held_by(one))
+            if (holder := self.allocatable.held_by(one))
         }
         text = (
-            f"{self.pool.resource}: {self.request.allocation_size} wanted, and only {len(self.chosen)} of"
-            f" {offered} can be given without sharing them"
+            f"{self.allocatable.resource}: {self.request.allocation_size} requested, and only"
+            f" {len(self.chosen)} of {advertised} can be allocated without sharing"
         )
         return f"{text}: {_pairs(held)}" if held else text
 
     def why_not(self, missing: "Iterable[str]") -> str:
-        """Say what became of units that were promised."""
+        """Return why assigned units are not selected."""
         reasons: dict[str, str] = {}
         for one in missing:
-            holder = self.pool.held_by(one)
-            unit = self.pool.units.get(one)
+            holder = self.allocatable.held_by(one)
+            unit = self.allocatable.units.get(one)
             if unit is None:
-                reasons[one] = "is not there any more"
+                reasons[one] = "is no longer advertised"
             elif holder:
                 reasons[one] = f"is held by {holder}"
             elif not unit.is_healthy:
@@ -228,29 +232,31 @@ class _Fitting:
             elif one not in self.request.available_deviceIDs:
                 reasons[one] = "is in use"
             else:
-                reasons[one] = "gives way to what an init container has"
+                reasons[one] = "is replaced by a unit of an init container"
         return ", ".join(f"{one} {reason}" for one, reason in reasons.items())
 
     def _numa_node(self) -> int | None:
         nodes = Counter(
             unit.numa_node
             for one in self.chosen
-            if (unit := self.pool.units.get(one)) is not None and unit.numa_node is not None
+            if (unit := self.allocatable.units.get(one)) is not None and unit.numa_node is not None
         )
         return min(nodes, key=lambda node: (-nodes[node], node), default=None)
 
-    def _rank(self, one: str, look: "_Look") -> tuple[bool, int, int, bool, int, str, str]:
-        """Return what is least for the best."""
-        unit = self.pool.units[one]
+    def _rank(self, one: str, target: "_Target") -> tuple[bool, int, int, bool, int, str, str]:
+        """Return the sort key; the best unit comes first."""
+        unit = self.allocatable.units[one]
         left = self.left[unit.device]
-        is_far = None not in {look.numa_node, unit.numa_node} and look.numa_node != unit.numa_node
+        is_far = (
+            None not in {target.numa_node, unit.numa_node} and target.numa_node != unit.numa_node
+        )
         return (
-            one in self.pool.reserved,
-            # Slices of one card are one card to the container, so each it has there makes it worse.
-            look.devices.index(unit.device)
-            if unit.device in look.devices
-            else len(look.devices) + self.used[unit.device],
-            max(0, look.room - left),
+            one in self.allocatable.reserved,
+            # Slices of one device are one device to the container, so a further slice there ranks lower.
+            target.devices.index(unit.device)
+            if unit.device in target.devices
+            else len(target.devices) + self.used[unit.device],
+            max(0, target.room - left),
             is_far,
             left,
             unit.device,
@@ -260,13 +266,13 @@ class _Fitting:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What would be best."""
+class _Target:
+    """The properties of the best unit."""
 
     devices: tuple[str | None, ...] = ()
-    """Best first."""
+    """In order of preference."""
     room: int = 1
-    """Units that are to be on one card."""
+    """Units that should be on one device."""
     numa_node: int | None = None
 
 

@@ -1,6 +1,6 @@
-"""The file of the node's cards: read whole, and read again when it changed.
+"""The agent's file of the node's devices: read whole, and read again when it changed.
 
-The plugin needs no driver: what it has to know of a card is what the node's agent wrote down.
+The plugin needs no driver: all that it knows of a device is in this file.
 """
 
 from typing import TYPE_CHECKING, final
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from api.nodefiles.devices import NodeDevice, NodeInstance, SharedParts
 
 MAX_BYTES = 16 * 1024 * 1024
-"""16 cards with 7 instances each take 20 KiB."""
+"""16 devices with 7 instances each take 20 KiB."""
 
 
 @final
 class DevicesOfNode:
-    """What one version of the file says, looked up by the UUIDs of cards and instances."""
+    """One version of the file, by the UUIDs of devices and instances."""
 
     def __init__(self, content: NodeDevices) -> None:
         self.shared: SharedParts = content.shared
@@ -37,7 +37,7 @@ class DevicesOfNode:
         }
 
     def fault_of(self, unit: "Unit") -> str:
-        """Say why the unit is not to be given out; nothing of a card that the file does not have."""
+        """Return why the unit must not be allocated; empty for a healthy or unlisted device."""
         device = self._devices.get(unit.device)
         if device is None:
             found = self._instances.get(unit.part)
@@ -52,7 +52,7 @@ class DevicesOfNode:
         return ""
 
     def nodes_of(self, part: str) -> "Sequence[str] | None":
-        """Return the device files of a card or instance, without the shared ones; None if not known."""
+        """Return the device files of a device or instance, without the shared ones; None if not known."""
         device = self._devices.get(part)
         if device is not None:
             return device.nodes or None
@@ -64,23 +64,23 @@ class DevicesOfNode:
 
 
 @final
-class NodeFile:
-    """Remembers which version was read, and keeps the last that made sense."""
+class DevicesFile:
+    """The last valid version of the file."""
 
     def __init__(self, directory: "Path") -> None:
-        """Take the run directory; the file may come later."""
+        """Take the run directory; the file may be written later."""
         self.path = directory / DEVICES_FILE
         self.devices: DevicesOfNode | None = None
-        """None before there was one: then all cards are taken to be well."""
+        """None before the first one: then all devices count as healthy."""
         self._seen: object = None
 
-    def look(self) -> bool:
-        """Read the file if it is another; say whether it was.
+    def reload(self) -> bool:
+        """Read the file if it changed; return whether it did.
 
-        A file that went away leaves what it said.
+        A deleted file changes nothing.
 
         Raises:
-            BadConfig: it cannot be used; the same one is not tried again.
+            BadPoolConfigError: the file is invalid; the same version is not read again.
         """
         identity = file_identity(self.path)
         if identity is None or identity == self._seen:
@@ -96,6 +96,6 @@ class NodeFile:
             self.devices = DevicesOfNode(msgspec.json.decode(content, type=NodeDevices))
         except UNDECODABLE as error:
             raise BadPoolConfigError(
-                f"{self.path} is not a list of the node's cards: {error}"
+                f"{self.path} is not a list of the node's devices: {error}"
             ) from error
         return True

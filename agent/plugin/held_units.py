@@ -1,8 +1,8 @@
-"""Which live container has which unit: kubelet's own books, and what was handed out since it showed them.
+"""The units of live containers: kubelet's last List, and the allocations since.
 
-A List of kubelet's, taken while it admits a pod, is the whole truth about pods that have not ended, but for
-plain init containers: kubelet keeps their units for the pod's whole life and shows them nowhere. These are
-known from our own grants, as long as their pod is listed.
+A List that is taken while kubelet admits a pod is complete for pods that have not ended, except plain init
+containers: kubelet keeps their units for the pod's whole life and lists them nowhere. These are known from the
+plugin's own allocations, as long as their pod is listed.
 """
 
 from dataclasses import dataclass
@@ -23,70 +23,68 @@ if TYPE_CHECKING:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Holder:
+class HoldingPod:
     """A pod that has a unit."""
 
     ref: str
     """`namespace/name`."""
     uid: "PodUid | None"
-    """None where our watch has not shown it."""
+    """None where the watch has not shown it."""
     why: str = ""
-    """What explains that it has anything, where kubelet says that it has not."""
+    """Why it holds the unit although kubelet does not list it."""
 
     @property
     def text(self) -> str:
-        """Return its name and the explanation."""
         return f"{self.ref}, {self.why}" if self.why else self.ref
 
 
-class KnownHolders(Enum):
-    """By what a pod is known to have a unit."""
+class HolderSource(Enum):
+    """The evidence that a pod has a unit."""
 
     LISTED = "listed"
-    """kubelet showed it."""
-    GRANTED = "granted"
-    """It was given by us since, or to a plain init container, of which kubelet shows nothing."""
+    """kubelet's List."""
+    ALLOCATED = "allocated"
+    """An Allocate since the List, or one for a plain init container, which kubelet does not list."""
     REPORTED = "reported"
-    """The node's agent heard that kubelet gave it."""
-    PROMISED = "promised"
-    """It is to get the unit, and may have got it without our being asked."""
+    """The agent's file of the node's pods."""
+    ASSIGNED = "assigned"
+    """Its annotation names the unit, and kubelet may have allocated it without a preference."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HeldUnit:
-    """A unit that a pod has, as far as is known."""
+    """A unit that a pod has, and the evidence."""
 
     resource: str
     unit: str
-    holder: Holder
-    known: KnownHolders
+    holder: HoldingPod
+    source: HolderSource
 
 
-_Grant = tuple["PodUid", str, str]
+_ContainerKey = tuple["PodUid", str, str]
 # uid, container, resource
 
 
 @final
 class HeldUnits:
-    """The units of all resources of the node. Plain calls; nothing is awaited between reading and writing."""
+    """The units of all resources of the node. Its methods do not await: each is atomic."""
 
-    def __init__(self, pods: "NodePods", occupancy: "PodsFile | None" = None) -> None:
-        """Know nothing yet; without `occupancy` nobody tells of processes."""
+    def __init__(self, pods: "NodePods", pods_file: "PodsFile | None" = None) -> None:
         self._pods = pods
-        self._occupancy = occupancy
+        self._pods_file = pods_file
         self._is_current = False
-        # The last List was answered; else what it showed is remembered, and may have ended since.
+        # False after an unanswered List: pods of the one before may have ended since.
         self._listed: list[HeldUnit] = []
         self._listed_refs: set[str] = set()
-        self._granted: dict[_Grant, tuple[str, tuple[str, ...]]] = {}
+        self._allocated: dict[_ContainerKey, tuple[str, tuple[str, ...]]] = {}
         # -> ref, units
-        self._served: set[_Grant] = set()
-        # What was seen to have units, or got them; so that a pod of the same name is not taken for it.
+        self._with_units: set[_ContainerKey] = set()
+        # Containers that had units; a later pod of the same name is not taken for one of them.
         self._by_part: dict[str, list[HeldUnit]] = {}
 
     def refresh(self, listing: "Iterable[PodUnits]") -> None:
-        """Take over what kubelet lists; what it does not list any more has ended."""
+        """Replace the List; pods that are not listed any more have ended."""
         self._is_current = True
         self._listed.clear()
         units: dict[tuple[str, str, str], tuple[str, ...]] = {}
@@ -94,91 +92,89 @@ class HeldUnits:
         refs: set[str] = set()
         for listed in listing:
             pod = self._pods.find(listed.namespace, listed.name)
-            holder = Holder(f"{listed.namespace}/{listed.name}", pod.uid if pod else None)
+            holder = HoldingPod(f"{listed.namespace}/{listed.name}", pod.uid if pod else None)
             refs.add(holder.ref)
             for container, resource, ids in _units_of(listed):
                 units[holder.ref, container, resource] = ids
                 self._listed += (
-                    HeldUnit(resource, unit, holder, KnownHolders.LISTED) for unit in ids
+                    HeldUnit(resource, unit, holder, HolderSource.LISTED) for unit in ids
                 )
                 if pod is not None:
-                    self._served.add((pod.uid, container, resource))
+                    self._with_units.add((pod.uid, container, resource))
         self._listed_refs = refs
-        self._served = {one for one in self._served if self._pods.get(one[0]) is not None}
-        self._granted = {
+        self._with_units = {one for one in self._with_units if self._pods.get(one[0]) is not None}
+        self._allocated = {
             key: (ref, ids)
-            for key, (ref, ids) in self._granted.items()
+            for key, (ref, ids) in self._allocated.items()
             if ref in refs and (ref, *key[1:]) not in units
         }
         self._index()
 
-    def outdate(self) -> None:
-        """Note that kubelet did not answer: what is known may have ended."""
+    def mark_stale(self) -> None:
+        """Record that kubelet did not answer List: known pods may have ended."""
         self._is_current = False
 
-    def settle(self, pod: "NodePod") -> None:
-        """Forget what pods of the same name had: kubelet admits none while another is alive."""
-        before = len(self._granted)
-        self._granted = {
+    def forget_namesakes(self, pod: "NodePod") -> None:
+        """Forget allocations of other pods of this name: kubelet admits none while another is alive."""
+        before = len(self._allocated)
+        self._allocated = {
             key: (ref, ids)
-            for key, (ref, ids) in self._granted.items()
+            for key, (ref, ids) in self._allocated.items()
             if ref != pod.ref or key[0] == pod.uid
         }
-        if len(self._granted) != before:
+        if len(self._allocated) != before:
             self._index()
 
-    def grant(
+    def record_allocation(
         self, pod: "NodePod", container: str, *, resource: str, units: "Sequence[str]"
     ) -> None:
-        """Note what a container was given."""
         key = (pod.uid, container, resource)
-        was_known = key in self._granted
-        self._granted[key] = (pod.ref, tuple(units))
-        self._served.add(key)
+        was_known = key in self._allocated
+        self._allocated[key] = (pod.ref, tuple(units))
+        self._with_units.add(key)
         if was_known:
             self._index()
         else:
-            self._add(_granted(resource, units, Holder(pod.ref, pod.uid)))
+            self._add(_allocated(resource, units, HoldingPod(pod.ref, pod.uid)))
 
-    def is_served(self, uid: "PodUid", container: str, resource: str) -> bool:
-        """Say whether the container was seen to have units of the resource."""
-        return (uid, container, resource) in self._served
+    def has_units(self, uid: "PodUid", container: str, resource: str) -> bool:
+        return (uid, container, resource) in self._with_units
 
-    def holder(self, unit: str, resource: str, asking: "NodePod | None") -> Holder | None:
-        """Return a live pod other than the asking one with which the unit would be shared.
+    def holder(self, unit: str, resource: str, admitted: "NodePod | None") -> HoldingPod | None:
+        """Return a live pod, other than the one being admitted, that the unit would be shared with.
 
-        A whole card shares with its slices, and a card of one pool with the same card in another.
+        A whole device shares with its slices, and a device of one pool with the same device in another.
         """
         for hold in self._by_part.get(part_of(unit), ()):
-            if not _is_one(hold, unit, resource) or not self._is_live(hold.holder):
+            if not _shares(hold, unit, resource) or not self._is_live(hold.holder):
                 continue
-            # kubelet admits no pod while another of its name is alive, see `settle`.
-            if asking is None or hold.holder.ref != asking.ref:
+            # kubelet admits no pod while another of its name is alive, see `forget_namesakes`.
+            if admitted is None or hold.holder.ref != admitted.ref:
                 return hold.holder
-        for one in self._told(unit):
-            if self._is_forgotten(one) and (asking is None or asking.uid != one.uid):
+        for one in self._reported_holders(unit):
+            if self._is_forgotten(one) and (admitted is None or admitted.uid != one.uid):
                 return _holder_of(one, "whose devices kubelet has forgotten")
-        return self.left_holder(unit, asking)
+        return self.terminated_holder(unit, admitted)
 
-    def left_holder(self, unit: str, asking: "NodePod | None") -> Holder | None:
-        """Return a pod that is over by what the API server shows, and has the unit all the same.
+    def terminated_holder(self, unit: str, admitted: "NodePod | None") -> HoldingPod | None:
+        """Return a pod that has ended by the API server and still has the unit.
 
-        The asking pod may have its name: it was deleted by force, and made again.
+        The pod being admitted may have its name: it was deleted by force and created again.
         """
-        for one in self._told(unit):
-            if self._is_left(one) and (asking is None or asking.uid != one.uid):
+        for one in self._reported_holders(unit):
+            if self._holds_after_end(one) and (admitted is None or admitted.uid != one.uid):
                 return _holder_of(one, "whose processes are still there")
         return None
 
-    def passing_holder(self, unit: str, asking: "NodePod | None") -> Holder | None:
-        """Return a pod that has the unit, and that another look may show without it.
+    def transient_holder(self, unit: str, admitted: "NodePod | None") -> HoldingPod | None:
+        """Return a pod that has the unit now, and may lose it within seconds.
 
-        It is over and has processes; or our watch shows it living and kubelet does not, so that one of the
-        two is behind.
+        It has ended and has processes; or the watch shows it running and kubelet does not list it, so that
+        one of the two is behind.
         """
-        for one in self._told(unit):
-            is_asking = asking is not None and asking.uid == one.uid
-            if not is_asking and (self._is_left(one) or self._is_unlisted(one)):
+        for one in self._reported_holders(unit):
+            is_admitted = admitted is not None and admitted.uid == one.uid
+            if not is_admitted and (self._holds_after_end(one) or self._is_unlisted(one)):
                 return _holder_of(one)
         return None
 
@@ -192,34 +188,34 @@ class HeldUnits:
             and pod.ref not in self._listed_refs
         )
 
-    def _told(self, unit: str) -> "Iterator[NodePodUnits]":
-        """Yield the pods that have the unit by the word of the node's agent."""
-        for one in self._occupancy.with_part(part_of(unit)) if self._occupancy else ():
+    def _reported_holders(self, unit: str) -> "Iterator[NodePodUnits]":
+        """Yield the pods that have the unit by the agent's file."""
+        for one in self._pods_file.with_part(part_of(unit)) if self._pods_file else ():
             if any(_is_shared(unit, other) for other in one.units):
                 yield one
 
     def _is_forgotten(self, one: "NodePodUnits") -> bool:
-        """Say whether a pod that lives has lost its devices in kubelet's books.
+        """Return whether kubelet has dropped the devices of a running pod.
 
-        kubelet gives them up where the pod's phase says ended, whoever wrote that, and does not take them
-        up again with the phase. A pod that kubelet does not list has ended before our watch shows it.
+        kubelet drops them where the phase says ended, also where that is wrong, and does not restore them
+        with the phase. A pod that kubelet does not list has ended before the watch shows it.
         """
         pod = self._pods.get(PodUid(one.uid))
         if pod is None or pod.is_ended or not one.is_given:
             return False
         return pod.ref in self._listed_refs or not self._is_current
 
-    def _is_left(self, one: "NodePodUnits") -> bool:
+    def _holds_after_end(self, one: "NodePodUnits") -> bool:
         pod = self._pods.get(PodUid(one.uid))
         if pod is None:
-            # What ended in order is free at once, unless processes were seen after its end.
+            # The units of a pod that ended in order are free, unless its processes were seen after its end.
             return one.is_over or not self._pods.is_known_ended(PodUid(one.uid))
         return pod.is_contradicted or (pod.is_ended and one.is_over)
 
-    def suspects(self, unit: str, resource: str) -> "list[HeldUnit]":
-        """Return who may have the unit, but for those that the watch shows ended or gone.
+    def possible_holders(self, unit: str, resource: str) -> "list[HeldUnit]":
+        """Return the pods that may have the unit, except those that the watch shows ended or deleted.
 
-        For an Allocate without a List before it: kubelet knows better by now.
+        For an Allocate without a List before it: kubelet is then asked about each.
         """
         holds = [
             hold
@@ -227,20 +223,20 @@ class HeldUnits:
             if hold.holder.uid is None or self._is_shown(hold.holder.uid)
         ]
         holds += (
-            HeldUnit(resource, unit, _holder_of(one), KnownHolders.REPORTED)
-            for one in self._told(unit)
+            HeldUnit(resource, unit, _holder_of(one), HolderSource.REPORTED)
+            for one in self._reported_holders(unit)
             if one.is_given and self._is_shown(PodUid(one.uid))
         )
-        promised = [
-            HeldUnit(resource, unit, Holder(pod.ref, pod.uid), KnownHolders.PROMISED)
+        assigned = [
+            HeldUnit(resource, unit, HoldingPod(pod.ref, pod.uid), HolderSource.ASSIGNED)
             for pod in self._pods.all()
-            if not pod.is_ended and pod.is_promised(unit, resource)
+            if not pod.is_ended and pod.is_assigned(unit, resource)
         ]
-        # One alone is the pod that is being served.
-        holds += promised if len(promised) > 1 else ()
-        return [hold for hold in holds if _is_one(hold, unit, resource)]
+        # A single one is the pod that is being admitted.
+        holds += assigned if len(assigned) > 1 else ()
+        return [hold for hold in holds if _shares(hold, unit, resource)]
 
-    def _is_live(self, holder: Holder) -> bool:
+    def _is_live(self, holder: HoldingPod) -> bool:
         if self._is_current:
             return True
         return holder.uid is not None and self._is_shown(holder.uid)
@@ -252,8 +248,8 @@ class HeldUnits:
     def _index(self) -> None:
         self._by_part.clear()
         self._add(self._listed)
-        for (uid, _, resource), (ref, units) in self._granted.items():
-            self._add(_granted(resource, units, Holder(ref, uid)))
+        for (uid, _, resource), (ref, units) in self._allocated.items():
+            self._add(_allocated(resource, units, HoldingPod(ref, uid)))
 
     def _add(self, holds: "Iterable[HeldUnit]") -> None:
         for hold in holds:
@@ -266,17 +262,17 @@ def _units_of(listed: "PodUnits") -> "Iterator[tuple[str, str, tuple[str, ...]]]
             yield container.name, resource, ids
 
 
-def _holder_of(one: "NodePodUnits", why: str = "") -> Holder:
-    return Holder(f"{one.namespace}/{one.name}", PodUid(one.uid), why)
+def _holder_of(one: "NodePodUnits", why: str = "") -> HoldingPod:
+    return HoldingPod(f"{one.namespace}/{one.name}", PodUid(one.uid), why)
 
 
-def _granted(resource: str, units: "Sequence[str]", holder: Holder) -> "Iterator[HeldUnit]":
+def _allocated(resource: str, units: "Sequence[str]", holder: HoldingPod) -> "Iterator[HeldUnit]":
     for unit in units:
-        yield HeldUnit(resource, unit, holder, KnownHolders.GRANTED)
+        yield HeldUnit(resource, unit, holder, HolderSource.ALLOCATED)
 
 
-def _is_one(hold: HeldUnit, unit: str, resource: str) -> bool:
-    """Say whether two units of one card are one thing to the card's users."""
+def _shares(hold: HeldUnit, unit: str, resource: str) -> bool:
+    """Return whether users of two units of one device share it."""
     return hold.resource != resource or _is_shared(hold.unit, unit)
 
 

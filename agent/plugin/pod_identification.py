@@ -1,11 +1,11 @@
-"""Which pod kubelet is admitting: it says ids and a count, and no name.
+"""Identifies the container that kubelet is allocating for: kubelet sends ids and a count, and no name.
 
-Inside GetPreferredAllocation kubelet's List shows exactly one pod whose containers ask for the resource and
-have nothing yet: kubelet adds a pod to its list just before it admits it, and admits one at a time. Bindings
-and creation times order nothing, because a kubelet that restarts admits in another order.
+Inside GetPreferredAllocation kubelet's List shows exactly one pod whose containers request the resource and
+have no units yet: kubelet adds a pod to its list just before it admits it, and admits one at a time. The order
+of bindings and creation times is no evidence, because a kubelet that restarts admits in another order.
 
-Plain init containers are not listed. What kubelet asks for tells them apart: it hands the units of an init
-container on to those after it, asks for no preference where these suffice, and names them in `must_include`
+Plain init containers are not listed. The request tells them apart: kubelet hands the units of an init
+container on to later containers, asks for no preference where these suffice, and names them in `must_include`
 where they do not (`devicesToReuse` in kubelet's pkg/kubelet/cm/devicemanager/manager.go).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
     from api.names import PodUid
 
-    IsServed = Callable[[PodUid, str, str], bool]
+    HasUnits = Callable[[PodUid, str, str], bool]
     """Pod, container, resource: it was seen to have units."""
     Listing = Sequence[PodUnits]
 
@@ -33,21 +33,21 @@ WATCH_WITHIN_S: Final = 0.25
 """kubelet's own watch was up to 23 ms ahead of ours, on a busy machine."""
 
 
-class How(Enum):
-    """By what a pod was recognised."""
+class IdentifiedBy(Enum):
+    """The evidence for an identification."""
 
     LISTED = "listed"
-    """kubelet listed it, and it has nothing yet."""
-    SERVED_BEFORE = "served before"
-    """The same, though we gave it units: kubelet died before it wrote them down."""
-    PROMISED = "promised"
-    """kubelet did not list; of the pods that wait for what was promised to them, the first that fits."""
+    """kubelet lists the pod, and the container has no units."""
+    ALLOCATED_BEFORE = "allocated before"
+    """The same, but the plugin allocated units before: kubelet died before it wrote its checkpoint."""
+    ASSIGNED = "assigned"
+    """kubelet does not answer List: the first waiting container whose assigned units fit the request."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PodQuery:
-    """What kubelet asks."""
+    """A request for the preferred units of one container."""
 
     resource: str
     request: "ContainerPreferredAllocationRequest"
@@ -55,117 +55,117 @@ class PodQuery:
 
 @final
 @dataclass(frozen=True, slots=True)
-class PodIdentified:
-    """The container that kubelet asks for."""
+class IdentifiedContainer:
+    """The container of a query."""
 
     pod: "NodePod"
     container: "ContainerRequest"
-    how: How
+    by: IdentifiedBy
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class PodNotIdentified:
-    """It is not known who asks."""
+class NotIdentified:
+    """The container of a query is not known."""
 
     why: str
-    at_worst: PodIdentified | None = None
-    """Who it is if nobody better turns up."""
+    fallback: IdentifiedContainer | None = None
+    """To be assumed where the watch shows no better one in time."""
 
 
-async def wait_for_asking(
+async def wait_until_identified(
     pods: "NodePods",
-    judge: "Callable[[], PodIdentified | PodNotIdentified]",
+    identify_now: "Callable[[], IdentifiedContainer | NotIdentified]",
     within_s: float = WATCH_WITHIN_S,
-) -> PodIdentified | PodNotIdentified:
-    """Judge, and again each time our watch moves, until somebody is recognised or the time is over."""
+) -> IdentifiedContainer | NotIdentified:
+    """Identify again at each change of the watch, until a container is found or the time is over."""
     deadline = asyncio.get_running_loop().time() + within_s
     while True:
         changed = pods.changed
-        found = judge()
-        if isinstance(found, PodIdentified):
+        found = identify_now()
+        if isinstance(found, IdentifiedContainer):
             return found
         try:
             async with asyncio.timeout_at(deadline):
                 await changed.wait()
         except TimeoutError:
-            return found.at_worst or found
+            return found.fallback or found
 
 
-def recognise(
-    listing: "Listing", pods: "NodePods", question: PodQuery, *, is_served: "IsServed"
-) -> PodIdentified | PodNotIdentified:
-    """Return who asks, by what kubelet lists while it asks."""
+def identify(
+    listing: "Listing", pods: "NodePods", query: PodQuery, *, has_units: "HasUnits"
+) -> IdentifiedContainer | NotIdentified:
+    """Return the container by a List that was taken during the call."""
     found = [
-        PodIdentified(pod, container, How.LISTED)
+        IdentifiedContainer(pod, container, IdentifiedBy.LISTED)
         for listed in listing
         if (pod := pods.find(listed.namespace, listed.name)) is not None
-        and (container := asked_container(pod, listed, question)) is not None
+        and (container := container_to_allocate(pod, listed, query)) is not None
     ]
-    resource, request = question.resource, question.request
-    fresh = [one for one in found if not is_served(one.pod.uid, one.container.name, resource)]
+    resource, request = query.resource, query.request
+    fresh = [one for one in found if not has_units(one.pod.uid, one.container.name, resource)]
     if len(fresh) > 1:
-        # Pods that run though kubelet lost its checkpoint have nothing by its books, either.
-        fresh = [one for one in fresh if _is_promise_free(one, request)]
+        # After a lost checkpoint kubelet lists running pods without units, too.
+        fresh = [one for one in fresh if _is_assignment_free(one, request)]
     if len(fresh) == 1:
         return fresh[0]
     names = ", ".join(one.pod.ref for one in found)
     if len(fresh) > 1:
-        return PodNotIdentified(
-            f"kubelet lists several that wait for {request.allocation_size}: {names}"
+        return NotIdentified(
+            f"kubelet lists several pods that wait for {request.allocation_size}: {names}"
         )
     if len(found) == 1:
         known = found[0]
-        worst = PodIdentified(known.pod, known.container, How.SERVED_BEFORE)
-        return PodNotIdentified(f"{names} was served before", worst)
-    return PodNotIdentified(
-        f"kubelet lists no pod of the watch that waits for {request.allocation_size} of {resource}"
+        fallback = IdentifiedContainer(known.pod, known.container, IdentifiedBy.ALLOCATED_BEFORE)
+        return NotIdentified(f"{names} got its units before", fallback)
+    return NotIdentified(
+        f"kubelet lists no known pod that waits for {request.allocation_size} of {resource}"
         + (f" alone: {names}" if names else "")
     )
 
 
-def guess(
-    pods: "NodePods", question: PodQuery, *, is_served: "IsServed"
-) -> PodIdentified | PodNotIdentified:
-    """Return who asks where kubelet does not list: the pod bound first whose promise fits and is free.
+def identify_by_assignment(
+    pods: "NodePods", query: PodQuery, *, has_units: "HasUnits"
+) -> IdentifiedContainer | NotIdentified:
+    """Return the first bound container whose assigned units fit the request and are free.
 
-    Two pods with promises of one size may be taken for each other; each then has units that are free, and
-    what it has is reported.
+    For a kubelet that does not answer List. Two pods with as many assigned units may be confused; each then
+    gets free units, and the agent reports the actual ones.
     """
-    resource, request = question.resource, question.request
+    resource, request = query.resource, query.request
     for pod in pods.all():
         if pod.is_ended:
             continue
         for container, reused in _in_order(pod, resource):
-            one = PodIdentified(pod, container, How.PROMISED)
+            one = IdentifiedContainer(pod, container, IdentifiedBy.ASSIGNED)
             if (
                 container.counts[resource] == request.allocation_size
                 and reused == len(request.must_include_deviceIDs)
-                and not is_served(pod.uid, container.name, resource)
-                and _is_promise_free(one, request)
+                and not has_units(pod.uid, container.name, resource)
+                and _is_assignment_free(one, request)
             ):
                 return one
-    return PodNotIdentified(
-        f"kubelet does not list, and no pod of the watch was promised {request.allocation_size} of what is free"
+    return NotIdentified(
+        f"kubelet does not answer List, and no known pod has {request.allocation_size} assigned units that are free"
     )
 
 
-def asked_container(
-    pod: "NodePod", listed: "PodUnits", question: PodQuery
+def container_to_allocate(
+    pod: "NodePod", listed: "PodUnits", query: PodQuery
 ) -> "ContainerRequest | None":
-    """Return the container of a listed pod for which kubelet may be asking, None where there is none."""
-    resource, request = question.resource, question.request
-    served = {one.name for one in listed.containers if one.units.get(resource)}
+    """Return the container of a listed pod that the query may be for."""
+    resource, request = query.resource, query.request
+    allocated = {one.name for one in listed.containers if one.units.get(resource)}
     near: ContainerRequest | None = None
     later = [one.name for one in pod.asks_for(resource)]
     for container, reused in _in_order(pod, resource):
         later.pop(0)
         is_shown = container.kind is not ContainerRole.INIT
-        if is_shown and container.name in served:
+        if is_shown and container.name in allocated:
             continue
         count = container.counts[resource]
-        # Who has all from init containers is never asked for, and who comes before one that is served is.
-        if count == request.allocation_size and count > reused and served.isdisjoint(later):
+        # kubelet asks for no container that init containers cover, nor for one before an allocated one.
+        if count == request.allocation_size and count > reused and allocated.isdisjoint(later):
             if reused == len(request.must_include_deviceIDs):
                 return container
             # With a topology policy kubelet includes what it has aligned, too.
@@ -176,12 +176,14 @@ def asked_container(
 
 
 def _in_order(pod: "NodePod", resource: str) -> "Iterator[tuple[ContainerRequest, int]]":
-    """Return containers as kubelet allocates, each with how many units it has from init containers."""
+    """Return containers as kubelet allocates, each with the number of units from init containers."""
     containers = list(pod.asks_for(resource))
     counts = [(one.kind, one.counts[resource]) for one in containers]
     return zip(containers, reused_units(counts), strict=True)
 
 
-def _is_promise_free(one: PodIdentified, request: "ContainerPreferredAllocationRequest") -> bool:
-    promised: Iterable[str] = (one.pod.promised or {}).get(one.container.name, ())
-    return bool(promised) and set(promised) <= set(request.available_deviceIDs)
+def _is_assignment_free(
+    one: IdentifiedContainer, request: "ContainerPreferredAllocationRequest"
+) -> bool:
+    units: Iterable[str] = (one.pod.assigned or {}).get(one.container.name, ())
+    return bool(units) and set(units) <= set(request.available_deviceIDs)

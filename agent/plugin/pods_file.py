@@ -1,7 +1,7 @@
-"""The file of the node's pods, as a plugin reads it: which units pods have that are gone (`agent.allocations.unit_holders`).
+"""The agent's file of the node's pods: the units of deleted pods whose processes are still there.
 
-It is looked at where that matters, before units are given out, and read again when it changed. Without an
-agent, or with one that went away, nothing is known of processes: what kubelet says is free is free then.
+`agent.allocations.unit_holders` writes it. A plugin checks it before it allocates units, and reads it again
+when it changed. Without a running agent nothing is known of processes, and kubelet's free units are free.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -28,21 +28,21 @@ _log = structlog.get_logger()
 
 @final
 class PodsFile:
-    """Remembers which version was read."""
+    """The last version of the file."""
 
     def __init__(self, directory: "Path", clock: "Clock") -> None:
-        """Take the run directory; the file may come later, or never."""
+        """Take the run directory; the file may be written later, or never."""
         self._path = directory / PODS_FILE
         self._clock = clock
         self._seen: object = None
         self._by_part: dict[str, list[NodePodUnits]] = {}
 
     def with_part(self, part: str) -> "Sequence[NodePodUnits]":
-        """Return the pods of the file that have a unit of this card or MIG instance."""
-        self._look()
+        """Return the pods of the file that have a unit of this device or MIG instance."""
+        self._reload()
         return self._by_part.get(part, ())
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         identity = file_identity(self._path)
         if identity != self._seen:
             self._seen = identity
@@ -60,14 +60,16 @@ class PodsFile:
     def _read(self) -> "dict[str, list[NodePodUnits]]":
         try:
             content = self._path.read_bytes()
-            said = msgspec.json.decode(content[: MAX_BYTES + 1], type=NodePodsFile)
+            file = msgspec.json.decode(content[: MAX_BYTES + 1], type=NodePodsFile)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            _log.warning("not a list of the node's pods", path=str(self._path), error=str(error))
+            _log.warning(
+                "malformed file of the node's pods", path=str(self._path), error=str(error)
+            )
             return {}
         found: dict[str, list[NodePodUnits]] = {}
-        for pod in said.pods:
+        for pod in file.pods:
             for part in {part_of(unit) for unit in pod.units}:
                 found.setdefault(part, []).append(pod)
         return found

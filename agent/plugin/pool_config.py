@@ -1,7 +1,7 @@
 """The pool's file: read whole, and read again when it changed.
 
-A ConfigMap is mounted as links into a directory that is swapped at once, so the file that a path leads to
-is complete, and its identity tells one version from the next; a look each second needs no inotify.
+A ConfigMap is mounted as links into a directory that is replaced atomically, so the file at a path is
+complete, and its identity changes with each version; one check a second needs no inotify.
 """
 
 import gzip
@@ -17,14 +17,14 @@ from api.field_errors import UNDECODABLE
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, PoolConfig
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Unpacked; a million cards."""
+"""Unpacked; a million devices."""
 
 
 def read_config(path: Path) -> PoolConfig:
-    """Read the file; where it is not there, the packed one beside it.
+    """Read the file, or the packed one beside it where there is none.
 
     Raises:
-        BadConfig: it cannot be read, unpacked or understood.
+        BadPoolConfigError: it cannot be read, unpacked or decoded.
     """
     packed = path.with_name(PACKED_CONFIG_KEY)
     try:
@@ -40,12 +40,12 @@ def read_config(path: Path) -> PoolConfig:
     try:
         return msgspec.json.decode(content, type=PoolConfig)
     except UNDECODABLE as error:
-        raise BadPoolConfigError(f"{path} is not a list of cards: {error}") from error
+        raise BadPoolConfigError(f"{path} is not a pool configuration: {error}") from error
 
 
 @final
 class ConfigFile:
-    """Remembers which version was read."""
+    """The file and the version that was read last."""
 
     def __init__(self, path: Path) -> None:
         """Take the path, or the directory that holds a file of the usual name."""
@@ -53,10 +53,10 @@ class ConfigFile:
         self._seen: tuple[object, ...] | None = None
 
     def read_if_changed(self) -> PoolConfig | None:
-        """Return what the file says, None where it is the one that was read last.
+        """Return the configuration, None where the file has not changed.
 
         Raises:
-            BadConfig: it cannot be used; the same one is not tried again.
+            BadPoolConfigError: the file is invalid; the same version is not read again.
         """
         identity = self._identity()
         if identity == self._seen:

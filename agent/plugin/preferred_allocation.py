@@ -1,8 +1,8 @@
-"""The answer to GetPreferredAllocation: who asks, what was promised, what can be had.
+"""The response to GetPreferredAllocation: identify the container, then select its units.
 
-kubelet sets no deadline, and admits no other pod of the node while it waits: at most `LIST_WITHIN_S` for its
-own list and `WATCH_WITHIN_S` for our watch go by, and a few seconds for the processes of a pod that is over
-(`agent.plugin.terminated_pods`). An error out of here makes kubelet reject the pod for good.
+kubelet sets no deadline, and admits no other pod of the node meanwhile. The call takes at most `LIST_WITHIN_S`
+for kubelet's List, `WATCH_WITHIN_S` for the watch, and a few seconds for the processes of a terminated pod
+(`agent.plugin.terminated_pods`). An error makes kubelet reject the pod for good.
 """
 
 from dataclasses import dataclass
@@ -18,18 +18,18 @@ from agent.plugin.device_selection import (
     SelectionRefused,
     SubstitutedUnits,
     UnassignedUnits,
-    choose,
+    select,
 )
 from agent.plugin.pod_identification import (
-    PodIdentified,
-    PodNotIdentified,
+    IdentifiedContainer,
+    NotIdentified,
     PodQuery,
-    guess,
-    recognise,
-    wait_for_asking,
+    identify,
+    identify_by_assignment,
+    wait_until_identified,
 )
 from agent.plugin.terminated_pods import TerminatedPods
-from agent.plugin.unpreferred_allocation import Gets, held_by_kubelet
+from agent.plugin.unpreferred_allocation import PodGetter, held_by_kubelet
 from pool.model import ContainerRole
 from telemetry.agent_metrics import ALLOCATIONS
 from telemetry.conditions import AgentDegraded
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from agent.kubelet.pods import ContainerRequest, NodePod, NodePods
     from agent.plugin.advertised import Unit
-    from agent.plugin.device_selection import Choice
+    from agent.plugin.device_selection import UnitSelection
     from agent.plugin.held_units import HeldUnits
     from agent.problems.registry import ProblemRegistry
     from api.kubelet.podresources import PodUnits
@@ -50,197 +50,221 @@ PROBLEM_SOURCE: Final = "kubelet.list"
 _log = structlog.get_logger()
 
 
-class Lists(Gets, Protocol):
-    """kubelet's own books, see `agent.kubelet.pod_resources`."""
+class PodLister(PodGetter, Protocol):
+    """kubelet's PodResources API, see `agent.kubelet.pod_resources`."""
 
     async def list_(self) -> "tuple[PodUnits, ...]":
         """Return all pods; to be called inside GetPreferredAllocation only.
 
         Raises:
-            KubeletUnavailable: no answer in time.
+            KubeletUnavailableError: no response in time.
         """
 
 
-class Teller(Protocol):
-    """Writes events in its own time."""
+class PodEvents(Protocol):
+    """Emits Events without waiting for the API server."""
 
     def tell_pod(self, pod: "NodePod", reason: EventReason, note: str) -> None:
-        """Warn on a pod, about the devices of one of its containers."""
+        """Emit a Warning about the devices of a container."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PreferredUnits:
-    """What kubelet is told, and who asked as far as is known."""
+    """The response to kubelet, and the container as far as it is identified."""
 
-    choice: "Choice"
-    asking: PodIdentified | None
+    choice: "UnitSelection"
+    container: IdentifiedContainer | None
 
 
 @final
 class PreferredAllocator:
-    """One for all resources of the node, since one List shows them all."""
+    """Selects units for all resources of the node, since one List shows them all."""
 
     def __init__(
         self,
         pods: "NodePods",
-        kubelet: Lists,
+        kubelet: PodLister,
         *,
-        holdings: "HeldUnits",
-        teller: Teller,
+        held_units: "HeldUnits",
+        events: PodEvents,
         problems: "ProblemRegistry",
     ) -> None:
-        self.holdings = holdings
+        self._held_units = held_units
         self._pods = pods
         self._kubelet = kubelet
-        self._teller = teller
+        self._events = events
         self._problems = problems
-        self.left_pods = TerminatedPods(holdings)
+        self.terminated_pods = TerminatedPods(held_units)
 
-    async def answer(self, question: PodQuery, units: "Mapping[str, Unit]") -> PreferredUnits:
-        """Return what the container that asks is to get, and tell of it where it is not as promised."""
+    async def prefer(self, query: PodQuery, units: "Mapping[str, Unit]") -> PreferredUnits:
+        """Select the container's units; emit an Event where they differ from the assigned ones."""
         listing = await self._list()
-        is_served = self.holdings.is_served
+        has_units = self._held_units.has_units
         if listing is None:
-            judge = partial(guess, self._pods, question, is_served=is_served)
+            identify_now = partial(identify_by_assignment, self._pods, query, has_units=has_units)
         else:
-            judge = partial(recognise, listing, self._pods, question, is_served=is_served)
-        found = await wait_for_asking(self._pods, judge)
-        self._take_over(listing)
-        asking = found if isinstance(found, PodIdentified) else None
-        if asking is not None:
-            wanted = promised_to(asking) or ()
-            await self.left_pods.until_gone(wanted, asking.pod, self._look_again)
-        # Nothing is awaited from here on: what is read is what is answered by.
-        if asking is not None:
-            self.holdings.settle(asking.pod)
-        choice = choose(question.request, self._pool(question, units, asking), promised_to(asking))
-        self._note(question, found, choice)
-        return PreferredUnits(choice, asking)
+            identify_now = partial(identify, listing, self._pods, query, has_units=has_units)
+        found = await wait_until_identified(self._pods, identify_now)
+        self._refresh(listing)
+        container = found if isinstance(found, IdentifiedContainer) else None
+        if container is not None:
+            wanted = assigned_to(container) or ()
+            await self.terminated_pods.wait_until_gone(wanted, container.pod, self._list_again)
+        # No await from here on: the selection is made from one state.
+        if container is not None:
+            self._held_units.forget_namesakes(container.pod)
+        choice = select(
+            query.request, self._allocatable(query, units, container), assigned_to(container)
+        )
+        self._report(query, found, choice)
+        return PreferredUnits(choice, container)
 
-    async def held(
-        self, units: "Sequence[str]", resource: str, last: "NodePod | None"
-    ) -> "Mapping[str, str]":
-        """Return which of the units another pod has, with its name, where no preference was asked for.
-
-        `last` is the pod that asked last: kubelet hands on what its init containers have.
-        """
-        await self.left_pods.until_gone(units, None)
-        left = {
-            unit: holder.text
-            for unit in units
-            if (holder := self.holdings.left_holder(unit, None)) is not None
-        }
-        return left or await held_by_kubelet(
-            units, resource, last, holdings=self.holdings, kubelet=self._kubelet
+    def record_allocation(
+        self, container: IdentifiedContainer, resource: str, units: "Sequence[str]"
+    ) -> None:
+        """Remember the units of an Allocate, which kubelet's next List may not show yet."""
+        self._held_units.record_allocation(
+            container.pod, container.container.name, resource=resource, units=units
         )
 
-    async def _look_again(self) -> None:
-        self._take_over(await self._list())
+    def holder(self, unit: str, resource: str, pod: "NodePod | None") -> str | None:
+        """Return the live pod other than `pod` that the unit would be shared with."""
+        holder = self._held_units.holder(unit, resource, pod)
+        return None if holder is None else holder.text
 
-    def _take_over(self, listing: "tuple[PodUnits, ...] | None") -> None:
+    async def holders(
+        self, units: "Sequence[str]", resource: str, last: "NodePod | None"
+    ) -> "Mapping[str, str]":
+        """Return the units that other pods have, with the pods, where kubelet asked for no preference.
+
+        `last` is the pod of the last preference: kubelet hands on the units of its init containers.
+        """
+        await self.terminated_pods.wait_until_gone(units, None)
+        terminated = {
+            unit: holder.text
+            for unit in units
+            if (holder := self._held_units.terminated_holder(unit, None)) is not None
+        }
+        return terminated or await held_by_kubelet(
+            units, resource, last, held_units=self._held_units, kubelet=self._kubelet
+        )
+
+    async def _list_again(self) -> None:
+        self._refresh(await self._list())
+
+    def _refresh(self, listing: "tuple[PodUnits, ...] | None") -> None:
         if listing is None:
-            self.holdings.outdate()
+            self._held_units.mark_stale()
         else:
-            self.holdings.refresh(listing)
+            self._held_units.refresh(listing)
 
     async def _list(self) -> "tuple[PodUnits, ...] | None":
         try:
             listing = await self._kubelet.list_()
         except KubeletUnavailableError as error:
-            _log.warning("kubelet does not list", error=str(error))
+            _log.warning("kubelet did not answer PodResources List", error=str(error))
             self._problems.set(PROBLEM_SOURCE, AgentDegraded.KUBELET_SILENT, str(error))
             return None
         self._problems.clear(PROBLEM_SOURCE)
         return listing
 
-    def _pool(
-        self, question: PodQuery, units: "Mapping[str, Unit]", asking: PodIdentified | None
+    def _allocatable(
+        self,
+        query: PodQuery,
+        units: "Mapping[str, Unit]",
+        container: IdentifiedContainer | None,
     ) -> AllocatableUnits:
-        pod = None if asking is None else asking.pod
-
-        def held_by(unit: str) -> str | None:
-            holder = self.holdings.holder(unit, question.resource, pod)
-            return None if holder is None else holder.text
-
+        pod = None if container is None else container.pod
         reserved = reserved_units(
-            self._pods.all(), question.resource, asking, holdings=self.holdings
+            self._pods.all(), query.resource, container, held_units=self._held_units
         )
         return AllocatableUnits(
-            resource=question.resource, units=units, held_by=held_by, reserved=reserved
+            resource=query.resource,
+            units=units,
+            held_by=lambda unit: self.holder(unit, query.resource, pod),
+            reserved=reserved,
         )
 
-    def _note(
-        self, question: PodQuery, found: PodIdentified | PodNotIdentified, choice: "Choice"
+    def _report(
+        self, query: PodQuery, found: IdentifiedContainer | NotIdentified, choice: "UnitSelection"
     ) -> None:
         outcome = _outcome_of(found, choice)
-        ALLOCATIONS.labels(question.resource, outcome).inc()
-        log = _log.bind(resource=question.resource, outcome=outcome)
-        if isinstance(found, PodNotIdentified):
+        ALLOCATIONS.labels(query.resource, outcome).inc()
+        log = _log.bind(resource=query.resource, outcome=outcome)
+        if isinstance(found, NotIdentified):
             log = log.bind(why=found.why)
         else:
             log = log.bind(
-                pod=found.pod.ref, container=found.container.name, recognised_by=found.how.value
+                pod=found.pod.ref, container=found.container.name, identified_by=found.by.value
             )
         if isinstance(choice, SelectionRefused):
-            log.warning("devices refused", error=choice.text)
+            log.warning("allocation refused", error=choice.text)
         else:
-            log.info("devices chosen", units=choice.units)
-        if isinstance(found, PodIdentified):
-            self._tell(found, choice)
+            log.info("devices selected", units=choice.units)
+        if isinstance(found, IdentifiedContainer):
+            self._emit(found, choice)
 
-    def _tell(self, asking: PodIdentified, choice: "Choice") -> None:
-        container = f"container {asking.container.name}"
+    def _emit(self, found: IdentifiedContainer, choice: "UnitSelection") -> None:
+        container = f"container {found.container.name}"
         match choice:
             case SubstitutedUnits():
                 note = (
                     f"{container} gets {', '.join(choice.given)} in place of"
                     f" {', '.join(choice.missing)}: {choice.why}"
                 )
-                self._teller.tell_pod(asking.pod, EventReason.DEVICES_SUBSTITUTED, note)
+                self._events.tell_pod(found.pod, EventReason.DEVICES_SUBSTITUTED, note)
             case SelectionRefused():
-                note = f"{container} gets nothing: {choice.text}"
-                self._teller.tell_pod(asking.pod, EventReason.DEVICES_REFUSED, note)
+                note = f"{container} gets no devices: {choice.text}"
+                self._events.tell_pod(found.pod, EventReason.DEVICES_REFUSED, note)
             case AssignedUnits() | UnassignedUnits():
                 pass
 
 
-def promised_to(asking: PodIdentified | None) -> "tuple[str, ...] | None":
-    """Return what the container that asks was promised."""
-    if asking is None or asking.pod.promised is None:
+def assigned_to(container: IdentifiedContainer | None) -> "tuple[str, ...] | None":
+    """Return the container's units in the pod's annotation; None where it has none."""
+    if container is None or container.pod.assigned is None:
         return None
-    return asking.pod.promised.get(asking.container.name) or None
+    return container.pod.assigned.get(container.container.name) or None
 
 
 def reserved_units(
-    pods: "Iterable[NodePod]", resource: str, asking: PodIdentified | None, *, holdings: "HeldUnits"
+    pods: "Iterable[NodePod]",
+    resource: str,
+    excluded: IdentifiedContainer | None,
+    *,
+    held_units: "HeldUnits",
 ) -> set[str]:
-    """Return what is promised to containers that have not got theirs yet, other than the one that asks."""
+    """Return the assigned units of containers, other than the excluded one, that have none yet."""
     reserved: set[str] = set()
     for pod in pods:
-        if pod.is_ended or not pod.promised:
+        if pod.is_ended or not pod.assigned:
             continue
-        for container in _waiting(pod, resource, holdings):
-            is_asking = (
-                asking is not None
-                and asking.pod.uid == pod.uid
-                and asking.container.name == container.name
+        for container in _waiting(pod, resource, held_units):
+            is_excluded = (
+                excluded is not None
+                and excluded.pod.uid == pod.uid
+                and excluded.container.name == container.name
             )
-            if not is_asking:
-                reserved.update(pod.promised.get(container.name, ()))
-    return reserved.difference(promised_to(asking) or ())
+            if not is_excluded:
+                reserved.update(pod.assigned.get(container.name, ()))
+    return reserved.difference(assigned_to(excluded) or ())
 
 
-def _waiting(pod: "NodePod", resource: str, holdings: "HeldUnits") -> "Iterable[ContainerRequest]":
+def _waiting(
+    pod: "NodePod", resource: str, held_units: "HeldUnits"
+) -> "Iterable[ContainerRequest]":
     waiting = [
-        one for one in pod.asks_for(resource) if not holdings.is_served(pod.uid, one.name, resource)
+        one
+        for one in pod.asks_for(resource)
+        if not held_units.has_units(pod.uid, one.name, resource)
     ]
     shown = [one for one in pod.asks_for(resource) if one.kind is not ContainerRole.INIT]
-    # Init containers come first, so that none waits any more once all others are served.
+    # Init containers come first, so that none waits any more once all others have units.
     return waiting if not shown or any(one in waiting for one in shown) else ()
 
 
-def _outcome_of(found: PodIdentified | PodNotIdentified, choice: "Choice") -> str:
+def _outcome_of(found: IdentifiedContainer | NotIdentified, choice: "UnitSelection") -> str:
     match choice:
         case SelectionRefused():
             return "refused"
@@ -249,4 +273,4 @@ def _outcome_of(found: PodIdentified | PodNotIdentified, choice: "Choice") -> st
         case SubstitutedUnits():
             return "substituted"
         case UnassignedUnits():
-            return "unpromised" if isinstance(found, PodIdentified) else "unrecognised"
+            return "unpromised" if isinstance(found, IdentifiedContainer) else "unrecognised"

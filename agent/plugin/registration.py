@@ -1,12 +1,12 @@
-"""A plugin's socket, and kubelet's knowledge of it.
+"""A plugin's socket and its registration with kubelet.
 
-Serve first, then register, because kubelet calls back while it registers. A kubelet that starts deletes
-every socket of the directory and admits waiting pods a second later, so both sockets are looked at several
-times a second, and what is new is answered at once.
+The plugin serves first and registers then, because kubelet calls back during Register. A starting kubelet
+deletes every socket of the directory and admits waiting pods a second later, so both sockets are checked
+several times a second, and a change is handled at once.
 
-kubelet may also drop a plugin whose socket is alive: where two of one resource overlap, the end of the older
-makes it forget the newer. Then no ListAndWatch stream is open, and registering again brings it back. Of two
-that overlap the newer has the socket, and the older leaves it alone; it goes on serving what is connected.
+kubelet may also drop a plugin whose socket is alive: where two plugins of one resource overlap, the end of the
+older one drops the newer. Then no ListAndWatch stream is open, and registering again brings it back. Of two
+that overlap the newer has the socket; the older does not touch it and serves its open connections.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from agent.errors import RegistrationError
 from agent.files import FileIdentity, file_identity
 from api.kubelet.deviceplugin import KUBELET_SOCKET, REGISTER, REGISTRATION_SERVICE, VERSION
 from api.kubelet.proto.deviceplugin_pb2 import DevicePluginOptions, RegisterRequest
+from kube.backoff import Backoff
 from kube.errors import one_line
 from telemetry.agent_metrics import PLUGIN_REGISTERED
 from telemetry.conditions import AgentDegraded
@@ -34,26 +35,26 @@ if TYPE_CHECKING:
     from api.clock import Clock
 
 REGISTER_WITHIN_S: Final = 12.0
-"""kubelet itself gives up after 10 s; it must not look as if we did before that."""
+"""kubelet itself gives up after 10 s, which is the error to report."""
 STREAM_WITHIN_S: Final = 3.0
 """After registering; kubelet opens it in milliseconds."""
 FIRST_RETRY_S: Final = 0.05
 """A kubelet that has just opened its socket may still reset connections."""
 MAX_RETRY_S: Final = 10.0
-LOOK_EVERY_S: Final = 0.1
-"""While kubelet takes its time to register us; another kubelet may be there before."""
+CHECK_EVERY_S: Final = 0.1
+"""During a slow Register: another kubelet may replace the socket."""
 DRAIN_WITHIN_S: Final = 1.0
-"""Calls that are open when we stop serving get as long to end."""
+"""The time for open calls to end when the plugin stops."""
 
 _OWN_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1),)
-# Channels of one target share a connection, and how long it waits before it tries again.
+# Channels of one target share a connection and its reconnect backoff.
 
 _log = structlog.get_logger()
 
 
 @final
 class ServedPlugin:
-    """Keeps one plugin served and registered; `tend` is to be called again and again."""
+    """Keeps one plugin served and registered; `reconcile` is called several times a second."""
 
     def __init__(
         self,
@@ -76,69 +77,70 @@ class ServedPlugin:
         self._streams_before = 0
         self._refused_by: FileIdentity | None = None
         self._retry_at = 0.0
-        self._retry_s = FIRST_RETRY_S
+        self._backoff = Backoff(base_s=FIRST_RETRY_S, cap_s=MAX_RETRY_S, jitter=False)
 
     @property
     def is_registered(self) -> bool:
-        """Say whether the present kubelet knows the plugin."""
+        """Return whether the running kubelet has the plugin, and streams from it."""
         return (
             self._registered_with is not None
             and self._registered_with == file_identity(self._kubelet)
             and self.plugin.streams > 0
         )
 
-    async def tend(self) -> None:
-        """Serve where the socket is not ours any more; register where kubelet does not know us.
+    async def reconcile(self) -> None:
+        """Serve where the plugin's socket was replaced; register where kubelet does not have the plugin.
 
-        What does not work is told and tried again, more and more seldom until kubelet is another.
+        A failure is reported and retried with exponential backoff, which a new kubelet resets.
         """
         kubelet = file_identity(self._kubelet)
         now = self._clock.monotonic()
-        if self._is_resting(kubelet, now):
+        if self._is_backing_off(kubelet, now):
             return
         try:
-            trouble = await self._tend(kubelet, now)
+            problem = await self._reconcile(kubelet, now)
         except RegistrationError as error:
-            self._note_trouble(kubelet, now, str(error))
-            trouble = str(error)
+            self._back_off(kubelet, now, str(error))
+            problem = str(error)
         except (OSError, RuntimeError) as error:
             # grpc raises RuntimeError where it cannot bind.
             TASK_FAILURES.labels("plugin.serve").inc()
-            trouble = f"{self._socket} cannot be served: {one_line(str(error))}"
-            self._note_trouble(kubelet, now, trouble)
+            problem = f"{self._socket} cannot be served: {one_line(str(error))}"
+            self._back_off(kubelet, now, problem)
         PLUGIN_REGISTERED.labels(self.plugin.resource).set(self.is_registered)
-        if trouble:
-            text = f"{self.plugin.resource}: {trouble}"
+        if problem:
+            text = f"{self.plugin.resource}: {problem}"
             self._problems.set(self._source, AgentDegraded.NOT_REGISTERED, text)
         else:
             self._problems.clear(self._source)
 
-    async def _tend(self, kubelet: FileIdentity | None, now: float) -> str:
-        """Return what is wrong and will be right without another attempt, nothing where nothing is.
+    async def _reconcile(self, kubelet: FileIdentity | None, now: float) -> str:
+        """Return a problem that needs no retry of this plugin; empty where there is none.
 
         Raises:
-            NotRegistered: kubelet refused.
-            OSError, RuntimeError: the socket cannot be had.
+            RegistrationError: kubelet refused.
+            OSError, RuntimeError: the socket cannot be bound.
         """
         found = file_identity(self._socket)
         if self._server is None or found is None:
             await self._serve()
         elif found != self._served_as:
             if _is_alive(self._socket):
-                # What is connected to us is still served. Registering would have kubelet dial the other.
+                # Open connections are still served. Registering would make kubelet dial the other process.
                 return f"another process serves {self._socket}"
             await self._serve()
         if kubelet is None:
             return f"there is no kubelet at {self._kubelet}"
-        if not self._is_known_to(kubelet, now):
+        if not self._is_registered_with(kubelet, now):
             await self._register(kubelet)
-        self._refused_by, self._retry_s, self._retry_at = None, FIRST_RETRY_S, 0.0
+        self._refused_by, self._retry_at = None, 0.0
+        self._backoff.succeed()
         return ""
 
     async def close(self) -> None:
         """Stop serving; kubelet marks the units as unhealthy, and running pods keep them.
 
-        Streams are ended first, so that kubelet asks nothing more; calls that are open come to their end.
+        Streams end first, so that kubelet makes no more calls; open calls get `DRAIN_WITHIN_S` to end.
         """
         await self._stop(DRAIN_WITHIN_S)
 
@@ -146,10 +148,10 @@ class ServedPlugin:
     def _source(self) -> str:
         return f"plugin {self.plugin.resource}"
 
-    def _is_resting(self, kubelet: FileIdentity | None, now: float) -> bool:
+    def _is_backing_off(self, kubelet: FileIdentity | None, now: float) -> bool:
         return self._retry_at > now and kubelet == self._refused_by
 
-    def _is_known_to(self, kubelet: FileIdentity, now: float) -> bool:
+    def _is_registered_with(self, kubelet: FileIdentity, now: float) -> bool:
         if kubelet != self._registered_with:
             return False
         if self.plugin.streams > 0:
@@ -165,9 +167,9 @@ class ServedPlugin:
             await server.stop(grace_s)
 
     async def _serve(self) -> None:
-        # Whoever is still connected is a kubelet that is gone.
+        # An open connection is that of a kubelet that is gone.
         await self._stop(0)
-        # A process that was killed leaves its socket behind, and binding to it would fail.
+        # A killed process leaves its socket behind, and binding to it would fail.
         with contextlib.suppress(FileNotFoundError):
             self._socket.unlink()
         server = grpc.aio.server()
@@ -178,7 +180,7 @@ class ServedPlugin:
         self._served_as = file_identity(self._socket)
 
     async def _register(self, kubelet: FileIdentity) -> None:
-        """Register with the kubelet whose socket was seen; give up once the socket is another's."""
+        """Register with the kubelet of this socket; give up once the socket is replaced."""
         request = RegisterRequest(
             version=VERSION,
             endpoint=self.endpoint,
@@ -195,17 +197,17 @@ class ServedPlugin:
             )
             call = registering(request, timeout=REGISTER_WITHIN_S)
             try:
-                await self._while_it_is(kubelet, call)
+                await self._wait_while_present(kubelet, call)
                 await call
             except grpc.aio.AioRpcError as error:
                 raise RegistrationError(
                     one_line(f"{error.code().name}: {error.details()}")
                 ) from error
-        # The socket that we looked at before we asked: if kubelet changed meanwhile, we ask again.
+        # The socket as it was before the call: if kubelet changed meanwhile, the plugin registers again.
         self._registered_with, self._registered_at = kubelet, self._clock.monotonic()
         _log.info("registered", resource=self.plugin.resource, endpoint=self.endpoint)
 
-    async def _while_it_is(
+    async def _wait_while_present(
         self, kubelet: FileIdentity, call: "grpc.aio.UnaryUnaryCall[Any, Any]"
     ) -> None:
         ended = asyncio.Event()
@@ -213,26 +215,26 @@ class ServedPlugin:
         while not ended.is_set():
             if file_identity(self._kubelet) != kubelet:
                 call.cancel()
-                raise RegistrationError("kubelet restarts")
+                raise RegistrationError("kubelet restarted during Register")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), LOOK_EVERY_S)
+                await asyncio.wait_for(ended.wait(), CHECK_EVERY_S)
 
-    def _note_trouble(self, kubelet: FileIdentity | None, now: float, text: str) -> None:
+    def _back_off(self, kubelet: FileIdentity | None, now: float, text: str) -> None:
         if self._refused_by != kubelet:
-            self._retry_s = FIRST_RETRY_S
+            self._backoff.succeed()
         self._refused_by = kubelet
-        self._retry_at = now + self._retry_s
+        retry_s = self._backoff.fail()
+        self._retry_at = now + retry_s
         _log.warning(
             "not registered",
             resource=self.plugin.resource,
             error=text,
-            retry_in_s=self._retry_s,
+            retry_in_s=retry_s,
         )
-        self._retry_s = min(MAX_RETRY_S, 2 * self._retry_s)
 
 
 def _is_alive(path: "Path") -> bool:
-    """Say whether somebody listens at a socket; this takes no time, whoever it is."""
+    """Return whether a process listens at a socket; does not block."""
     with sockets.socket(sockets.AF_UNIX) as probe:
         probe.setblocking(False)  # noqa: FBT003  # the standard library's own signature
         try:

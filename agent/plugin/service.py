@@ -1,12 +1,16 @@
-"""A device plugin: one resource, its units, and what a container gets for them.
+"""The gRPC service of a device plugin: one resource, its units, and the responses for containers.
 
-kubelet asks twice for most containers. GetPreferredAllocation learns who asks and names the units, which
-kubelet then takes; Allocate is told ids alone, and answers for exactly these at once. Where it comes by
-itself (kubelet hands on what an init container has, or a TopologyManager policy leaves no choice) what was
-listed for an earlier pod is old, and who seems to have a unit is asked after (`agent.plugin.unpreferred_allocation`); never by a
-List, which makes kubelet give the units of an open Allocate out twice. It refuses what is not its own, and
-what another live pod has; kubelet then fails the pod, which is better than a card that two think theirs.
-kubelet sets no deadline, and admits no pod of the node while a call is open.
+kubelet makes two calls for most containers. GetPreferredAllocation identifies the container and names the
+units, which kubelet then takes. Allocate carries ids alone, and is answered for exactly these at once.
+
+An Allocate may come without a preference: kubelet hands on the units of an init container, or a
+TopologyManager policy leaves no choice. The last List is then out of date, and kubelet is asked about each pod
+that may have a unit (`agent.plugin.unpreferred_allocation`); never by a List, which makes kubelet allocate the
+units of an open Allocate twice.
+
+The service refuses units that it does not advertise and units of another live pod. kubelet then fails the
+pod, which is better than two pods on one device. kubelet sets no deadline, and admits no pod of the node
+while a call is open.
 """
 
 import asyncio
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
 
     from agent.plugin.advertised import Unit, Units
     from agent.plugin.devices_file import DevicesOfNode
-    from agent.plugin.pod_identification import PodIdentified
+    from agent.plugin.pod_identification import IdentifiedContainer
     from agent.plugin.preferred_allocation import PreferredAllocator
     from api.clock import Clock
 
@@ -62,7 +66,7 @@ Request = TypeVar("Request", bound=Message)
 
 
 class _RefusedAllocationError(Exception):
-    """What kubelet is to be told in place of an answer."""
+    """The status that kubelet gets in place of a response."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -71,56 +75,55 @@ class _RefusedAllocationError(Exception):
 
 @final
 class DevicePluginService:
-    """Answers kubelet about one resource."""
+    """Serves one resource to kubelet."""
 
     def __init__(
         self,
         resource: str,
         clock: "Clock",
         *,
-        preferences: "PreferredAllocator | None" = None,
+        allocator: "PreferredAllocator | None" = None,
     ) -> None:
-        """Offer nothing yet; without `preferences` kubelet chooses the units by itself."""
+        """Advertise nothing yet; without `allocator` kubelet chooses the units by itself."""
         self.resource = resource
         self.streams = 0
-        """Open ListAndWatch streams; none means that kubelet has forgotten us."""
+        """Open ListAndWatch streams; none means that kubelet has dropped the plugin."""
         self.streams_opened = 0
-        """All there ever were."""
+        """Since the start."""
         self._terms = ResponseTerms(pool="")
         self._clock = clock
-        self._preferences = preferences
+        self._allocator = allocator
         self._units: Units = ()
         self._by_id: dict[str, Unit] = {}
         self._devices: DevicesOfNode | None = None
-        self._asking: PodIdentified | None = None
-        # Who asked last. What is allocated without asking may be for that pod or for any other.
+        self._preferred_for: IdentifiedContainer | None = None
+        # Of the last preference. An Allocate without one may be for that pod or for any other.
         self._expected: frozenset[str] | None = None
-        # What the container that asked is about to be given.
+        # The units of the last preference, until the Allocate that follows it.
         self._changed = asyncio.Event()
-        self._turn = 0
-        # Streams of another turn end.
+        self._stream_generation = 0
+        # Streams of an earlier generation end.
 
-    def offer(
+    def advertise(
         self,
         units: "Units",
         terms: "ResponseTerms | None" = None,
         devices: "DevicesOfNode | None" = None,
     ) -> None:
-        """Offer these units from now on, on these terms; kubelet is told where they differ."""
+        """Advertise exactly these units; ListAndWatch sends them where they differ."""
         self._terms, self._devices = terms or self._terms, devices
         if units == self._units:
             return
         self._units = units
         self._by_id = {unit.id: unit for unit in units}
-        self._wake()
+        self._notify()
 
     def end_streams(self) -> None:
-        """End all ListAndWatch streams, by which kubelet learns that it is not served any more."""
-        self._turn += 1
-        self._wake()
+        """End all ListAndWatch streams, by which kubelet learns that the plugin stops."""
+        self._stream_generation += 1
+        self._notify()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Return the service, for a server."""
         return grpc.method_handlers_generic_handler(
             PLUGIN_SERVICE,
             {
@@ -150,17 +153,26 @@ class DevicePluginService:
                 return response.SerializeToString()
             except _RefusedAllocationError as refusal:
                 _log.warning(
-                    "kubelet refused", resource=self.resource, call=call, error=str(refusal)
+                    "allocation request refused",
+                    resource=self.resource,
+                    call=call,
+                    error=str(refusal),
                 )
                 await context.abort(refusal.code, str(refusal))
             except DecodeError:
-                text = f"{call}: the request is no message of the device plugin API {VERSION}"
+                text = (
+                    f"{call}: malformed request: not a message of the device plugin API {VERSION}"
+                )
                 _log.warning("malformed device plugin request", resource=self.resource, error=text)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
             except Exception as error:  # noqa: BLE001  # the boundary of a request
                 TASK_FAILURES.labels("plugin.answer").inc()
-                _log.error("answer failed", resource=self.resource, call=call, exc_info=error)
-                await context.abort(grpc.StatusCode.INTERNAL, f"{call}: a fault of the plugin")
+                _log.error(
+                    "device plugin call failed", resource=self.resource, call=call, exc_info=error
+                )
+                await context.abort(
+                    grpc.StatusCode.INTERNAL, f"{call}: internal error of the device plugin"
+                )
             finally:
                 ANSWER_DURATION.labels(call).observe(self._clock.monotonic() - started)
             raise AssertionError("abort returned")
@@ -168,18 +180,18 @@ class DevicePluginService:
         return grpc.unary_unary_rpc_method_handler(handle)
 
     async def _options(self, _request: Empty) -> DevicePluginOptions:
-        return DevicePluginOptions(get_preferred_allocation_available=self._preferences is not None)
+        return DevicePluginOptions(get_preferred_allocation_available=self._allocator is not None)
 
     async def _list_and_watch(
         self, _request: bytes, _context: Context
     ) -> "AsyncIterator[ListAndWatchResponse]":
-        turn = self._turn
-        # A kubelet that connects anew has forgotten what it asked.
-        self._asking = self._expected = None
+        generation = self._stream_generation
+        # A kubelet that connects again has dropped its last preference.
+        self._preferred_for = self._expected = None
         self.streams += 1
         self.streams_opened += 1
         try:
-            while turn == self._turn:
+            while generation == self._stream_generation:
                 changed = self._changed
                 yield ListAndWatchResponse(devices=[unit.to_message() for unit in self._units])
                 await changed.wait()
@@ -189,7 +201,7 @@ class DevicePluginService:
     async def _prefer(self, request: PreferredAllocationRequest) -> PreferredAllocationResponse:
         requests = request.container_requests
         if len(requests) > 1:
-            text = f"{self.resource}: preferences of {len(requests)} containers in one request"
+            text = f"{self.resource}: allocator of {len(requests)} containers in one request"
             raise _RefusedAllocationError(grpc.StatusCode.INVALID_ARGUMENT, text)
         return PreferredAllocationResponse(
             container_responses=[
@@ -199,15 +211,15 @@ class DevicePluginService:
         )
 
     async def _preferred(self, request: ContainerPreferredAllocationRequest) -> tuple[str, ...]:
-        if self._preferences is None or request.allocation_size <= 0:
+        if self._allocator is None or request.allocation_size <= 0:
             return ()
-        self._asking = self._expected = None
-        answer = await self._preferences.answer(PodQuery(self.resource, request), self._by_id)
-        self._asking = answer.asking
-        if isinstance(answer.choice, SelectionRefused):
-            raise _RefusedAllocationError(grpc.StatusCode.FAILED_PRECONDITION, answer.choice.text)
-        self._expected = frozenset(answer.choice.units)
-        return answer.choice.units
+        self._preferred_for = self._expected = None
+        preferred = await self._allocator.prefer(PodQuery(self.resource, request), self._by_id)
+        self._preferred_for, choice = preferred.container, preferred.choice
+        if isinstance(choice, SelectionRefused):
+            raise _RefusedAllocationError(grpc.StatusCode.FAILED_PRECONDITION, choice.text)
+        self._expected = frozenset(choice.units)
+        return choice.units
 
     async def _allocate(self, request: AllocateRequest) -> AllocateResponse:
         containers = [one.devices_ids for one in request.container_requests]
@@ -215,45 +227,43 @@ class DevicePluginService:
         unknown = sorted(set(everything) - self._by_id.keys())
         if unknown:
             self._refuse("unknown", f"{self.resource} has no {', '.join(unknown)} on this node")
-        was_asked, self._expected = self._expected == frozenset(everything), None
-        if was_asked:
+        was_preferred, self._expected = self._expected == frozenset(everything), None
+        if was_preferred:
             self._refuse_shared(everything)
         else:
             await self._refuse_held(everything)
-        asking = self._asking if was_asked else None
-        responses = [self._response(dict.fromkeys(ids), asking) for ids in containers]
-        if self._preferences is not None and asking is not None:
-            self._preferences.holdings.grant(
-                asking.pod, asking.container.name, resource=self.resource, units=everything
-            )
+        container = self._preferred_for if was_preferred else None
+        responses = [self._response(dict.fromkeys(ids), container) for ids in containers]
+        if self._allocator is not None and container is not None:
+            self._allocator.record_allocation(container, self.resource, everything)
         return AllocateResponse(container_responses=responses)
 
     def _response(
-        self, ids: "dict[str, None]", asking: "PodIdentified | None"
+        self, ids: "dict[str, None]", container: "IdentifiedContainer | None"
     ) -> ContainerAllocateResponse:
         units = [self._by_id[one] for one in ids]
         response = response_for(units, self._terms, self._devices)
         if isinstance(response, UnknownUnits):
             self._refuse("unknown", f"{self.resource}: {response.text}")
-        pod = asking.pod.ref if asking else ""
+        pod = container.pod.ref if container else ""
         _log.info("allocated", resource=self.resource, units=list(ids), pod=pod)
         return response
 
     def _refuse_shared(self, ids: "Sequence[str]") -> None:
-        if self._preferences is None:
+        if self._allocator is None:
             return
-        pod = self._asking.pod if self._asking else None
+        pod = self._preferred_for.pod if self._preferred_for else None
         for one in ids:
-            holder = self._preferences.holdings.holder(one, self.resource, pod)
+            holder = self._allocator.holder(one, self.resource, pod)
             if holder is not None:
-                self._refuse("held", f"{self.resource}: {one} is held by {holder.text}")
+                self._refuse("held", f"{self.resource}: {one} is held by {holder}")
 
     async def _refuse_held(self, ids: "Sequence[str]") -> None:
-        """Refuse what another pod has, where the asking pod is not known and nothing was listed for it."""
-        if self._preferences is None:
+        """Refuse the units of other pods, where the call's own pod is not known and the List is old."""
+        if self._allocator is None:
             return
-        last = self._asking.pod if self._asking else None
-        held = await self._preferences.held(ids, self.resource, last)
+        last = self._preferred_for.pod if self._preferred_for else None
+        held = await self._allocator.holders(ids, self.resource, last)
         if held:
             found = ", ".join(f"{one} is held by {ref}" for one, ref in sorted(held.items()))
             self._refuse("held", f"{self.resource}: {found}")
@@ -270,6 +280,6 @@ class DevicePluginService:
     async def _pre_start(self, _request: PreStartContainerRequest) -> PreStartContainerResponse:
         return PreStartContainerResponse()
 
-    def _wake(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

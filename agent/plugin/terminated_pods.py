@@ -1,8 +1,8 @@
-"""Waiting for pods that are over, and whose processes still have units that a new pod is about to get.
+"""Waits for the processes of terminated pods that still use units of the pod being admitted.
 
-The processes of a pod that was deleted by force end in two to three seconds. To wait for that is to keep the
-node's other pods from being admitted so long; not to wait, to fail a pod for good. A pod whose processes do
-not end is waited for once, and its units are refused or passed over from then on.
+The processes of a pod that was deleted by force end in two to three seconds. Waiting delays the admission of
+the node's other pods; not waiting fails a pod for good. A pod whose processes do not end is waited for once;
+after that its units are refused or passed over.
 """
 
 import asyncio
@@ -16,46 +16,47 @@ if TYPE_CHECKING:
     from api.names import PodUid
 
 WITHIN_S: Final = 5.0
-LOOK_S: Final = 0.05
+CHECK_EVERY_S: Final = 0.05
 MAX_KEPT: Final = 256
-"""Pods that were waited for; what is forgotten is waited for again."""
+"""Pods that were waited for; a forgotten one is waited for again."""
 
 
 @final
 class TerminatedPods:
-    """Remembers since when it has waited for each."""
+    """Terminated pods that hold units, each with the start of the wait."""
 
-    def __init__(self, holdings: "HeldUnits") -> None:
-        """Take what is known of holders."""
+    def __init__(self, held_units: "HeldUnits") -> None:
         self.within_s = WITHIN_S
-        """How long a pod is waited for in all."""
-        self._holdings = holdings
+        """The longest wait for one pod, over all calls."""
+        self._held_units = held_units
         self._since: dict[PodUid | None, float] = {}
 
-    async def until_gone(
+    async def wait_until_gone(
         self,
         units: "Sequence[str]",
-        asking: "NodePod | None",
-        look_again: "Callable[[], Awaitable[None]] | None" = None,
+        admitted: "NodePod | None",
+        list_again: "Callable[[], Awaitable[None]] | None" = None,
     ) -> None:
-        """Return once nothing that is over has any of the units, or the time of one is over.
+        """Return once no terminated pod has any of the units, or the wait for one is over.
 
-        `look_again` lists anew, and is awaited before each look but the first; without it there is no List
-        that says anything of living pods.
+        `list_again` refreshes the List before each check but the first; without it there is no List that
+        covers running pods.
         """
-        find = self._holdings.passing_holder if look_again else self._holdings.left_holder
+        find = (
+            self._held_units.transient_holder if list_again else self._held_units.terminated_holder
+        )
         while True:
-            found = (find(unit, asking) for unit in units)
+            found = (find(unit, admitted) for unit in units)
             left = {holder.uid for holder in found if holder is not None}
             now = asyncio.get_running_loop().time()
-            if not left or now - self._note(left, now) >= self.within_s:
+            if not left or now - self._waiting_since(left, now) >= self.within_s:
                 return
-            await asyncio.sleep(LOOK_S)
-            if look_again is not None:
-                await look_again()
+            await asyncio.sleep(CHECK_EVERY_S)
+            if list_again is not None:
+                await list_again()
 
-    def _note(self, left: "set[PodUid | None]", now: float) -> float:
-        """Return since when the latest of them is waited for."""
+    def _waiting_since(self, left: "set[PodUid | None]", now: float) -> float:
+        """Return the latest start of a wait."""
         since = max(self._since.setdefault(uid, now) for uid in left)
         while len(self._since) > MAX_KEPT:
             del self._since[next(iter(self._since))]

@@ -1,9 +1,9 @@
-"""Who has the units of an Allocate that came without a preference: kubelet is asked, pod by pod.
+"""The holders of the units of an Allocate without a preference: kubelet is asked pod by pod.
 
-kubelet asks for no preference where it hands on what an init container has, and, with a TopologyManager
-policy, where the free units of the NUMA nodes that it chose are just as many as the container wants. What
-is known of holders then is as old as the last List, and kubelet may have seen some of them end. A `List` in
-the middle of an Allocate is not to be had (`agent.kubelet.pod_resources`); `Get` changes nothing.
+kubelet asks for no preference where it hands on the units of an init container, and, with a TopologyManager
+policy, where the free units of the chosen NUMA nodes are as many as the container requests. The known holders
+are then as old as the last List, and some may have ended. A `List` during an Allocate corrupts kubelet's state
+(`agent.kubelet.pod_resources`); `Get` does not.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import structlog
 
 from agent.errors import KubeletUnavailableError
-from agent.plugin.held_units import KnownHolders
+from agent.plugin.held_units import HolderSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,14 +27,14 @@ GET_WITHIN_S: Final = 0.3
 _log = structlog.get_logger()
 
 
-class Gets(Protocol):
-    """What kubelet says of one pod."""
+class PodGetter(Protocol):
+    """`Get` of kubelet's PodResources API."""
 
     async def get(self, namespace: str, name: str, within_s: float) -> "PodUnits | None":
-        """Return what a pod has, None where kubelet does not know it; bounded in time.
+        """Return the units of a pod, None where kubelet does not know it; bounded in time.
 
         Raises:
-            KubeletUnavailable: no answer that makes sense.
+            KubeletUnavailableError: no valid response.
         """
 
 
@@ -43,19 +43,19 @@ async def held_by_kubelet(
     resource: str,
     last: "NodePod | None",
     *,
-    holdings: "HeldUnits",
-    kubelet: Gets,
+    held_units: "HeldUnits",
+    kubelet: PodGetter,
 ) -> dict[str, str]:
-    """Return the units that a pod has still, with the pod's `namespace/name`.
+    """Return the units that pods still have, with the pod's `namespace/name`.
 
-    Where kubelet does not answer, those have theirs that our watch shows; but for `last`, the pod that asked
-    last, which may be the one that is being served.
+    Where kubelet does not answer, the pods of the watch keep theirs; except `last`, the pod of the last
+    preference, which may be the one that is being admitted.
     """
-    suspects = {unit: holdings.suspects(unit, resource) for unit in units}
-    refs = {hold.holder.ref for holds in suspects.values() for hold in holds}
+    possible_holders = {unit: held_units.possible_holders(unit, resource) for unit in units}
+    refs = {hold.holder.ref for holds in possible_holders.values() for hold in holds}
     answers = dict(await asyncio.gather(*(_ask(kubelet, ref) for ref in sorted(refs))))
     held: dict[str, str] = {}
-    for unit, holds in suspects.items():
+    for unit, holds in possible_holders.items():
         for hold in holds:
             is_last = last is not None and hold.holder.ref == last.ref
             if _has(hold, answers[hold.holder.ref], is_last=is_last):
@@ -70,26 +70,28 @@ def _has(
         case None:
             return False
         case KubeletUnavailableError():
-            return hold.known is KnownHolders.REPORTED or (
-                hold.known is not KnownHolders.PROMISED and not is_last
+            return hold.source is HolderSource.REPORTED or (
+                hold.source is not HolderSource.ASSIGNED and not is_last
             )
         case shown:
             is_shown = any(
                 hold.unit in container.units.get(hold.resource, ())
                 for container in shown.containers
             )
-            # kubelet does not show what a plain init container has, and may have forgotten what it gave.
+            # kubelet does not show the units of a plain init container, and may have lost an allocation.
             return (
                 is_shown
-                or hold.known is KnownHolders.REPORTED
-                or (hold.known is KnownHolders.GRANTED and not is_last)
+                or hold.source is HolderSource.REPORTED
+                or (hold.source is HolderSource.ALLOCATED and not is_last)
             )
 
 
-async def _ask(kubelet: Gets, ref: str) -> "tuple[str, PodUnits | KubeletUnavailableError | None]":
+async def _ask(
+    kubelet: PodGetter, ref: str
+) -> "tuple[str, PodUnits | KubeletUnavailableError | None]":
     namespace, _, name = ref.partition("/")
     try:
         return ref, await kubelet.get(namespace, name, GET_WITHIN_S)
     except KubeletUnavailableError as error:
-        _log.warning("kubelet does not say what a pod has", pod=ref, error=str(error))
+        _log.warning("kubelet did not answer PodResources Get", pod=ref, error=str(error))
         return ref, error

@@ -1,11 +1,11 @@
-"""The role device-plugin: where the units come from, and who serves them."""
+"""The role device-plugin: the source of units and the plugins that serve them."""
 
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final, final
 
 from agent.plugin.config_sources import ClusterSource, FileSource
-from agent.plugin.devices_file import NodeFile
+from agent.plugin.devices_file import DevicesFile
 from agent.plugin.held_units import HeldUnits
 from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agent.context import AgentContext
 
 PODS_WITHIN_S: Final = 10.0
-"""An API server that is away must not keep pods from their devices: kubelet's word has to do then."""
+"""An unreachable API server must not keep pods from their devices: PodResources has to do then."""
 
 
 @final
@@ -30,16 +30,16 @@ class PluginRole:
     """Serves the pool of a file, or all pools of the node."""
 
     def __init__(self, dependencies: "AgentContext", objects: "NodeObjects | None") -> None:
-        """Take what is shared; `objects` where no file says what to serve."""
+        """Wire the role; `objects` is needed where no pool file is configured."""
         settings = dependencies.settings
         self._pods_synced = dependencies.pod_informer.synced
-        preferences = PreferredAllocator(
+        allocator = PreferredAllocator(
             dependencies.pods,
             dependencies.kubelet,
-            holdings=HeldUnits(
+            held_units=HeldUnits(
                 dependencies.pods, PodsFile(settings.run_directory, dependencies.clock)
             ),
-            teller=dependencies.events,
+            events=dependencies.events,
             problems=dependencies.problems,
         )
         self._served = PluginServers(
@@ -47,8 +47,8 @@ class PluginRole:
             dependencies.clock,
             hand_out=settings.hand_out,
             cdi_kind=settings.cdi_kind,
-            devices=NodeFile(settings.run_directory),
-            preferences=preferences,
+            devices=DevicesFile(settings.run_directory),
+            allocator=allocator,
             problems=dependencies.problems,
         )
         self._source: FileSource | ClusterSource
@@ -62,9 +62,9 @@ class PluginRole:
         elif objects is not None:
             self._source = ClusterSource(objects, self._served)
         else:
-            raise ValueError("neither a list of cards, nor the objects of all pools")
+            raise ValueError("neither a pool file nor the objects of all pools")
         self._problems_file: ProblemsFileWriter | None = None
-        # An agent that has the node's condition needs no file to tell itself.
+        # The inventory role writes the condition AgentDegraded itself and needs no file.
         if settings.pool and AgentRole.INVENTORY not in settings.roles:
             directory = settings.run_directory / PROBLEMS_DIRECTORY
             self._problems_file = ProblemsFileWriter(
@@ -73,12 +73,11 @@ class PluginRole:
 
     @property
     def is_alive(self) -> bool:
-        """Say whether every plugin was tended lately."""
         return self._served.is_alive
 
     @property
     def missing(self) -> list[str]:
-        """Return what is missing before pods can be given devices."""
+        """Return what is missing before pods can get devices."""
         return self._served.missing
 
     def tasks(self) -> "dict[str, Coroutine[Any, Any, object]]":
@@ -92,7 +91,7 @@ class PluginRole:
         return tasks
 
     async def _follow(self) -> None:
-        """Offer nothing before the node's pods are known: kubelet may be waiting with some of them."""
+        """Advertise nothing before the node's pods are known: kubelet may be waiting to admit some of them."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PODS_WITHIN_S):
                 await self._pods_synced.wait()

@@ -171,11 +171,11 @@ class InventoryRole:
         given = self._reporter.units_in_use()
         if given is None or not self._dependencies.pod_informer.synced.is_set():
             return None
-        promised = {
+        assigned = {
             unit
             for pod in self._dependencies.pods.all()
             if not pod.is_ended
-            for units in (pod.promised or {}).values()
+            for units in (pod.assigned or {}).values()
             for unit in units
         }
-        return promised | given
+        return assigned | given

@@ -4,7 +4,7 @@ A plugin may write nothing to the API server but Events; the agent may, and has 
 say it. Each process of a plugin has one file, `<pool>-<anything>.json` below `<run directory>/plugins`, which is
 there only while something is wrong:
 
-    {"version": "v1", "pool": "whole", "reason": "BadConfig", "text": "config.json is not a list of cards: …"}
+    {"version": "v1", "pool": "whole", "reason": "BadConfig", "text": "config.json is not a pool configuration: …"}
 
 It is replaced at once, and touched each `TELL_EVERY_S` while it holds. One that is older than `STALE_S` is of a
 process that went away without a word, and says nothing any more. The two processes of a pool of which one

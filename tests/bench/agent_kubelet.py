@@ -82,14 +82,14 @@ class Asking:
     async def __aexit__(self, *_: object) -> None:
         await self._channel.close()
 
-    async def admit(self, name: str, promised: "Sequence[str]", healthy: "Sequence[str]") -> Times:
-        """Admit a pod of one container, and check that it gets exactly what it was promised."""
+    async def admit(self, name: str, assigned: "Sequence[str]", healthy: "Sequence[str]") -> Times:
+        """Admit a pod of one container, and check that it gets exactly what it was assigned."""
         in_use = self._allocation_state.in_use()
         available = [unit for unit in healthy if unit not in in_use]
         # kubelet's set has no order.
         self._chance.shuffle(available)
         request = ContainerPreferredAllocationRequest(
-            available_deviceIDs=available, allocation_size=len(promised)
+            available_deviceIDs=available, allocation_size=len(assigned)
         )
         content = PreferredAllocationRequest(container_requests=[request]).SerializeToString()
         self._allocation_state.given[name] = ()
@@ -98,7 +98,7 @@ class Asking:
         prefer_s = time.perf_counter() - began
         (response,) = PreferredAllocationResponse.FromString(answer).container_responses
         units = tuple(response.deviceIDs)
-        assert set(units) == set(promised), f"{name} was promised {promised}, preferred is {units}"
+        assert set(units) == set(assigned), f"{name} was assigned {assigned}, preferred is {units}"
         checked("preferred allocation")
         allocate_s = await self.allocate(units)
         self._allocation_state.given[name] = tuple(sorted(units))

@@ -1,6 +1,6 @@
 """The agent of a node: what it takes, and how soon it answers, with 16 cards whole and in 1,024 slices.
 
-Correct: each pod is preferred and given exactly what it was promised, units of a live pod are refused, and
+Correct: each pod is preferred and given exactly what it was assigned, units of a live pod are refused, and
 kubelet sees a fault's units and no others as unhealthy.
 """
 
@@ -171,11 +171,11 @@ async def _admissions(
                 await client.delete(PODS, gone, namespace=NAMESPACE)
             units = [one.ID for one in node.kubelet.devices[RESOURCE] if one.health == HEALTHY]
             free = sorted(set(units) - node.allocation_state.in_use())
-            promised = tuple(sorted(chance.sample(free, chance.randint(1, most_units))))
+            assigned = tuple(sorted(chance.sample(free, chance.randint(1, most_units))))
             name = f"p{number}"
-            await client.create(PODS, _a_pod(name, promised))
+            await client.create(PODS, _a_pod(name, assigned))
             await asyncio.sleep(SEEN_WITHIN_S)
-            times.append(await kubelet.admit(name, promised, units))
+            times.append(await kubelet.admit(name, assigned, units))
             alive.append(name)
         # Not those of the pod that asked last: kubelet hands on what its init containers have.
         await kubelet.refuses(node.allocation_state.given[alive[0]])
@@ -324,9 +324,9 @@ def _size(node: "Node") -> str:
     return f"a message of {size / 1024:.1f} KiB"
 
 
-def _a_pod(name: str, promised: tuple[str, ...]) -> dict[str, object]:
+def _a_pod(name: str, assigned: tuple[str, ...]) -> dict[str, object]:
     pod = a_bound_pod(
-        name, promised={CONTAINER: promised}, main={CONTAINER: len(promised)}, resource=RESOURCE
+        name, assigned={CONTAINER: assigned}, main={CONTAINER: len(assigned)}, resource=RESOURCE
     )
     body = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}
     body["spec"]["containers"][0]["image"] = "any"

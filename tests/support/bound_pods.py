@@ -1,4 +1,4 @@
-"""Pods that are bound to a node, as the API server shows them, and the units that they were promised."""
+"""Pods that are bound to a node, as the API server shows them, and the units that they were assigned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ RESOURCE = "gpu.deckhouse.io/whole"
 def a_bound_pod(
     name: str = "p",
     *,
-    promised: Mapping[str, tuple[str, ...]] | None = None,
+    assigned: Mapping[str, tuple[str, ...]] | None = None,
     init: Mapping[str, int] | None = None,
     sidecars: Mapping[str, int] | None = None,
     main: Mapping[str, int] | None = None,
@@ -32,8 +32,8 @@ def a_bound_pod(
         return {"name": of, "resources": {"limits": limits}, **more}
 
     annotations = {}
-    if promised is not None:
-        units = {key: tuple(map(UnitId, value)) for key, value in promised.items()}
+    if assigned is not None:
+        units = {key: tuple(map(UnitId, value)) for key, value in assigned.items()}
         annotations[DEVICES_ANNOTATION] = encode_devices(units)
     body = {
         "metadata": {

@@ -14,7 +14,7 @@ from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.pods import NodePod, NodePods, node_pod
 from agent.plugin.advertised import AdvertisedUnits, Unit
 from agent.plugin.config_sources import FileSource
-from agent.plugin.devices_file import NodeFile
+from agent.plugin.devices_file import DevicesFile
 from agent.plugin.held_units import HeldUnits
 from agent.plugin.pods_file import PodsFile
 from agent.plugin.pool_config import ConfigFile
@@ -117,13 +117,13 @@ class Agent:
         self.problems = ProblemRegistry()
         self.events: list[tuple[str, EventReason, str]] = []
         self.pod_resources = PodResources(kubelet.pod_resources.directory, clock)
-        self.occupancy = folder / PODS_FILE
-        self.holdings = HeldUnits(self.pods, PodsFile(folder, clock))
-        self.preferences = PreferredAllocator(
+        self.pods_file = folder / PODS_FILE
+        self.held_units = HeldUnits(self.pods, PodsFile(folder, clock))
+        self.allocator = PreferredAllocator(
             self.pods,
             self.pod_resources,
-            holdings=self.holdings,
-            teller=self,
+            held_units=self.held_units,
+            events=self,
             problems=self.problems,
         )
         self.served = PluginServers(
@@ -131,8 +131,8 @@ class Agent:
             clock,
             **{
                 "hand_out": HandOut.CDI,
-                "devices": NodeFile(folder),
-                "preferences": self.preferences,
+                "devices": DevicesFile(folder),
+                "allocator": self.allocator,
                 "problems": self.problems,
                 **more,
             },
@@ -164,7 +164,7 @@ class Agent:
             for name, got in admitted.items()
         }
 
-    def tell_occupants(self, **units: str) -> None:
+    def report_holders(self, **units: str) -> None:
         """As the node's agent does: pods, and what they have until their processes are gone."""
         pods = [
             NodePodUnits(
@@ -172,7 +172,7 @@ class Agent:
             )
             for name, some in units.items()
         ]
-        replace_file(self.occupancy, msgspec.json.encode(NodePodsFile(version="v1", pods=pods)))
+        replace_file(self.pods_file, msgspec.json.encode(NodePodsFile(version="v1", pods=pods)))
 
     def end(self, pod: Pod) -> None:
         """A pod ends, and its watch shows it at once."""
@@ -180,13 +180,13 @@ class Agent:
         self.forget(pod)
 
     @asynccontextmanager
-    async def running(self, *offers: AdvertisedUnits) -> AsyncIterator["Agent"]:
-        self.served.offer(offers)
+    async def running(self, *advertised: AdvertisedUnits) -> AsyncIterator["Agent"]:
+        self.served.advertise(advertised)
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.served.run())
             plugins = self.kubelet.plugins
             await until(
-                lambda: all(plugins.capacity(one.resource) == len(one.units) for one in offers)
+                lambda: all(plugins.capacity(one.resource) == len(one.units) for one in advertised)
             )
             yield self
             task.cancel()

@@ -40,7 +40,7 @@ def a_node_pod(
             ContainerRequest(one, kinds.get(one[:4], ContainerRole.MAIN), {WHOLE: count})
             for one, count in (containers or {"main": 1}).items()
         ),
-        promised=None,
+        assigned=None,
     )
 
 

@@ -21,7 +21,7 @@ def node(node: KubeletOfNode) -> KubeletOfNode:
 
 
 def a_pod(name: str, *units: str) -> Pod:
-    return a_bound_pod(name, main={"main": len(units)}, promised={"main": units})
+    return a_bound_pod(name, main={"main": len(units)}, assigned={"main": units})
 
 
 async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
@@ -50,7 +50,7 @@ async def test_a_device_of_a_pod_that_the_watch_shows_ended_is_free(
         await agent.admit(before)
         await agent.admit(a_pod("other", "GPU-1"))
         node.end(before.metadata.uid)
-        agent.show(a_bound_pod("before", promised={"main": ("GPU-0",)}, phase=ended))
+        agent.show(a_bound_pod("before", assigned={"main": ("GPU-0",)}, phase=ended))
         node.pod_resources.is_silent = True
         assert await agent.admit(a_pod("after", "GPU-0")) == {"main": {"GPU-0"}}
 
@@ -71,10 +71,10 @@ async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: K
     async with agent.running(numa_devices(0, 0)):
         for name, unit in (("holder", "GPU-0"), ("other", "GPU-1")):
             await agent.admit(a_pod(name, unit))
-        node._in_use[RESOURCE].discard("GPU-0")
+        node.forget_use(RESOURCE, "GPU-0")
         with pytest.raises(PodRejectedError, match="GPU-0 is held by default/holder"):
             await agent.admit(a_pod("late", "GPU-0"))
-        node._in_use[RESOURCE].discard("GPU-1")
+        node.forget_use(RESOURCE, "GPU-1")
         with pytest.raises(PodRejectedError, match="GPU-1 is held by default/other"):
             await agent.admit(a_pod("later", "GPU-1"))
 
@@ -82,12 +82,11 @@ async def test_what_kubelet_says_that_a_pod_has_is_refused(agent: Agent, node: K
 async def test_what_only_we_know_that_an_init_container_has_is_refused_to_others(
     agent: Agent, node: KubeletOfNode
 ):
-    holder = a_bound_pod("holder", init={"i": 2}, promised={"i": ("GPU-0", "GPU-1")})
-    async with agent.running(numa_devices(0, 0, 0)):
+    holder = a_bound_pod("holder", init={"i": 2}, assigned={"i": ("GPU-0", "GPU-1")})
+    async with agent.running(numa_devices(0, 0, 0, 0)):
         got = await agent.admit(holder)
         (kept,) = got["i"] - got["main"]
         await agent.admit(a_pod("other", "GPU-2"))
-        agent.served._served[RESOURCE].plugin._asking = None
         with pytest.raises(grpc.aio.AioRpcError, match=f"{kept} is held by default/holder"):
             await node.plugins.allocate(RESOURCE, [kept])
 
@@ -117,30 +116,29 @@ async def test_an_allocation_that_nobody_was_preferred_for_is_not_the_last_asker
     asks = a_pod("asks", "GPU-1")
     async with agent.running(numa_devices(0, 0, 0)):
         agent.show(asks)
-        node._active[asks.metadata.uid] = asks
+        node.start_admission(asks)
         request = ContainerPreferredAllocationRequest(
             available_deviceIDs=["GPU-0", "GPU-1", "GPU-2"], allocation_size=1
         )
         assert await node.plugins.prefer(RESOURCE, request) == ("GPU-1",)
         await node.plugins.allocate(RESOURCE, ["GPU-2"])
-        assert agent.holdings.holder("GPU-2", RESOURCE, None) is None
-        assert not agent.holdings.is_served(PodUid(asks.metadata.uid), "main", RESOURCE)
+        assert agent.held_units.holder("GPU-2", RESOURCE, None) is None
+        assert not agent.held_units.has_units(PodUid(asks.metadata.uid), "main", RESOURCE)
         # Nor is what comes after it: the preference is over.
         await node.plugins.allocate(RESOURCE, ["GPU-1"])
-        assert not agent.holdings.is_served(PodUid(asks.metadata.uid), "main", RESOURCE)
+        assert not agent.held_units.has_units(PodUid(asks.metadata.uid), "main", RESOURCE)
 
 
 async def test_a_preference_of_a_kubelet_that_restarted_is_over(agent: Agent, node: KubeletOfNode):
     asks = a_pod("asks", "GPU-1")
     async with agent.running(whole_devices(2)):
         agent.show(asks)
-        node._active[asks.metadata.uid] = asks
+        node.start_admission(asks)
         request = ContainerPreferredAllocationRequest(
             available_deviceIDs=["GPU-0", "GPU-1"], allocation_size=1
         )
         assert await node.plugins.prefer(RESOURCE, request) == ("GPU-1",)
-        streams = agent.served._served[RESOURCE].plugin.streams_opened
         await node.restart()
-        await until(lambda: agent.served._served[RESOURCE].plugin.streams_opened > streams)
+        await until(lambda: node.plugins.capacity(RESOURCE) == 2)
         await node.plugins.allocate(RESOURCE, ["GPU-1"])
-        assert not agent.holdings.is_served(PodUid(asks.metadata.uid), "main", RESOURCE)
+        assert not agent.held_units.has_units(PodUid(asks.metadata.uid), "main", RESOURCE)

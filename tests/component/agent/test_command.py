@@ -73,8 +73,8 @@ async def test_the_command_serves_the_file_until_it_is_told_to_stop(
         async with session.get(f"{base}/metrics") as answer:
             assert "gpu_agent_plugin_registered" in await answer.text()
 
-        promised = a_bound_pod("p", promised={"main": ("GPU-2",)})
-        body = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(promised)}
+        assigned = a_bound_pod("p", assigned={"main": ("GPU-2",)})
+        body = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(assigned)}
         body["spec"]["containers"][0]["image"] = "any"
         await cluster.client.create(PODS, body)
         (admitted,) = (await node.admit(await cluster.stored_pod("p"))).values()

@@ -74,7 +74,7 @@ async def test_until_the_list_is_there_the_plugin_is_unready(
     kubelet: PluginsOfKubelet, mounted: MountedConfig
 ):
     async with a_plugin(kubelet, mounted) as served:
-        assert served.missing == ["no list of cards was read yet"]
+        assert served.missing == ["no pool configuration was read yet"]
         mounted.put_devices("GPU-1")
         await until(lambda: ids(kubelet) == ["GPU-1"])
 

@@ -73,7 +73,7 @@ async def test_a_preference_that_makes_little_sense_is_answered(
     [
         pytest.param(a_request("GPU-0", "GPU-1", size=3), id="more than available"),
         pytest.param(a_request(size=1), id="of nothing"),
-        pytest.param(a_request("GPU-x", "GPU-y", size=1), id="of what nobody offers"),
+        pytest.param(a_request("GPU-x", "GPU-y", size=1), id="of what nobody advertised"),
         pytest.param(a_request("GPU-0", "GPU-1", size=2**31 - 1), id="of all the world"),
     ],
 )
@@ -81,7 +81,7 @@ async def test_a_preference_that_cannot_be_met_is_refused(
     agent: Agent, node: KubeletOfNode, request_: ContainerPreferredAllocationRequest
 ):
     async with agent.running(whole_devices(2)):
-        with pytest.raises(grpc.aio.AioRpcError, match="wanted, and only") as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="requested, and only") as refused:
             await node.plugins.prefer(RESOURCE, request_)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
@@ -93,11 +93,11 @@ async def test_bytes_that_are_no_message_are_refused(agent: Agent, node: Kubelet
             await node.plugins.call(RESOURCE, call, b"\xff\xff\xff")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert refused.value.details() == (
-            f"{call}: the request is no message of the device plugin API v1beta1"
+            f"{call}: malformed request: not a message of the device plugin API v1beta1"
         )
         for empty in (GET_PREFERRED, ALLOCATE, PRE_START):
             assert await node.plugins.call(RESOURCE, empty, b"") == b""
-        assert await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)})) == {
+        assert await agent.admit(a_bound_pod("p", assigned={"main": ("GPU-1",)})) == {
             "main": {"GPU-1"}
         }
 
@@ -121,16 +121,14 @@ async def test_a_pod_waits_for_nothing_that_the_containers_start_asks(
 
 async def test_a_fault_of_ours_is_seen_and_ends_nothing(node: KubeletOfNode, folder: Path):
     class Broken:
-        holdings = None
-
-        async def answer(self, *_: object) -> None:
+        async def prefer(self, *_: object) -> None:
             raise RuntimeError("broken")
 
-    agent = Agent(node, folder, preferences=Broken())
+    agent = Agent(node, folder, allocator=Broken())
     task = {"task": "plugin.answer"}
     before = REGISTRY.get_sample_value("gpu_task_failures_total", task) or 0.0
     async with agent.running(whole_devices(1)):
-        with pytest.raises(PodRejectedError, match="a fault of the plugin"):
+        with pytest.raises(PodRejectedError, match="internal error of the device plugin"):
             await node.admit(a_bound_pod("p"))
         assert not agent.served.missing
     assert REGISTRY.get_sample_value("gpu_task_failures_total", task) == before + 1
@@ -161,7 +159,7 @@ async def test_a_device_that_the_node_calls_unhealthy_is_shown_so_within_a_secon
         write(devices % "false")
         await until(lambda: healthy() == ["GPU-1"], within_s=1)
         (folder / DEVICES_FILE).unlink()
-        got = await agent.admit(a_bound_pod("p", promised={"main": ("GPU-1",)}))
+        got = await agent.admit(a_bound_pod("p", assigned={"main": ("GPU-1",)}))
         assert got == {"main": {"GPU-1"}}
         assert healthy() == ["GPU-1"]
 
@@ -216,7 +214,7 @@ async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
         )(Empty())
         objects = 0
         for number in range(10_000):
-            plugin.offer(sick if number % 2 else well)
+            plugin.advertise(sick if number % 2 else well)
             if number % 100 == 0:
                 seen = await a_list(listing)
             if number == 1_000:
@@ -234,7 +232,7 @@ async def test_ten_thousand_changes_leave_nothing_behind(node: KubeletOfNode):
 
 async def test_what_is_open_is_answered_before_a_plugin_stops(agent: Agent, node: KubeletOfNode):
     """SIGTERM in the middle of an admission."""
-    pod = a_bound_pod("p", promised={"main": ("GPU-1",)})
+    pod = a_bound_pod("p", assigned={"main": ("GPU-1",)})
     async with asyncio.TaskGroup() as group:
         async with agent.running(whole_devices(2)):
             asking = group.create_task(

@@ -18,8 +18,8 @@ def node(node: KubeletOfNode, request: pytest.FixtureRequest) -> KubeletOfNode:
     return node
 
 
-BEFORE = a_bound_pod("before", promised={"main": ("GPU-0",)})
-AFTER = a_bound_pod("after", promised={"main": ("GPU-0",)})
+BEFORE = a_bound_pod("before", assigned={"main": ("GPU-0",)})
+AFTER = a_bound_pod("after", assigned={"main": ("GPU-0",)})
 
 
 async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_gone(
@@ -27,10 +27,10 @@ async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_g
 ):
     async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
-        agent.tell_occupants(before="GPU-0")
+        agent.report_holders(before="GPU-0")
         agent.end(BEFORE)
         loop = asyncio.get_running_loop()
-        loop.call_later(0.4, agent.tell_occupants)
+        loop.call_later(0.4, agent.report_holders)
         began = loop.time()
         assert await agent.admit(AFTER) == {"main": {"GPU-0"}}
         assert loop.time() - began >= 0.4
@@ -40,34 +40,34 @@ async def test_a_pod_gets_its_promise_once_the_processes_of_the_one_before_are_g
 async def test_one_that_ended_in_order_is_not_waited_for(agent: Agent):
     async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
-        agent.tell_occupants(before="GPU-0")
-        agent.show(a_bound_pod("before", promised={"main": ("GPU-0",)}, phase="Succeeded"))
+        agent.report_holders(before="GPU-0")
+        agent.show(a_bound_pod("before", assigned={"main": ("GPU-0",)}, phase="Succeeded"))
         agent.end(BEFORE)
         assert await agent.admit(AFTER) == {"main": {"GPU-0"}}
         assert max(agent.kubelet.waits, default=0.0) < 0.4
 
 
 async def test_processes_that_stay_are_waited_for_once(agent: Agent):
-    agent.preferences.left_pods.within_s = 0.3
+    agent.allocator.terminated_pods.within_s = 0.3
     loop = asyncio.get_running_loop()
     took: list[float] = []
     async with agent.running(numa_devices(0)):
         await agent.admit(BEFORE)
-        agent.tell_occupants(before="GPU-0")
+        agent.report_holders(before="GPU-0")
         agent.end(BEFORE)
         for name in ("after", "again"):
             began = loop.time()
             with pytest.raises(PodRejectedError, match="default/before, whose processes are still"):
-                await agent.admit(a_bound_pod(name, promised={"main": ("GPU-0",)}))
+                await agent.admit(a_bound_pod(name, assigned={"main": ("GPU-0",)}))
             took.append(loop.time() - began)
     assert took[0] >= 0.3 > took[1]
 
 
 async def test_a_device_beside_them_is_given_in_their_place(agent: Agent):
-    agent.preferences.left_pods.within_s = 0.1
+    agent.allocator.terminated_pods.within_s = 0.1
     async with agent.running(whole_devices(2)):
         await agent.admit(BEFORE)
-        agent.tell_occupants(before="GPU-0")
+        agent.report_holders(before="GPU-0")
         agent.end(BEFORE)
         assert await agent.admit(AFTER) == {"main": {"GPU-1"}}
     ((name, reason, note),) = agent.events
@@ -87,7 +87,7 @@ async def test_what_a_pod_lost_by_a_phase_that_was_taken_back_is_its_own(
     """kubelet went by the phase of a user; it lists the pod again, and never again its devices."""
     async with agent.running(whole_devices(2)):
         await agent.admit(BEFORE)
-        agent.tell_occupants(before="GPU-0")
+        agent.report_holders(before="GPU-0")
         node.end(BEFORE.metadata.uid)
         node._recount()
         revived(agent, phase="Succeeded")

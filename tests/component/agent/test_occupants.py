@@ -82,7 +82,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def a_pod(name: str = "p", phase: str = "Running") -> Pod:
-    return a_bound_pod(name, promised={"main": ("GPU-1",)}, phase=phase)
+    return a_bound_pod(name, assigned={"main": ("GPU-1",)}, phase=phase)
 
 
 UID = PodUid("uid-p")

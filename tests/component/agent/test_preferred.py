@@ -27,7 +27,7 @@ def counted(outcome: str) -> float:
 
 async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
     promises = {f"p{n}": (f"GPU-{9 - n}",) for n in range(10)}
-    pods = [a_bound_pod(name, promised={"main": units}) for name, units in promises.items()]
+    pods = [a_bound_pod(name, assigned={"main": units}) for name, units in promises.items()]
     async with agent.running(whole_devices(16)):
         got = await asyncio.gather(*(agent.admit(pod) for pod in reversed(pods)))
     assert [one["main"] for one in got] == [set(one) for one in reversed(promises.values())]
@@ -35,7 +35,7 @@ async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
 
 
 @pytest.mark.parametrize(
-    ("shape", "promised"),
+    ("shape", "assigned"),
     [
         pytest.param(
             {"main": {"a": 2, "b": 1}},
@@ -70,43 +70,43 @@ async def test_each_of_ten_pods_at_once_gets_what_it_was_promised(agent: Agent):
     ],
 )
 async def test_every_container_gets_its_own(
-    agent: Agent, shape: Mapping[str, Any], promised: dict[str, tuple[str, ...]]
+    agent: Agent, shape: Mapping[str, Any], assigned: dict[str, tuple[str, ...]]
 ):
     async with agent.running(whole_devices(6)):
-        got = await agent.admit(a_bound_pod("p", promised=promised, **shape))
-    assert got == {name: set(units) for name, units in promised.items()}
+        got = await agent.admit(a_bound_pod("p", assigned=assigned, **shape))
+    assert got == {name: set(units) for name, units in assigned.items()}
 
 
 async def test_containers_that_need_fewer_have_some_of_their_init_containers(agent: Agent):
-    promised = {"i": ("GPU-5", "GPU-2", "GPU-1"), "a": ("GPU-5", "GPU-2")}
-    pod = a_bound_pod("p", init={"i": 3}, main={"a": 2}, promised=promised)
+    assigned = {"i": ("GPU-5", "GPU-2", "GPU-1"), "a": ("GPU-5", "GPU-2")}
+    pod = a_bound_pod("p", init={"i": 3}, main={"a": 2}, assigned=assigned)
     async with agent.running(whole_devices(6)):
         got = await agent.admit(pod)
-        assert got["i"] == set(promised["i"])
+        assert got["i"] == set(assigned["i"])
         assert got["a"] < got["i"]
-        holders = {agent.holdings.holder(unit, RESOURCE, None) for unit in got["i"]}
+        holders = {agent.held_units.holder(unit, RESOURCE, None) for unit in got["i"]}
         assert {holder and holder.ref for holder in holders} == {"default/p"}
         # What is left of the init container's stays the pod's, though kubelet lists it nowhere.
-        other = await agent.admit(a_bound_pod("q", promised={"main": ("GPU-1",)}))
+        other = await agent.admit(a_bound_pod("q", assigned={"main": ("GPU-1",)}))
         assert other["main"].isdisjoint(got["i"])
 
 
 async def test_slices_are_given_as_promised(agent: Agent):
-    promised = {"main": ("GPU-s1::1", "GPU-s0::3")}
-    pod = a_bound_pod("p", main={"main": 2}, promised=promised, resource=SLICES)
+    assigned = {"main": ("GPU-s1::1", "GPU-s0::3")}
+    pod = a_bound_pod("p", main={"main": 2}, assigned=assigned, resource=SLICES)
     async with agent.running(whole_devices(2), slices_of(2, 4, SLICES)):
-        assert await agent.admit(pod) == {"main": set(promised["main"])}
+        assert await agent.admit(pod) == {"main": set(assigned["main"])}
 
 
 async def test_a_watch_that_is_late_is_waited_for(agent: Agent):
     async with agent.running(whole_devices(8)):
-        pod = a_bound_pod("p", promised={"main": ("GPU-6",)})
+        pod = a_bound_pod("p", assigned={"main": ("GPU-6",)})
         assert await agent.admit(pod, lag_s=0.1) == {"main": {"GPU-6"}}
 
 
 async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Agent):
-    promised = tuple(f"GPU-{n}" for n in range(7))
-    waiting = a_bound_pod("waiting", main={"main": 7}, promised={"main": promised})
+    assigned = tuple(f"GPU-{n}" for n in range(7))
+    waiting = a_bound_pod("waiting", main={"main": 7}, assigned={"main": assigned})
     before = counted("unrecognised")
     async with agent.running(whole_devices(8)):
         agent.show(waiting)
@@ -114,21 +114,21 @@ async def test_a_pod_that_no_watch_shows_gets_what_nobody_was_promised(agent: Ag
         assert got["main"].units == {RESOURCE: {"GPU-7"}}
         assert max(agent.kubelet.waits) < 1.0
         assert counted("unrecognised") == before + 1
-        assert (await agent.admit(waiting))["main"] == set(promised)
+        assert (await agent.admit(waiting))["main"] == set(assigned)
 
 
 async def test_a_pod_that_was_bound_around_us_gets_what_nobody_was_promised(agent: Agent):
     before = counted("unpromised")
     async with agent.running(whole_devices(3)):
-        agent.show(a_bound_pod("waiting", main={"main": 2}, promised={"main": ("GPU-0", "GPU-1")}))
+        agent.show(a_bound_pod("waiting", main={"main": 2}, assigned={"main": ("GPU-0", "GPU-1")}))
         assert await agent.admit(a_bound_pod("around")) == {"main": {"GPU-2"}}
     assert counted("unpromised") == before + 1
 
 
 async def test_a_pod_of_the_same_name_gets_its_own_promise(agent: Agent):
     """A StatefulSet's pod is deleted and made again; the watch is late with both."""
-    first = a_bound_pod("web-0", uid="first", promised={"main": ("GPU-1",)})
-    second = a_bound_pod("web-0", uid="second", promised={"main": ("GPU-2",)})
+    first = a_bound_pod("web-0", uid="first", assigned={"main": ("GPU-1",)})
+    second = a_bound_pod("web-0", uid="second", assigned={"main": ("GPU-2",)})
     async with agent.running(whole_devices(4)):
         assert await agent.admit(first) == {"main": {"GPU-1"}}
         agent.kubelet.end("first")
@@ -138,10 +138,10 @@ async def test_a_pod_of_the_same_name_gets_its_own_promise(agent: Agent):
 
 async def test_it_may_have_the_very_device_that_its_predecessor_had(agent: Agent):
     first = a_bound_pod(
-        "web-0", uid="first", init={"i": 1}, promised={"i": ("GPU-1",), "main": ("GPU-1",)}
+        "web-0", uid="first", init={"i": 1}, assigned={"i": ("GPU-1",), "main": ("GPU-1",)}
     )
     second = a_bound_pod(
-        "web-0", uid="second", init={"i": 1}, promised={"i": ("GPU-1",), "main": ("GPU-1",)}
+        "web-0", uid="second", init={"i": 1}, assigned={"i": ("GPU-1",), "main": ("GPU-1",)}
     )
     async with agent.running(whole_devices(4)):
         await agent.admit(first)
@@ -154,7 +154,7 @@ async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
     """An init container's devices are listed nowhere, and the name is listed on."""
     pods = [
         a_bound_pod(
-            "web-0", uid=unit, init={"i": 2}, promised={"i": (unit, other), "main": (unit,)}
+            "web-0", uid=unit, init={"i": 2}, assigned={"i": (unit, other), "main": (unit,)}
         )
         for unit, other in (("GPU-0", "GPU-1"), ("GPU-2", "GPU-3"))
     ]
@@ -165,16 +165,16 @@ async def test_what_its_predecessor_had_is_anybodys(agent: Agent):
             if pod is pods[0]:
                 agent.end(pod)
         for unit in ("GPU-0", "GPU-1"):
-            got = await agent.admit(a_bound_pod(f"next-{unit}", promised={"main": (unit,)}))
+            got = await agent.admit(a_bound_pod(f"next-{unit}", assigned={"main": (unit,)}))
             assert got == {"main": {unit}}
 
 
 async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
     before = counted("substituted")
     async with agent.running(whole_devices(4)):
-        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
+        await agent.admit(a_bound_pod("holder", assigned={"main": ("GPU-1",)}))
         got = await agent.admit(
-            a_bound_pod("late", main={"main": 2}, promised={"main": ("GPU-1", "GPU-3")})
+            a_bound_pod("late", main={"main": 2}, assigned={"main": ("GPU-1", "GPU-3")})
         )
     assert got["main"] >= {"GPU-3"}
     assert "GPU-1" not in got["main"]
@@ -186,11 +186,11 @@ async def test_what_is_held_is_substituted_and_the_pod_is_told(agent: Agent):
 
 async def test_what_others_were_promised_is_the_last_to_be_taken(agent: Agent):
     async with agent.running(whole_devices(3)):
-        agent.show(a_bound_pod("waiting", promised={"main": ("GPU-0",)}))
-        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-2",)}))
-        got = await agent.admit(a_bound_pod("late", promised={"main": ("GPU-2",)}))
+        agent.show(a_bound_pod("waiting", assigned={"main": ("GPU-0",)}))
+        await agent.admit(a_bound_pod("holder", assigned={"main": ("GPU-2",)}))
+        got = await agent.admit(a_bound_pod("late", assigned={"main": ("GPU-2",)}))
         assert got == {"main": {"GPU-1"}}
-        got = await agent.admit(a_bound_pod("later", promised={"main": ("GPU-2",)}))
+        got = await agent.admit(a_bound_pod("later", assigned={"main": ("GPU-2",)}))
         assert got == {"main": {"GPU-0"}}
 
 
@@ -198,8 +198,8 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
     agent: Agent, node: KubeletOfNode
 ):
     """Somebody else lists, a pod has just ended, and kubelet forgets what it is giving out."""
-    ended = a_bound_pod("ended", promised={"main": ("GPU-0",)})
-    first = a_bound_pod("first", promised={"main": ("GPU-1",)})
+    ended = a_bound_pod("ended", assigned={"main": ("GPU-0",)})
+    first = a_bound_pod("first", assigned={"main": ("GPU-1",)})
     async with agent.running(whole_devices(3)):
         await agent.admit(ended)
         allocate = node.plugins.allocate
@@ -213,12 +213,12 @@ async def test_a_list_while_a_device_is_being_allocated_shares_nothing(
         node.plugins.allocate = while_somebody_lists  # type: ignore[method-assign,assignment]
         await agent.admit(first)
         node.plugins.allocate = allocate  # type: ignore[method-assign]
-        late = a_bound_pod("late", main={"main": 2}, promised={"main": ("GPU-1", "GPU-2")})
+        late = a_bound_pod("late", main={"main": 2}, assigned={"main": ("GPU-1", "GPU-2")})
         assert await agent.admit(late) == {"main": {"GPU-0", "GPU-2"}}
         # kubelet believes that there is one more: nothing is left that is nobody's.
-        node._in_use[RESOURCE].discard("GPU-1")
+        node.forget_use(RESOURCE, "GPU-1")
         with pytest.raises(PodRejectedError, match="GPU-1 is held by default/first"):
-            await agent.admit(a_bound_pod("last", promised={"main": ("GPU-1",)}))
+            await agent.admit(a_bound_pod("last", assigned={"main": ("GPU-1",)}))
     assert agent.events[-1][:2] == ("last", EventReason.DEVICES_REFUSED)
     assert node.lists_during_allocate == 1
 
@@ -227,8 +227,8 @@ async def test_allocate_refuses_what_another_has_though_nobody_asked_before(
     agent: Agent, node: KubeletOfNode
 ):
     async with agent.running(whole_devices(2)):
-        await agent.admit(a_bound_pod("holder", promised={"main": ("GPU-1",)}))
-        await agent.admit(a_bound_pod("other", promised={"main": ("GPU-0",)}))
+        await agent.admit(a_bound_pod("holder", assigned={"main": ("GPU-1",)}))
+        await agent.admit(a_bound_pod("other", assigned={"main": ("GPU-0",)}))
         with pytest.raises(Exception, match="GPU-1 is held by default/holder"):
             await node.plugins.allocate(RESOURCE, ["GPU-1"])
 
@@ -239,13 +239,13 @@ async def test_a_kubelet_that_does_not_list_holds_nobody_up_for_long(
     async with agent.running(whole_devices(4)):
         node.pod_resources.is_silent = True
         for name, unit in (("p", "GPU-3"), ("q", "GPU-1")):
-            pod = a_bound_pod(name, promised={"main": (unit,)})
+            pod = a_bound_pod(name, assigned={"main": (unit,)})
             assert await agent.admit(pod) == {"main": {unit}}
         assert agent.problems.summary().reason is AgentDegraded.KUBELET_SILENT
         await agent.admit(a_bound_pod("around"))
         assert max(node.waits) < 1.0
         node.pod_resources.is_silent = False
-        await agent.admit(a_bound_pod("last", promised={"main": ("GPU-0",)}))
+        await agent.admit(a_bound_pod("last", assigned={"main": ("GPU-0",)}))
         assert agent.problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
@@ -253,8 +253,8 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
     agent: Agent, node: KubeletOfNode
 ):
     async with agent.running(whole_devices(8)):
-        await agent.admit(a_bound_pod("before", promised={"main": ("GPU-7",)}))
-        pods = [a_bound_pod(f"p{n}", promised={"main": (f"GPU-{n}",)}) for n in range(4)]
+        await agent.admit(a_bound_pod("before", assigned={"main": ("GPU-7",)}))
+        pods = [a_bound_pod(f"p{n}", assigned={"main": (f"GPU-{n}",)}) for n in range(4)]
         for pod in pods:
             agent.show(pod)
         await node.restart()
@@ -269,13 +269,13 @@ async def test_pods_that_wait_over_a_restart_of_kubelet_get_theirs(
 
 async def test_a_restarted_agent_knows_what_is_held(node: KubeletOfNode, agent: Agent, folder):
     async with agent.running(whole_devices(3)):
-        holder = a_bound_pod("holder", promised={"main": ("GPU-1",)})
+        holder = a_bound_pod("holder", assigned={"main": ("GPU-1",)})
         await agent.admit(holder)
     other = Agent(node, folder)
     async with other.running(whole_devices(3)):
         other.show(holder)
         await until(lambda: node.plugins.capacity(RESOURCE) == 3)
         with contextlib.suppress(KeyError):
-            node._in_use[RESOURCE].discard("GPU-1")
-        got = await other.admit(a_bound_pod("late", promised={"main": ("GPU-1",)}))
+            node.forget_use(RESOURCE, "GPU-1")
+        got = await other.admit(a_bound_pod("late", assigned={"main": ("GPU-1",)}))
         assert got["main"].isdisjoint({"GPU-1"})

@@ -1,4 +1,4 @@
-"""Random histories of a node: no unit is with two live pods, and who can have what it was promised has it."""
+"""Random histories of a node: no unit is with two live pods, and who can have what it was assigned has it."""
 
 import asyncio
 import random
@@ -44,15 +44,15 @@ class Promise:
 
 def promise_for(shape: dict[str, dict[str, int]], free: list[str]) -> dict[str, tuple[str, ...]]:
     """As the control plane promises: what init containers have is handed on first."""
-    promised: dict[str, tuple[str, ...]] = {}
+    assigned: dict[str, tuple[str, ...]] = {}
     reusable: list[str] = []
     for kind in ("init", "sidecars", "main"):
         for name, count in shape.get(kind, {}).items():
             kept = reusable[:count]
             fresh = [free.pop(0) for _ in range(count - len(kept))]
-            promised[name] = (*kept, *fresh)
+            assigned[name] = (*kept, *fresh)
             reusable = reusable + fresh if kind == "init" else reusable[len(kept) :]
-    return promised
+    return assigned
 
 
 class History:
@@ -84,7 +84,7 @@ class History:
         await self._running.aclose()
 
     async def _start(self) -> None:
-        await self._running.enter_async_context(self.agent.running(*self.offers()))
+        await self._running.enter_async_context(self.agent.running(*self.advertised()))
         await until(lambda: all(self.kubelet.plugins.capacity(one.resource) for one in OFFERS))
 
     async def _show(self) -> None:
@@ -104,7 +104,7 @@ class History:
             await asyncio.sleep(self.chance.random() * 0.05)
             self.kubelet.list_pods()
 
-    def offers(self) -> list[AdvertisedUnits]:
+    def advertised(self) -> list[AdvertisedUnits]:
         return [
             replace(
                 offer,
@@ -128,11 +128,11 @@ class History:
             free = [unit.id for unit in offer.units]
         self.chance.shuffle(free)
         needed = sum(map(sum, (counts.values() for counts in shape.values())))
-        promised = None
+        assigned = None
         if len(free) >= needed and self.chance.random() < 0.9:
-            promised = promise_for(shape, free)
-        pod = a_bound_pod(name, promised=promised, resource=offer.resource, **shape)
-        promise = Promise(pod, offer.resource, shape, promised or {})
+            assigned = promise_for(shape, free)
+        pod = a_bound_pod(name, assigned=assigned, resource=offer.resource, **shape)
+        promise = Promise(pod, offer.resource, shape, assigned or {})
         self.live[pod.metadata.uid] = promise
         self._tell("show", pod)
         return promise
@@ -217,7 +217,7 @@ class History:
     async def sicken(self) -> None:
         async with self._turn:
             self.unhealthy = {self.chance.choice(["GPU-0", "GPU-1", "GPU-s0"])}
-            self.agent.served.offer(self.offers())
+            self.agent.served.advertise(self.advertised())
             await self._registered()
 
     async def _registered(self) -> None:
@@ -225,7 +225,7 @@ class History:
             return not self.agent.served.missing and all(
                 self.kubelet.plugins.devices.get(one.resource)
                 == tuple(u.to_message() for u in one.units)
-                for one in self.offers()
+                for one in self.advertised()
             )
 
         await until(is_shown)

@@ -41,7 +41,7 @@ def clock() -> HandClock:
 @pytest.fixture
 async def served(kubelet: PluginsOfKubelet, clock: HandClock) -> AsyncIterator[ServedPlugin]:
     plugin = DevicePluginService(RESOURCE, clock)
-    plugin.offer((Unit(id="GPU-1", device="GPU-1"),))
+    plugin.advertise((Unit(id="GPU-1", device="GPU-1"),))
     opened = ServedPlugin(plugin, kubelet.directory, clock, problems=ProblemRegistry())
     yield opened
     await opened.close()
@@ -49,7 +49,7 @@ async def served(kubelet: PluginsOfKubelet, clock: HandClock) -> AsyncIterator[S
 
 async def test_it_registers_once(kubelet: PluginsOfKubelet, served: ServedPlugin):
     for _ in range(3):
-        await served.tend()
+        await served.reconcile()
     await until(lambda: kubelet.capacity(RESOURCE) == 1)
     assert served.is_registered
     assert len(kubelet.registrations) == 1
@@ -59,11 +59,11 @@ async def test_it_registers_once(kubelet: PluginsOfKubelet, served: ServedPlugin
 async def test_a_new_kubelet_is_told_at_the_next_look(
     kubelet: PluginsOfKubelet, served: ServedPlugin, leaves_sockets: bool
 ):
-    await served.tend()
+    await served.reconcile()
     await until(lambda: served.is_registered)
     await kubelet.restart(leaves_sockets=leaves_sockets)
     assert not served.is_registered
-    await served.tend()
+    await served.reconcile()
     assert len(kubelet.registrations) == 2
     await until(lambda: served.is_registered)
 
@@ -71,11 +71,11 @@ async def test_a_new_kubelet_is_told_at_the_next_look(
 async def test_a_kubelet_that_dropped_it_is_told_again_at_the_next_look(
     kubelet: PluginsOfKubelet, served: ServedPlugin
 ):
-    await served.tend()
+    await served.reconcile()
     await until(lambda: served.is_registered)
     kubelet.disconnect(RESOURCE)
     await until(lambda: served.plugin.streams == 0)
-    await served.tend()
+    await served.reconcile()
     assert len(kubelet.registrations) == 2
     await until(lambda: served.is_registered)
 
@@ -85,10 +85,10 @@ async def test_a_kubelet_that_knows_it_is_given_time_to_open_the_stream(
 ):
     kubelet.is_deaf = True
     for _ in range(2):
-        await served.tend()
+        await served.reconcile()
     assert len(kubelet.registrations) == 1
     clock.seconds += STREAM_WITHIN_S
-    await served.tend()
+    await served.reconcile()
     assert len(kubelet.registrations) == 2
 
 
@@ -100,10 +100,10 @@ async def test_a_refusal_is_told_and_tried_again_more_and_more_seldom(
     served = ServedPlugin(plugin, kubelet.directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
         for _ in range(10):
-            await served.tend()
+            await served.reconcile()
             clock.seconds += FIRST_RETRY_S
         await kubelet.restart()
-        await served.tend()
+        await served.reconcile()
     await served.close()
     told = [line for line in lines if line["event"] == "not registered"]
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2, 0.4, 0.05]
@@ -123,7 +123,7 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
     served = ServedPlugin(plugin, directory, clock, problems=problems)
     with structlog.testing.capture_logs() as lines:
         for _ in range(5):
-            await served.tend()
+            await served.reconcile()
             clock.seconds += FIRST_RETRY_S
     told = [line for line in lines if line["event"] == "not registered"]
     assert [line["retry_in_s"] for line in told] == [0.05, 0.1, 0.2]
@@ -131,7 +131,7 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
     assert str(directory) in problems.summary().text
     directory.mkdir()
     clock.seconds += 60
-    await served.tend()
+    await served.reconcile()
     assert "there is no kubelet" in problems.summary().text
     await served.close()
 
@@ -139,24 +139,24 @@ async def test_a_socket_that_cannot_be_had_ends_nothing_and_is_tried_again(
 async def test_the_newer_of_two_has_the_socket_and_the_older_stands_back(
     kubelet: PluginsOfKubelet, served: ServedPlugin, clock: HandClock
 ):
-    await served.tend()
+    await served.reconcile()
     await until(lambda: served.is_registered)
     problems = ProblemRegistry()
     newer = ServedPlugin(
         DevicePluginService(RESOURCE, clock), kubelet.directory, clock, problems=problems
     )
-    await newer.tend()
+    await newer.reconcile()
     await until(lambda: newer.is_registered)
     for _ in range(3):
-        await served.tend()
-        await newer.tend()
+        await served.reconcile()
+        await newer.reconcile()
     assert len(kubelet.registrations) == 2
     assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
     # kubelet looks up whom to drop by name, and drops the newer where the older ends.
     await served.close()
     await until(lambda: newer.plugin.streams == 0)
-    await newer.tend()
+    await newer.reconcile()
     await until(lambda: newer.is_registered)
     await newer.close()
 
@@ -166,7 +166,7 @@ async def test_a_kubelet_that_hangs_is_given_up_once_another_is_there(
 ):
     kubelet.hangs = True
     async with asyncio.TaskGroup() as group:
-        tending = group.create_task(served.tend())
+        tending = group.create_task(served.reconcile())
         await until(lambda: kubelet.is_asked)
         # It has the connection still, and answers no more.
         (kubelet.directory / KUBELET_SOCKET).unlink()
@@ -174,5 +174,5 @@ async def test_a_kubelet_that_hangs_is_given_up_once_another_is_there(
             await tending
     kubelet.hangs = False
     await kubelet.restart()
-    await served.tend()
+    await served.reconcile()
     await until(lambda: served.is_registered)

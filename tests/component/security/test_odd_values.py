@@ -19,7 +19,7 @@ from admission.pods.request import POD_KIND
 from admission.review import decode_review
 from agent.errors import BadPoolConfigError
 from agent.inventory.node_files import NodeFiles, NodePaths
-from agent.plugin.devices_file import NodeFile
+from agent.plugin.devices_file import DevicesFile
 from agent.plugin.pool_config import read_config
 from agent.problems.file_reader import read_problem
 from agent.problems.registry import ProblemRegistry
@@ -99,8 +99,8 @@ def pool_config(folder: Path) -> object:
 
 
 def node_file(folder: Path) -> object:
-    file = NodeFile(folder)
-    assert file.look()
+    file = DevicesFile(folder)
+    assert file.reload()
     return file.devices
 
 

@@ -3,7 +3,7 @@
 After pkg/kubelet/cm/devicemanager/manager.go of Kubernetes 1.36: what an init container has is handed on,
 maps have no order, the plugin is asked for a preference only where something is lacking, what it prefers is
 taken as far as it is available, and an error of either call rejects the pod. With `aligns` it does as under
-the topology policy best-effort: units of one NUMA node first, and no question where they leave no choice.
+the topology policy best-effort: units of one NUMA node first, and no query where they leave no choice.
 """
 
 import asyncio
@@ -116,6 +116,14 @@ class KubeletOfNode:
     def end(self, uid: str) -> None:
         """End a pod: its devices are free from the next recount on."""
         self._active.pop(uid, None)
+
+    def start_admission(self, pod: "Pod") -> None:
+        """List a pod as one that is being admitted, and has no units yet."""
+        self._active[pod.metadata.uid] = pod
+
+    def forget_use(self, resource: str, unit: str) -> None:
+        """Count a unit as free, as after a List in the middle of its Allocate."""
+        self._in_use[resource].discard(unit)
 
     def units_of(self, uid: str) -> set[str]:
         """Return all units that a pod has."""

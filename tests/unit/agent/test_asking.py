@@ -7,13 +7,13 @@ import pytest
 
 from agent.kubelet.pods import NodePods, node_pod
 from agent.plugin.pod_identification import (
-    How,
-    PodIdentified,
-    PodNotIdentified,
+    IdentifiedBy,
+    IdentifiedContainer,
+    NotIdentified,
     PodQuery,
-    guess,
-    recognise,
-    wait_for_asking,
+    identify,
+    identify_by_assignment,
+    wait_until_identified,
 )
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
@@ -30,7 +30,7 @@ def pods_of(*pods: Pod) -> NodePods:
     return known
 
 
-def a_question(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):
+def a_query(size: int = 1, must: tuple[str, ...] = (), available: tuple[str, ...] = ALL):
     request = ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
@@ -56,21 +56,21 @@ def all_served(_uid: PodUid, _container: str, _resource: str) -> bool:
     return True
 
 
-def who(found: PodIdentified | PodNotIdentified) -> tuple[str, str]:
-    assert isinstance(found, PodIdentified), found
+def who(found: IdentifiedContainer | NotIdentified) -> tuple[str, str]:
+    assert isinstance(found, IdentifiedContainer), found
     return found.pod.name, found.container.name
 
 
 def asked(
-    *listing: PodUnits, pods: NodePods, question: PodQuery
-) -> PodIdentified | PodNotIdentified:
-    return recognise(listing, pods, question, is_served=nobody_served)
+    *listing: PodUnits, pods: NodePods, query: PodQuery
+) -> IdentifiedContainer | NotIdentified:
+    return identify(listing, pods, query, has_units=nobody_served)
 
 
 def test_the_pod_that_has_nothing_yet_asks():
     pods = pods_of(a_bound_pod("served"), a_bound_pod("p"), a_bound_pod("waits"))
     listing = (listed("served", main=("GPU-1",)), listed("cpu", main=()), listed("p", main=()))
-    assert who(asked(*listing, pods=pods, question=a_question())) == ("p", "main")
+    assert who(asked(*listing, pods=pods, query=a_query())) == ("p", "main")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_the_pod_that_has_nothing_yet_asks():
 )
 def test_the_container_is_told_by_what_kubelet_asks(shape, given, size, must, container):
     pods = pods_of(a_bound_pod("p", **shape))
-    assert who(asked(listed("p", **given), pods=pods, question=a_question(size, must))) == (
+    assert who(asked(listed("p", **given), pods=pods, query=a_query(size, must))) == (
         "p",
         container,
     )
@@ -141,71 +141,72 @@ def test_the_container_is_told_by_what_kubelet_asks(shape, given, size, must, co
     ],
 )
 def test_who_does_not_ask(pod: Pod, given: dict[str, tuple[str, ...]], size: int):
-    found = asked(listed("p", **given), pods=pods_of(pod), question=a_question(size))
-    assert isinstance(found, PodNotIdentified)
-    assert found.at_worst is None
+    found = asked(listed("p", **given), pods=pods_of(pod), query=a_query(size))
+    assert isinstance(found, NotIdentified)
+    assert found.fallback is None
 
 
 def test_one_that_was_served_is_somebody_else_of_the_same_name_or_was_forgotten():
     pods = pods_of(a_bound_pod("p"))
-    found = recognise([listed("p", main=())], pods, a_question(), is_served=all_served)
-    assert isinstance(found, PodNotIdentified)
-    assert found.at_worst is not None
-    assert found.at_worst.how is How.SERVED_BEFORE
+    found = identify([listed("p", main=())], pods, a_query(), has_units=all_served)
+    assert isinstance(found, NotIdentified)
+    assert found.fallback is not None
+    assert found.fallback.by is IdentifiedBy.ALLOCATED_BEFORE
 
 
 def test_of_several_the_one_whose_promise_is_free_asks():
     """Pods that run though kubelet lost its checkpoint have nothing by its books."""
-    runs = a_bound_pod("runs", promised={"main": ("GPU-9",)})
-    asks = a_bound_pod("asks", promised={"main": ("GPU-1",)})
+    runs = a_bound_pod("runs", assigned={"main": ("GPU-9",)})
+    asks = a_bound_pod("asks", assigned={"main": ("GPU-1",)})
     listing = (listed("runs", main=()), listed("asks", main=()))
-    assert who(asked(*listing, pods=pods_of(runs, asks), question=a_question())) == ("asks", "main")
+    assert who(asked(*listing, pods=pods_of(runs, asks), query=a_query())) == ("asks", "main")
     twins = pods_of(a_bound_pod("runs"), a_bound_pod("asks"))
-    assert isinstance(asked(*listing, pods=twins, question=a_question()), PodNotIdentified)
+    assert isinstance(asked(*listing, pods=twins, query=a_query()), NotIdentified)
 
 
 def test_without_a_list_the_first_whose_promise_is_free_is_taken_for_it():
     pods = pods_of(
-        a_bound_pod("ended", phase="Succeeded", promised={"main": ("GPU-3",)}),
+        a_bound_pod("ended", phase="Succeeded", assigned={"main": ("GPU-3",)}),
         a_bound_pod("unpromised"),
-        a_bound_pod("in-use", promised={"main": ("GPU-9",)}),
-        a_bound_pod("larger", main={"main": 2}, promised={"main": ("GPU-1", "GPU-2")}),
-        a_bound_pod("first", promised={"main": ("GPU-1",)}),
-        a_bound_pod("second", promised={"main": ("GPU-2",)}),
+        a_bound_pod("in-use", assigned={"main": ("GPU-9",)}),
+        a_bound_pod("larger", main={"main": 2}, assigned={"main": ("GPU-1", "GPU-2")}),
+        a_bound_pod("first", assigned={"main": ("GPU-1",)}),
+        a_bound_pod("second", assigned={"main": ("GPU-2",)}),
     )
-    found = guess(pods, a_question(), is_served=nobody_served)
+    found = identify_by_assignment(pods, a_query(), has_units=nobody_served)
     assert who(found) == ("first", "main")
-    assert isinstance(found, PodIdentified)
-    assert found.how is How.PROMISED
-    assert isinstance(guess(pods, a_question(), is_served=all_served), PodNotIdentified)
+    assert isinstance(found, IdentifiedContainer)
+    assert found.by is IdentifiedBy.ASSIGNED
+    assert isinstance(identify_by_assignment(pods, a_query(), has_units=all_served), NotIdentified)
     assert isinstance(
-        guess(pods, a_question(must=("GPU-7",)), is_served=nobody_served), PodNotIdentified
+        identify_by_assignment(pods, a_query(must=("GPU-7",)), has_units=nobody_served),
+        NotIdentified,
     )
 
 
 def test_without_a_list_the_init_containers_units_tell_who_comes_after_it():
     pod = a_bound_pod(
-        "p", init={"i": 1}, main={"a": 2}, promised={"i": ("GPU-1",), "a": ("GPU-1", "GPU-2")}
+        "p", init={"i": 1}, main={"a": 2}, assigned={"i": ("GPU-1",), "a": ("GPU-1", "GPU-2")}
     )
-    found = guess(pods_of(pod), a_question(2, ("GPU-1",)), is_served=nobody_served)
+    found = identify_by_assignment(pods_of(pod), a_query(2, ("GPU-1",)), has_units=nobody_served)
     assert who(found) == ("p", "a")
 
 
 async def test_the_watch_is_waited_for_and_no_longer_than_allowed():
     pods = NodePods()
-    judge = partial(recognise, [listed("p", main=())], pods, a_question(), is_served=nobody_served)
+    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=nobody_served)
     loop = asyncio.get_running_loop()
     started = loop.time()
-    assert isinstance(await wait_for_asking(pods, judge, 0.05), PodNotIdentified)
+    assert isinstance(await wait_until_identified(pods, judge, 0.05), NotIdentified)
     assert loop.time() - started < 0.2
     pod = node_pod(a_bound_pod("p"))
     assert pod is not None
     loop.call_later(0.01, pods.upsert, pod)
-    assert who(await wait_for_asking(pods, judge, 5.0)) == ("p", "main")
+    assert who(await wait_until_identified(pods, judge, 5.0)) == ("p", "main")
     assert loop.time() - started < 1.0
 
 
-async def test_who_was_served_is_taken_at_worst():
+async def test_who_was_served_is_taken_fallback():
     pods = pods_of(a_bound_pod("p"))
-    judge = partial(recognise, [listed("p", main=())], pods, a_question(), is_served=all_served)
-    assert who(await wait_for_asking(pods, judge, 0.01)) == ("p", "main")
+    judge = partial(identify, [listed("p", main=())], pods, a_query(), has_units=all_served)
+    assert who(await wait_until_identified(pods, judge, 0.01)) == ("p", "main")

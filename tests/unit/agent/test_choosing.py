@@ -8,11 +8,11 @@ from agent.plugin.advertised import Unit
 from agent.plugin.device_selection import (
     AllocatableUnits,
     AssignedUnits,
-    Choice,
     SelectionRefused,
     SubstitutedUnits,
     UnassignedUnits,
-    choose,
+    UnitSelection,
+    select,
 )
 from api.kubelet.proto.deviceplugin_pb2 import ContainerPreferredAllocationRequest
 
@@ -26,14 +26,14 @@ SLICES = {
 
 def choice(
     size: int,
-    promised: tuple[str, ...] | None = None,
+    assigned: tuple[str, ...] | None = None,
     *,
     units: dict[str, Unit] = WHOLE,
     available: tuple[str, ...] | None = None,
     must: tuple[str, ...] = (),
     held: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
-) -> Choice:
+) -> UnitSelection:
     pool = AllocatableUnits(
         resource="r/x",
         units=units,
@@ -45,7 +45,7 @@ def choice(
         must_include_deviceIDs=must,
         allocation_size=size,
     )
-    return choose(request, pool, promised)
+    return select(request, pool, assigned)
 
 
 def test_the_promise_is_kept():
@@ -73,7 +73,7 @@ def test_what_an_init_container_has_is_part_of_it():
         ),
         pytest.param(
             {"units": {k: v for k, v in WHOLE.items() if k in {"GPU-0", "GPU-3"}}},
-            "GPU-2 is not there any more",
+            "GPU-2 is no longer advertised",
             id="gone",
         ),
     ],
@@ -104,7 +104,7 @@ def test_what_others_were_promised_is_taken_last():
 def test_too_little_is_refused_and_the_holder_named():
     found = choice(2, ("GPU-0", "GPU-1"), held=("GPU-1",), available=("GPU-0", "GPU-1"))
     assert found == SelectionRefused(
-        "r/x: 2 wanted, and only 1 of 4 can be given without sharing them: GPU-1 is held by ns/holder"
+        "r/x: 2 requested, and only 1 of 4 can be allocated without sharing: GPU-1 is held by ns/holder"
     )
 
 
@@ -115,7 +115,7 @@ def test_what_must_be_given_and_is_anothers_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("promised", "held", "expected"),
+    ("assigned", "held", "expected"),
     [
         pytest.param(
             ("GPU-0::0", "GPU-1::0"),
@@ -143,8 +143,8 @@ def test_what_must_be_given_and_is_anothers_is_refused():
         ),
     ],
 )
-def test_slices_keep_their_shape(promised, held, expected):
-    found = choice(len(promised), promised, units=SLICES, held=held)
+def test_slices_keep_their_shape(assigned, held, expected):
+    found = choice(len(assigned), assigned, units=SLICES, held=held)
     assert isinstance(found, SubstitutedUnits)
     assert set(found.units) == expected
 
@@ -160,16 +160,16 @@ some = st.sets(st.sampled_from([*WHOLE, "GPU-x"]))
 
 @given(
     size=st.integers(1, 5),
-    promised=st.none() | st.lists(st.sampled_from([*WHOLE, "GPU-x"]), max_size=4).map(tuple),
+    assigned=st.none() | st.lists(st.sampled_from([*WHOLE, "GPU-x"]), max_size=4).map(tuple),
     available=some,
     held=some,
     reserved=some,
 )
-def test_whatever_comes_nothing_is_shared(size, promised, available, held, reserved):
-    def ask() -> Choice:
+def test_whatever_comes_nothing_is_shared(size, assigned, available, held, reserved):
+    def ask() -> UnitSelection:
         return choice(
             size,
-            promised,
+            assigned,
             available=tuple(sorted(available)),
             held=tuple(held),
             reserved=tuple(reserved),
@@ -182,11 +182,11 @@ def test_whatever_comes_nothing_is_shared(size, promised, available, held, reser
         return
     assert len(set(found.units)) == len(found.units) == size
     assert set(found.units) <= free
-    own = set(promised or ()) & free
+    own = set(assigned or ()) & free
     if len(own) <= size:
         assert own <= set(found.units)
-    unpromised = free - own - reserved
+    unassigned = free - own - reserved
     if not set(found.units) & reserved - own:
         return
-    assert unpromised <= set(found.units)
+    assert unassigned <= set(found.units)
     assert ask() == found

@@ -6,9 +6,14 @@ import msgspec
 import pytest
 
 from agent.errors import BadPoolConfigError
-from agent.plugin.advertised import Unit, as_seen
-from agent.plugin.container_response import ResponseTerms, UnknownUnits, response_for, with_files
-from agent.plugin.devices_file import DevicesOfNode, NodeFile
+from agent.plugin.advertised import Unit, with_health
+from agent.plugin.container_response import (
+    ResponseTerms,
+    UnknownUnits,
+    response_for,
+    with_device_files,
+)
+from agent.plugin.devices_file import DevicesFile, DevicesOfNode
 from api.kubelet.proto.deviceplugin_pb2 import (
     CDIDevice,
     ContainerAllocateResponse,
@@ -109,8 +114,10 @@ def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices,
     response = response_for(units, terms(HandOut.DEVICES), devices)
     assert isinstance(response, UnknownUnits)
     assert complaint in response.text
-    assert not any(unit.is_healthy for unit in with_files(units, terms(HandOut.DEVICES), devices))
-    assert with_files(units, terms(HandOut.CDI), devices) == units
+    assert not any(
+        unit.is_healthy for unit in with_device_files(units, terms(HandOut.DEVICES), devices)
+    )
+    assert with_device_files(units, terms(HandOut.CDI), devices) == units
 
 
 @pytest.mark.parametrize(
@@ -129,21 +136,21 @@ def test_without_files_nothing_is_handed_out_and_nothing_offered(units, devices,
     ],
 )
 def test_units_are_as_healthy_as_their_device(unit: Unit, is_healthy: bool):
-    (seen,) = as_seen((unit,), DEVICES.fault_of)
+    (seen,) = with_health((unit,), DEVICES.fault_of)
     assert seen.is_healthy is is_healthy
 
 
 def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_path: Path):
-    assert not NodeFile(tmp_path).look()
-    assert NodeFile(tmp_path).devices is None
-    file = NodeFile(tmp_path)
+    assert not DevicesFile(tmp_path).reload()
+    assert DevicesFile(tmp_path).devices is None
+    file = DevicesFile(tmp_path)
     path = tmp_path / DEVICES_FILE
     path.write_bytes(msgspec.json.encode(CONTENT))
-    assert file.look()
+    assert file.reload()
     known = file.devices
     assert known is not None
     assert known.shared == CONTENT.shared
-    assert not file.look()
+    assert not file.reload()
     for garbage in (
         b"",
         b"[]",
@@ -154,14 +161,14 @@ def test_the_file_is_read_when_it_is_another_and_the_last_good_one_is_kept(tmp_p
         fresh.write_bytes(garbage)
         fresh.rename(path)
         with pytest.raises(
-            BadPoolConfigError, match=r"cards\.json is not a list of the node's cards"
+            BadPoolConfigError, match=r"cards\.json is not a list of the node's devices"
         ):
-            file.look()
-        assert not file.look()
+            file.reload()
+        assert not file.reload()
         assert file.devices is known
     path.unlink()
-    assert not file.look()
+    assert not file.reload()
     assert file.devices is known
     path.mkdir()
     with pytest.raises(BadPoolConfigError, match="cannot be read"):
-        file.look()
+        file.reload()

@@ -9,7 +9,7 @@ import pytest
 
 from agent.files import replace_file
 from agent.kubelet.pods import NodePods, node_pod
-from agent.plugin.held_units import HeldUnits, Holder, KnownHolders
+from agent.plugin.held_units import HeldUnits, HolderSource, HoldingPod
 from agent.plugin.pods_file import PodsFile
 from api.foreign.core import Pod
 from api.kubelet.podresources import ContainerUnits, PodUnits
@@ -27,15 +27,15 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.path = folder / PODS_FILE
         self.pods = NodePods()
-        self.holdings = HeldUnits(self.pods, PodsFile(folder, SystemClock()))
-        self.holdings.refresh([])
+        self.held_units = HeldUnits(self.pods, PodsFile(folder, SystemClock()))
+        self.held_units.refresh([])
 
     def tell(self, *units: str, **more: Any) -> None:
         one = NodePodUnits(uid=UID, namespace="default", name="p", units=list(units), **more)
         replace_file(self.path, msgspec.json.encode(NodePodsFile(version="v1", pods=[one])))
 
     def show(self, phase: str = "Running", uid: str = UID, *, runs: bool = False) -> None:
-        pod = a_bound_pod("p", uid=uid, phase=phase, promised={"main": ("GPU-1",)})
+        pod = a_bound_pod("p", uid=uid, phase=phase, assigned={"main": ("GPU-1",)})
         if runs:
             status = {"phase": phase, "containerStatuses": [{"state": {"running": {}}}]}
             pod = msgspec.structs.replace(pod, status=msgspec.convert(status, type(pod.status)))
@@ -45,7 +45,7 @@ class Node:
         self.pods.discard(node(a_bound_pod("p")))
 
     def why(self, unit: str = "GPU-1") -> str | None:
-        holder = self.holdings.holder(unit, RESOURCE, None)
+        holder = self.held_units.holder(unit, RESOURCE, None)
         return None if holder is None else holder.why
 
 
@@ -91,14 +91,14 @@ def test_a_phase_that_running_containers_contradict_ends_nothing(here: Node) -> 
 def test_a_pod_that_kubelet_lists_without_what_it_gave_has_it_still(here: Node) -> None:
     """Its user had called it ended, and its node has taken that back."""
     here.show()
-    here.holdings.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
+    here.held_units.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
     here.tell("GPU-1")
     assert here.why() is None, "a pod that waits for its promise"
     here.tell("GPU-1", is_given=True)
     assert here.why() == FORGOTTEN
-    here.holdings.refresh([])
+    here.held_units.refresh([])
     assert here.why() is None, "a pod that has ended before our watch shows it"
-    here.holdings.outdate()
+    here.held_units.mark_stale()
     assert here.why() == FORGOTTEN
 
 
@@ -106,12 +106,12 @@ def test_a_pod_does_not_stand_in_its_own_way_and_one_of_its_name_does(here: Node
     here.tell("GPU-1", is_given=True)
     here.show(uid="second")
     second = here.pods.get(PodUid("second"))
-    holder = here.holdings.holder("GPU-1", RESOURCE, second)
-    assert holder == Holder("default/p", UID, STILL)
+    holder = here.held_units.holder("GPU-1", RESOURCE, second)
+    assert holder == HoldingPod("default/p", UID, STILL)
     assert holder.text == f"default/p, {STILL}"
     here.show()
-    here.holdings.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
-    assert here.holdings.holder("GPU-1", RESOURCE, here.pods.get(UID)) is None
+    here.held_units.refresh([PodUnits("default", "p", (ContainerUnits("main", {}),))])
+    assert here.held_units.holder("GPU-1", RESOURCE, here.pods.get(UID)) is None
 
 
 def test_slices_of_a_device_are_apart_and_the_whole_device_is_not(here: Node) -> None:
@@ -122,13 +122,13 @@ def test_slices_of_a_device_are_apart_and_the_whole_device_is_not(here: Node) ->
 def test_what_the_agent_says_that_a_living_pod_was_given_is_asked_after(here: Node) -> None:
     here.show()
     here.tell("GPU-1", is_given=True)
-    known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
-    assert known == [KnownHolders.REPORTED]
-    here.pods.upsert(node(a_bound_pod("q", promised={"main": ("GPU-1",)})))
-    known = [hold.known for hold in here.holdings.suspects("GPU-1", RESOURCE)]
-    assert known == [KnownHolders.REPORTED, KnownHolders.PROMISED, KnownHolders.PROMISED]
+    known = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
+    assert known == [HolderSource.REPORTED]
+    here.pods.upsert(node(a_bound_pod("q", assigned={"main": ("GPU-1",)})))
+    known = [hold.source for hold in here.held_units.possible_holders("GPU-1", RESOURCE)]
+    assert known == [HolderSource.REPORTED, HolderSource.ASSIGNED, HolderSource.ASSIGNED]
     here.delete()
-    assert here.holdings.suspects("GPU-1", RESOURCE) == []
+    assert here.held_units.possible_holders("GPU-1", RESOURCE) == []
 
 
 def test_an_agent_that_went_away_says_nothing(here: Node) -> None:

@@ -1,4 +1,4 @@
-"""What a node offers, from the pool's list."""
+"""The units of a node, from the pool's file."""
 
 import gzip
 import os
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agent.errors import BadPoolConfigError
-from agent.plugin.advertised import AdvertisedUnits, Unit, offer_of
+from agent.plugin.advertised import AdvertisedUnits, Unit, advertised_units
 from agent.plugin.pool_config import ConfigFile, read_config
 from api.nodefiles.poolconfig import CONFIG_KEY, PACKED_CONFIG_KEY, ConfiguredDevice, PoolConfig
 
@@ -28,7 +28,7 @@ SMALL = PoolConfig(
 
 
 def test_a_node_offers_its_devices_by_id():
-    assert offer_of(SMALL, "n1") == AdvertisedUnits(
+    assert advertised_units(SMALL, "n1") == AdvertisedUnits(
         "small",
         "gpu.deckhouse.io/small",
         (
@@ -41,14 +41,14 @@ def test_a_node_offers_its_devices_by_id():
 
 
 def test_a_node_without_a_device_offers_the_resource_without_units():
-    assert offer_of(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
+    assert advertised_units(SMALL, "n3") == AdvertisedUnits("small", "gpu.deckhouse.io/small", ())
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        pytest.param(b"", "is not a list of cards", id="empty"),
-        pytest.param(b"{", "is not a list of cards", id="cut short"),
+        pytest.param(b"", "is not a pool configuration", id="empty"),
+        pytest.param(b"{", "is not a pool configuration", id="cut short"),
         pytest.param(b'{"version":"v9"}', "'v9'", id="a version that is not known"),
         pytest.param(
             b'{"version":"v1","pool":"p","resource":"r/p","nodes":{"n1":[{"uuid":""}]}}',

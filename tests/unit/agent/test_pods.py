@@ -19,7 +19,7 @@ def test_containers_that_ask_are_kept_in_kubelets_order():
             init={"i": 1, "none": 0},
             sidecars={"s": 2},
             main={"a": 0, "b": 3},
-            promised={"b": ("GPU-1",)},
+            assigned={"b": ("GPU-1",)},
         )
     )
     asking = [(one.name, one.kind, one.counts[RESOURCE]) for one in pod.asks_for(RESOURCE)]
@@ -28,7 +28,7 @@ def test_containers_that_ask_are_kept_in_kubelets_order():
         ("s", ContainerRole.SIDECAR, 2),
         ("b", ContainerRole.MAIN, 3),
     ]
-    assert pod.promised == {"b": ("GPU-1",)}
+    assert pod.assigned == {"b": ("GPU-1",)}
     assert pod.asks_for("r/other") == ()
 
 

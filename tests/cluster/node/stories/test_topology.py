@@ -62,4 +62,4 @@ async def test_pods_that_ended_are_replaced_on_a_full_node_again_and_again(
 
     said = [json.loads(line) for line in agent.process.logs().removeprefix(before).splitlines()]
     calls = [line["event"] for line in said if line.get("resource") == whole]
-    assert (calls.count("allocated"), calls.count("devices chosen")) == (TURNS, 0)
+    assert (calls.count("allocated"), calls.count("devices selected")) == (TURNS, 0)
