@@ -47,7 +47,7 @@ class DriverInstance:
     """A MIG instance: a GPU instance with its one compute instance."""
 
     gpu_instance: int
-    """NVML's id of the GPU instance on its card."""
+    """NVML's id of the GPU instance on its device."""
     profile: str
     """Such as `1g.10gb`; `1c.3g.40gb` with a compute instance that has only a part of it."""
     uuid: str = ""

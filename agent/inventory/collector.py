@@ -257,9 +257,9 @@ class InventoryCollector:
         if not self._has_read_driver:
             return
         look = self._look
-        if look is not None and (cutting := self.partitioning()):
+        if look is not None and (partitioning := self.partitioning()):
             devices_now = (
-                _without_instances(one) if one.uuid in cutting else one for one in look.devices
+                _without_instances(one) if one.uuid in partitioning else one for one in look.devices
             )
             look = replace(look, devices=tuple(devices_now))
         node = DiscoveredNode(bus=self._seen_bus, look=look, known=self._known)

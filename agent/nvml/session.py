@@ -151,7 +151,7 @@ class NvmlSession:
             raise DeviceLostError from error
 
     def _devices(self, count: int, queries: NvmlQueries) -> list[DriverDevice]:
-        reached: dict[Identity, Handle] = {}  # who -> handle
+        reached: dict[Identity, Handle] = {}  # identity -> handle
         lost = []
         for index in range(count):
             try:

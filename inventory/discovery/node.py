@@ -42,7 +42,7 @@ class IncompleteReason(Enum):
     """NFD finds devices, and no source lists them."""
     ADDRESSES = "addresses"
     """Labels number devices whose PCI address no source reports."""
-    DEVICES = "cards"
+    DEVICES = "devices"
     """NFD finds more devices than there are GPUDevices."""
     UUIDS = "uuids"
     """A GPUDevice has no UUID yet, so it cannot be allocated."""

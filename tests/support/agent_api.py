@@ -1,4 +1,4 @@
-"""A double of the API server's verbs that the node's agent writes with, in memory and without a socket, so
+"""A fake of the API server's verbs that the node's agent writes with, in memory and without a socket, so
 that an hour of virtual time is a moment. `tests/component/agent/test_inventory_published.py` runs the same
 against the API server in memory."""
 

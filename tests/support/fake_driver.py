@@ -1,15 +1,15 @@
-"""A double of the driver (`agent.driver.port.Driver`) in memory, on the event loop: cards that a test changes.
+"""A fake of the driver (`agent.driver.port.Driver`) in memory, on the event loop: devices that a test changes.
 
-    driver = DriverDouble(a_card("GPU-1", profiles=H100_PROFILES), a_card("GPU-2"))
-    driver.emit_xid("GPU-1", 79)            # told to who waits, at once
-    driver.card("GPU-2").is_lost = True     # shown by the next look
+    driver = FakeDriver(a_device("GPU-1", profiles=H100_PROFILES), a_device("GPU-2"))
+    driver.emit_xid("GPU-1", 79)            # delivered to the waiter at once
+    driver.device("GPU-2").is_lost = True   # in the next snapshot
     driver.go_away(AgentDegraded.DRIVER_HANGS)
-    driver.come_back()                      # as after a restart: volatile counters begin anew
+    driver.come_back()                      # as after a restart: volatile counters start again
     driver.fail_at(3, crash())              # the third change from now on raises, before it is done
 
-It refuses what NVML refuses: destroying an instance that is in use, switching the mode while something
-runs or instances are there, making what has no room. Changes are counted one primitive at a time (making an
-instance is two: `create_gpu_instance` and `create_compute_instance`), and told in `changes`.
+It refuses the same changes as NVML: destroying an instance in use, switching the mode while a process runs or
+instances exist, creating an instance without room. Changes are counted one primitive at a time (an instance is
+two: `create_gpu_instance` and `create_compute_instance`), and recorded in `changes`.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Form:
-    """A profile, and what an instance of it takes of a card's 7 compute and 8 memory slices."""
+    """A profile, and what an instance of it takes of a device's 7 compute and 8 memory slices."""
 
     name: str
     compute: int
@@ -68,7 +68,7 @@ class GpuInstance:
 
 @dataclass
 class Device:
-    """A card as the double keeps it: change any field, the next look shows it."""
+    """A device as the double keeps it: change any field, the next look shows it."""
 
     uuid: str
     address: str = ""
@@ -80,14 +80,14 @@ class Device:
     max_power_limit_watts: int | None = 700
     links: tuple[DriverLink, ...] = ()
     profiles: tuple[Form, ...] = ()
-    """None of them: the card knows no MIG."""
+    """None of them: the device knows no MIG."""
     is_mig_enabled: bool = False
     is_mig_pending: bool | None = None
     needs_reset: bool = False
     """A new mode waits for a reset."""
     instances: list[GpuInstance] = field(default_factory=list)
     processes: int = 0
-    """On the whole card; those of instances are theirs."""
+    """On the whole device; those of instances are theirs."""
     temperature_celsius: int | None = 40
     shutdown_temperature_celsius: int | None = 92
     uncorrectable_errors: int | None = 0
@@ -188,7 +188,7 @@ class FakeDriver:
         self.before_change: Callable[[Change], None] = lambda _: None
         """Called right before each primitive, as for what happens between a check and a step."""
         self.looks_hang_s: float | None = None
-        """A look fails after so long, as with a card that fell off; events are told nevertheless."""
+        """A look fails after so long, as with a device that fell off; events are told nevertheless."""
         self._unavailable: DriverUnavailableError | None = None
         self._answer_after_s = 0.0
         self._events: list[DriverEvent] = []
@@ -200,7 +200,7 @@ class FakeDriver:
     # --- what a test does ------------------------------------------------------------------------
 
     def plug(self, device: Device) -> None:
-        """Add a card; one without an address gets the next free one, and its minor."""
+        """Add a device; one without an address gets the next free one, and its minor."""
         if not device.address:
             device.minor = device.minor or len(self.devices)
             device.address = f"0000:{0x17 + device.minor:02x}:00.0"

@@ -1,4 +1,4 @@
-"""A node whose cards are cut: a driver, what the API server shows, who uses the cards, and what is told."""
+"""A node with a partitioner: a driver, cached objects, users of the devices, and recorded Events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -27,7 +27,7 @@ def a_mig_device(number: int, **changes: Any) -> Device:
 
 
 def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) -> GPUPool:
-    """A pool whose recorded allocation is MIG with the profile, or whole cards without one."""
+    """A pool whose recorded allocation is MIG with the profile, or whole devices without one."""
     pool = assigning.a_gpupool(name, is_terminating=is_terminating)
     mode = AllocationMode.MIG if profile else AllocationMode.EXCLUSIVE
     allocation = EffectiveAllocation(mode=mode, mig_profile=profile)
@@ -36,34 +36,34 @@ def a_pool(name: str = "a", profile: str = "", *, is_terminating: bool = False) 
 
 
 class PartitioningNode:
-    """Change what stands in its fields, then `trigger`."""
+    """Change its fields, then `trigger`."""
 
     def __init__(
         self, *devices: Device, profile: str = "1g.10gb", driver: Driver | None = None
     ) -> None:
         self.clock = LoopClock()
-        self.double = FakeDriver(*devices)
-        self.driver: Driver = self.double if driver is None else driver
+        self.fake = FakeDriver(*devices)
+        self.driver: Driver = self.fake if driver is None else driver
         self.devices_by_name: dict[str, GPUDevice] = {}
-        for number, device in enumerate(self.double.devices, start=1):
+        for number, device in enumerate(self.fake.devices, start=1):
             self.add_device(number, uuid=device.uuid)
         self.pools_by_name: dict[str, GPUPool] = {"a": a_pool("a", profile)}
-        self.verdicts: dict[str, DeviceHealthState] = {}
+        self.health_states: dict[str, DeviceHealthState] = {}
         self.used: set[str] | None = set()
-        self.told: list[tuple[str, str, str]] = []
+        self.events: list[tuple[str, str, str]] = []
         """Device, reason and note."""
         self.changes_seen: list[list[str]] = []
-        """At each `after_change`: the layout of the first card."""
+        """At each `after_change`: the layout of the first device."""
         self.problems = ProblemRegistry()
         self.restart()
 
     def restart(self) -> None:
-        """As after a crash of the agent: nothing is remembered."""
+        """As after a crash of the agent: no state is kept."""
         self.partitioner = Partitioner(
             self.driver,
             PartitionerDependencies(
                 objects=self,
-                health=lambda uuid: self.verdicts.get(uuid, HEALTHY),
+                health=lambda uuid: self.health_states.get(uuid, HEALTHY),
                 in_use=lambda: self.used,
                 events=self,
                 problems=self.problems,
@@ -79,14 +79,14 @@ class PartitioningNode:
 
     @property
     def device(self) -> Device:
-        return self.double.devices[0]
+        return self.fake.devices[0]
 
     @property
     def steps(self) -> list[str]:
-        return [change.step for change in self.double.changes]
+        return [change.step for change in self.fake.changes]
 
     def reasons(self) -> list[tuple[str, str]]:
-        return [(device, reason) for device, reason, _ in self.told]
+        return [(device, reason) for device, reason, _ in self.events]
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[None]":
@@ -95,8 +95,6 @@ class PartitioningNode:
             yield
             task.cancel()
 
-    # --- what the partitioner asks and tells -----------------------------------------------------
-
     def devices(self) -> Iterable[GPUDevice]:
         return self.devices_by_name.values()
 
@@ -104,7 +102,7 @@ class PartitioningNode:
         return self.pools_by_name
 
     def after_change(self) -> None:
-        self.changes_seen.append(self.device.layout if self.double.devices else [])
+        self.changes_seen.append(self.device.layout if self.fake.devices else [])
 
     def tell_device(
         self,
@@ -115,4 +113,4 @@ class PartitioningNode:
         type_: Literal["Normal", "Warning"],
     ) -> None:
         assert type_ == ("Normal" if reason is EventReason.DEVICE_PARTITIONED else "Warning")
-        self.told.append((device.name, reason.value, note))
+        self.events.append((device.name, reason.value, note))

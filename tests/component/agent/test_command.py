@@ -38,7 +38,7 @@ async def a_process(**options: object) -> AsyncIterator[Process]:
         await process.wait()
 
 
-async def test_the_command_serves_the_file_until_it_is_told_to_stop(
+async def test_the_command_serves_the_file_until_sigterm(
     node: KubeletOfNode, folder: Path, unused_tcp_port: int
 ):
     mounted = MountedConfig(folder / "pool")
@@ -121,7 +121,7 @@ async def test_the_command_serves_the_file_until_it_is_told_to_stop(
         ),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_refused(
+def test_an_invalid_command_line_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ):
     try:

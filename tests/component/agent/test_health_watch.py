@@ -64,7 +64,7 @@ def counted(kind: EventKind, verdict: str) -> float:
     return samples()[series("gpu_agent_driver_events_total", kind=kind.value, verdict=verdict)]
 
 
-async def test_an_event_is_told_at_once(watched: Watched):
+async def test_an_event_is_signalled_at_once(watched: Watched):
     at = watched.now
     watched.driver.emit_xid("GPU-1", 79)
     await asyncio.sleep(0.001)
@@ -72,7 +72,7 @@ async def test_an_event_is_told_at_once(watched: Watched):
     assert watched.reasons() == ["Xid79", ""]
 
 
-async def test_events_that_come_together_are_told_once(watched: Watched):
+async def test_events_that_come_together_are_signalled_once(watched: Watched):
     watched.driver.emit_xid("GPU-1", 79)
     watched.driver.emit_xid("GPU-2", 48)
     watched.driver.emit_double_bit_ecc("GPU-2")
@@ -81,7 +81,7 @@ async def test_events_that_come_together_are_told_once(watched: Watched):
     assert watched.reasons() == ["Xid79", "Xid48"]
 
 
-async def test_what_changes_no_verdict_is_counted_and_not_told(watched: Watched):
+async def test_an_event_without_a_change_of_health_is_counted_and_not_signalled(watched: Watched):
     faults, ignored = counted(EventKind.XID, "fault"), counted(EventKind.XID, "ignored")
     watched.driver.emit_xid("GPU-1", 31)
     await asyncio.sleep(1.0)
@@ -95,7 +95,7 @@ async def test_what_changes_no_verdict_is_counted_and_not_told(watched: Watched)
     assert counted(EventKind.XID, "ignored") == ignored + 1
 
 
-async def test_what_happened_and_to_which_device_is_logged(watched: Watched):
+async def test_a_change_of_health_is_logged_with_its_device(watched: Watched):
     with capture_logs() as logs:
         watched.driver.emit_xid("GPU-1", 79)
         await asyncio.sleep(1.0)

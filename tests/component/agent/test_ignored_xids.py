@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         pytest.param(frozenset[int](), {13: "fault", 79: "fault"}, id="none"),
     ],
 )
-async def test_the_agent_judges_by_the_xids_that_it_is_told(
+async def test_the_agent_ignores_the_configured_xids(
     tmp_path: Path, ignored: frozenset[int] | None, effects: dict[int, str]
 ):
     settings = AgentSettings(

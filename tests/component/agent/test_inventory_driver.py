@@ -145,7 +145,9 @@ async def test_many_pokes_are_few_looks(node: InventoryNode):
         assert node.driver.looks - before <= 7
 
 
-async def test_a_device_that_is_cut_is_published_when_the_inventory_is_poked(node: InventoryNode):
+async def test_a_partitioned_device_is_published_when_the_inventory_is_triggered(
+    node: InventoryNode,
+):
     async with node.running():
         await asyncio.sleep(3)
         device = node.driver.device("GPU-1")

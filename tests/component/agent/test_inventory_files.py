@@ -67,7 +67,7 @@ async def test_a_file_that_cannot_be_written_is_a_problem_and_the_last_one_stays
         assert node.condition_shown() == "AsExpected"
 
 
-async def test_a_file_that_somebody_removed_comes_back(node: InventoryNode):
+async def test_a_removed_file_comes_back(node: InventoryNode):
     async with node.running():
         node.files.devices_path.unlink()
         node.files.cdi_path.write_text("{}")
@@ -76,14 +76,14 @@ async def test_a_file_that_somebody_removed_comes_back(node: InventoryNode):
         assert len(node.files.cdi()["devices"]) == 2
 
 
-async def test_a_file_of_devices_that_makes_no_sense_is_replaced(node: InventoryNode):
+async def test_an_invalid_devices_file_is_replaced(node: InventoryNode):
     node.files.devices_path.parent.mkdir()
     node.files.devices_path.write_text('{"version": "v9"}')
     async with node.running():
         assert len(node.files.devices().devices) == 2
 
 
-async def test_a_missing_device_file_is_told_and_its_device_is_not_in_the_specification(
+async def test_a_missing_device_file_is_a_problem_and_its_device_is_not_in_the_specification(
     node: InventoryNode,
 ):
     (node.files.paths.dev / "nvidia1").unlink()

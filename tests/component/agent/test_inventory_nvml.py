@@ -74,7 +74,7 @@ async def opened(folder: Path) -> AsyncIterator[NvmlInventory]:
                 await node.asked.close()
 
 
-async def test_what_nvml_says_is_published_and_in_the_files(opened: NvmlInventory):
+async def test_facts_from_nvml_are_published_and_in_the_files(opened: NvmlInventory):
     device = opened.node.published()[SECOND]
     assert (device["product"], device["memory.mib"]) == ("NVIDIA H100 80GB HBM3", "81559")
     assert (device["power.limit.watts"], device["power.max.watts"]) == ("650", "700")
@@ -109,7 +109,7 @@ async def test_a_driver_that_is_unloaded_and_loaded_again_is_noticed(opened: Nvm
     await until(lambda: opened.reason is AgentDegraded.AS_EXPECTED)
 
 
-async def test_a_driver_that_hangs_is_a_problem_and_what_it_said_stays(opened: NvmlInventory):
+async def test_a_driver_that_hangs_is_a_problem_and_its_facts_stay(opened: NvmlInventory):
     opened.nvml.hang()
     opened.node.inventory.trigger()
     await until(lambda: opened.reason is AgentDegraded.DRIVER_HANGS)

@@ -142,7 +142,7 @@ async def test_a_restart_of_the_agent_writes_a_heartbeat_only(agent: Agent, cach
 
 
 @pytest.mark.parametrize("how", ["deleted", "cards", "label", "annotations"])
-async def test_what_somebody_did_to_it_is_undone_with_the_heartbeat(
+async def test_a_foreign_change_is_undone_with_the_heartbeat(
     agent: Agent, caches: Stocktaking, how
 ):
     await agent.step()
@@ -166,7 +166,7 @@ async def test_what_somebody_did_to_it_is_undone_with_the_heartbeat(
     assert await agent.step() == [f"PATCH {FEATURE}"]
 
 
-async def test_without_a_driver_what_is_known_stays_and_is_stale(agent: Agent, caches: Stocktaking):
+async def test_without_a_driver_known_facts_stay_and_are_stale(agent: Agent, caches: Stocktaking):
     agent.node.driver.go_away(AgentDegraded.DRIVER_MISSING)
     await agent.step()
     await caches.settle()
@@ -180,7 +180,9 @@ async def test_without_a_driver_what_is_known_stays_and_is_stale(agent: Agent, c
     assert condition(await caches.gpu("n1-0000-17-00.0"), "Stale")[0] == "False"
 
 
-async def test_a_lost_device_stays_a_device_and_is_told_as_lost(agent: Agent, caches: Stocktaking):
+async def test_a_lost_device_stays_a_device_and_is_reported_as_lost(
+    agent: Agent, caches: Stocktaking
+):
     agent.node.driver.device("GPU-2").is_listed = False
     await agent.step()
     await caches.settle()

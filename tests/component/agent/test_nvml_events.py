@@ -23,7 +23,7 @@ def xid(uuid: str, code: int) -> DriverEvent:
     return DriverEvent(uuid=uuid, kind=EventKind.XID, code=code)
 
 
-async def test_fault_is_told_at_once_and_once(tmp_path: Path) -> None:
+async def test_fault_is_reported_at_once_and_once(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         await node.listen()
         async with asyncio.timeout(5.0), asyncio.TaskGroup() as group:
@@ -34,7 +34,7 @@ async def test_fault_is_told_at_once_and_once(tmp_path: Path) -> None:
         assert await node.driver.wait_for_events(0.1) == ()
 
 
-async def test_both_kinds_are_told_and_others_are_not(tmp_path: Path) -> None:
+async def test_both_kinds_are_reported_and_others_are_not(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, a_device(0, events=XID | DOUBLE_BIT_ECC | POWER_STATE)) as node:
         await node.listen()
         node.nvml.emit(FIRST.uuid, POWER_STATE, 1)
@@ -57,19 +57,19 @@ async def test_events_between_two_waits_are_kept_each_once(tmp_path: Path) -> No
     assert len(found) < 10
 
 
-async def test_device_that_tells_nothing_silences_nobody(tmp_path: Path) -> None:
+async def test_device_without_events_silences_no_other(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEAF, SECOND) as node:
         await node.listen()
         node.nvml.emit_xid(SECOND.uuid, 48)
         assert await node.event() == xid(SECOND.uuid, 48)
 
 
-async def test_no_device_that_tells_is_no_error(tmp_path: Path) -> None:
+async def test_no_device_with_events_is_no_error(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEAF) as node:
         assert await node.driver.wait_for_events(0.3) == ()
 
 
-async def test_lost_device_silences_nobody(tmp_path: Path) -> None:
+async def test_lost_device_silences_no_other(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND) as node:
         await node.listen()
         before = node.nvml.listened()
@@ -90,7 +90,7 @@ async def test_xid_of_a_device_that_is_lost_at_once_has_its_name(tmp_path: Path)
         assert await node.event() == xid(FIRST.uuid, 79)
 
 
-async def test_old_library_without_waiting_tells_why(tmp_path: Path) -> None:
+async def test_old_library_without_waiting_is_named_as_the_cause(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, defines=("OLD_DRIVER",)) as node:
         with pytest.raises(DriverUnavailableError, match="Function Not Found") as raised:
             await node.event()
@@ -110,7 +110,7 @@ async def test_driver_that_was_loaded_again_is_heard_again(tmp_path: Path) -> No
         assert await node.event() == xid(FIRST.uuid, 95)
 
 
-async def test_waiting_that_hangs_is_told_and_looks_go_on(tmp_path: Path) -> None:
+async def test_waiting_that_hangs_is_reported_and_snapshots_go_on(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
         await node.listen()
         node.nvml.hang("nvmlEventSetWait_v2")

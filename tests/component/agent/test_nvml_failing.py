@@ -31,7 +31,7 @@ def call_threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "driver-calls"}
 
 
-async def test_node_without_a_library_says_what_to_do(tmp_path: Path) -> None:
+async def test_node_without_a_library_has_an_error_with_the_cure(tmp_path: Path) -> None:
     missing = await unavailable(NvmlDriver(SystemClock(), driver_root=tmp_path))
     assert missing.reason is AgentDegraded.DRIVER_MISSING
     assert f"there is no libnvidia-ml.so.1 under {tmp_path}: install" in str(missing)
@@ -45,7 +45,7 @@ async def test_library_that_is_none_is_named(tmp_path: Path) -> None:
     assert str(nonsense) in str(missing)
 
 
-async def test_events_without_a_library_say_so_too(tmp_path: Path) -> None:
+async def test_events_without_a_library_have_the_same_error(tmp_path: Path) -> None:
     with pytest.raises(DriverUnavailableError) as raised:
         await NvmlDriver(SystemClock(), driver_root=tmp_path).wait_for_events(10.0)
     assert raised.value.reason is AgentDegraded.DRIVER_MISSING
@@ -82,7 +82,7 @@ async def test_library_is_found_under_the_drivers_root(tmp_path: Path, folder: s
         pytest.param(999, AgentDegraded.DRIVER_FAILS, "Unknown", id="nobody knows"),
     ],
 )
-async def test_driver_that_does_not_begin_says_why(
+async def test_driver_that_does_not_start_has_an_error_with_the_cause(
     tmp_path: Path, code: int, reason: AgentDegraded, text: str
 ) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
@@ -163,7 +163,7 @@ async def test_driver_is_let_go_of_and_asked_again(tmp_path: Path) -> None:
         await node.listen()
 
 
-async def test_call_that_hangs_is_told_in_time_then_at_once_and_heals(tmp_path: Path) -> None:
+async def test_call_that_hangs_fails_in_time_then_at_once_and_recovers(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, look_s=0.3) as node:
         await node.driver.look()
         node.nvml.hang("nvmlDeviceGetName")

@@ -9,7 +9,7 @@ from tests.support.nvml.library import a_device
 FIRST, SECOND, THIRD = (a_device(number) for number in range(3))
 
 
-async def test_device_is_told_in_full(tmp_path: Path) -> None:
+async def test_device_is_read_in_full(tmp_path: Path) -> None:
     device = a_device(3, address="00000000:3B:00.0", temperature=55, ecc=2, remap_failed=True)
     async with nvml_node(tmp_path, device) as node:
         node.nvml.run_process(device.uuid, 100)
@@ -45,7 +45,7 @@ async def test_device_is_told_in_full(tmp_path: Path) -> None:
     )
 
 
-async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
+async def test_instances_and_their_processes_are_read(tmp_path: Path) -> None:
     device = a_device(0, is_mig_enabled=True)
     async with nvml_node(tmp_path, device) as node:
         node.nvml.set(
@@ -70,7 +70,7 @@ async def test_instances_and_their_processes_are_told(tmp_path: Path) -> None:
     assert found.processes == 2
 
 
-async def test_mode_that_waits_for_a_reset_is_told(tmp_path: Path) -> None:
+async def test_mode_that_waits_for_a_reset_is_reported(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         node.nvml.set(FIRST.uuid, **{"mig.pending": 1})
         found = await node.device(FIRST.uuid)
@@ -104,7 +104,7 @@ async def test_devices_at_nvswitches_are_linked(tmp_path: Path) -> None:
     assert found.links == (DriverLink("0000:10:00.0", LinkType.NVLINK, 18),)
 
 
-async def test_plain_device_lacks_what_it_lacks(tmp_path: Path) -> None:
+async def test_plain_device_has_no_value_for_unsupported_facts(tmp_path: Path) -> None:
     device = a_device(
         0,
         is_mig_capable=False,
@@ -121,7 +121,7 @@ async def test_plain_device_lacks_what_it_lacks(tmp_path: Path) -> None:
     assert found == DriverDevice(address="0000:10:00.0", uuid=device.uuid, minor=-1, product="")
 
 
-async def test_old_driver_lacks_functions_and_devices_are_told(tmp_path: Path) -> None:
+async def test_old_driver_lacks_functions_and_devices_are_read(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST, SECOND, defines=("OLD_DRIVER",)) as node:
         look = await node.driver.look()
     assert [device.uuid for device in look.devices] == [FIRST.uuid, SECOND.uuid]
@@ -155,7 +155,7 @@ async def test_device_that_was_lost_before_the_first_look_is_not_guessed(tmp_pat
         assert [device.uuid for device in (await node.driver.look()).devices] == [SECOND.uuid]
 
 
-async def test_one_field_that_nobody_knows_costs_that_field(tmp_path: Path) -> None:
+async def test_one_unknown_field_costs_that_field(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, FIRST) as node:
         node.nvml.fail("nvmlDeviceGetTemperature", 999, times=-1)
         found = await node.device(FIRST.uuid)

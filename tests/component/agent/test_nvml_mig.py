@@ -48,13 +48,13 @@ async def test_mode_of_a_device_in_use_is_refused(tmp_path: Path) -> None:
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
-async def test_device_without_mig_says_so(tmp_path: Path) -> None:
+async def test_device_without_mig_is_refused(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, a_device(0, is_mig_capable=False)) as node:
         with pytest.raises(PartitioningError, match="Not Supported"):
             await node.driver.set_mig(UUID, is_enabled=True)
 
 
-async def test_nobody_has_the_device_open_while_its_mode_changes(tmp_path: Path) -> None:
+async def test_the_device_is_closed_while_its_mode_changes(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, WHOLE, a_device(1)) as node:
         await node.driver.look()
         await node.listen()
@@ -111,7 +111,7 @@ async def test_instance_without_its_compute_instance_is_undone(tmp_path: Path) -
         assert await instances(node) == ()
 
 
-async def test_agent_killed_between_the_two_steps_leaves_what_can_be_completed(
+async def test_agent_killed_between_the_two_steps_leaves_an_instance_that_can_be_completed(
     tmp_path: Path,
 ) -> None:
     async with nvml_node(tmp_path, DEVICE) as node:
@@ -191,7 +191,7 @@ async def test_several_compute_instances_are_destroyed_together(tmp_path: Path) 
         assert await instances(node) == ()
 
 
-async def test_cutting_begins_again_after_the_driver_was_loaded_again(tmp_path: Path) -> None:
+async def test_partitioning_starts_again_after_the_driver_was_loaded_again(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEVICE) as node:
         await node.listen()
         await node.driver.create_instance(UUID, "3g.40gb")
@@ -200,7 +200,7 @@ async def test_cutting_begins_again_after_the_driver_was_loaded_again(tmp_path: 
         assert node.nvml.instances(UUID) == ["1g.10gb"]
 
 
-async def test_step_that_nobody_knows_the_end_of_is_not_repeated(tmp_path: Path) -> None:
+async def test_step_with_an_unknown_result_is_not_repeated(tmp_path: Path) -> None:
     async with nvml_node(tmp_path, DEVICE) as node:
         node.nvml.fail("nvmlDeviceCreateGpuInstance", UNKNOWN)
         with pytest.raises(PartitioningError, match="Unknown"):

@@ -67,6 +67,6 @@ async def test_two_looks_are_alike(driver: NvmlDriver) -> None:
     assert all(device.profiles or not device.is_mig_capable for device in first.devices)
 
 
-async def test_quiet_devices_tell_nothing(driver: NvmlDriver) -> None:
+async def test_quiet_devices_have_no_events(driver: NvmlDriver) -> None:
     assert await driver.wait_for_events(2.0) == ()
     assert (await driver.look()).devices

@@ -19,21 +19,21 @@ CUT = ("n1-1", "GPUPartitioned")
 BLOCKED = ("n1-1", "GPUPartitioningHeldUp")
 
 
-async def test_a_device_of_a_mig_pool_is_cut_and_it_is_told_once():
+async def test_a_device_of_a_mig_pool_is_partitioned_and_that_is_reported_once():
     node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.device.layout == SEVEN
     assert node.steps.count("create_gpu_instance") == 7
     assert node.reasons() == [CUT]
-    assert "GPU-1 is instances of 1g.10gb (7 of them)" in node.told[0][2]
+    assert "GPU-1 is instances of 1g.10gb (7 of them)" in node.events[0][2]
     assert node.problems.summary() == NO_PROBLEM
 
 
-async def test_only_a_finished_layout_is_said_to_be_there():
+async def test_only_a_finished_layout_is_published():
     node = PartitioningNode(a_mig_device(1))
     seen: list[frozenset[str]] = []
-    node.double.before_change = lambda _: seen.append(node.partitioner.partitioning)
+    node.fake.before_change = lambda _: seen.append(node.partitioner.partitioning)
     await node.partitioner.work()
     assert set(seen) == {frozenset({"GPU-1"})}
     assert node.changes_seen == [SEVEN]
@@ -51,34 +51,34 @@ async def test_a_device_is_whole_again_when_its_pool_is():
     assert not node.device.is_mig_enabled
     assert node.device.instances == []
     assert node.reasons() == [CUT, CUT]
-    assert "GPU-1 is whole" in node.told[1][2]
+    assert "GPU-1 is whole" in node.events[1][2]
 
 
-async def test_devices_of_nobody_and_devices_without_mig_cost_nothing():
+async def test_unmanaged_devices_and_devices_without_mig_cost_nothing():
     node = PartitioningNode(a_mig_device(1), a_device("GPU-2"))
     node.add_device(1, uuid="GPU-1", owner=None)
     node.pools_by_name["b"] = a_pool("b")
     node.add_device(2, uuid="GPU-2", owner="b")
     async with node.running():
         await asyncio.sleep(3600.0)
-    assert node.double.changes == []
-    assert node.told == []
+    assert node.fake.changes == []
+    assert node.events == []
     assert node.problems.summary() == NO_PROBLEM
     assert node.changes_seen == []
 
 
-async def test_what_is_done_is_looked_at_now_and_then_only_whoever_pokes():
+async def test_a_finished_device_is_read_now_and_then_only_whatever_the_triggers():
     node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
-        before = node.double.looks
+        before = node.fake.looks
         for _ in range(1000):
             node.partitioner.trigger()
             await asyncio.sleep(0.3)
-        assert 8 <= node.double.looks - before <= 12
+        assert 8 <= node.fake.looks - before <= 12
 
 
-async def test_what_somebody_destroyed_comes_back():
+async def test_a_destroyed_instance_comes_back():
     node = PartitioningNode(a_mig_device(1))
     async with node.running():
         await asyncio.sleep(10.0)
@@ -88,25 +88,25 @@ async def test_what_somebody_destroyed_comes_back():
     assert node.reasons() == [CUT, CUT]
 
 
-async def test_other_devices_go_on_while_one_is_held_up():
+async def test_other_devices_go_on_while_one_is_blocked():
     node = PartitioningNode(a_mig_device(1), a_mig_device(2))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(60.0)
     assert node.device.instances == []
-    assert node.double.device("GPU-2").layout == SEVEN
+    assert node.fake.device("GPU-2").layout == SEVEN
     assert node.reasons() == [("n1-2", "GPUPartitioned"), BLOCKED]
 
 
 # --- users -------------------------------------------------------------------------------------------
 
 
-async def test_a_device_is_cut_soon_after_its_last_pod_went_and_nobody_is_bothered():
+async def test_a_device_is_partitioned_soon_after_its_last_pod_ended_without_a_warning():
     node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(7.0)
-        assert node.double.changes == []
+        assert node.fake.changes == []
         node.used = set()
         node.partitioner.trigger()
         await asyncio.sleep(0.5)
@@ -114,23 +114,23 @@ async def test_a_device_is_cut_soon_after_its_last_pod_went_and_nobody_is_bother
     assert node.reasons() == [CUT]
 
 
-async def test_a_process_that_ends_is_noticed_without_being_told():
+async def test_a_process_that_ends_is_noticed_without_an_event():
     node = PartitioningNode(a_mig_device(1, processes=1))
     async with node.running():
         await asyncio.sleep(10.0)
-        assert node.double.changes == []
+        assert node.fake.changes == []
         node.device.processes = 0
         await asyncio.sleep(6.0)
         assert node.device.layout == SEVEN
 
 
-async def test_users_that_stay_are_told_of_once():
+async def test_users_that_stay_are_reported_once():
     node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
         await asyncio.sleep(3600.0)
         assert node.reasons() == [BLOCKED]
-        assert "GPU-1" in node.told[0][2]
+        assert "GPU-1" in node.events[0][2]
         problem = node.problems.summary()
         assert problem.reason is AgentDegraded.PARTITIONING_BLOCKED
         assert problem.text == node.partitioner.problem
@@ -142,7 +142,7 @@ async def test_users_that_stay_are_told_of_once():
     assert node.reasons() == [BLOCKED, CUT]
 
 
-async def test_what_holds_up_a_device_is_logged_once():
+async def test_an_obstacle_is_logged_once():
     node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     with capture_logs() as logs:
@@ -153,7 +153,7 @@ async def test_what_holds_up_a_device_is_logged_once():
     assert line["cause"] == "in use"
 
 
-async def test_a_device_that_leaves_its_pool_is_nobodys_problem():
+async def test_a_device_that_leaves_its_pool_is_no_problem():
     node = PartitioningNode(a_mig_device(1))
     node.used = {"GPU-1"}
     async with node.running():
@@ -165,12 +165,12 @@ async def test_a_device_that_leaves_its_pool_is_nobodys_problem():
         assert node.problems.summary() == NO_PROBLEM
 
 
-async def test_nothing_is_done_before_it_is_known_who_uses_the_devices():
+async def test_nothing_is_done_before_the_users_of_devices_are_known():
     node = PartitioningNode(a_mig_device(1))
     node.used = None
     async with node.running():
         await asyncio.sleep(60.0)
-        assert node.double.changes == []
+        assert node.fake.changes == []
         assert node.reasons() == [BLOCKED]
 
 
@@ -178,13 +178,13 @@ async def test_a_pod_that_comes_in_the_middle_stops_it_before_the_next_step():
     node = PartitioningNode(a_mig_device(1))
 
     def come(change: Change) -> None:
-        if len(node.double.changes) == 5:
+        if len(node.fake.changes) == 5:
             node.used = {node.device.instances[0].uuid}
 
-    node.double.before_change = come
+    node.fake.before_change = come
     async with node.running():
         await asyncio.sleep(60.0)
-        done = len(node.double.changes)
+        done = len(node.fake.changes)
         # The step that was under way is made whole, and no other is begun.
         assert done == 7
         assert node.reasons() == [BLOCKED]
@@ -201,25 +201,25 @@ async def test_a_device_that_leaves_its_pool_in_the_middle_is_left_as_it_is():
     node = PartitioningNode(a_mig_device(1))
 
     def leave(change: Change) -> None:
-        if len(node.double.changes) == 5:
+        if len(node.fake.changes) == 5:
             node.add_device(1, uuid="GPU-1", draining=True)
 
-    node.double.before_change = leave
+    node.fake.before_change = leave
     async with node.running():
         await asyncio.sleep(60.0)
     assert node.changes_seen == [["1g.10gb"] * 3]
     assert node.partitioner.partitioning == frozenset()
-    assert node.told == []
+    assert node.events == []
 
 
 async def test_a_pool_that_changes_in_the_middle_is_followed_at_once():
     node = PartitioningNode(a_mig_device(1))
 
     def change_pool(change: Change) -> None:
-        if len(node.double.changes) == 5:
+        if len(node.fake.changes) == 5:
             node.pools_by_name["a"] = a_pool("a", "3g.40gb")
 
-    node.double.before_change = change_pool
+    node.fake.before_change = change_pool
     await node.partitioner.work()
     assert node.device.layout == ["3g.40gb"] * 2
     assert node.steps.count("create_gpu_instance") == 3 + 2
@@ -237,13 +237,13 @@ async def test_a_pod_that_starts_between_the_check_and_the_destroy_keeps_its_ins
         if change.step == "destroy_gpu_instance":
             node.device.instances[0].processes = 1
 
-    node.double.before_change = start
+    node.fake.before_change = start
     async with node.running():
         await asyncio.sleep(120.0)
         assert node.device.instances[0].uuid == theirs
         assert node.device.layout == ["3g.40gb", "3g.40gb"]
         assert BLOCKED in node.reasons()
-        node.double.before_change = lambda _: None
+        node.fake.before_change = lambda _: None
         node.device.instances[0].processes = 0
         await asyncio.sleep(120.0)
         assert node.device.layout == SEVEN
@@ -252,12 +252,12 @@ async def test_a_pod_that_starts_between_the_check_and_the_destroy_keeps_its_ins
 # --- what cannot be ----------------------------------------------------------------------------------
 
 
-async def test_a_device_that_knows_no_mig_is_said_to_be_in_the_wrong_pool():
+async def test_a_device_without_mig_is_reported_to_be_in_the_wrong_pool():
     node = PartitioningNode(a_device("GPU-1"))
     async with node.running():
         await asyncio.sleep(3600.0)
     assert node.reasons() == [BLOCKED]
-    assert "does not support MIG" in node.told[0][2]
+    assert "does not support MIG" in node.events[0][2]
     assert node.problems.summary().reason is AgentDegraded.PARTITIONING_BLOCKED
 
 
@@ -267,7 +267,7 @@ async def test_a_mode_that_takes_a_reset_waits_for_it():
         await asyncio.sleep(3600.0)
         assert node.steps == ["enable_mig"]
         assert node.reasons() == [BLOCKED]
-        assert "nvidia-smi --gpu-reset -i GPU-1" in node.told[0][2]
+        assert "nvidia-smi --gpu-reset -i GPU-1" in node.events[0][2]
         node.device.reset()
         await asyncio.sleep(31.0)
         assert node.device.layout == SEVEN
@@ -277,20 +277,20 @@ async def test_a_lost_device_is_a_matter_of_its_health_alone():
     node = PartitioningNode(a_mig_device(1, is_lost=True), a_mig_device(2, is_listed=False))
     async with node.running():
         await asyncio.sleep(3600.0)
-        assert node.told == []
+        assert node.events == []
         assert node.problems.summary() == NO_PROBLEM
-        assert node.double.looks < 130
-        node.double.come_back()
+        assert node.fake.looks < 130
+        node.fake.come_back()
         await asyncio.sleep(31.0)
         assert node.device.layout == SEVEN
 
 
-async def test_an_unhealthy_device_is_not_cut():
+async def test_an_unhealthy_device_is_not_partitioned():
     node = PartitioningNode(a_mig_device(1))
-    node.verdicts["GPU-1"] = xid(79)
+    node.health_states["GPU-1"] = xid(79)
     async with node.running():
         await asyncio.sleep(3600.0)
-    assert node.double.changes == []
+    assert node.fake.changes == []
     assert node.reasons() == [BLOCKED]
 
 
@@ -300,7 +300,7 @@ async def test_a_device_that_two_devices_claim_is_left_alone():
     node.add_device(2, uuid="GPU-1", owner="b")
     async with node.running():
         await asyncio.sleep(3600.0)
-    assert node.double.changes == []
+    assert node.fake.changes == []
 
 
 async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
@@ -308,14 +308,14 @@ async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
     refusals = series("gpu_agent_partitioning_steps_total", step="Create", outcome="refused")
     before = samples().get(refusals, 0.0)
     for number in range(2, 2000):
-        node.double.fail_at(number, refused("Insufficient Permissions"))
+        node.fake.fail_at(number, refused("Insufficient Permissions"))
     async with node.running():
         await asyncio.sleep(3600.0)
         tries = samples()[refusals] - before
         assert 60 <= tries <= 400
         assert node.reasons() == [BLOCKED]
-        assert "the driver rejects Create: Insufficient Permissions" in node.told[0][2]
-        node.double.heal()
+        assert "the driver rejects Create: Insufficient Permissions" in node.events[0][2]
+        node.fake.heal()
         await asyncio.sleep(61.0)
         assert node.device.layout == SEVEN
     assert node.reasons() == [BLOCKED, CUT]
@@ -324,17 +324,17 @@ async def test_a_driver_that_refuses_is_asked_again_with_growing_pauses():
 async def test_a_refusal_is_not_waited_for_when_the_pool_wants_something_else():
     node = PartitioningNode(a_mig_device(1))
     for number in range(2, 2000):
-        node.double.fail_at(number, refused())
+        node.fake.fail_at(number, refused())
     async with node.running():
         await asyncio.sleep(3600.0)
-        node.double.heal()
+        node.fake.heal()
         node.pools_by_name["a"] = a_pool("a", "3g.40gb")
         node.partitioner.trigger()
         await asyncio.sleep(0.5)
         assert node.device.layout == ["3g.40gb", "3g.40gb"]
 
 
-async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
+async def test_a_driver_that_accepts_steps_without_effect_is_not_called_for_ever():
     node = PartitioningNode(a_mig_device(1))
     asked: list[float] = []
 
@@ -342,15 +342,15 @@ async def test_a_driver_that_says_yes_and_does_nothing_is_not_asked_for_ever():
         asked.append(node.clock.monotonic())
         return True
 
-    node.double.set_mig = deaf  # type: ignore[method-assign]  # a driver with a fault
+    node.fake.set_mig = deaf  # type: ignore[method-assign]  # a driver with a fault
     async with node.running():
         await asyncio.sleep(3600.0)
     assert 60 <= len(asked) <= 400
     assert node.reasons() == [BLOCKED]
-    assert "without effect" in node.told[0][2]
+    assert "without effect" in node.events[0][2]
 
 
-async def test_somebody_who_cuts_the_device_back_is_not_raced_without_end():
+async def test_another_program_that_reverts_the_layout_is_not_raced_without_end():
     node = PartitioningNode(a_mig_device(1), profile="7g.80gb")
 
     def undo(change: Change) -> None:
@@ -359,14 +359,14 @@ async def test_somebody_who_cuts_the_device_back_is_not_raced_without_end():
             node.device.is_mig_enabled = False
             raise refused("MIG is not enabled")
 
-    node.double.before_change = undo
+    node.fake.before_change = undo
     async with node.running():
         await asyncio.sleep(600.0)
-    assert len(node.double.changes) < 120
+    assert len(node.fake.changes) < 120
     assert node.reasons() == [BLOCKED]
 
 
-async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_while():
+async def test_a_layout_that_another_program_keeps_changing_is_left_after_a_while():
     node = PartitioningNode(a_mig_device(1))
     await node.partitioner.work()
     node.pools_by_name["a"] = a_pool("a")
@@ -376,35 +376,35 @@ async def test_a_layout_that_somebody_else_makes_over_and_over_is_left_after_a_w
         if change.step == "destroy_gpu_instance":
             node.device.instances.append(GpuInstance(next(numbers), "1g.20gb", "MIG-theirs"))
 
-    node.double.before_change = make_another
-    done = len(node.double.changes)
+    node.fake.before_change = make_another
+    done = len(node.fake.changes)
     await node.partitioner.work()
-    assert len(node.double.changes) - done == MAX_STEPS
+    assert len(node.fake.changes) - done == MAX_STEPS
     assert node.reasons() == [CUT, BLOCKED]
-    assert "stop the other program that partitions it" in node.told[1][2]
+    assert "stop the other program that partitions it" in node.events[1][2]
 
 
 # --- a driver that goes away, and an agent that is killed ----------------------------------------------
 
 
-async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
+async def test_partitioning_continues_after_the_driver_went_away_in_the_middle():
     node = PartitioningNode(a_mig_device(1))
     failures = series("gpu_task_failures_total", task="card.partitioning")
     before = samples()[failures]
 
     def leave(change: Change) -> None:
-        if len(node.double.changes) == 4:
-            node.double.go_away(AgentDegraded.DRIVER_NOT_LOADED)
+        if len(node.fake.changes) == 4:
+            node.fake.go_away(AgentDegraded.DRIVER_NOT_LOADED)
 
-    node.double.before_change = leave
+    node.fake.before_change = leave
     with capture_logs() as logs:
         async with node.running():
             await asyncio.sleep(300.0)
             # Its layout is unfinished, and stays unpublished.
             assert node.partitioner.partitioning == {"GPU-1"}
-            assert node.told == []
-            node.double.before_change = lambda _: None
-            node.double.come_back()
+            assert node.events == []
+            node.fake.before_change = lambda _: None
+            node.fake.come_back()
             await asyncio.sleep(31.0)
             assert node.device.layout == SEVEN
     assert samples()[failures] > before
@@ -416,7 +416,7 @@ async def test_cutting_goes_on_where_the_driver_went_away_in_the_middle():
 async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(number: int):
     """From whole cards to seven instances, by way of two others: 23 changes."""
     node = PartitioningNode(a_mig_device(1), profile="3g.40gb")
-    node.double.fail_at(number, crash())
+    node.fake.fail_at(number, crash())
     crashes = 0
     for profile in ("3g.40gb", "1g.10gb"):
         node.pools_by_name["a"] = a_pool("a", profile)
@@ -429,5 +429,5 @@ async def test_an_agent_that_is_killed_at_any_step_goes_on_with_the_next_one(num
             else:
                 break
     assert node.device.layout == SEVEN
-    assert len(node.double.changes) == 1 + 4 + 2 + 14
+    assert len(node.fake.changes) == 1 + 4 + 2 + 14
     assert crashes == (1 if number <= 21 else 0)

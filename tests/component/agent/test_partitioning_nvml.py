@@ -23,7 +23,7 @@ IN_USE = 19
 
 
 @asynccontextmanager
-async def cut_through_nvml(
+async def partitioning_through_nvml(
     directory: Path, *, profile: str = "1g.10gb", look_s: float = 5.0, **changes: Any
 ) -> AsyncIterator[tuple[NvmlNode, PartitioningNode]]:
     async with nvml_node(directory, a_device(0, **changes), look_s=look_s) as nvml:
@@ -32,8 +32,8 @@ async def cut_through_nvml(
         yield nvml, node
 
 
-async def test_a_device_is_cut_cut_otherwise_and_whole_again(tmp_path: Path):
-    async with cut_through_nvml(tmp_path) as (nvml, node):
+async def test_a_device_is_partitioned_repartitioned_and_whole_again(tmp_path: Path):
+    async with partitioning_through_nvml(tmp_path) as (nvml, node):
         for profile, expected in (("1g.10gb", SEVEN), ("3g.40gb", ["3g.40gb"] * 2), ("", [])):
             node.pools_by_name["a"] = a_pool("a", profile)
             await node.partitioner.work()
@@ -44,8 +44,8 @@ async def test_a_device_is_cut_cut_otherwise_and_whole_again(tmp_path: Path):
     assert [reason for _, reason in node.reasons()] == ["GPUPartitioned"] * 3
 
 
-async def test_what_is_right_is_not_touched(tmp_path: Path):
-    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+async def test_an_instance_of_the_right_profile_is_not_touched(tmp_path: Path):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(
             UUID,
             **{"gi.1": "2 0", "ci.1.0": "3 MIG-other", "gi.7": "0 4", "ci.7.0": "1 MIG-right"},
@@ -58,7 +58,7 @@ async def test_what_is_right_is_not_touched(tmp_path: Path):
 
 async def test_an_instance_without_its_compute_instance_is_completed(tmp_path: Path):
     """As an agent leaves it that is killed between the two."""
-    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(UUID, **{"gi.7": "0 4"})
         await node.partitioner.work()
         device = await nvml.device(UUID)
@@ -97,7 +97,7 @@ async def test_an_agent_that_is_killed_in_a_call_goes_on_with_the_next_one(
     tmp_path: Path, function: str
 ):
     is_destroying = function.endswith("Destroy")
-    async with cut_through_nvml(tmp_path, is_mig_enabled=is_destroying) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=is_destroying) as (nvml, node):
         if is_destroying:
             nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
         nvml.nvml.kill_at(function)
@@ -112,8 +112,8 @@ async def test_an_agent_that_is_killed_in_a_call_goes_on_with_the_next_one(
     assert all(one.uuid for one in device.instances)
 
 
-async def test_a_process_on_an_instance_holds_the_device_up(tmp_path: Path):
-    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+async def test_a_process_on_an_instance_blocks_the_device(tmp_path: Path):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
         nvml.nvml.run_process(UUID, 100, gpu_instance=1)
         await node.partitioner.work()
@@ -124,9 +124,9 @@ async def test_a_process_on_an_instance_holds_the_device_up(tmp_path: Path):
         assert nvml.nvml.instances(UUID) == SEVEN
 
 
-async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
+async def test_an_instance_that_the_driver_reports_in_use_stays(tmp_path: Path):
     """A process that began after everybody looked."""
-    async with cut_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, is_mig_enabled=True) as (nvml, node):
         nvml.nvml.set(UUID, **{"gi.1": "2 0", "ci.1.0": "3 MIG-other"})
         nvml.nvml.fail("nvmlComputeInstanceDestroy", IN_USE, times=-1)
         await node.partitioner.work()
@@ -139,24 +139,24 @@ async def test_what_the_driver_refuses_as_in_use_stays(tmp_path: Path):
 
 
 async def test_a_mode_that_takes_a_reset_is_waited_for(tmp_path: Path):
-    async with cut_through_nvml(tmp_path, mig_needs_reset=True) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, mig_needs_reset=True) as (nvml, node):
         await node.partitioner.work()
         assert (await nvml.device(UUID)).is_mig_pending is True
-        assert "after a reset" in node.told[0][2]
+        assert "after a reset" in node.events[0][2]
         nvml.nvml.reset(UUID)
         node.restart()
         await node.partitioner.work()
         assert nvml.nvml.instances(UUID) == SEVEN
 
 
-async def test_a_device_without_mig_says_so(tmp_path: Path):
-    async with cut_through_nvml(tmp_path, is_mig_capable=False) as (_, node):
+async def test_a_device_without_mig_is_reported(tmp_path: Path):
+    async with partitioning_through_nvml(tmp_path, is_mig_capable=False) as (_, node):
         await node.partitioner.work()
-    assert "does not support MIG" in node.told[0][2]
+    assert "does not support MIG" in node.events[0][2]
 
 
 async def test_a_driver_that_hangs_and_comes_back_is_gone_on_with(tmp_path: Path):
-    async with cut_through_nvml(tmp_path, look_s=0.2) as (nvml, node):
+    async with partitioning_through_nvml(tmp_path, look_s=0.2) as (nvml, node):
         nvml.nvml.hang("nvmlDeviceGetMigMode")
         async with node.running():
             await asyncio.sleep(1.0)

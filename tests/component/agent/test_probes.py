@@ -61,7 +61,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def test_ready_says_what_is_missing(port: int, health: Health):
+async def test_ready_names_the_missing_conditions(port: int, health: Health):
     assert await ask(port, "/readyz") == (200, "ready\n")
     health.missing = ["this", "that"]
     assert await ask(port, "/readyz") == (503, "this\nthat\n")
@@ -108,15 +108,15 @@ async def test_a_request_may_come_in_pieces(port: int):
     "nonsense",
     [b"\x16\x03\x01\r\n\r\n", b"\r\n\r\n", b"GET /livez\r\n\r\n", b"GET \xff HTTP/2\r\n\r\n"],
 )
-async def test_nonsense_is_told_so(port: int, nonsense: bytes):
+async def test_a_malformed_request_is_a_bad_request(port: int, nonsense: bytes):
     assert (await say(port, nonsense)).startswith(b"HTTP/1.1 400 ")
 
 
-async def test_an_endless_request_is_cut(port: int):
+async def test_an_endless_request_is_refused(port: int):
     assert (await say(port, b"x" * (MAX_HEAD_BYTES + 1))).startswith(b"HTTP/1.1 431 ")
 
 
-async def test_who_says_nothing_is_not_waited_for(health: Health, unused_tcp_port: int):
+async def test_a_silent_connection_is_closed(health: Health, unused_tcp_port: int):
     async with serving_probes(health, "127.0.0.1", unused_tcp_port, within_s=0.05):
         with contextlib.suppress(ConnectionResetError):
             assert await say(unused_tcp_port, b"GET /livez") == b""
@@ -180,7 +180,7 @@ async def test_of_too_many_connections_the_oldest_goes_first(port: int):
         await close(writer)
 
 
-async def test_nobody_answers_after_the_end(health: Health, unused_tcp_port: int):
+async def test_the_port_is_closed_after_the_end(health: Health, unused_tcp_port: int):
     async with serving_probes(health, "127.0.0.1", unused_tcp_port):
         reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
         assert (await ask(unused_tcp_port, "/livez"))[0] == 200

@@ -82,7 +82,7 @@ class Plugin:
                 task.cancel()
 
 
-async def test_what_a_plugin_finds_is_the_agents_problem_until_it_is_over(node: Node):
+async def test_a_plugins_problem_is_the_agents_problem_until_it_is_over(node: Node):
     async with Plugin(node).running() as plugin:
         assert node.summary() == NO_PROBLEM
         plugin.problems.set("pool.config", BAD, "config.json is not a list")
@@ -109,7 +109,7 @@ async def test_the_agent_follows_by_itself(node: Node):
         task.cancel()
 
 
-async def test_a_directory_that_nobody_made_has_no_problems(tmp_path: Path):
+async def test_a_missing_directory_has_no_problems(tmp_path: Path):
     with capture_logs() as logs:
         assert Node(tmp_path / "none").summary() == NO_PROBLEM
     assert logs == []
@@ -164,7 +164,7 @@ async def test_a_problem_that_lasts_is_touched_and_not_written(node: Node):
         assert after.st_mtime_ns >= before.st_mtime_ns
 
 
-async def test_a_file_that_somebody_removed_comes_back(node: Node):
+async def test_a_removed_file_comes_back(node: Node):
     async with Plugin(node).running() as plugin:
         plugin.problems.set("x", BAD, "text")
         await asyncio.sleep(2)

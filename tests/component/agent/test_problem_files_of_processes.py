@@ -28,7 +28,7 @@ async def condition(cluster: Cluster) -> tuple[str, str]:
     return "", ""
 
 
-async def test_a_list_that_makes_no_sense_is_in_the_nodes_condition_until_it_is_mended(
+async def test_an_invalid_config_file_is_in_the_nodes_condition_until_it_is_corrected(
     node: KubeletOfNode, folder: Path
 ):
     libraries = folder / "root" / "usr" / "lib64"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize(
     "hangs", [pytest.param(False, id="well"), pytest.param(True, id="the driver hangs")]
 )
-async def test_it_ends_when_it_is_told_to(
+async def test_it_ends_at_sigterm(
     node: KubeletOfNode, folder: Path, unused_tcp_port: int, hangs: bool
 ):
     libraries = folder / "root" / "usr" / "lib64"

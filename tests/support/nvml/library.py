@@ -1,11 +1,11 @@
-"""A `libnvidia-ml.so.1` without a card, and what stands in its cards.
+"""A `libnvidia-ml.so.1` without a device, and what stands in its devices.
 
 The library (nvml.c, mig.c, state.c) is compiled once with the machine's C compiler and needs only libc to be
 loaded, so that it can be mounted into a pod. It reads a file `nvml.state` beside it (or what the environment
 variable FAKE_NVML_STATE names) anew at every call, and writes what NVML's callers change, so that any number
 of processes see one node. A test needs a library file of its own, since a process loads one path once.
 
-Keys of the file, a line each (`<n>` is the number of a card, whose order is NVML's):
+Keys of the file, a line each (`<n>` is the number of a device, whose order is NVML's):
 
     generation, driver, cuda, init          the driver; `init` is what nvmlInit returns
     hang.<function> forever|<seconds>       `hang.*` is every function
@@ -99,7 +99,7 @@ def compiled(*defines: str) -> Path:
 @final
 @dataclass(frozen=True, kw_only=True)
 class MigProfile:
-    """A form of GPU instance, as a card's driver numbers it."""
+    """A form of GPU instance, as a device's driver numbers it."""
 
     number: int
     """NVML_GPU_INSTANCE_PROFILE_*."""
@@ -151,7 +151,7 @@ H100_PROFILES: Final = (
 @final
 @dataclass(frozen=True, kw_only=True)
 class NvmlDevice:
-    """A card, in NVML's own spelling; None is what its driver does not support."""
+    """A device, in NVML's own spelling; None is what its driver does not support."""
 
     uuid: str
     address: str
@@ -169,7 +169,7 @@ class NvmlDevice:
     nvlinks: tuple[str, ...] = ()
     """Link by link the address of the peer, or `switch`, or `inactive`."""
     topology: Mapping[int, int] = field(default_factory=dict)
-    """Number of another card -> level of nvmlGpuTopologyLevel_t."""
+    """Number of another device -> level of nvmlGpuTopologyLevel_t."""
     is_mig_capable: bool = True
     is_mig_enabled: bool = False
     mig_needs_reset: bool = False
@@ -210,7 +210,7 @@ class NvmlDevice:
 
 
 def a_device(number: int = 0, **changes: object) -> NvmlDevice:
-    """Return card `number` of a node: `GPU-000…<number>` at 0000:1<number>:00.0, minor `number`."""
+    """Return device `number` of a node: `GPU-000…<number>` at 0000:1<number>:00.0, minor `number`."""
     defaults = {
         "uuid": f"GPU-00000000-0000-0000-0000-{number:012d}",
         "address": f"00000000:{0x10 + number:02X}:00.0",
@@ -267,7 +267,7 @@ class FakeNvml:
     # Cards.
 
     def set(self, uuid: str, **values: object) -> None:
-        """Set fields of a card by their keys; None makes one not supported."""
+        """Set fields of a device by their keys; None makes one not supported."""
         with self.edit() as lines:
             number = _number(lines, uuid)
             for name, value in values.items():
@@ -278,20 +278,20 @@ class FakeNvml:
                     lines[key] = str(value)
 
     def plug(self, device: NvmlDevice) -> None:
-        """Add a card, which NVML finds when it is initialised again."""
+        """Add a device, which NVML finds when it is initialised again."""
         with self.edit() as lines:
             taken = {int(key.split(".")[1]) for key in lines if key.startswith("card.")}
             lines.update(device.lines(max(taken, default=-1) + 1))
 
     def unplug(self, uuid: str) -> None:
-        """Take a card away altogether."""
+        """Take a device away altogether."""
         with self.edit() as lines:
             prefix = f"card.{_number(lines, uuid)}."
             for key in [key for key in lines if key.startswith(prefix)]:
                 del lines[key]
 
     def lose(self, uuid: str) -> None:
-        """Let a card fall off its bus: whatever is asked of it, it is lost."""
+        """Let a device fall off its bus: whatever is asked of it, it is lost."""
         self.set(uuid, lost=1)
 
     def find(self, uuid: str) -> None:
@@ -299,14 +299,14 @@ class FakeNvml:
         self.set(uuid, lost=None)
 
     def run_process(self, uuid: str, pid: int, *, gpu_instance: int | None = None) -> None:
-        """Let one process use a card, or an instance of it."""
+        """Let one process use a device, or an instance of it."""
         field_ = "processes" if gpu_instance is None else f"busy.{gpu_instance}"
         with self.edit() as lines:
             key = f"card.{_number(lines, uuid)}.{field_}"
             lines[key] = ",".join(filter(None, (lines.get(key, ""), str(pid))))
 
     def end_processes(self, uuid: str) -> None:
-        """End every process on a card and its instances."""
+        """End every process on a device and its instances."""
         with self.edit() as lines:
             prefix = f"card.{_number(lines, uuid)}."
             for key in list(lines):
@@ -314,7 +314,7 @@ class FakeNvml:
                     del lines[key]
 
     def reset(self, uuid: str) -> None:
-        """Reset a card: a pending MIG mode comes into effect, and its instances and errors are gone."""
+        """Reset a device: a pending MIG mode comes into effect, and its instances and errors are gone."""
         with self.edit() as lines:
             prefix = f"card.{_number(lines, uuid)}."
             _drop_instances(lines, prefix)
@@ -392,7 +392,7 @@ class FakeNvml:
                 _drop_instances(lines, prefix)
 
     def instances(self, uuid: str) -> list[str]:
-        """Return the names of the profiles of a card's GPU instances, in the order of their ids."""
+        """Return the names of the profiles of a device's GPU instances, in the order of their ids."""
         lines = self.read()
         prefix = f"card.{_number(lines, uuid)}."
         made = {
@@ -407,7 +407,7 @@ def _number(lines: Mapping[str, str], uuid: str) -> int:
     for key, value in lines.items():
         if value == uuid and key.endswith(".uuid"):
             return int(key.split(".")[1])
-    raise KeyError(f"no card {uuid}")
+    raise KeyError(f"no device {uuid}")
 
 
 def _drop_instances(lines: dict[str, str], prefix: str) -> None:

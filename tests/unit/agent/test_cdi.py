@@ -86,7 +86,7 @@ def test_without_any_device_there_is_no_specification():
 
 
 @pytest.mark.parametrize("kind", ["gpu", "a/b/c", "/gpu", "gpu/", "../gpu", "9.io/gpu", "a b/c"])
-def test_what_is_no_kind_is_refused_with_words(kind):
+def test_an_invalid_kind_is_refused_with_a_text(kind):
     with pytest.raises(ValueError, match="is not a CDI kind"):
         file_name(kind)
 
@@ -106,22 +106,22 @@ def node(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def tell_capability(node: Path, where: str, minor: int) -> None:
+def write_capability(node: Path, where: str, minor: int) -> None:
     path = node / "proc" / CAPABILITIES / where / "access"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
 
 
-def cut_device(**changes) -> DriverDevice:
+def partitioned_device(**changes) -> DriverDevice:
     instance = DriverInstance(gpu_instance=5, profile="1g.10gb", uuid="MIG-1", compute_instance=0)
     fields = {"address": "0000:17:00.0", "uuid": "GPU-1", "minor": 0, "product": "NVIDIA H100"}
     return DriverDevice(**{**fields, "instances": (instance,), **changes})
 
 
 def test_an_instance_has_its_devices_file_and_its_capabilities(node: Path):
-    tell_capability(node, "gpu0/mig/gi5", 3)
-    tell_capability(node, "gpu0/mig/gi5/ci0", 4)
-    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
+    write_capability(node, "gpu0/mig/gi5", 3)
+    write_capability(node, "gpu0/mig/gi5/ci0", 4)
+    found = find_files([partitioned_device()], dev=node / "dev", proc=node / "proc")
     assert [file.path for file in found.by_uuid["MIG-1"]] == [
         "/dev/nvidia0",
         "/dev/nvidia-caps/nvidia-cap3",
@@ -136,21 +136,21 @@ def test_an_instance_has_its_devices_file_and_its_capabilities(node: Path):
 
 @pytest.mark.parametrize("minor", [None, 9], ids=["not told", "no such file"])
 def test_an_instance_that_lacks_a_capability_is_missing(node: Path, minor):
-    tell_capability(node, "gpu0/mig/gi5", 3)
+    write_capability(node, "gpu0/mig/gi5", 3)
     if minor is not None:
-        tell_capability(node, "gpu0/mig/gi5/ci0", minor)
-    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
+        write_capability(node, "gpu0/mig/gi5/ci0", minor)
+    found = find_files([partitioned_device()], dev=node / "dev", proc=node / "proc")
     assert set(found.by_uuid) == {"GPU-1"}
     assert found.missing == (f"capabilities of MIG instance MIG-1 under {node / 'dev'}",)
 
 
-def test_where_the_kernel_tells_of_no_capabilities_the_devices_file_is_enough(node: Path):
-    found = find_files([cut_device()], dev=node / "dev", proc=node / "proc")
+def test_without_capabilities_in_the_kernel_the_devices_file_is_enough(node: Path):
+    found = find_files([partitioned_device()], dev=node / "dev", proc=node / "proc")
     assert [file.path for file in found.by_uuid["MIG-1"]] == ["/dev/nvidia0"]
 
 
 def test_a_device_without_a_device_file_is_missing(node: Path):
     (node / "dev" / "nvidia7").write_text("no device")
-    found = find_files([cut_device(minor=7)], dev=node / "dev", proc=node / "proc")
+    found = find_files([partitioned_device(minor=7)], dev=node / "dev", proc=node / "proc")
     assert found.by_uuid == {}
     assert found.missing == (f"{node / 'dev'}/nvidia7 of device GPU-1",)

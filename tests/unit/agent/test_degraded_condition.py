@@ -16,7 +16,7 @@ from tests.support.loop_clock import LoopClock
 HANGS, FAILS = AgentDegraded.DRIVER_HANGS, AgentDegraded.DRIVER_FAILS
 
 
-def test_the_first_reason_of_the_enum_wins_and_all_texts_are_told():
+def test_the_first_reason_of_the_enum_wins_and_all_texts_are_joined():
     problems = ProblemRegistry()
     problems.set("plugin b", AgentDegraded.NOT_REGISTERED, "b is not known")
     problems.set("driver", HANGS, "no answer")
@@ -32,7 +32,7 @@ def test_the_first_reason_of_the_enum_wins_and_all_texts_are_told():
     assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
-def test_only_what_is_new_is_a_change():
+def test_only_a_new_problem_is_a_change():
     problems = ProblemRegistry()
     problems.clear("driver")
     assert not problems.changed.is_set()
@@ -105,7 +105,7 @@ async def test_a_restart_and_a_quiet_hour_write_nothing(api):
 
 
 @pytest.mark.looptime
-async def test_what_comes_and_goes_within_a_moment_is_not_written(api):
+async def test_a_problem_within_a_moment_is_not_written(api):
     problems = ProblemRegistry()
     async with Running(api, problems):
         api.writes.clear()
@@ -131,7 +131,7 @@ async def test_an_inventory_that_is_not_there_yet_is_waited_for():
 
 
 @pytest.mark.looptime
-async def test_what_somebody_took_away_comes_back(api):
+async def test_a_removed_condition_comes_back(api):
     problems = ProblemRegistry()
     problems.set("driver", HANGS, "no answer")
     async with Running(api, problems):
@@ -142,7 +142,7 @@ async def test_what_somebody_took_away_comes_back(api):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("error", [Forbidden(403, "", "no"), ServerError(503, "", "later")])
-async def test_what_fails_is_tried_again_with_pauses(api, error):
+async def test_a_failed_write_is_retried_with_backoff(api, error):
     problems = ProblemRegistry()
     api.fail = [error] * 1000
     async with Running(api, problems):
@@ -156,7 +156,7 @@ async def test_what_fails_is_tried_again_with_pauses(api, error):
 
 
 @pytest.mark.looptime
-async def test_what_is_still_wrong_after_a_restart_is_not_taken_back_in_between(api):
+async def test_a_problem_that_outlasts_a_restart_is_not_cleared_in_between(api):
     before = ProblemRegistry()
     before.set("driver", HANGS, "no answer")
     async with Running(api, before):
@@ -174,7 +174,7 @@ async def test_what_is_still_wrong_after_a_restart_is_not_taken_back_in_between(
 
 
 @pytest.mark.looptime
-async def test_what_is_over_after_a_restart_is_taken_back_soon(api):
+async def test_a_problem_that_is_over_after_a_restart_is_cleared_soon(api):
     before = ProblemRegistry()
     before.set("driver", HANGS, "no answer")
     async with Running(api, before):

@@ -90,7 +90,7 @@ def sights(draw):
 
 @settings(max_examples=300, deadline=None)
 @given(sights(), st.sampled_from([HEALTHY, LOST, xid(79)]))
-def test_what_is_published_is_read_back_as_the_same_facts(sight, verdict):
+def test_published_attributes_are_read_back_as_the_same_facts(sight, verdict):
     devices = discovered_devices(sight, lambda _: verdict)
     if devices is None:
         return

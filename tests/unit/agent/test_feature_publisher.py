@@ -94,7 +94,7 @@ def _seconds(text: str) -> float:
     return dt.datetime.fromisoformat(text).timestamp()
 
 
-async def test_nothing_is_said_before_there_is_something_to_say(api, problems):
+async def test_nothing_is_published_before_the_first_content(api, problems):
     async with Running(api, problems):
         await asyncio.sleep(600)
     assert api.calls == 0
@@ -183,7 +183,7 @@ def _take_annotations(api: AgentApi) -> None:
 @pytest.mark.parametrize(
     "harm", [_delete, _change_devices, _change_label, _replace, _take_annotations]
 )
-async def test_what_somebody_did_to_it_is_undone_with_the_next_heartbeat(api, problems, harm):
+async def test_a_foreign_change_is_undone_with_the_next_heartbeat(api, problems, harm):
     async with Running(api, problems) as publisher:
         publisher.publish(TWO)
         await asyncio.sleep(1)
@@ -218,7 +218,7 @@ def failing(request, api: AgentApi) -> AgentApi:
     return api
 
 
-async def test_what_fails_is_a_problem_and_tried_again_with_pauses(failing, problems):
+async def test_a_failure_is_a_problem_and_retried_with_backoff(failing, problems):
     async with Running(failing, problems) as publisher:
         publisher.publish(ONE)
         await asyncio.sleep(300)
@@ -235,7 +235,7 @@ async def test_what_fails_is_a_problem_and_tried_again_with_pauses(failing, prob
         assert problems.summary().reason is AgentDegraded.AS_EXPECTED
 
 
-async def test_a_kind_of_failure_is_told_once(api, problems):
+async def test_a_kind_of_failure_is_logged_once(api, problems):
     told = []
     problems.set = lambda *words: told.append(words)
     async with Running(api, problems) as publisher:
@@ -261,7 +261,7 @@ async def test_an_outage_of_the_api_server_costs_no_write_afterwards_but_the_hea
     assert api.writes == [("json_patch", FEATURES)]
 
 
-async def test_a_write_of_which_nobody_knows_whether_it_was_done_is_not_trusted(api, problems):
+async def test_a_write_with_an_unknown_result_is_not_trusted(api, problems):
     async with Running(api, problems) as publisher:
         publisher.publish(ONE)
         await asyncio.sleep(1)

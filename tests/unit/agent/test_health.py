@@ -79,7 +79,7 @@ def test_an_xid_counts_against_its_device_alone(tracker: HealthTracker):
 
 
 @pytest.mark.parametrize("code", sorted(IGNORED_XIDS))
-def test_an_xid_of_an_application_counts_against_nobody(tracker: HealthTracker, code: int):
+def test_an_xid_of_an_application_is_no_fault(tracker: HealthTracker, code: int):
     assert tracker.effect_of(xid(code)) is EventEffect.IGNORED
     assert tracker.record(xid(code), 1.0) == ()
     assert tracker.health("GPU-1") == HEALTHY
@@ -100,14 +100,14 @@ def test_an_event_of_no_device_is_every_devices(tracker: HealthTracker):
     assert {one.uuid for one in tracker.record(xid(79, ""), 1.0)} == {"GPU-1", "GPU-2"}
 
 
-def test_a_device_may_be_told_of_before_it_is_seen():
+def test_an_event_may_come_before_the_first_snapshot():
     tracker = HealthTracker()
     tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device()), 2.0)
     assert reason(tracker) == "Xid79"
 
 
-def test_a_device_that_is_told_of_and_never_seen_is_forgotten(tracker: HealthTracker):
+def test_a_device_with_events_and_no_snapshot_is_forgotten(tracker: HealthTracker):
     tracker.record(xid(79, "GPU-9"), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 2.0)
     assert "GPU-9" not in tracker.states()
@@ -140,13 +140,13 @@ def test_errors_from_before_the_first_look_are_old():
     assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_a_count_that_was_not_said_once_is_compared_with_the_last_one(tracker: HealthTracker):
+def test_a_count_that_was_missing_once_is_compared_with_the_last_one(tracker: HealthTracker):
     tracker.observe(a_look(a_device(uncorrectable_errors=None), a_device(2)), 1.0)
     tracker.observe(a_look(a_device(uncorrectable_errors=1), a_device(2)), 2.0)
     assert reason(tracker) == "EccUncorrectable"
 
 
-def test_a_double_bit_error_is_told(tracker: HealthTracker):
+def test_a_double_bit_error_is_a_fault(tracker: HealthTracker):
     tracker.record(DOUBLE_BIT, 1.0)
     assert reason(tracker) == "EccDoubleBit"
 
@@ -156,7 +156,7 @@ def test_a_device_that_the_driver_does_not_reach_is_lost(tracker: HealthTracker)
     assert [(one.uuid, one.after) for one in changes] == [("GPU-1", LOST)]
 
 
-def test_a_lost_device_whose_uuid_is_not_said_is_known_by_its_address(tracker: HealthTracker):
+def test_a_lost_device_without_its_uuid_is_known_by_its_address(tracker: HealthTracker):
     tracker.observe(a_look(lost_device(1, uuid=""), a_device(2)), 1.0)
     assert tracker.health("GPU-1") == LOST
     assert set(tracker.states()) == {"GPU-1", "GPU-2"}
@@ -186,7 +186,7 @@ def test_a_device_whose_place_another_has_is_gone(tracker: HealthTracker):
     assert set(tracker.states()) == {"GPU-new", "GPU-2"}
 
 
-def test_lost_is_said_before_why_it_may_be(tracker: HealthTracker):
+def test_lost_comes_before_other_faults(tracker: HealthTracker):
     tracker.record(xid(79), 1.0)
     tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
     assert tracker.health("GPU-1") == LOST
@@ -201,7 +201,7 @@ def test_of_several_faults_the_first_one_is_named_while_it_stands(tracker: Healt
     assert reason(tracker) == "EccDoubleBit"
 
 
-def test_a_device_that_tells_of_everything_is_remembered_for_a_bounded_part(tracker: HealthTracker):
+def test_the_faults_of_one_device_are_bounded(tracker: HealthTracker):
     for code in range(200, 1200):
         tracker.record(xid(code), 1.0)
     assert len(tracker._devices["GPU-1"].momentary) == 16
@@ -211,7 +211,7 @@ def test_a_device_that_tells_of_everything_is_remembered_for_a_bounded_part(trac
 # --- what makes it well again ----------------------------------------------------------------------
 
 
-def test_what_happened_is_over_after_a_quiet_time_and_a_look(tracker: HealthTracker):
+def test_a_momentary_fault_is_over_after_a_quiet_time_and_a_snapshot(tracker: HealthTracker):
     tracker.record(xid(79), 1.0)
     tracker.observe(a_look(a_device(1), a_device(2)), 1.0 + QUIET_S - 0.1)
     assert reason(tracker) == "Xid79"
@@ -241,7 +241,7 @@ def test_a_device_that_is_lost_is_not_well_for_being_quiet(tracker: HealthTracke
         pytest.param({"temperature_celsius": 93}, {"temperature_celsius": 86}, id="heat"),
     ],
 )
-def test_what_lasts_goes_when_it_is_not_so_any_more(
+def test_a_lasting_fault_ends_with_the_first_snapshot_without_it(
     tracker: HealthTracker, bad: dict[str, Any], good: dict[str, Any]
 ):
     tracker.observe(a_look(a_device(1, **bad), a_device(2)), 1.0)
@@ -267,7 +267,7 @@ def test_a_device_that_is_found_again_was_reset(tracker: HealthTracker):
     assert tracker.health("GPU-1") == HEALTHY
 
 
-def test_what_is_told_after_the_reset_counts(tracker: HealthTracker):
+def test_an_event_after_the_reset_counts(tracker: HealthTracker):
     tracker.observe(a_look(lost_device(1), a_device(2)), 2.0)
     tracker.record(xid(95), 2.5)
     tracker.observe(a_look(a_device(1), a_device(2)), 3.0)
@@ -338,7 +338,7 @@ def test_a_count_that_begins_again_is_compared_from_there_on(tracker: HealthTrac
         ("", ""),
     ],
 )
-def test_what_happened_is_taken_up_again(published: str, expected: str):
+def test_a_momentary_fault_is_recalled(published: str, expected: str):
     tracker = HealthTracker()
     tracker.recall("GPU-1", published, address="0000:01:00.0", now=10.0)
     tracker.observe(a_look(a_device()), 11.0)

@@ -158,7 +158,7 @@ def test_the_next_step(device: DriverDevice, wanted: DesiredLayout, expected: St
         pytest.param(a_gpu(is_lost=True, **ON), WHOLE, BlockReason.LOST, id="lost, to be whole"),
     ],
 )
-def test_what_cannot_be_is_held_up(
+def test_an_impossible_layout_is_blocked(
     device: DriverDevice, wanted: DesiredLayout, expected: BlockReason
 ):
     assert blocked_by(step_of(device, wanted)) is expected
@@ -175,9 +175,7 @@ NEEDS_A_STEP = [
 
 
 @pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
-def test_no_step_is_taken_while_somebody_uses_the_device(
-    device: DriverDevice, wanted: DesiredLayout
-):
+def test_no_step_is_taken_while_the_device_is_in_use(device: DriverDevice, wanted: DesiredLayout):
     uses: list[tuple[dict[str, Any], BlockReason]] = [
         ({"in_use": {"GPU-1"}}, BlockReason.IN_USE),
         ({"in_use": {"GPU-1::3"}}, BlockReason.IN_USE),
@@ -191,7 +189,7 @@ def test_no_step_is_taken_while_somebody_uses_the_device(
 
 
 @pytest.mark.parametrize(("device", "wanted"), NEEDS_A_STEP)
-def test_who_uses_another_device_is_not_in_the_way(device: DriverDevice, wanted: DesiredLayout):
+def test_users_of_another_device_do_not_block(device: DriverDevice, wanted: DesiredLayout):
     step = step_of(device, wanted, in_use={"GPU-11", "GPU-2::1", "MIG-77", ""})
     assert not isinstance(step, Blocked | Done)
 
@@ -201,12 +199,12 @@ def test_who_uses_another_device_is_not_in_the_way(device: DriverDevice, wanted:
     [{"in_use": {"GPU-1", "MIG-3"}}, {"in_use": None}, {"health": xid(79)}],
     ids=["in use", "unknown use", "unhealthy"],
 )
-def test_a_device_that_is_as_wanted_needs_nobodys_leave(given: dict[str, Any]):
+def test_a_finished_device_is_done_even_while_in_use(given: dict[str, Any]):
     assert step_of(a_gpu(*SEVEN, processes=4), CUT, **given) == Done()
     assert step_of(a_gpu(processes=4), WHOLE, **given) == Done()
 
 
-def test_what_is_said_names_who_and_what_to_do():
+def test_the_text_names_the_user_and_the_cure():
     def text(step: Step) -> str:
         assert isinstance(step, Blocked)
         return step.text
@@ -270,7 +268,7 @@ MIG_POOL = recorded(a_gpupool(), AllocationMode.MIG, "1g.10gb")
         pytest.param(a_device(owner="a"), {"a": a_gpupool(**MIG_SPEC)}, id="nothing recorded"),
     ],
 )
-def test_a_device_of_nobody_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
+def test_an_unmanaged_device_is_left_alone(device: GPUDevice, pools: dict[str, GPUPool]):
     wanted = desired_layout(device, pools)
     assert isinstance(wanted, Unmanaged)
     assert wanted.text

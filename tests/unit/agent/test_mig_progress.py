@@ -29,7 +29,7 @@ def test_a_device_is_planned_at_once_and_then_now_and_then(progress: Progress):
     assert not progress.waits(EVERY_S)
 
 
-def test_it_is_told_that_a_device_is_as_wanted_after_a_change_once(progress: Progress):
+def test_a_finished_change_is_reported_once(progress: Progress):
     progress.begin()
     progress.step()
     assert progress.finish(0.0)
@@ -57,7 +57,7 @@ def test_pauses_after_refusals_grow_up_to_a_bound_and_begin_again(progress: Prog
     assert pause() <= 1.0
 
 
-def test_whoever_changes_between_kinds_of_use_is_told_of_after_one_wait(progress: Progress):
+def test_alternating_kinds_of_use_are_reported_after_one_wait(progress: Progress):
     ends = [IN_USE, RUNNING]
     told = [progress.block(ends[at % 2], float(at)) for at in range(int(GRACE_S) + 1)]
     assert told == [False] * int(GRACE_S) + [True]
@@ -80,7 +80,7 @@ def test_the_wait_for_users_begins_with_them(progress: Progress):
         (BlockReason.LOST, EVERY_S, False),
     ],
 )
-def test_what_ends_by_itself_is_looked_at_more_often(
+def test_an_obstacle_that_ends_by_itself_is_checked_more_often(
     progress: Progress, reason: BlockReason, next_at: float, is_at_once: bool
 ):
     progress.block(Blocked(reason, "so"), 0.0)
@@ -88,6 +88,6 @@ def test_what_ends_by_itself_is_looked_at_more_often(
     assert progress.waits(0.1) != is_at_once
 
 
-def test_a_lost_device_is_told_of_by_its_health(progress: Progress):
+def test_a_lost_device_is_reported_by_its_health(progress: Progress):
     assert not progress.block(Blocked(BlockReason.LOST, "gone"), 0.0)
     assert not progress.is_reported

@@ -40,7 +40,7 @@ def test_bus_and_driver_make_one_device():
     assert told.report.heartbeat == EPOCH
 
 
-def test_without_a_driver_the_pci_facts_alone_are_said():
+def test_without_a_driver_the_pci_facts_alone_are_published():
     sight = DiscoveredNode(bus=(pci(),), look=None, known={FIRST: "GPU-1"})
     devices = discovered_devices(sight, lambda _: xid(79))
     assert devices is not None
@@ -56,14 +56,14 @@ def test_without_a_driver_the_pci_facts_alone_are_said():
     assert read_back(published).report.health == {}
 
 
-def test_without_a_bus_the_drivers_facts_are_said():
+def test_without_a_bus_the_drivers_facts_are_published():
     devices = discovered_devices(DiscoveredNode(bus=None, look=look(said())), healthy)
     assert devices is not None
     (device,) = read_back(published_of(devices, look(said()))).agent.devices
     assert (device.uuid, device.vendor, device.numa_node) == ("GPU-1", None, None)
 
 
-def test_nothing_is_said_where_nothing_can_be_asked():
+def test_nothing_is_published_without_bus_and_driver():
     assert (
         discovered_devices(DiscoveredNode(bus=None, look=None, known={FIRST: "GPU-1"}), healthy)
         is None
@@ -88,7 +88,7 @@ def test_a_device_that_the_driver_shows_no_more_is_lost_by_its_uuid(bus):
     assert told.agent.devices[1].product is None
 
 
-def test_the_allocation_state_own_word_of_a_device_that_is_not_shown_goes_first():
+def test_the_tracked_fault_of_a_device_that_is_not_listed_goes_first():
     sight = DiscoveredNode(bus=(pci(),), look=look(), known={FIRST: "GPU-1"})
     devices = discovered_devices(sight, lambda _: LOST)
     assert devices is not None
@@ -114,7 +114,7 @@ def test_a_device_that_was_never_shown_is_lost_where_the_driver_is_bound_and_sho
     assert alone[0].health is None
 
 
-def test_of_a_lost_device_the_driver_says_who_it_is_and_no_more():
+def test_a_lost_device_is_published_with_its_identity_only():
     lost = said(product="", memory_mib=None, is_lost=True)
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(lost)), lambda _: LOST)
     assert devices is not None
@@ -141,7 +141,7 @@ def test_a_value_that_the_reader_would_not_take_costs_itself_only():
     assert told.agent.devices[0].uuid == "GPU-1"
 
 
-def test_an_instance_without_its_compute_instance_is_not_told():
+def test_an_instance_without_its_compute_instance_is_not_published():
     cut = said(
         is_mig_capable=True,
         is_mig_enabled=True,
@@ -161,7 +161,7 @@ def test_an_instance_without_its_compute_instance_is_not_told():
     assert [one.uuid for one in in_file.instances or ()] == ["MIG-1"]
 
 
-def test_power_limits_are_said():
+def test_power_limits_are_published():
     device = said(power_limit_watts=500, max_power_limit_watts=700)
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(device)), healthy)
     assert devices is not None
@@ -171,7 +171,7 @@ def test_power_limits_are_said():
     assert not read_back(published).report.bad
 
 
-def test_who_is_known_follows_the_driver_and_ends_with_the_bus():
+def test_known_uuids_follow_the_driver_and_end_with_the_bus():
     both = known_uuids_after({}, look(said(), said(SECOND, "GPU-2")), bus=(pci(), pci(SECOND)))
     assert both == {FIRST: "GPU-1", SECOND: "GPU-2"}
     assert known_uuids_after(both, look(said()), bus=(pci(), pci(SECOND))) == both
@@ -206,7 +206,7 @@ def test_the_file_of_devices_has_device_files_and_health():
 
 
 @pytest.mark.parametrize("uuid", ["", "GPU/1", "GPU-" + "1" * 60, "GPU-1-"])
-def test_who_cannot_be_named_to_kubelet_is_not_in_the_file(uuid):
+def test_a_device_that_kubelet_cannot_name_is_not_in_the_file(uuid):
     devices = discovered_devices(DiscoveredNode(bus=(pci(),), look=look(said(uuid=uuid))), healthy)
     assert devices is not None
     assert node_devices(devices, NO_FILES, ()).devices == []

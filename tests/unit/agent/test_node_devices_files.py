@@ -33,7 +33,7 @@ def test_another_content_is_another_file(tmp_path: Path):
     assert path.read_bytes() == b"two"
 
 
-def test_what_fails_leaves_nothing_behind(tmp_path: Path):
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path):
     path = tmp_path / "cards.json"
     path.mkdir()
     (path / "in the way").touch()
@@ -48,7 +48,7 @@ def test_where_no_directory_can_be_made_the_error_names_it(tmp_path: Path):
         replace_file(tmp_path / "run" / "cards.json", b"one")
 
 
-def test_nobody_takes_an_unfinished_file_for_a_specification(tmp_path: Path, monkeypatch):
+def test_no_scan_takes_an_unfinished_file_for_a_specification(tmp_path: Path, monkeypatch):
     seen = []
     replace = Path.replace
 
@@ -63,7 +63,7 @@ def test_nobody_takes_an_unfinished_file_for_a_specification(tmp_path: Path, mon
     assert not name.endswith((".json", ".yaml"))
 
 
-def test_removing_says_whether_it_was_there(tmp_path: Path):
+def test_removing_returns_whether_it_existed(tmp_path: Path):
     path = tmp_path / "cards.json"
     assert not remove_file(path)
     replace_file(path, b"one")

@@ -66,5 +66,5 @@ def test_devices_at_switches_reach_each_other_by_the_fewer_links() -> None:
     assert links == (DriverLink("b", LinkType.NVLINK, 17), DriverLink("c", LinkType.PHB))
 
 
-def test_what_the_driver_does_not_say_is_no_link() -> None:
+def test_an_unreported_connection_is_no_link() -> None:
     assert links_between("a", to_devices={}, to_switches={}, levels={"b": -1, "c": 7}) == ()

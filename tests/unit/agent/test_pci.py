@@ -26,7 +26,7 @@ def addresses(sysfs: Path) -> list[str]:
     return [device.address for device in read_devices(sysfs)]
 
 
-def test_device_is_told_in_full(tmp_path: Path) -> None:
+def test_device_is_read_in_full(tmp_path: Path) -> None:
     put_function(tmp_path, "0000:3b:00.0")
     assert read_devices(tmp_path) == (
         PciDevice(
@@ -66,7 +66,7 @@ def test_device_without_a_driver_or_a_numa_node_is_there(tmp_path: Path) -> None
         pytest.param({"class_": ""}, id="an empty file"),
     ],
 )
-def test_what_is_no_device_is_left_out(tmp_path: Path, values: dict[str, str]) -> None:
+def test_other_functions_are_left_out(tmp_path: Path, values: dict[str, str]) -> None:
     put_function(tmp_path, "0000:3b:00.0")
     put_function(tmp_path, "0000:3b:00.1", **values)
     assert addresses(tmp_path) == ["0000:3b:00.0"]

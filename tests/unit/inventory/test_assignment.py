@@ -28,7 +28,7 @@ def test_annotated_device_is_claimed_by_its_pool():
     assert found.message == "in pool a, by its annotation gpu.deckhouse.io/assignment"
 
 
-def test_device_that_nobody_asks_for_stays_free():
+def test_device_that_no_pool_wants_stays_free():
     found = decided_one(a_device(), some_candidates(a_gpupool("a")))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.NO_POOL_WANTS_IT)
@@ -53,7 +53,7 @@ def test_pool_that_needs_no_annotation_takes_every_device_that_it_selects():
         ({"gpu.deckhouse.io/device.vendor": "1002"}, Action.NOTHING),
     ],
 )
-def test_approval_looks_at_labels_of_the_device_and_at_what_is_observed(labels, wanted):
+def test_approval_matches_labels_of_the_device_and_observed_facts(labels, wanted):
     pool = a_gpupool(
         "a",
         by_itself=True,
@@ -131,7 +131,7 @@ def test_device_of_one_pool_annotated_with_another_is_drained_first():
         ),
     ],
 )
-def test_device_that_its_pool_does_not_want_any_more_leaves_when_nobody_uses_it(device, reason):
+def test_device_that_its_pool_no_longer_wants_leaves_once_unused(device, reason):
     """defect 7: no longer selected, ignored, or without its annotation: it goes, and not while it is used."""
     candidates = some_candidates(
         a_gpupool("a", deviceSelector={"include": {"products": ["A100 SXM4 80GB"]}})
@@ -196,7 +196,7 @@ def test_device_keeps_its_pool_while_its_node_is_not_known():
     ("verdict", "reason"),
     [(UNSUPPORTED, Reason.POOL_UNSUPPORTED), (MISCONFIGURED, Reason.POOL_MISCONFIGURED)],
 )
-def test_pool_that_is_not_sound_takes_nothing_and_keeps_what_it_has(verdict, reason):
+def test_invalid_pool_takes_nothing_and_keeps_its_devices(verdict, reason):
     """defect 18: an unsupported pool touches no device."""
     candidates = some_candidates(a_gpupool(by_itself=True), verdicts={"a": verdict})
 
@@ -220,7 +220,7 @@ def test_pool_that_is_not_sound_takes_nothing_and_keeps_what_it_has(verdict, rea
         ),
     ],
 )
-def test_only_what_is_in_no_pool_yet_has_to_wait(device, view, reason):
+def test_only_a_free_device_has_to_wait(device, view, reason):
     candidates = some_candidates(a_gpupool())
 
     free = decided_one(a_device(annotated="a", **device), candidates, **view)
@@ -347,7 +347,7 @@ def test_device_that_has_to_wait_takes_no_room():
     ],
 )
 @pytest.mark.parametrize("is_fitting_first", [True, False])
-def test_what_was_found_of_one_device_is_not_said_of_another(criteria, other, is_fitting_first):
+def test_findings_on_one_device_are_not_used_for_another(criteria, other, is_fitting_first):
     """Boards remember what selectors say of a model: each category tells two models apart."""
     candidates = some_candidates(a_gpupool(by_itself=True, deviceSelector={"include": criteria}))
     fits = {"mig": {"capable": True, "profiles": ["1g.10gb"]}, "computeCapability": "8.0"}
@@ -370,7 +370,7 @@ def test_thousands_of_made_up_products_are_decided_on_as_any_other():
 # --- words ---------------------------------------------------------------------------------------
 
 
-def test_every_reason_has_its_word_in_the_same_order():
+def test_every_reason_has_its_condition_reason_in_the_same_order():
     assert [one.name for one in Reason] == [one.name for one in DeviceAssigned]
 
 
@@ -378,7 +378,7 @@ def test_every_reason_has_its_word_in_the_same_order():
 
 
 @pytest.mark.parametrize("text", ["", " ", "A B", "x" * 300, "pool", "ünï", "a\nb"])
-def test_annotation_that_cannot_name_a_pool_says_so(text):
+def test_annotation_that_cannot_name_a_pool_is_reported(text):
     found = decided_one(a_device(annotated=text), some_candidates(a_gpupool()))
 
     assert (found.action, found.reason) == (Action.NOTHING, Reason.POOL_NOT_FOUND)
@@ -402,7 +402,7 @@ def test_hex_ids_match_whatever_their_case():
         ({"products": ["T4", "A100-SXM4-80GB"]}, Reason.SELECTOR_MISMATCH),
     ],
 )
-def test_exclude_leaves_out_what_meets_all_of_its_categories(exclude, wanted):
+def test_exclude_leaves_out_devices_that_meet_all_categories(exclude, wanted):
     """As documented in the field: ANDed over categories, ORed within, and it wins over include."""
     selector = {"include": {"products": ["A100-SXM4-80GB"]}, "exclude": exclude}
     candidates = some_candidates(a_gpupool(deviceSelector=selector))

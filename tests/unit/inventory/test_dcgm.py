@@ -84,7 +84,7 @@ def test_a_blank_of_dcgm_is_no_figure(value: str):
         pytest.param(f'DCGM_FI_DEV_XID_ERRORS{{UUID="{"x" * 97}"}} 79', id="a long UUID"),
     ],
 )
-def test_a_line_that_makes_no_sense_is_counted_and_skipped(line: str):
+def test_an_invalid_line_is_counted_and_skipped(line: str):
     page = parse_page(f"{line}\n{device_lines(UUID, xid=0)}")
     assert page.bad_lines == 1
     assert page.devices[UUID].xids == frozenset()
@@ -96,7 +96,7 @@ def test_other_series_are_none_of_ours():
 
 
 @pytest.mark.parametrize("text", ["", "<html>404</html>", "# HELP DCGM_FI_DEV_GPU_TEMP x"])
-def test_a_page_of_somebody_else_is_known_as_that(text: str):
+def test_a_foreign_page_is_recognised(text: str):
     assert not parse_page(text).is_dcgm
 
 

@@ -88,12 +88,12 @@ def test_a_uuid_that_was_not_known_yet_is_no_other_device():
     ],
     ids=["name", "address", "uuid", "inventoryID"],
 )
-def test_a_device_that_somebody_made_a_device_for_is_left_alone(device: GPUDevice):
+def test_a_device_with_a_gpudevice_made_by_hand_is_left_alone(device: GPUDevice):
     plan = planned(device, features=[gpu_feature("n1", 1)])
     assert plan == DevicePlan()
 
 
-def test_an_address_that_somebody_spoiled_is_put_right():
+def test_a_spoiled_address_is_corrected():
     device = a_device(0, pci=PCI(address="nonsense"))
     plan = planned(device, features=[gpu_feature("n1", 1)])
     ((_, wanted),) = plan.keep

@@ -85,7 +85,7 @@ def kind(health: DeviceHealth) -> FaultKind | None:
         ),
     ],
 )
-def test_what_an_exporter_shows_makes_a_device_faulty_or_does_not(
+def test_an_exporters_figures_make_a_device_faulty_or_do_not(
     pages: list[str], fault: FaultKind | None
 ):
     assert kind(shown(*pages)) is fault
@@ -134,7 +134,7 @@ def test_a_page_looked_at_again_interrupts_no_row_of_hot_samples():
     assert kind(health) is FaultKind.THERMAL
 
 
-def test_the_newest_of_two_words_is_the_time_of_a_sample():
+def test_the_newest_of_two_reports_is_the_time_of_a_sample():
     health = shown(CLEAN, device_lines(UUID, volatile=1))
     seen = ExporterSample(30, parse_page(device_lines(UUID, volatile=1)))
     for now in (30.0, 40.0, 50.0):
@@ -163,17 +163,17 @@ def test_silence_heals_nothing_and_harms_nothing():
         ("", None),
     ],
 )
-def test_what_our_agent_says_counts_at_once(report: str, fault: FaultKind | None):
+def test_the_agents_report_counts_at_once(report: str, fault: FaultKind | None):
     assert kind(reported(report)) is fault
 
 
-def test_our_agent_says_three_times_that_a_device_is_well_again():
+def test_three_healthy_reports_make_a_device_healthy_again():
     faulty = reported("Lost:")
     assert reported("Healthy", "Healthy", before=faulty, start=10).is_faulted
     assert not reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
 
 
-def test_what_makes_no_sense_is_no_report():
+def test_an_invalid_status_is_no_report():
     assert not reported("perhaps:").is_known
     assert reported("Healthy").is_known
 
@@ -196,7 +196,7 @@ def test_a_device_for_which_our_agent_vouches_is_not_lost_because_an_exporter_le
     assert not assess_health(health, UUID, seen=seen, report=report, terms=TERMS, now=15).is_faulted
 
 
-def test_an_exporter_that_is_gone_leaves_the_word_to_our_agent():
+def test_without_its_exporter_the_agents_report_decides():
     faulty = shown(device_lines(UUID, xid=79))
     assert reported("Healthy", "Healthy", "Healthy", before=faulty, start=10).is_faulted
     late = TERMS.freshness_s + 1

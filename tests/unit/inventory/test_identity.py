@@ -79,7 +79,7 @@ def test_no_two_devices_have_one_name(devices: list[tuple[NodeName, str]]):
     assert len({device_name(node, address) for node, address in devices}) == len(devices)
 
 
-def test_names_of_200_characters_are_not_cut():
+def test_names_of_200_characters_are_not_truncated():
     node = NodeName("n" * 200)
     assert device_name(node, "0000:17:00.0") == f"{node}-0000-17-00.0"
 

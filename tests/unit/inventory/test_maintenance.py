@@ -89,7 +89,7 @@ def test_a_binding_on_its_way_is_waited_for():
     ("policy", "step", "word"),
     [("Wait", MaintenanceStep.WAIT, "waits for"), ("Evict", MaintenanceStep.EVICT, "evicts")],
 )
-def test_pods_in_the_way_finish_or_are_evicted(policy, step, word):
+def test_pods_with_units_finish_or_are_evicted(policy, step, word):
     pods = (an_occupant("a", 2), an_occupant("b"))
     plan = planned(a_pool(MIG, WHOLE, maintenance={"policy": policy}), PoolUsage(pods=pods))
     assert (plan.step, plan.pods, plan.is_overdue) == (step, pods, False)
@@ -107,7 +107,7 @@ def test_the_deadline_counts_from_when_the_condition_became_true(age_s, is_overd
     assert plan.step is MaintenanceStep.WAIT
 
 
-def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
+def test_a_pool_with_an_invalid_change_evicts_no_pod_and_does_not_switch():
     pool = a_pool(MIG, WHOLE, maintenance={"policy": "Evict"})
     for usage in (PoolUsage(), PoolUsage(pods=(an_occupant(),))):
         plan = planned(pool, usage, fault="no card can")
@@ -123,7 +123,7 @@ def test_a_pool_that_cannot_have_what_it_wants_evicts_nobody_and_switches_not():
         pytest.param(0, None, MaintenanceStep.NOTHING, id="no maintenance was under way"),
     ],
 )
-def test_devices_are_waited_for_while_nodes_cut_them(cut, since, step):
+def test_maintenance_waits_while_nodes_partition_devices(cut, since, step):
     plan = planned(a_pool(MIG, MIG), PoolUsage(devices=2, partitioned_devices=cut), since=since)
     assert plan.step is step
     if step is MaintenanceStep.REBUILD:
@@ -143,5 +143,5 @@ def test_only_the_first_pods_are_named():
         (MIG, "MIG (1g.10gb)"),
     ],
 )
-def test_an_allocation_is_said_in_words(allocation, text):
+def test_the_text_of_an_allocation(allocation, text):
     assert allocation_text(a_pool(allocation, None).allocation) == text

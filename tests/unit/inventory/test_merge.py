@@ -88,7 +88,7 @@ def test_sources_are_heard_in_order_of_trust():
         pytest.param([], rule_labels(2) | gfd_labels(2), set(), False, id="labels list nobody"),
     ],
 )
-def test_who_is_there(
+def test_the_present_devices(
     features: list[dict[str, Any]], labels: dict[str, str], listed: set[int], *, is_whole: bool
 ):
     merged = seen(*features, labels=labels)
@@ -102,11 +102,11 @@ def test_devices_of_several_features_are_one_list():
     assert seen(first, second).listed == {address_of(0), address_of(1)}
 
 
-def test_labels_that_number_other_devices_than_there_are_speak_of_nobody():
+def test_labels_that_number_other_devices_than_present_are_ignored():
     assert sources(seen(gpu_feature("n1", 1), labels=rule_labels(2))) == [Source.INSTANCES]
 
 
-def test_labels_that_contradict_a_device_speak_of_nobody():
+def test_labels_that_contradict_a_device_are_ignored():
     labels = rule_labels(2) | {"gpu.deckhouse.io/device.01.device": "20b2"}
     merged = seen(gpu_feature("n1", 2), labels=labels)
     assert Source.SLOTS not in sources(merged, 0)
@@ -118,7 +118,7 @@ def test_numbered_devices_come_in_order_of_their_addresses():
     assert merged.by_address[address_of(1)][-1].facts.product == "second"
 
 
-def test_on_a_node_with_two_models_the_nodes_labels_speak_of_nobody():
+def test_on_a_node_with_two_models_the_nodes_labels_are_ignored():
     mixed = gpu_feature("n1", 2)
     elements = mixed["spec"]["features"]["instances"]["nvidia.com/gpu"]["elements"]
     elements[1]["attributes"]["pci.device"] = "20b2"
@@ -135,7 +135,7 @@ def test_without_ids_gfd_is_heard_where_it_counts_all_devices(count: int, *, is_
     assert (Source.NODE in sources(merged)) is is_heard
 
 
-def test_a_known_device_that_nobody_lists_is_still_spoken_of():
+def test_a_known_device_that_no_source_lists_still_has_reports():
     merged = seen(labels=gfd_labels(1), known=(address_of(3),))
     assert sources(merged, 3) == [Source.NODE]
     assert merged.listed == frozenset()

@@ -71,7 +71,7 @@ def gpus(*uuids: str) -> list[GPUDeviceStatus]:
         pytest.param({}, gpus("a"), None, id="more than is counted"),
     ],
 )
-def test_what_is_lacking_is_named(
+def test_an_incomplete_inventory_names_its_reason(
     labels: dict[str, str],
     devices: list[GPUDeviceStatus],
     want: tuple[IncompleteReason, str] | None,
@@ -109,7 +109,7 @@ def test_the_label_that_opts_out_may_be_another():
     assert is_managed({"gpu.deckhouse.io/enabled": "false"}, terms)
 
 
-def test_versions_that_nobody_tells_any_more_stay():
+def test_versions_that_no_source_reports_any_more_stay():
     known = DriverVersions(version="1", cuda_version="2", toolkit_version="3")
     assert versions_of(seen({}), known) == known
     told = versions_of(seen(gfd_labels(1)), known)
@@ -127,7 +127,7 @@ def test_versions_that_nobody_tells_any_more_stay():
         ({}, ["ours"], False, True),
     ],
 )
-def test_who_has_an_inventory(
+def test_which_nodes_have_an_inventory(
     labels: dict[str, str], devices: list[str], *, is_shown: bool, want: bool
 ):
     def a_device(name: str) -> GPUDevice:
@@ -158,7 +158,7 @@ def test_instances_that_make_no_sense_are_none(text: str):
     assert values.partitions(text) is None
 
 
-def test_a_list_tells_links_and_instances_in_one_order():
+def test_links_and_instances_of_a_list_have_one_order():
     links: Any = values.links(
         '[{"peer": "18:00.0", "type": "X"}, {"peer": "00000000:17:00.0", "type": "X", "count": 2}]'
     )

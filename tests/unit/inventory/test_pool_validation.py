@@ -58,7 +58,7 @@ def test_the_younger_of_two_pools_with_one_resource_is_misconfigured():
     assert fault.text.startswith("gpu.deckhouse.io/one belongs to the older pool z: ")
 
 
-def test_pools_of_one_second_are_told_apart_by_name():
+def test_pools_of_one_second_are_ordered_by_name():
     resource = {"name": "gpu.deckhouse.io/one"}
     pools = [a_gpupool("b", resource=resource), a_gpupool("a", resource=resource)]
     assert [validate_pool(pool, pools).is_valid for pool in pools] == [False, True]
@@ -74,7 +74,7 @@ def test_pools_of_one_second_are_told_apart_by_name():
         ),
     ],
 )
-def test_a_spec_of_before_a_rule_is_judged_by_the_rule(spec):
+def test_a_spec_from_before_a_rule_is_validated_by_the_rule(spec):
     assert objections(**spec) == [PoolFaultReason.BAD_SPEC]
 
 
@@ -101,12 +101,12 @@ def test_a_profile_that_no_device_can_make_is_a_misconfiguration(can, is_valid):
         ({"mig": {"capable": False}, "product": ""}, None),
     ],
 )
-def test_what_a_device_can_make_is_what_it_says(status, answer):
+def test_a_device_supports_the_profiles_in_its_status(status, answer):
     pool = a_gpupool(allocation={"mode": "MIG", "migProfile": "1g.10gb"})
     assert makes_profile(pool, a_device(**status)) is answer
 
 
-def test_everything_that_is_wrong_is_said():
+def test_all_faults_are_in_the_text():
     resource = {"name": "gpu.deckhouse.io/one"}
     older = a_gpupool("z", created=1, resource=resource)
     pool = a_gpupool(

@@ -44,7 +44,7 @@ def test_a_device_of_another_vendor_is_not_called_nvidias():
 
 
 @given(st.text(max_size=200))
-def test_what_is_shown_is_shown_the_same_again(name: str):
+def test_the_displayed_spelling_is_stable(name: str):
     shown = display_product(name)
     assert display_product(shown) == shown
     assert len(shown) <= 135

@@ -143,7 +143,7 @@ def test_a_node_whose_operands_are_ready_is_ready():
         ),
     ],
 )
-def test_what_holds_a_node_up_is_its_reason_and_its_phase(
+def test_the_first_obstacle_is_the_reason_and_the_phase(
     sight: NodeSoftwareFacts, phase: BootstrapPhase, obstacle: ReadinessObstacle | None
 ):
     verdict = resolved(sight)
@@ -221,7 +221,7 @@ def test_until_something_was_seen_often_enough_the_node_is_validating():
         pytest.param(Requirement.IGNORED, elsewhere(), None, id="ignored"),
     ],
 )
-def test_an_operand_counts_as_its_requirement_says(
+def test_an_operand_counts_by_its_requirement(
     requirement: Requirement, seen: OperandFacts, obstacle: ReadinessObstacle | None
 ):
     terms = BootstrapTerms(requirements={Operand.GFD: requirement})
@@ -256,7 +256,7 @@ def test_without_a_validator_a_device_with_a_uuid_proves_the_driver():
     assert resolved(a_sight(has_driver=True)).bootstrap.state_of(Check.DRIVER) is DebouncedState.UP
 
 
-def test_the_validator_has_the_last_word_on_the_driver():
+def test_the_validator_decides_on_the_driver():
     """A UUID may be known from the time when the driver still worked."""
     verdict = resolved(a_sight(has_driver=True, operands=failing(Operand.VALIDATOR)))
     assert verdict.obstacle is ReadinessObstacle.DRIVER_MISSING

@@ -81,12 +81,12 @@ def test_a_size_that_hardly_differs_is_a_spelling(source: Source, memory: int, w
 @pytest.mark.parametrize(
     ("source", "want"), [(Source.NODE, "8.0"), (Source.SLOTS, "8.0"), (Source.INSTANCES, "9.0")]
 )
-def test_what_labels_say_of_a_known_fact_is_not_heard(source: Source, want: str):
+def test_labels_do_not_change_a_known_fact(source: Source, want: str):
     told = said(source, compute_capability="9.0")
     assert resolved(told).status.compute_capability == want
 
 
-def test_labels_fill_what_is_not_known():
+def test_labels_fill_unknown_facts():
     label = said(Source.NODE, product="NVIDIA-H200", memory_mib=1, mig_profiles=("1g.18gb",))
     status = resolved(label, known=GPUDeviceStatus()).status
     assert (status.product, status.memory_mib) == ("NVIDIA-H200", 1)
@@ -106,7 +106,7 @@ def test_instances_follow_the_device():
     assert resolved(said(mig_mode="Disabled", mig_instances=())).status.mig.instances is None
 
 
-def test_a_fresh_source_tells_who_is_there_and_a_silent_one_only_alone():
+def test_a_fresh_source_decides_on_the_uuid_and_a_silent_one_only_alone():
     silent, fresh = said(is_fresh=False, uuid="GPU-1"), said(Source.INSTANCES, uuid="GPU-2")
     assert resolved(silent, fresh).status.uuid == "GPU-2"
     assert resolved(silent, known=GPUDeviceStatus()).status.uuid == "GPU-1"
@@ -117,7 +117,7 @@ def test_a_silent_source_makes_no_other_device_of_a_known_one():
     assert resolved(silent, nameless).status.uuid == "GPU-1"
 
 
-def test_words_about_the_device_that_sat_there_before_are_not_heard():
+def test_reports_on_the_previous_device_are_ignored():
     old = said(is_fresh=False, uuid="GPU-1", product="NVIDIA A100-SXM4-80GB", memory_mib=81920)
     new = said(Source.INSTANCES, uuid="GPU-2", product="NVIDIA H200")
     status = resolved(old, new, known=GPUDeviceStatus()).status
