@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, final
 
 from agent.errors import DriverUnavailableError, PartitioningError
 from agent.nvml.call_thread import MAX_STUCK, RETRY_S, CallThread
-from agent.nvml.driver_events import NvmlEvents
+from agent.nvml.driver_events import WAIT_MS, NvmlEvents
 from agent.nvml.errors import DeviceLostError, SessionStaleError
 from agent.nvml.library import load_library
 from agent.nvml.session import Identity, NvmlSession
@@ -57,7 +57,7 @@ def _no_bus() -> frozenset[str]:
 class NvmlDriver:
     """A `Driver`. Used in one event loop; a method may be awaited while others are."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is set alone by settings or tests
         self,
         clock: "Clock",
         *,
@@ -66,6 +66,7 @@ class NvmlDriver:
         bus: "Callable[[], frozenset[str]]" = _no_bus,
         look_s: float = LOOK_S,
         retry_s: float = RETRY_S,
+        wait_ms: int = WAIT_MS,
     ) -> None:
         """Nothing is opened yet; a missing library is searched again at every call.
 
@@ -77,6 +78,7 @@ class NvmlDriver:
                 drivers; cheap, since it is read with each snapshot, and must not raise.
             look_s: time-out of a snapshot.
             retry_s: interval of fresh threads while one is stuck.
+            wait_ms: time of one wait for events; its end is when the thread of events can stop.
 
         """
         self._clock = clock
@@ -84,6 +86,7 @@ class NvmlDriver:
         self._driver_root = driver_root
         self._look_s = look_s
         self._retry_s = retry_s
+        self._wait_ms = wait_ms
         known: dict[int, Identity] = {}
         self._calls = CallThread(
             clock,
@@ -225,6 +228,7 @@ class NvmlDriver:
             keep=self._keep,
             wake=self._changed.set,
             overdue_s=self._look_s,
+            wait_ms=self._wait_ms,
         )
         return self._events
 

@@ -46,6 +46,7 @@ class NvmlEvents:
         keep: "Callable[[DriverEvent], None]",
         wake: "Callable[[], None]",
         overdue_s: float,
+        wait_ms: int = WAIT_MS,
     ) -> None:
         """Start the thread.
 
@@ -55,10 +56,12 @@ class NvmlEvents:
             keep: receives an event, in the event loop.
             wake: called in the event loop when the thread has ended.
             overdue_s: time after which a call that does not return is stuck, without its waiting time.
+            wait_ms: waiting time of one call.
 
         """
         self._clock = clock
-        self._overdue_s = overdue_s + WAIT_MS / 1000
+        self._wait_ms = wait_ms
+        self._overdue_s = overdue_s + wait_ms / 1000
         self._load = load
         self._keep = keep
         self._wake = wake
@@ -126,10 +129,10 @@ class NvmlEvents:
                 if uuids:
                     self._wait(events, uuids)
                 else:
-                    self._stopping.wait(WAIT_MS / 1000)
+                    self._stopping.wait(self._wait_ms / 1000)
         except DeviceLostError:
-            if self._clock.monotonic() - made_at < WAIT_MS / 1000:
-                self._stopping.wait(WAIT_MS / 1000)  # A fresh set had no effect.
+            if self._clock.monotonic() - made_at < self._wait_ms / 1000:
+                self._stopping.wait(self._wait_ms / 1000)  # A fresh set had no effect.
         finally:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlEventSetFree(events)
@@ -137,7 +140,7 @@ class NvmlEvents:
     def _wait(self, events: object, uuids: dict[int, str]) -> None:
         """Wait for an event, and keep it; DeviceLostError if one of the set's devices is lost."""
         try:
-            event = pynvml.nvmlEventSetWait_v2(events, WAIT_MS)
+            event = pynvml.nvmlEventSetWait_v2(events, self._wait_ms)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
                 raise DeviceLostError from error

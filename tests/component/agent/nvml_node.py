@@ -1,4 +1,4 @@
-"""A node whose driver is the C library, and our driver of it; the time is the machine's, as threads are."""
+"""A node whose NVML is a fake C library, and the agent's driver on it; threads and time are real."""
 
 import asyncio
 import contextlib
@@ -16,13 +16,16 @@ from server.clock import SystemClock
 from tests.support.nvml.library import FakeNvml, NoCompilerError, NvmlDevice
 from tests.support.polling import EVERY_S, LIMIT_S
 
+WAIT_MS = 50
+"""A tenth of the agent's: the thread of events stops sooner."""
+
 
 @dataclass
 class NvmlNode:
     nvml: FakeNvml
     driver: NvmlDriver
     bus: set[str] = field(default_factory=set)
-    """What is bound to the driver, as our driver is told."""
+    """Devices bound to the kernel's driver."""
 
     async def device(self, uuid: str) -> DriverDevice:
         look = await self.driver.look()
@@ -64,6 +67,7 @@ async def nvml_node(
         bus=lambda: frozenset(bus),
         look_s=look_s,
         retry_s=retry_s,
+        wait_ms=WAIT_MS,
     )
     try:
         yield NvmlNode(nvml, driver, bus)

@@ -1,6 +1,7 @@
 """What NVML tells by itself."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from agent.nvml.call_thread import MAX_STUCK
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import DOUBLE_BIT_ECC, XID, a_device
-from tests.support.polling import until
+from tests.support.polling import LIMIT_S, until
 
 FIRST, SECOND, DEAF = a_device(0), a_device(1), a_device(2, events=0)
 POWER_STATE = 4
@@ -135,15 +136,18 @@ async def heard(node: NvmlNode) -> DriverEvent:
 
 async def test_few_threads_wait_for_a_driver_that_hangs(tmp_path: Path) -> None:
     before = event_threads()
-    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+    async with nvml_node(tmp_path, FIRST, look_s=0.05, retry_s=0.1) as node:
         await node.listen()
         node.nvml.hang("nvmlEventSetWait_v2")
-        over = time.monotonic() + 4.0
-        while time.monotonic() < over:
-            try:
-                assert await node.driver.wait_for_events(0.1) == ()
-            except DriverUnavailableError:
-                await asyncio.sleep(0.02)
+        # Once there are as many as there may be, five more intervals of retries start none.
+        over: float | None = None
+        async with asyncio.timeout(LIMIT_S):
+            while over is None or time.monotonic() < over:
+                with contextlib.suppress(DriverUnavailableError):
+                    assert await node.driver.wait_for_events(0.05) == ()
+                await asyncio.sleep(0.01)
+                if over is None and len(event_threads() - before) == MAX_STUCK:
+                    over = time.monotonic() + 0.5
         assert len(event_threads() - before) == MAX_STUCK
         node.nvml.unhang()
         await until(lambda: len(event_threads() - before) == 1, within_s=5.0)

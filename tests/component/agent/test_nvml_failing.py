@@ -16,7 +16,7 @@ from server.clock import SystemClock
 from telemetry.conditions import AgentDegraded
 from tests.component.agent.nvml_node import NvmlNode, nvml_node
 from tests.support.nvml.library import a_device
-from tests.support.polling import until
+from tests.support.polling import LIMIT_S, until
 
 FIRST, SECOND = a_device(0), a_device(1)
 
@@ -203,12 +203,16 @@ async def test_caller_that_goes_away_leaves_the_next_one_a_sound_thread(tmp_path
 
 async def test_fresh_threads_are_tried_and_there_are_few(tmp_path: Path) -> None:
     before = call_threads()
-    async with nvml_node(tmp_path, FIRST, look_s=0.1, retry_s=0.2) as node:
+    async with nvml_node(tmp_path, FIRST, look_s=0.05, retry_s=0.1) as node:
         node.nvml.hang("nvmlDeviceGetName")
-        over = time.monotonic() + 2.0
-        while time.monotonic() < over:
-            await unavailable(node.driver)
-            await asyncio.sleep(0.02)
+        # Once there are as many as there may be, five more intervals of retries start none.
+        over: float | None = None
+        async with asyncio.timeout(LIMIT_S):
+            while over is None or time.monotonic() < over:
+                await unavailable(node.driver)
+                await asyncio.sleep(0.01)
+                if over is None and len(call_threads() - before) == MAX_STUCK:
+                    over = time.monotonic() + 0.5
         assert len(call_threads() - before) == MAX_STUCK
         node.nvml.unhang()
         async with asyncio.timeout(5.0):
