@@ -8,7 +8,6 @@ AgentError
 │   └── SessionStaleError    the NVML session has to be opened again (`agent.nvml.errors`)
 ├── PartitioningError        the driver rejects a partitioning step
 └── AgentUnusableError       the API server is required, and its configuration is unusable
-
 """
 
 from telemetry.conditions import AgentDegraded

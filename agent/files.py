@@ -3,7 +3,6 @@
 A file is replaced atomically, and only where its content changed: a reader has the old content or the new, never a
 part, and another identity with it (`file_identity`). Temporary files begin with a dot and do not end in `.json`, so
 that no scan of the directory takes one for a specification.
-
 """
 
 import contextlib
@@ -22,7 +21,6 @@ def file_identity(path: Path) -> FileIdentity | None:
     """Return a value that differs between two files or sockets of one name; inodes are reused, times are not.
 
     None for a missing or unreadable one. Links are followed.
-
     """
     try:
         status = path.stat()
@@ -46,7 +44,6 @@ def replace_file(path: Path, content: bytes) -> bool:
 
     Raises:
         OSError: the directory cannot be created or written, or is full.
-
     """
     if read_bytes(path) == content:
         return False
@@ -72,7 +69,6 @@ def remove_file(path: Path) -> bool:
 
     Raises:
         OSError: it exists and cannot be removed.
-
     """
     try:
         path.unlink()

@@ -75,7 +75,6 @@ class Agent:
 
         Raises:
             ExceptionGroup: a task failed, which none may.
-
         """
         tasks: dict[str, Coroutine[Any, Any, object]] = {
             "pods": self._dependencies.pod_informer.run(),
@@ -100,7 +99,6 @@ class Agent:
 
         A task whose group was cancelled stays cancelled in Python before 3.11.3, and there a bounded wait that runs out then
         ends as a cancellation.
-
         """
         await self._dependencies.kubelet.close()
         if self._inventory is not None:
@@ -114,7 +112,6 @@ async def run_agent(settings: AgentSettings, clock: "Clock") -> None:
         AgentUnusableError: there is no usable configuration for the API server.
         OSError: the port of the probes cannot be opened.
         ExceptionGroup: a task failed; the process should exit with a failure.
-
     """
     async with AsyncExitStack() as stack:
         try:

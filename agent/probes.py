@@ -3,7 +3,6 @@
 HTTP/1.1 as far as kubelet and Prometheus need it: GET, one request a connection. A whole web server is 2 MiB on every
 node. The port is open to every pod, and kubelet's liveness probe must be answered under any load: of too many
 connections the oldest is closed first, which has had the most time for its request.
-
 """
 
 import asyncio
@@ -90,7 +89,6 @@ async def serving_probes(
 
     Raises:
         OSError: the port cannot be opened.
-
     """
     loop = asyncio.get_running_loop()
     TASK_FAILURES.labels(TASK)

@@ -2,7 +2,6 @@
 
 All agents of a cluster share one service account for each kind. `manifests.install.agent_policy` limits each agent to
 its own node.
-
 """
 
 from typing import Final

@@ -70,7 +70,6 @@ class AgentSettings:
 
         Raises:
             ValueError: the missing setting, for the command line.
-
         """
         if not self.roles:
             raise ValueError("an agent needs a role")

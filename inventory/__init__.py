@@ -2,5 +2,4 @@
 
 Reads labels, features and samples as values; returns desired objects and decisions with reasons.
 No I/O, no clock: the time is an argument.
-
 """

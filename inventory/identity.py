@@ -3,7 +3,6 @@
 `inventoryID` is `<node>-<pci address>`; the GPUDevice's name is the same made a DNS name. The address is the
 last part of both, with a fixed form, so that no two devices of two nodes have one name. A name that would be
 too long ends in a digest of the whole instead.
-
 """
 
 import hashlib

@@ -3,7 +3,6 @@
 NVML reports `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, lspci's table
 `GA100 [A100 SXM4 80GB]`. The label's spelling is displayed, because it can be derived from the other two.
 `inventory.assignment.selector.canonical_product` compares.
-
 """
 
 import re
@@ -75,7 +74,6 @@ def product_of_label(value: str) -> tuple[str, bool]:
 
     On nodes with shared or partitioned devices the label names the resource that a pod gets: `...-SHARED`,
     `...-MIG-1g.5gb`. With the latter, the memory label is an instance's.
-
     """
     shared = _SHARING.sub("", value)
     device = _MIG.sub("", shared)

@@ -7,7 +7,6 @@ whose numbers are in the kernel driver's `<proc>/driver/nvidia/capabilities/gpu<
 driver without that directory protects nothing by capabilities: there an instance needs its device's file alone.
 
 Nothing here raises: a path that does not exist, or is no device file, is missing.
-
 """
 
 import os
@@ -63,7 +62,6 @@ def find_files(devices: "Sequence[DriverDevice]", *, dev: Path, proc: Path) -> D
         devices: of a snapshot; lost ones may still have their file.
         dev: the directory of device files, `/dev`.
         proc: the kernel's `/proc`.
-
     """
     found: dict[str, tuple[DeviceFile, ...]] = {}
     missing: list[str] = []

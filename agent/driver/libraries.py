@@ -7,7 +7,6 @@ container (a root of its own in /run/nvidia/driver), or GKE.
 
 The agent may have the node's root mounted elsewhere, as in /host. Links are followed inside that root: an
 absolute one, as Debian's alternatives are, would else lead into the agent's own image.
-
 """
 
 import stat
@@ -116,7 +115,6 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
 
     Args:
         driver_root: the mounted root of the node, or of the driver container, such as `/` or `/host`.
-
     """
     host = host_of(driver_root)
     for root in (driver_root, driver_root / DRIVER_CONTAINER):
@@ -136,7 +134,7 @@ def find_driver_files(driver_root: Path) -> DriverFiles:
         if real_program is not None:
             mounts[f"{PROGRAMS}/{name}"] = _on_node(real_program, host)
     for name in _SOCKETS:
-        real_socket = _real(root, root / name)
+        real_socket = real_path(root, root / name)
         if real_socket is not None and stat.S_ISSOCK(real_socket.stat().st_mode):
             mounts[f"/{name}"] = _on_node(real_socket, host)
     return DriverFiles(
@@ -151,7 +149,6 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
     """Return a value that changes with the driver's files: the times of all their directories.
 
     Some twenty system calls, where the search reads thousands of names.
-
     """
     roots = (driver_root, driver_root / DRIVER_CONTAINER)
     names = {*_LIBRARY_DIRECTORIES, *_PROGRAM_DIRECTORIES, *_HOOK_DIRECTORIES}
@@ -167,7 +164,7 @@ def driver_state(driver_root: Path) -> tuple[tuple[str, int], ...]:
 
 def _directory_of_libraries(root: Path) -> Path | None:
     for name in _LIBRARY_DIRECTORIES:
-        if any(_real(root, root / name / mark) is not None for mark in _MARKER_LIBRARIES):
+        if any(real_path(root, root / name / mark) is not None for mark in _MARKER_LIBRARIES):
             return root / name
     return None
 
@@ -181,7 +178,7 @@ def _libraries(root: Path, directory: Path) -> "Iterator[tuple[str, Path]]":
         stem, dot, version = path.name.partition(".so")
         if stem not in _STEMS or not dot or (version and not version.startswith(".")):
             continue
-        real = _real(root, path)
+        real = real_path(root, path)
         if real is not None and stat.S_ISREG(real.stat().st_mode):
             yield path.name, real
 
@@ -193,7 +190,7 @@ def _find_hook(host: Path) -> str | None:
 
 def _first(root: Path, directories: tuple[str, ...], name: str) -> Path | None:
     for directory in directories:
-        real = _real(root, root / directory / name)
+        real = real_path(root, root / directory / name)
         if real is not None and stat.S_ISREG(real.stat().st_mode):
             return real
     return None
@@ -203,7 +200,7 @@ def _on_node(path: Path, host: Path) -> str:
     return str(PurePosixPath("/") / path.relative_to(host))
 
 
-def _real(root: Path, path: Path) -> Path | None:
+def real_path(root: Path, path: Path) -> Path | None:
     """Return the path without links, followed as if `root` were the root; None for a dangling one."""
     try:
         real = _followed(root, path)
@@ -213,7 +210,7 @@ def _real(root: Path, path: Path) -> Path | None:
 
 
 def _real_directory(root: Path, path: Path) -> Path | None:
-    real = _real(root, path)
+    real = real_path(root, path)
     return real if real is not None and real.is_dir() else None
 
 

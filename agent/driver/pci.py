@@ -6,7 +6,6 @@ made for a virtual machine; in that machine it is an ordinary function and count
 
 Files: Documentation/ABI/testing/sysfs-bus-pci of the kernel. A function may vanish between any two reads: an
 unreadable one is absent.
-
 """
 
 import os
@@ -45,7 +44,6 @@ def read_devices(sysfs: "Path") -> tuple[PciDevice, ...]:
 
     Cheap enough for every second: the vendor of each function is read, and the rest of NVIDIA's only (1.1 ms for
     300 functions of which 16 are devices).
-
     """
     folder = str(sysfs / "bus" / "pci" / "devices")
     try:

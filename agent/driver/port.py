@@ -2,7 +2,6 @@
 
 `agent.nvml.driver` is the real one. Nothing here blocks: an implementation of `Driver` bounds every call, because
 NVML may hang for minutes, or for ever, when a device falls off its bus.
-
 """
 
 from dataclasses import dataclass
@@ -136,7 +135,6 @@ class Driver(Protocol):
 
     Every method is bounded, and raises `agent.errors.DriverUnavailableError` where the driver is missing, goes away,
     or does not answer in time.
-
     """
 
     async def look(self) -> DriverSnapshot:
@@ -146,7 +144,6 @@ class Driver(Protocol):
         """Return events as soon as there are any; none once the time is over.
 
         May be awaited while the other methods are.
-
         """
 
     async def set_mig(self, uuid: str, *, is_enabled: bool) -> bool:
@@ -154,7 +151,6 @@ class Driver(Protocol):
 
         Raises:
             PartitioningError: the driver refuses, as for a device in use.
-
         """
 
     async def create_instance(self, uuid: str, profile: str) -> None:
@@ -162,7 +158,6 @@ class Driver(Protocol):
 
         Raises:
             PartitioningError: there is no room, no such profile, or the driver refuses.
-
         """
 
     async def complete_instance(self, uuid: str, gpu_instance: int) -> None:
@@ -170,7 +165,6 @@ class Driver(Protocol):
 
         Raises:
             PartitioningError: the driver refuses.
-
         """
 
     async def destroy_instance(self, uuid: str, gpu_instance: int) -> None:
@@ -178,5 +172,4 @@ class Driver(Protocol):
 
         Raises:
             PartitioningError: a process uses it, or the driver refuses.
-
         """

@@ -1,7 +1,6 @@
 """Health states of a device, and the state that a driver event leads to.
 
 Texts have no figure that moves while a fault lasts, so that a fault is published once.
-
 """
 
 import re

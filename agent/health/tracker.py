@@ -16,7 +16,6 @@ each keeps its state, however long that lasts, and the node's condition AgentDeg
 
 Momentary faults are kept in memory. `recall` restores them from the published state after a restart of the
 agent; after a reboot of the node nothing is published, and every device starts healthy.
-
 """
 
 from dataclasses import dataclass, field, replace
@@ -149,7 +148,6 @@ class HealthTracker:
         Args:
             event: also of a device that no snapshot has shown.
             now: monotonic seconds.
-
         """
         if self.effect_of(event) is EventEffect.IGNORED:
             return ()
@@ -170,7 +168,6 @@ class HealthTracker:
             now: monotonic seconds.
             on_bus: PCI addresses of the devices on the bus; None where the bus is unknown, and then a device that
                 disappears from the snapshot is lost.
-
         """
         before = dict(self._devices)
         if self._driver_version not in {"", look.driver_version}:
@@ -198,7 +195,6 @@ class HealthTracker:
 
         Momentary faults only, whose quiet time begins again; a lasting fault is in the next snapshot. Any other
         reason is ignored, as is a device that is known already.
-
         """
         state = recalled_state(reason)
         if state is not None and uuid not in self._devices:

@@ -4,7 +4,6 @@
 waits for events. `health` returns the state that is published. An event changes the state and triggers its
 publication in the same step, without a call of the driver first, which often hangs just when a device falls
 off its bus. `agent.health.tracker` decides on the states.
-
 """
 
 import asyncio
@@ -50,7 +49,6 @@ class Events(Protocol):
 
         Raises:
             DriverUnavailableError: the driver cannot be asked.
-
         """
 
 
@@ -74,7 +72,6 @@ class HealthWatch:
             clock: the time of events and snapshots.
             on_change: called after events that changed a state, once for those that came together; it must be
                 quick, and not raise.
-
         """
         self._driver = driver
         self._tracker = tracker

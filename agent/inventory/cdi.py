@@ -9,7 +9,6 @@ without its files is left out, and a specification without any device is no file
 
 A hook updates the linker's cache, where NVIDIA's program for it is on the node. Without it LD_LIBRARY_PATH finds
 the libraries, which NVIDIA's images set.
-
 """
 
 import re
@@ -41,7 +40,6 @@ def file_name(kind: str) -> str:
 
     Raises:
         ValueError: it is not a CDI kind, `<vendor>/<class>`.
-
     """
     if not _KIND.fullmatch(kind):
         raise ValueError(f"{kind!r} is not a CDI kind: it must be <vendor>/<class>")
@@ -58,7 +56,6 @@ def build_specification(
         gpus: of the node; their health does not matter to a runtime.
         files: their device files.
         driver: libraries and programs.
-
     """
     uuids = [uuid for gpu in gpus.devices for uuid in (gpu.uuid, *_instances(gpu.instances))]
     devices = [

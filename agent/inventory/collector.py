@@ -15,7 +15,6 @@ had a device, while the driver lists some, is invisible to this process.
 
 Nothing here blocks for longer than reading small files of the kernel and writing two to a file system in memory,
 or, where the driver's own files changed, listing its directories. `agent.inventory.node_devices` merges.
-
 """
 
 import asyncio

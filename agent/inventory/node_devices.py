@@ -14,7 +14,6 @@ Presence:
 
 Each attribute is checked with the reader's own parser (`inventory.discovery.parsing`): an invalid one is left
 out and reported, so that one odd text of a driver does not cost the other facts.
-
 """
 
 from dataclasses import dataclass, field, replace

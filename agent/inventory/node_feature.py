@@ -1,7 +1,6 @@
 """The node's NodeFeature as an object: its body, its heartbeat patch, and their comparison with a shown one.
 
 Format: `api.foreign.nodefeature`. Values in, values out; `agent.inventory.publisher` writes.
-
 """
 
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ def feature_body(
         namespace: of the object.
         owner_uid: of the Node; empty where that is unknown.
         now: the heartbeat.
-
     """
     metadata: dict[str, Any] = {
         "name": feature_name(node),

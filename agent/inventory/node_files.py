@@ -3,7 +3,6 @@
 Both are replaced only where their content changed, compared with the disk: a restart writes nothing, and a
 removed file comes back with the next snapshot. If one cannot be written (a full or read-only file system), the
 old one stays, the node's condition has the problem, and the next snapshot retries.
-
 """
 
 from dataclasses import dataclass
@@ -77,7 +76,6 @@ class NodeFiles:
 
         Raises:
             ValueError: the kind is not a CDI kind.
-
         """
         self._paths = paths
         self._problems = problems

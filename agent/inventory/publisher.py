@@ -11,7 +11,6 @@ moves, and no change of metadata) and the node's label. If a test fails, or the 
 written again: so a deletion or a foreign change is undone within a minute.
 
 A failure is logged once for its kind, counted, and retried with backoff; the content to publish is kept.
-
 """
 
 import asyncio
@@ -145,7 +144,6 @@ class FeaturePublisher:
 
         Raises:
             KubeError: it could not be written.
-
         """
         wanted = self._wanted
         if wanted is None:

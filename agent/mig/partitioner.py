@@ -7,7 +7,6 @@ that remain, and their protection, are in `agent.mig.planner`.
 While a device is being partitioned its instances appear one by one: `partitioning` contains it, so that no
 instance of an unfinished layout is published and allocated, and blocks the rest. `after_change` is called once
 the device is finished or blocked.
-
 """
 
 import asyncio
@@ -125,7 +124,6 @@ class Partitioner:
 
         Raises:
             DriverUnavailableError: the driver cannot be asked; the other devices wait, too.
-
         """
         now = self._clock.monotonic()
         targets = self._targets()

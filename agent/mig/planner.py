@@ -10,7 +10,6 @@ with the driver, a pod may still be admitted. Two others prevent harm: the contr
 maintenance until no unit of it is in use, and allocates nothing meanwhile (docs/design/0005); and NVML refuses to
 destroy an instance, or to switch the mode of a device, that is in use (NVML_ERROR_IN_USE). mig-manager does not
 check (gpu-operator#262); where it runs too, it must be configured to leave these nodes alone.
-
 """
 
 from dataclasses import dataclass
@@ -59,7 +58,6 @@ def desired_layout(
     """Return the layout that a device's pool wants now.
 
     That is the pool's recorded allocation, not its spec: it is recorded once no unit is in use.
-
     """
     status = device.status
     if not status.uuid:
@@ -176,7 +174,6 @@ def next_step(
         health: of the device.
         in_use: units and UUIDs of devices and MIG instances that live pods of this node are assigned or were
             allocated; None while that is unknown.
-
     """
     if device.is_lost:
         return Blocked(BlockReason.LOST, "the driver no longer reaches it")

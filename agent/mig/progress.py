@@ -3,7 +3,6 @@
 An obstacle is reported once for each reason until the device has its layout: as an Event on the GPUDevice, and
 in the node's condition. Users that are about to end get a grace period first, since pods take a moment to end
 after their pool is free.
-
 """
 
 from dataclasses import dataclass, field

@@ -8,7 +8,6 @@ then the first that returns is waited for.
 
 Each thread has a state of its own (such as a session with the driver), so that one which returns after an hour has
 no effect: its result is dropped, its state is closed, and it ends.
-
 """
 
 import asyncio
@@ -81,7 +80,6 @@ class CallThread(Generic[State]):
 
         Raises:
             DriverUnavailableError: it did not return in time, or an earlier one is overdue (DriverHangs).
-
         """
         async with self._turn:
             await self._wait_for_thread()

@@ -62,7 +62,6 @@ def profile_name(number: int, *, slices: int, memory_mib: int, device_bytes: int
 
     The size is the instance's part of the device's memory in eighths, of the device's size in whole GiB: as
     getMigMemorySizeInGB in go-nvlib, so that names are those of NVIDIA's own tools.
-
     """
     eighths = math.ceil(memory_mib * _MIB / device_bytes * _MEMORY_SLICES) if device_bytes else 0
     size = math.floor(eighths / _MEMORY_SLICES * math.ceil(device_bytes / _GIB) + 0.5)
@@ -86,7 +85,6 @@ def links_between(
         to_devices: device -> other device -> active links from one straight to the other.
         to_switches: device -> active links to NVSwitches.
         levels: other device -> nvmlGpuTopologyLevel_t, where it is known.
-
     """
     found = []
     peers = (set(to_devices) | set(to_switches) | set(levels)) - {own}

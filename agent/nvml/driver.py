@@ -14,7 +14,6 @@ plugin and DCGM, and like these the agent has to be removed from the node first.
 away, nothing is held open. `close` closes everything, and the next call opens it again.
 
 **PID namespaces.** NVML reports only processes in the agent's PID namespace: it needs the node's.
-
 """
 
 import asyncio
@@ -79,7 +78,6 @@ class NvmlDriver:
             look_s: time-out of a snapshot.
             retry_s: interval of fresh threads while one is stuck.
             wait_ms: time of one wait for events; its end is when the thread of events can stop.
-
         """
         self._clock = clock
         self._library = library
@@ -109,7 +107,6 @@ class NvmlDriver:
         """As `Driver.wait_for_events`. Events before the first call are not reported.
 
         A device that reports the same Xid a thousand times between two waits has reported one event.
-
         """
         over = self._clock.monotonic() + within_s
         while True:
@@ -155,7 +152,6 @@ class NvmlDriver:
 
         Raises:
             DriverUnavailableError: a call hangs, which keeps it open.
-
         """
         await self._close_session()
         self._calls.end()

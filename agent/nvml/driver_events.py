@@ -5,7 +5,6 @@ the next are lost, since NVML has no memory: while a session is renewed, which t
 mode changes.
 
 A lost device makes waiting fail for all of them: it is left out of a fresh event set.
-
 """
 
 import asyncio
@@ -57,7 +56,6 @@ class NvmlEvents:
             wake: called in the event loop when the thread has ended.
             overdue_s: time after which a call that does not return is stuck, without its waiting time.
             wait_ms: waiting time of one call.
-
         """
         self._clock = clock
         self._wait_ms = wait_ms
@@ -168,7 +166,6 @@ def _register(events: object) -> dict[int, str]:
     """Register every device that supports events; return the value of its handle -> UUID.
 
     A lost device does not answer for its UUID, so that is recorded before.
-
     """
     uuids = {}
     for index in range(pynvml.nvmlDeviceGetCount()):

@@ -3,7 +3,6 @@
 An error of one query of one device is a missing value: old drivers lack functions, and devices lack NVLink, ECC or
 MIG. Errors of the session (the driver went away, or came back) end it: no handle is used afterwards. A lost device is
 neither. Texts that name an error call the library: only in a thread that may hang.
-
 """
 
 from typing import TYPE_CHECKING, Final, NewType, TypeVar, final
@@ -87,7 +86,6 @@ class NvmlQueries:
         Raises:
             DeviceLostError: the device is lost.
             SessionStaleError: the driver went away.
-
         """
         try:
             found = function(*arguments)

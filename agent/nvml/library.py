@@ -4,7 +4,6 @@ The agent's image has no driver: the library is the node's own, of the version o
 root that is mounted for it. `pynvml` searches by name only and keeps one library for a process, so it is given one,
 and given another after the node's driver was replaced: the file's name has the version. A library is never unloaded,
 since a call that hangs may be inside.
-
 """
 
 import ctypes
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pynvml
 
+from agent.driver.libraries import DRIVER_CONTAINER, real_path
 from agent.errors import DriverUnavailableError
 from telemetry.conditions import AgentDegraded
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "libnvidia-ml.so.1"
 
-_ROOTS: Final = ("", "run/nvidia/driver")
-"""The node's own root, and that of a driver in a container, where the GPU operator mounts it."""
+_ROOTS: Final = ("", DRIVER_CONTAINER)
 _FOLDERS: Final = (
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -38,7 +37,6 @@ _FOLDERS: Final = (
     "opt/nvidia/lib64",
 )
 """Debian and Ubuntu, Red Hat, SUSE, Debian's alternatives, and cloud images."""
-_LONGEST_CHAIN: Final = 8
 _LOADING: Final = threading.Lock()
 
 
@@ -46,8 +44,8 @@ def find_libraries(driver_root: Path) -> "Iterator[Path]":
     """Yield the libraries under a root, the likeliest first; links are followed within that root."""
     for root in _ROOTS:
         for folder in _FOLDERS:
-            found = _follow(driver_root / root, Path(folder) / NAME)
-            if found is not None:
+            found = real_path(driver_root / root, driver_root / root / folder / NAME)
+            if found is not None and found.is_file():
                 yield found
 
 
@@ -58,7 +56,6 @@ def load_library(library: Path | None, driver_root: Path) -> str:
 
     Raises:
         DriverUnavailableError: there is none (DriverMissing).
-
     """
     with _LOADING:
         return _load(library, driver_root)
@@ -95,17 +92,6 @@ def _candidates(library: Path | None, driver_root: Path) -> "Iterator[str]":
 
 def _is_loaded(path: str) -> bool:
     return pynvml.nvmlLib is not None and pynvml.nvmlLib._name == path  # noqa: SLF001  # ctypes has no other name for it
-
-
-def _follow(root: Path, path: Path) -> Path | None:
-    """Return the file at the end of links; absolute ones are absolute within the root."""
-    here = root / path
-    for _ in range(_LONGEST_CHAIN):
-        if not here.is_symlink():
-            return here if here.is_file() else None
-        target = here.readlink()
-        here = root / target.relative_to("/") if target.is_absolute() else here.parent / target
-    return None
 
 
 def _explain(library: Path | None, driver_root: Path, refused: list[str]) -> str:

@@ -2,7 +2,6 @@
 
 PCIe topology is read once a session. NVLinks come and go with the devices' health, and are most of all queries (16
 devices of 18 links: 864 of 1,200), so they are read once a minute.
-
 """
 
 from typing import TYPE_CHECKING, Final, final

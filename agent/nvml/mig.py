@@ -5,7 +5,6 @@ smaller ones: such an instance is reported under the name of its compute instanc
 that the agent creates, and with the lowest of them.
 
 nvml.h, "Multi Instance GPU Management".
-
 """
 
 import ctypes
@@ -107,7 +106,6 @@ class MigDevice:
 
         Raises:
             DeviceLostError: it is lost.
-
         """
         modes = queries.ask(None, pynvml.nvmlDeviceGetMigMode, self._handle)
         if modes is None:

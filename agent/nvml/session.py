@@ -2,7 +2,6 @@
 
 Profiles of GPU instances, which a device keeps while the driver is loaded, are read once a session. NVML finds devices
 when it is initialised and not later: a session is stale when the bus has other devices than at its start.
-
 """
 
 from dataclasses import dataclass
@@ -60,7 +59,6 @@ class NvmlSession:
             load: loads the library; raises DriverUnavailableError.
             bus: a value that changes when a device comes, goes, or is bound to a driver.
             known: index -> last device there, kept over sessions as long as NVML counts as many devices.
-
         """
         self._clock = clock
         self._load = load
@@ -77,7 +75,6 @@ class NvmlSession:
 
         Raises:
             DriverUnavailableError: no library, no driver, or it does not work.
-
         """
         if self._is_open:
             return
@@ -109,7 +106,6 @@ class NvmlSession:
         Raises:
             DriverUnavailableError: there is no driver.
             SessionStaleError: there is another driver, or the bus has other devices; `close` helps.
-
         """
         self.open()
         if self._bus() != self._on_bus:
@@ -140,7 +136,6 @@ class NvmlSession:
         Raises:
             DeviceLostError: it is lost, or missing.
             SessionStaleError: as in `look`. Nothing was done then.
-
         """
         self.open()
         try:

@@ -3,7 +3,6 @@
 The list of conditions has other writers, too: the condition is applied server-side under a field manager of
 its own, on a difference only. The shown condition is read once, and again every few minutes, in case it was
 removed. A node without an inventory yet is retried.
-
 """
 
 import asyncio
@@ -115,7 +114,6 @@ class DegradedConditionWriter:
 
         Raises:
             KubeError: it could not be read or written.
-
         """
         now = self._clock.monotonic()
         if self._read_at is None or now - self._read_at >= CHECK_EVERY_S:

@@ -4,7 +4,6 @@ The plugins may write the directory and have no rights beyond that; the agent ha
 not trusted: links are not followed, only plain files are opened, only the reasons of a plugin are accepted, and
 an invalid file is logged once and left alone. Unchanged files are not read again. Format:
 `api.nodefiles.pluginproblems`.
-
 """
 
 import asyncio
@@ -140,7 +139,6 @@ class ProblemsFileReader:
             FileNotFoundError: it was removed meanwhile.
             OSError: it cannot be read.
             BadPoolConfigError: it is not a plugin's file.
-
         """
         path = self._directory / name
         status = path.lstat()

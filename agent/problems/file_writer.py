@@ -2,7 +2,6 @@
 
 The run directory is the agent's, and a tmpfs: a write waits for no disk. A file that cannot be written
 degrades nothing else; the plugin's log and its readiness have the same problem.
-
 """
 
 import asyncio

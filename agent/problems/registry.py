@@ -3,7 +3,6 @@
 Each part has at most one problem, under a name of its own (its source), and clears it when it is over. The
 summary is the condition AgentDegraded: the first reason, in the order of the enum, and all texts. A text must
 not have figures that move, since each change of it is a write.
-
 """
 
 import asyncio

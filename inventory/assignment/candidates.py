@@ -33,7 +33,6 @@ class PoolCandidates:
         """Yield the pools that take the device without an annotation; room and the node are not checked.
 
         40,000 devices are of a few models: deviceSelectors are evaluated once for a model.
-
         """
         shape = _shape_of(device)
         found = self._takers.get(shape)

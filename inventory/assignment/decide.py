@@ -12,7 +12,6 @@ that applies decides (docs/design/0005-from-slot-to-pool.md):
    released only while its object says that it drains, so that every other decision sees that first.
 5. An unsupported or misconfigured pool takes nothing and keeps its devices. Only a free device waits for the
    node's readiness, its own facts and its health.
-
 """
 
 from collections import Counter

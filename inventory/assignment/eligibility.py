@@ -2,7 +2,6 @@
 
 Admission uses them to refuse early what the operator can correct at once; `inventory.assignment.decide`
 decides by them. Obstacles come in the order of `Reason`; the first one is shown.
-
 """
 
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ class Reason(Enum):
     """State of a device's assignment, or its obstacle.
 
     `telemetry.conditions.DeviceAssigned` has the same members, with the text for the condition.
-
     """
 
     ASSIGNED = auto()

@@ -2,7 +2,6 @@
 
 Inside a category any value is enough; every given category must be met, and unknown facts meet nothing.
 `exclude` wins over `include`.
-
 """
 
 import re
@@ -86,7 +85,6 @@ def canonical_product(name: str) -> str:
 
     NVML reports `NVIDIA A100-SXM4-80GB`, the GFD label `NVIDIA-A100-SXM4-80GB`, and the PCI table
     `GA100 [A100 SXM4 80GB]`.
-
     """
     start, end = name.find("["), name.rfind("]")
     text = (name[start + 1 : end] if 0 <= start < end - 1 else name).lower()

@@ -4,7 +4,6 @@ Labels of the rule number the devices in the order of their PCI addresses, witho
 GFD are about all devices at once: they describe *a* device of the node, and their counts are the node's, so
 that no count ever becomes a device's. Keys: gpu-feature-discovery's docs and internal/lm, and its older
 spelling with `mig-` for `mig.`.
-
 """
 
 import re

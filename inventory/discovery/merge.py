@@ -3,7 +3,6 @@
 The merge orders reports and does not choose between two values; `inventory.discovery.plan` compares them with
 the known status. A source whose heartbeat is too old is *silent*: its reports keep their rank, and prove no
 longer which devices are present.
-
 """
 
 import datetime as dt
@@ -78,7 +77,6 @@ def merge(
         now: for the age of heartbeats.
         fresh_for: maximum age of a heartbeat; also the maximum distance into the future, since a clock
             that is off by more proves nothing.
-
     """
     heartbeat = max((one.heartbeat for one in features if one.heartbeat is not None), default=None)
     is_silent = heartbeat is not None and abs(now - heartbeat) > fresh_for
@@ -140,7 +138,6 @@ def _presence(
 
     The agent reads the bus. NVML, the source of instances, does not see a device that fell off the bus or has no
     driver, so it is trusted as long as it lists no fewer devices than NFD counts.
-
     """
     if agent is not None and agent.is_complete:
         return _addresses(agent), True
@@ -182,7 +179,6 @@ def _is_of_one_model(reported: Mapping[str, Sequence[DeviceReport]], labels: Lab
     """Whether the facts about all devices of the node hold for each of them.
 
     On a node with two models GFD's labels describe either of them, so they are used for none.
-
     """
     ids = {_first(reports, "device") for reports in reported.values()}
     if None not in ids:

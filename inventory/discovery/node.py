@@ -70,7 +70,6 @@ def incompleteness_of(
 
     A GPUDevice is created once its PCI address is known, and not before: the number that a label gives a device
     changes when another device is pulled, so it identifies no device.
-
     """
     if refused:
         claims = listing(f"{one.uuid} at {one.address} (of {one.owner})" for one in refused)
@@ -118,7 +117,6 @@ def has_inventory(
     """Whether the node has an inventory: an existing one stays, and a node without devices gets none.
 
     GPUDevices that were created by hand do not count.
-
     """
     return (
         is_shown

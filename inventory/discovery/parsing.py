@@ -1,7 +1,6 @@
 """Parsers from the text of a label or attribute to a value; None for invalid text.
 
 Plain functions of text, bounded, that never raise: foreign sources may write any text.
-
 """
 
 import re

@@ -7,7 +7,6 @@ alone, and so are their devices.
 A UUID stays with the GPUDevice that showed it first: a node that reports the UUID of another GPUDevice does
 not get it, or every node could take the devices of all others out of their pools. A device that was moved
 gets its GPUDevice once that of its old place is deleted.
-
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -111,7 +110,6 @@ def plan_inventory(
         merged: the reports of its sources.
         is_managed: whether its devices may be in pools.
         claimants: the GPUDevices of all nodes that show each of `uuids_of`, the owner first.
-
     """
     by_hand = [one for one in devices if not is_ours(one)]
     ours = {one.name: one for one in devices if is_ours(one)}

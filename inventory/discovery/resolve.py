@@ -3,7 +3,6 @@
 A known fact is never lost to silence. Facts that a device keeps for life change only when a source that
 reports each device by itself reports something materially different; labels, which describe devices in bulk,
 fill gaps only.
-
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +64,6 @@ def resolve_facts(
         node: its node.
         address: its place there.
         withheld: fields whose absence proves nothing now.
-
     """
     # Only a fresh source may replace a known device by another one.
     fresh = [one for one in reports if one.is_fresh]

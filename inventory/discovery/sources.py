@@ -9,7 +9,6 @@ Sources, the most trusted first (docs/design/0005-from-slot-to-pool.md):
 * `NODE`: labels `nvidia.com/*` of gpu-feature-discovery, about all devices of the node at once.
 
 An invalid value is skipped and reported as a `BadFeature`; nothing here raises.
-
 """
 
 import datetime as dt

@@ -2,7 +2,6 @@
 
 The page is text in Prometheus' exposition format from a foreign pod: lines that cannot be parsed are counted
 and skipped, and nothing here raises.
-
 """
 
 import math

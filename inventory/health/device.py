@@ -3,7 +3,6 @@
 A fault takes the device out at once, but for heat, which must last. The device comes back after several clean
 samples in a row. Where the sources differ, the fault counts. Without any source nothing changes: silence
 neither makes a device faulty nor heals it.
-
 """
 
 from dataclasses import dataclass, replace
@@ -131,7 +130,6 @@ def assess_health(
         report: the node agent's current report.
         terms: the rules.
         now: monotonic seconds.
-
     """
     reported = _reported(report)
     device = _read(before, uuid, seen, is_reported_healthy=reported is _CLEAN, terms=terms)

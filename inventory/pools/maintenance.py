@@ -4,7 +4,6 @@ A pool is in maintenance while its spec wants another allocation than the record
 then; running pods finish or are evicted. Once no unit is reserved or in use, one write records the wanted
 allocation. Nothing else is stored, so that a restart at any step continues, and reverting the spec is the
 same comparison. Design: docs/design/0005-from-slot-to-pool.md.
-
 """
 
 from dataclasses import dataclass
@@ -103,7 +102,6 @@ def plan_allocation(
         since: start of the maintenance, by the condition's transition time; None before the condition says so.
         now: the wall clock.
         fault: the fault of an invalid pool (`inventory.pools.validation`); empty for a valid one.
-
     """
     if pool.status.allocation is None:
         return MaintenancePlan(

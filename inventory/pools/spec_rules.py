@@ -2,7 +2,6 @@
 
 Much of it is also in the CRD's schema. The API server checks that first, but reports one error of a rule
 set at a time and knows no other pool; these rules report all errors in one message.
-
 """
 
 import re

@@ -3,7 +3,6 @@
 An invalid pool claims no device, labels no node and runs nothing (an unsupported pool that taints nodes has
 no devices behind the taint). It keeps the devices that it took while it was valid, so that a typing error
 harms no running pod.
-
 """
 
 from dataclasses import dataclass
@@ -83,7 +82,6 @@ def validate_pool(
         pools: all pools; the pool itself may be among them.
         can_make_profile: whether a device that the pool may have supports its MIG profile
             (`makes_profile`); None while no device with known profiles exists.
-
     """
     return PoolValidity(
         unsupported=_unsupported(pool),
@@ -104,7 +102,6 @@ def makes_profile(pool: "GPUPool", device: "GPUDevice") -> bool | None:
     """Whether a device supports the pool's MIG profile; None while its profiles are unknown.
 
     A device without MIG supports none.
-
     """
     mig = device.status.mig
     if mig.profiles:

@@ -6,7 +6,6 @@ out, no devices, all faulted) count at once.
 
 The first obstacle, in the order of `ReadinessObstacle`, is the reason of a node that is not ready for
 pooling. `reconciler.readiness.conditions` renders the conditions.
-
 """
 
 from collections.abc import Mapping
@@ -123,7 +122,6 @@ def assess_readiness(
     """Return the readiness of a node after one more observation at `now` (monotonic seconds).
 
     A node that opts out is not assessed; its checks start again once it is back.
-
     """
     if facts.is_managed:
         states = {

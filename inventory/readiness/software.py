@@ -1,7 +1,6 @@
 """A node's GPU software at one moment, and the finding for each check.
 
 One observation proves nothing yet: `inventory.readiness.phases` debounces the findings.
-
 """
 
 from collections.abc import Mapping
