@@ -1,4 +1,4 @@
-"""The command `agent`: its flags, and how it ends. What it does is `agent.main`'s, which loads gRPC."""
+"""The command `agent`: its flags and its exit status. `agent.main`, which imports gRPC, runs it."""
 
 import argparse
 import sys
@@ -24,48 +24,48 @@ _ROLES: Final = ",".join(role.value for role in AgentRole)
 
 def add_arguments(agent: argparse.ArgumentParser) -> None:
     """Add the flags; one that is left out has the default of `AgentSettings`."""
-    agent.add_argument("--node", required=True, help="name of the node that this runs on")
+    agent.add_argument("--node", required=True, help="name of the node of this process")
     agent.add_argument(
-        "--roles", type=_roles, required=True, help=f"what it does, separated by commas: {_ROLES}"
+        "--roles", type=_roles, required=True, help=f"roles, separated by commas: {_ROLES}"
     )
     agent.add_argument(
         "--namespace",
         default=DEFAULT_NAMESPACE,
-        help=f"of the control plane ({DEFAULT_NAMESPACE})",
+        help=f"namespace of the control plane ({DEFAULT_NAMESPACE})",
     )
     agent.add_argument(
         "--hand-out",
         type=HandOut,
         choices=tuple(HandOut),
         metavar="|".join(one.value for one in HandOut),
-        help="how containers come to their devices (CDI)",
+        help="how containers receive their devices (CDI)",
     )
     agent.add_argument("--cdi-kind", metavar="KIND", help=f"of CDI names ({_default('cdi_kind')})")
-    agent.add_argument("--pool", help="whose list of cards --config is, to tell of problems")
+    agent.add_argument("--pool", help="pool of the device list --config, for reports of problems")
     agent.add_argument(
         "--ignored-xids",
         type=_xids,
         metavar="CODE,…",
-        help="Xids that say nothing of a card, in place of the usual ones; nothing: all count",
+        help="Xids that are no fault of a device, in place of the default ones; empty: all are faults",
     )
     for name, text in (
-        ("config", "list of one pool's cards; without it all pools of the node are served"),
+        ("config", "device list of one pool; without it the agent serves all pools of the node"),
         ("plugins-directory", "kubelet's directory of device plugins"),
         ("pod-resources-directory", "kubelet's directory with the socket of PodResources"),
-        ("run-directory", "where the agents of a node tell each other of its cards"),
-        ("cdi-directory", "where the runtime looks for CDI specifications"),
-        ("driver-root", "where the node's root is mounted, for the driver's libraries"),
-        ("dev-root", "where the node's device files are"),
-        ("sysfs", "where the kernel tells of the PCI bus"),
-        ("procfs", "where the kernel tells of the driver's capabilities"),
-        ("nvml-library", "libnvidia-ml.so.1; without it, it is looked for under the driver's root"),
-        ("kubeconfig", "of the API server; without it the pod's service account"),
+        ("run-directory", "files that the agents of a node share"),
+        ("cdi-directory", "the runtime's directory of CDI specifications"),
+        ("driver-root", "mount point of the node's root, for the driver's libraries"),
+        ("dev-root", "directory of the node's device files"),
+        ("sysfs", "the kernel's sysfs, for the PCI bus"),
+        ("procfs", "the kernel's procfs, for the driver's capabilities"),
+        ("nvml-library", "libnvidia-ml.so.1; without it the one under the driver's root"),
+        ("kubeconfig", "credentials; without it the pod's service account"),
     ):
         default = _default(name.replace("-", "_"))
         shown = f"{text} ({default})" if default else text
         agent.add_argument(f"--{name}", type=Path, metavar="PATH", help=shown)
     agent.add_argument("--host", help=f"address of probes and metrics ({_default('host')})")
-    agent.add_argument("--port", type=int, help=f"of probes and metrics ({_default('port')})")
+    agent.add_argument("--port", type=int, help=f"port of probes and metrics ({_default('port')})")
 
 
 def settings_of(known: argparse.Namespace) -> AgentSettings:
@@ -83,7 +83,7 @@ def settings_of(known: argparse.Namespace) -> AgentSettings:
 
 
 def run_alone(arguments: "Sequence[str]") -> int:
-    """Run the command as `cli.main` would, without what the other commands need: 18 MiB on every node."""
+    """Run the command as `cli.main` does, without the imports of the other commands: 18 MiB on every node."""
     parser = argparse.ArgumentParser(prog="gpu-control-plane agent", allow_abbrev=False)
     add_arguments(parser)
     try:

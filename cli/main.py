@@ -1,9 +1,12 @@
-"""The command line: serve, render, demo, and what runs on nodes.
+"""The command line: serve, render, demo and agent.
 
-gpu-control-plane serve [--settings FILE] [--show-settings] [--SETTING VALUE ...]
+gpu-control-plane serve [--settings FILE] [--show-settings] [--SECTION.SETTING VALUE ...]
 gpu-control-plane render crds|webhooks|rbac|policy|scheduler-config|alerts|examples [...]
 gpu-control-plane demo
 gpu-control-plane agent --node NODE --roles inventory,health,mig,device-plugin [...]
+
+Flags have one style: words joined by hyphens, as `--hand-out`, behind the section of a setting, as
+`--device-plugin.image`. `serve` also accepts a setting as files spell it, `--device_plugin.image`.
 """
 
 import argparse
@@ -59,9 +62,9 @@ def _build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     serve = commands.add_parser(
         "serve",
-        help="run the server; every setting is also a flag, e.g. --listen.port 9443",
-        epilog="Every setting that --show-settings prints is also a flag (--listen.port 9443) and an "
-        "environment variable (GPU_CONTROL_PLANE_LISTEN__PORT=9443).",
+        help="run the server; every setting is also a flag, e.g. --device-plugin.image IMAGE",
+        epilog="Every setting that --show-settings prints is also a flag (--device-plugin.image IMAGE) and "
+        "an environment variable (GPU_CONTROL_PLANE_DEVICE_PLUGIN__IMAGE=IMAGE).",
         allow_abbrev=False,
     )
     serve.add_argument("--settings", type=Path, metavar="FILE", help="YAML file with settings")
@@ -108,7 +111,7 @@ def _build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--keep-logs", type=Path, metavar="FILE", help="write the server's log there")
     agent = commands.add_parser(
         "agent",
-        help="on a GPU node: find cards, watch their health, cut them, offer them to kubelet",
+        help="on a GPU node: discover devices, watch their health, partition them, offer them to kubelet",
         allow_abbrev=False,
     )
     agent_command.add_arguments(agent)
@@ -116,13 +119,13 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
-    settings = load_settings(flags, known.settings)
+    settings = load_settings([_as_setting(flag) for flag in flags], known.settings)
     if known.show_settings:
         yaml.safe_dump(settings.model_dump(mode="json"), sys.stdout, sort_keys=False)
         return OK
     check_images(settings)
     logs = configure_logs(settings.log_level)
-    # --show-settings and render stay quick: the Kubernetes library alone costs a second.
+    # --show-settings and render stay quick: the server's imports cost a second.
     from kube.config.connection import BadConfigurationError  # noqa: PLC0415
     from server.http.listener import ListenError  # noqa: PLC0415
     from server.process import serve  # noqa: PLC0415
@@ -140,8 +143,16 @@ def _serve(known: argparse.Namespace, flags: "Sequence[str]") -> int:
     return OK
 
 
-def _complain(error: Exception) -> None:
+def _complain(error: Exception | str) -> None:
     print(f"gpu-control-plane: {error}", file=sys.stderr)  # noqa: T201  # the command line
+
+
+def _as_setting(argument: str) -> str:
+    """Spell a flag as its setting: `--device-plugin.image=x-y` is `--device_plugin.image=x-y`."""
+    if not argument.startswith("--"):
+        return argument
+    name, equals, value = argument.removeprefix("--").partition("=")
+    return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def _render(known: argparse.Namespace) -> int:
@@ -151,6 +162,13 @@ def _render(known: argparse.Namespace) -> int:
 
 def _demo(known: argparse.Namespace) -> int:
     configure_logs("error")
-    from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
-
+    try:
+        from demo.main import run_demo  # noqa: PLC0415  # imports the simulator
+    except ModuleNotFoundError as error:
+        if error.name not in {"demo", "demo.main"}:
+            raise
+        _complain(
+            "the demo is part of the source checkout, not of this installation: `make demo` runs it there"
+        )
+        return MISUSED
     return uvloop.run(run_demo(known.keep_logs))

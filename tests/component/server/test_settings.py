@@ -1,6 +1,7 @@
 """Settings from flags, the environment and a file: which one wins, and what is refused, by name."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,26 @@ def test_unknown_flag_ends_the_command_with_its_name_and_status_2(
         run(["serve", "--listen.prot", "1"])
     assert ended.value.code == MISUSED
     assert "unrecognized arguments: --listen.prot" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--device-plugin.image", "--device_plugin.image"])
+@pytest.mark.parametrize("joined", [True, False], ids=["one word", "two words"])
+def test_words_of_a_flag_are_joined_by_hyphens_or_as_in_files(
+    flag: str, joined: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = "a.example/gpu-control_plane:1"
+    flags = [f"{flag}={given}"] if joined else [flag, given]
+    assert run(["serve", *flags, "--show-settings"]) == OK
+    assert yaml.safe_load(capsys.readouterr().out)["device_plugin"]["image"] == given
+
+
+def test_demo_without_its_package_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in an installed wheel, which holds neither the demo nor the simulator."""
+    monkeypatch.delitem(sys.modules, "demo.main", raising=False)
+    monkeypatch.setitem(sys.modules, "demo", None)
+    assert run(["demo"]) == MISUSED
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    assert "part of the source checkout" in complaint
