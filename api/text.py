@@ -17,12 +17,12 @@ _MORE: Final = "..."
 
 
 def truncate(text: str, limit: int = MAX_FOREIGN_LENGTH) -> str:
-    """Return the text, cut at a word and ended by `...` if it is longer than the limit."""
+    """Return the text, truncated at a word and ended by `...` if it is longer than the limit."""
     if len(text) <= limit:
         return text
     kept = text[: limit - len(_MORE)]
     whole_words, _, _ = kept.rpartition(" ")
-    # A single long word has no good place to end: a name is more useful cut than left out.
+    # A single long word has no good place to end: a truncated name is more useful than none.
     return (whole_words if len(whole_words) > limit // 2 else kept).rstrip(" ,;:") + _MORE
 
 

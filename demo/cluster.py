@@ -1,4 +1,4 @@
-"""The demo's cluster: API server, scheduler, kubelet and node agents as doubles, and our real server."""
+"""The demo's cluster: fakes of API server, scheduler, kubelet and node agents, and the real server."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ class ApiEvent(Model, frozen=True):
 
 @final
 class DemoCluster:
-    """Everything running; `client` is the operator's."""
+    """All processes and fakes; `client` is the operator's."""
 
     def __init__(self, folder: "Path", log: "Path") -> None:
         self.clock = SystemClock()
@@ -94,7 +94,6 @@ class DemoCluster:
         self.agents: dict[str, FakeNodeAgent]
 
     async def __aenter__(self) -> Self:
-        """Start all of it."""
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.api)
             self.client = await stack.enter_async_context(self._client(ADMIN_TOKEN))
@@ -116,13 +115,10 @@ class DemoCluster:
         error: BaseException | None,
         trace: "TracebackType | None",
     ) -> None:
-        """Stop all of it."""
         await self._stack.aclose()
 
-    # --- what the story does -------------------------------------------------------------------
-
     async def create_pod(self, body: "Mapping[str, Any]") -> list[str]:
-        """Create a pod as a user would; return the warnings that the user sees.
+        """Create a pod as a user would; return the warnings to the user.
 
         Raises:
             AdmissionDenied: admission refused it.
@@ -147,7 +143,7 @@ class DemoCluster:
         return await self._write("PATCH", GPU_POOLS.path(None, name), {"spec": spec})
 
     async def _write(self, method: str, path: str, body: "Mapping[str, Any]") -> list[str]:
-        """Write past our own client, which cuts what others say and drops warnings."""
+        """Write without our own client, which truncates messages and drops warnings."""
         headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
         if method == "PATCH":
             headers["Content-Type"] = MERGE_PATCH
@@ -163,14 +159,13 @@ class DemoCluster:
             ]
 
     async def pod(self, name: str, namespace: str = "default") -> Pod | None:
-        """Return a pod, or None."""
         try:
             return await self.client.get(PODS, Pod, name, namespace=namespace)
         except NotFound:
             return None
 
     async def why_unscheduled(self, name: str, namespace: str = "default") -> str:
-        """Return what kube-scheduler wrote about a pod that it found no node for; else nothing."""
+        """Return kube-scheduler's message about an unschedulable pod, or nothing."""
         pod = await self.client.get(PODS, _ScheduledPod, name, namespace=namespace)
         for condition in pod.status.conditions or ():
             if (condition.type, condition.status) == ("PodScheduled", "False"):
@@ -178,36 +173,32 @@ class DemoCluster:
         return ""
 
     async def pool(self, name: str) -> GPUPool:
-        """Return a pool."""
         return await self.client.get(GPU_POOLS, GPUPool, name)
 
     async def devices(self) -> dict[str, GPUDevice]:
-        """Return all devices by name."""
         found = (await self.client.list_(GPU_DEVICES, GPUDevice)).items
         return {one.name: one for one in sorted(found, key=lambda one: one.name)}
 
     async def device(self, name: str) -> GPUDevice:
-        """Return a device."""
         return await self.client.get(GPU_DEVICES, GPUDevice, name)
 
     async def inventories(self) -> list[GPUNodeInventory]:
-        """Return what is known of all nodes."""
         return (await self.client.list_(GPU_NODE_INVENTORIES, GPUNodeInventory)).items
 
-    async def offered(self, node: str, resource: str) -> int:
-        """Return how many units of a resource kubelet offers on a node."""
+    async def allocatable(self, node: str, resource: str) -> int:
+        """Return the allocatable units of a resource on a node."""
         found = await self.client.get(NODE_RESOURCE, ScheduledNode, node)
         return found.allocatable(resource)
 
     async def event(self, reason: str, name: str, *, says: str = "") -> ApiEvent | None:
-        """Return the event that was written for this reason about an object of this name, if any."""
+        """Return an Event with this reason about an object of this name, or None."""
         for event in (await self.client.list_(EVENTS, ApiEvent)).items:
             if (event.reason, event.regarding.name) == (reason, name) and says in event.note:
                 return event
         return None
 
     def server_writes(self) -> list[tuple[str, str]]:
-        """Return method and path of every write that our server made on pods."""
+        """Return method and path of every write of the server to pods."""
         return [
             (request.method, request.path)
             for request in self.api.requests
@@ -215,19 +206,17 @@ class DemoCluster:
         ]
 
     def server_pod_reads(self) -> int:
-        """Return how often our server read a single pod."""
+        """Return how often the server read a single pod."""
         return sum(
             request.user == SERVER_USER and request.method == "GET" and "/pods/" in request.path
             for request in self.api.requests
         )
 
-    # --- starting ------------------------------------------------------------------------------
-
     def _client(self, token: str) -> KubeClient:
         return KubeClient(StaticConnection(self.api.url, token=token), self.clock)
 
     async def _install(self) -> None:
-        """Do what an operator does once: CRDs and webhooks; and have the nodes join."""
+        """Install CRDs and webhooks, and register the nodes."""
         for name in (constants.DEFAULT_NAMESPACE, nfd.NAMESPACE, "ml-team", "students"):
             await self.client.create(
                 NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -261,12 +250,12 @@ class DemoCluster:
 
 
 class AdmissionDenied(Exception):  # noqa: N818  # it is named for what happened
-    """Admission refused it; the text is what the user sees."""
+    """Admission refused the request; the text is the user's message."""
 
 
 @final
 class _Background:
-    """Endless tasks that are cancelled at the end."""
+    """Endless tasks that are cancelled on exit."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -282,5 +271,4 @@ class _Background:
         await self._group.__aexit__(None, None, None)
 
     def spawn(self, work: "Coroutine[Any, Any, None]", name: str) -> None:
-        """Run it until the end."""
         self._tasks.append(self._group.create_task(work, name=name))

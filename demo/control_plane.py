@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 60.0
 SAMPLE_EVERY_S: Final = 0.5
-"""A node is ready, and a card well again, after three looks; 10 s apart where nobody waits for it."""
+"""Between two checks. A node becomes ready, and a device recovers, after three; the default is 10 s."""
 
 
 class _Secret(msgspec.Struct):
@@ -36,7 +36,7 @@ class _Secret(msgspec.Struct):
 
 @final
 class DemoServer:
-    """`gpu-control-plane serve` on a free port of this machine; `log` is what it says."""
+    """`gpu-control-plane serve` on a free port of this machine; its output goes to `log`."""
 
     def __init__(self, folder: "Path", log: "Path", clock: "Clock") -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class DemoServer:
     async def serving(
         self, api_url: str, token: str, client: "KubeClient"
     ) -> "AsyncIterator[None]":
-        """Run it; the context is entered once it is ready.
+        """Run the server; the context is entered once it is ready.
 
         Args:
             api_url: where it finds the API server.
@@ -84,7 +84,6 @@ class DemoServer:
                 await self.process.wait()
 
     async def bundle(self, client: "KubeClient") -> Bundle:
-        """Return its certificates."""
         secret = await client.get(
             SECRETS, _Secret, constants.SERVING_SECRET, namespace=constants.DEFAULT_NAMESPACE
         )

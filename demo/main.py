@@ -1,8 +1,9 @@
-"""`gpu-control-plane demo`: the main job on an embedded cluster, narrated, and checked as it goes.
+"""`gpu-control-plane demo`: the main job on an embedded cluster, narrated and checked.
 
-The API server, kube-scheduler, kubelet and the nodes' agents are doubles in this process
-(`simulator`). Our server is the real one, in a process of its own, asked over HTTPS with its own
-certificates, by the same handlers as in production. What the text claims is checked; the exit status says whether it held.
+API server, kube-scheduler, kubelet and the nodes' agents are fakes in this process (`simulator`).
+The server is the real one, in a process of its own, called over HTTPS with its own certificates, by
+the same handlers as in production. Every claim is checked; the exit status tells whether all of
+them hold.
 """
 
 import asyncio
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     Chapter = Callable[[Story], Awaitable[None]]
 
 LIMIT_S: Final = 120.0
-"""Twice as long as it takes where much else is going on."""
+"""Twice the duration on a busy machine."""
 
 CHAPTERS: "Final[tuple[Chapter, ...]]" = (
-    demo_devices.nodes_tell,
-    demo_devices.by_annotation,
-    demo_devices.by_product,
+    demo_devices.discovery,
+    demo_devices.manual_assignment,
+    demo_devices.assignment_by_product,
     demo_pods.whole_devices,
     demo_pods.time_slices,
     demo_pods.refusals,
@@ -46,27 +47,25 @@ CHAPTERS: "Final[tuple[Chapter, ...]]" = (
 
 
 async def run_demo(log_file: Path | None, chapters: "Sequence[Chapter]" = CHAPTERS) -> int:
-    """Tell the whole story; return 0 when every claim held."""
+    """Run all chapters; return 0 if every claim holds."""
     with tempfile.TemporaryDirectory(prefix="gpu-demo-") as folder:
         log = log_file or Path(folder) / "server.log"
         try:
-            await _tell(chapters, Path(folder), log)
+            await _narrate(chapters, Path(folder), log)
         except UntrueError as untrue:
-            return _give_up(f"NOT TRUE: {untrue}", log)
+            return _fail(f"NOT TRUE: {untrue}", log)
         except TimeoutError:
-            return _give_up(f"NOT DONE after {LIMIT_S:g} s", log)
+            return _fail(f"NOT DONE after {LIMIT_S:g} s", log)
         except (KubeError, AdmissionDenied, aiohttp.ClientError, OSError, ExceptionGroup) as error:
-            return _give_up(f"BROKEN: {type(error).__name__}: {error}", log)
+            return _fail(f"BROKEN: {type(error).__name__}: {error}", log)
     say("\nEvery claim above was checked.")
     return 0
 
 
-async def _tell(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
-    say(
-        "In this process: an API server, a kube-scheduler, a kubelet and the nodes' agents, in memory."
-    )
-    say("Beside it, the real GPU control plane, which they call over HTTPS as Kubernetes does.")
-    say("Nothing else is needed; it takes less than a minute.")
+async def _narrate(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
+    say("In memory: an API server, a kube-scheduler, a kubelet and node agents.")
+    say("In a process of its own: the real GPU control plane, called over HTTPS as by Kubernetes.")
+    say("The demo needs nothing else, and takes less than a minute.")
     async with asyncio.timeout(LIMIT_S), DemoCluster(folder, log) as cluster:
         story = Story(cluster, say)
         for chapter in chapters:
@@ -74,18 +73,18 @@ async def _tell(chapters: "Sequence[Chapter]", folder: Path, log: Path) -> None:
 
 
 def say(text: str = "") -> None:
-    """Print a line at once, so that the story is told while it happens."""
+    """Print a line at once, while the demo runs."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def _give_up(text: str, log: Path) -> int:
+def _fail(text: str, log: Path) -> int:
     say(f"\n{text}")
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8").splitlines()[-20:]
     if lines:
-        say("The server's last words:")
+        say("The last lines of the server's log:")
         for line in lines:
             say(f"  {line}")
     return 1

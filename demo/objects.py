@@ -1,7 +1,7 @@
-"""What people write in the demo, and the cards that are there.
+"""The demo's objects: GPUs of the nodes, pools and pods.
 
-Three nodes of eight cards: n1 and n2 have eight H200 each, n3 has four of them and four L40S. The L40S are
-for the pool of time slices, all H200 for the pool of whole cards.
+Three nodes with eight GPUs each: n1 and n2 have eight H200, n3 has four H200 and four L40S. The
+pool of time slices has the L40S, the pool of whole devices all H200.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -17,17 +17,16 @@ DEVICES_PER_NODE: Final = 8
 NODES: Final = ("n1", "n2", "n3")
 SLICED_NODE: Final = "n3"
 SLICED_FROM: Final = 4
-"""Cards 4..7 of n3 are L40S."""
+"""GPUs 4..7 of n3 are L40S."""
 BIG_PRODUCT, SMALL_PRODUCT = "NVIDIA-H200", "NVIDIA-L40S"
 WHOLE, SLICES = "whole", "slices"
 SLICES_PER_DEVICE: Final = 4
 FINER_SLICES_PER_DEVICE: Final = 8
-HOLD_S: Final = 5
-"""What is held for a pod of the pool of slices is held for so long."""
+RESERVATION_TTL_S: Final = 5
+"""Lifetime of a reservation in the pool of time slices."""
 
 
 def device_table(node: str) -> list[FakeDevice]:
-    """Return the cards of a node."""
     small = range(SLICED_FROM, DEVICES_PER_NODE) if node == SLICED_NODE else range(0)
     return [
         _l40s(node, number) if number in small else _h200(node, number)
@@ -36,7 +35,7 @@ def device_table(node: str) -> list[FakeDevice]:
 
 
 def device_of(device: FakeDevice, node: str) -> str:
-    """Return the name of the GPUDevice that the inventory makes of a card."""
+    """Return the name of the GPUDevice that the inventory creates for a device."""
     return device_name(NodeName(node), device.address)
 
 
@@ -71,7 +70,7 @@ def _address(number: int) -> str:
 
 
 def whole_pool() -> dict[str, Any]:
-    """Return the pool that takes every H200 by itself, for two namespaces."""
+    """Return the pool that selects every H200, for two namespaces."""
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUPool",
@@ -86,7 +85,7 @@ def whole_pool() -> dict[str, Any]:
 
 
 def slices_pool() -> dict[str, Any]:
-    """Return the pool that takes those L40S that an operator puts into it."""
+    """Return the pool of the L40S that an operator assigns to it."""
     return {
         "apiVersion": API_VERSION,
         "kind": "GPUPool",
@@ -94,7 +93,7 @@ def slices_pool() -> dict[str, Any]:
         "spec": {
             "allocation": {"mode": "TimeSlice", "slicesPerDevice": SLICES_PER_DEVICE},
             "deviceSelector": {"include": {"products": [SMALL_PRODUCT]}},
-            "reservation": {"ttl": f"{HOLD_S}s"},
+            "reservation": {"ttl": f"{RESERVATION_TTL_S}s"},
         },
     }
 
@@ -107,7 +106,7 @@ def a_pod(
     namespace: str = "default",
     containers: "Sequence[str]" = ("main",),
 ) -> dict[str, Any]:
-    """Return a pod of which every container asks for so many units of a pool."""
+    """Return a pod whose containers each request some units of a pool."""
     limits = {f"{RESOURCE_PREFIX}{pool}": str(units)}
     return {
         "apiVersion": "v1",

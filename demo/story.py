@@ -1,4 +1,4 @@
-"""How the demo is told: a line is said while it happens, and every claim is checked."""
+"""Narration of the demo: every line is printed as it happens, and every claim is checked."""
 
 import asyncio
 import textwrap
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from demo.cluster import DemoCluster
     from telemetry.reasons import EventReason
 
-PATIENCE_S: Final = 20.0
-LOOK_EVERY_S: Final = 0.05
+TIMEOUT_S: Final = 20.0
+POLL_INTERVAL_S: Final = 0.05
 LINE: Final = 100
 DEEP: Final = "      "
 MANY: Final = 3
-"""So many units fit a line of a terminal by name."""
+"""Number of units that are listed by name on one line."""
 T = TypeVar("T")
 
 
 class UntrueError(Exception):
-    """Something that the demo claims is not so."""
+    """A claim of the demo does not hold."""
 
 
 @final
 class Story:
-    """The cluster that it is about, and what chapters have in common."""
+    """The cluster, and the steps that chapters share."""
 
     def __init__(self, cluster: "DemoCluster", say: "Callable[[str], None]") -> None:
         self.cluster = cluster
@@ -39,16 +39,14 @@ class Story:
         self.bound: set[str] = set()
         """Names of the pods that were bound."""
         self.waited: list[str] = []
-        """Names of the pods that had to wait, or that nobody scheduled."""
-
-    # --- telling -------------------------------------------------------------------------------
+        """Names of the pods that had to wait, or had no scheduler."""
 
     def title(self, text: str) -> None:
-        """Begin a chapter."""
+        """Start a chapter."""
         self.say(f"\n── {text}")
 
     def quote(self, text: str) -> None:
-        """Show what somebody else said."""
+        """Print a message of another component."""
         self.say(
             textwrap.fill(
                 text,
@@ -60,62 +58,60 @@ class Story:
         )
 
     def table(self, rows: "Sequence[Sequence[str]]") -> None:
-        """Show rows, the first of which is the heading."""
+        """Print rows, the first of which is the heading."""
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             self.say(f"  {'   '.join(cells).rstrip()}")
 
     def check(self, claim: str, *, holds: bool) -> None:
-        """Claim something.
+        """Check a claim, and print it.
 
         Raises:
-            Untrue: it does not hold.
+            UntrueError: it does not hold.
         """
         if not holds:
             raise UntrueError(claim)
         self.claim(claim)
 
     def claim(self, claim: str) -> None:
-        """Say what was checked just before."""
+        """Print a claim that was checked just before."""
         self.say(f"  ✓ {claim}")
-
-    # --- looking -------------------------------------------------------------------------------
 
     async def until(
         self, what: str, read: "Callable[[], Awaitable[T]]", holds: "Callable[[T], bool]"
     ) -> T:
-        """Return what was read once it is so.
+        """Return the first value that satisfies the condition.
 
         Raises:
-            Untrue: it was not so for too long.
+            UntrueError: it was not so for too long.
         """
-        deadline = self.cluster.clock.monotonic() + PATIENCE_S
+        deadline = self.cluster.clock.monotonic() + TIMEOUT_S
         while True:
             value = await read()
             if holds(value):
                 return value
             if self.cluster.clock.monotonic() > deadline:
-                raise UntrueError(f"{what} (waited {PATIENCE_S:g} s)")
-            await asyncio.sleep(LOOK_EVERY_S)
+                raise UntrueError(f"{what} (waited {TIMEOUT_S:g} s)")
+            await asyncio.sleep(POLL_INTERVAL_S)
 
     async def until_pool(
         self, what: str, name: str, holds: "Callable[[GPUPool], bool]"
     ) -> "GPUPool":
-        """Return the pool once it is so."""
+        """Return the pool once it satisfies the condition."""
         return await self.until(f"pool {name} {what}", lambda: self.cluster.pool(name), holds)
 
-    async def until_offered(self, node: str, pool: str, count: int) -> None:
-        """Wait until kubelet offers so many units of a pool on a node."""
+    async def until_allocatable(self, node: str, pool: str, count: int) -> None:
+        """Wait until the allocatable of a node has this count of units of a pool."""
         resource = RESOURCE_PREFIX + pool
         await self.until(
             f"node {node} offers {count} of {resource}",
-            lambda: self.cluster.offered(node, resource),
+            lambda: self.cluster.allocatable(node, resource),
             lambda found: found == count,
         )
 
-    async def told(self, reason: "EventReason", name: str, *, says: str = "") -> None:
-        """Wait for an event about an object, and show it."""
+    async def show_event(self, reason: "EventReason", name: str, *, says: str = "") -> None:
+        """Wait for an Event about an object, and print it."""
         event = await self.until(
             f"an event {reason.value} is written about {name}",
             lambda: self.cluster.event(reason.value, name, says=says),
@@ -126,10 +122,10 @@ class Story:
         self.quote(f"{event.reason}: {event.note}")
 
     async def refused(self, what: str, attempt: "Awaitable[object]", *, says: str) -> None:
-        """Try something that admission refuses, and show why it does.
+        """Try a request that admission refuses, and print the message.
 
         Raises:
-            Untrue: it does not, or for another reason.
+            UntrueError: it does not, or for another reason.
         """
         try:
             await attempt
@@ -144,7 +140,7 @@ class Story:
         """Return a pod.
 
         Raises:
-            Untrue: it is not there.
+            UntrueError: it is not there.
         """
         pod = await self.cluster.pod(name)
         if pod is None:
@@ -152,7 +148,7 @@ class Story:
         return pod
 
     async def bind(self, name: str) -> "Pod":
-        """Wait until a pod runs, and say on what."""
+        """Wait until a pod runs, and print its node and devices."""
         pod = await self.until(
             f"pod {name} is running",
             lambda: self.pod(name),
@@ -163,7 +159,7 @@ class Story:
         return pod
 
     async def finish(self, *names: str) -> None:
-        """Let pods end well."""
+        """Let pods finish successfully."""
         for name in names:
             await self.cluster.kubelet.finish(await self.pod(name))
         verb = "has" if len(names) == 1 else "have"
@@ -172,13 +168,13 @@ class Story:
 
 
 def units_of(pod: "Pod") -> list[str]:
-    """Return the units that a pod was bound with."""
+    """Return the units of a bound pod."""
     devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
     return [unit for units in devices.values() for unit in units]
 
 
 def devices_text(pod: "Pod") -> str:
-    """Name the units of a pod briefly: by container where there are two, many as a range."""
+    """Return the units of a pod in short: by container if there are two, a range if there are many."""
     devices = decode_devices(pod.metadata.annotation(DEVICES_ANNOTATION)) or {}
     if not devices:
         return "-"
@@ -188,7 +184,7 @@ def devices_text(pod: "Pod") -> str:
 
 
 def device_of(unit: str) -> str:
-    """Return the card of a time slice, `<card>::<number>`."""
+    """Return the device of a time slice, `<device>::<number>`."""
     return unit.split("::", maxsplit=1)[0]
 
 

@@ -1,5 +1,5 @@
-"""An in-memory cluster: API server, kube-scheduler, kubelet and node software as doubles, over real HTTP.
+"""An in-memory cluster over real HTTP: API server, kube-scheduler, kubelet and node software as fakes.
 
-For the demo and component tests. Kept as small as its conformance suite allows;
-the same suite passes against a real kube-apiserver.
+For the demo and for component tests; not in the shipped image. The conformance suite of the API
+server passes against a real kube-apiserver, too.
 """

@@ -1,4 +1,4 @@
-"""The demo's last chapter: what it cost, and who has what."""
+"""The demo's last chapter: API writes, and the devices of each pod."""
 
 from api.foreign.core import Pod
 from demo.story import Story, UntrueError, devices_text, units_of
@@ -6,12 +6,12 @@ from kube.resources import PODS
 
 
 async def accounts(story: Story) -> None:
-    """Count what the server did to pods, and show pod, node and devices."""
-    story.title("What it cost, and who has what")
+    """Count the server's writes to pods, and show pod, node and devices."""
+    story.title("API writes, and the devices of each pod")
     writes = story.cluster.server_writes()
     bindings = [path for _, path in writes if path.endswith("/binding")]
     others = [write for write in writes if write[1] not in bindings]
-    # kube-scheduler may have tried a waiting pod before our watch showed that cards are free.
+    # kube-scheduler may have tried a pending pod before our watch showed that devices are free.
     woken = {name: others.count(("PATCH", PODS.path("default", name))) for name in story.waited}
     story.check(
         f"{len(story.bound)} pods were bound, each with exactly one write to the API server",
@@ -21,9 +21,9 @@ async def accounts(story: Story) -> None:
     for name, count in woken.items():
         if count:
             times = "once" if count == 1 else f"{count} times"
-            story.claim(f"waiting pod {name} was woken {times}, by an annotation")
+            story.claim(f"pending pod {name} was requeued {times}, by an annotation")
     story.check(
-        "no pod had to be read for it: the watch suffices",
+        "the server read no single pod: the watch is enough",
         holds=story.cluster.server_pod_reads() == 0,
     )
     pods = sorted(
@@ -33,7 +33,9 @@ async def accounts(story: Story) -> None:
     for pod in pods:
         for unit in () if pod.is_terminal else units_of(pod):
             if unit in holders:
-                raise UntrueError(f"{unit} was given to {holders[unit]} and to {pod.metadata.name}")
+                raise UntrueError(
+                    f"{unit} is allocated to {holders[unit]} and to {pod.metadata.name}"
+                )
             holders[unit] = pod.metadata.name
     story.claim(f"{len(holders)} units are in use, none of them twice")
     story.say("")

@@ -1,4 +1,4 @@
-"""The demo's first chapters: cards are found, and come into pools."""
+"""The demo's first chapters: discovery of devices, and their assignment to pools."""
 
 from typing import TYPE_CHECKING
 
@@ -7,8 +7,8 @@ from api.names import ASSIGNMENT_ANNOTATION, RESOURCE_PREFIX
 from demo.objects import (
     BIG_PRODUCT,
     DEVICES_PER_NODE,
-    HOLD_S,
     NODES,
+    RESERVATION_TTL_S,
     SLICED_FROM,
     SLICED_NODE,
     SLICES,
@@ -34,9 +34,9 @@ SMALL_DEVICES = DEVICES_PER_NODE - SLICED_FROM
 BIG_DEVICES = len(NODES) * DEVICES_PER_NODE - SMALL_DEVICES
 
 
-async def nodes_tell(story: Story) -> None:
-    """Let nodes tell of their cards, and become ready."""
-    story.title(f"{len(NODES)} nodes join, and tell of their {DEVICES_PER_NODE} GPU cards each")
+async def discovery(story: Story) -> None:
+    """Let node agents report their devices, and nodes become ready."""
+    story.title(f"{len(NODES)} nodes join, each with {DEVICES_PER_NODE} GPUs")
     for agent in story.cluster.agents.values():
         await agent.report()
     wanted = {
@@ -45,17 +45,17 @@ async def nodes_tell(story: Story) -> None:
         for gpu in device_table(node)
     }
     devices = await story.until(
-        f"there are {len(wanted)} devices, of the products that the cards are",
+        f"there are {len(wanted)} GPUDevices with the right products",
         story.cluster.devices,
         lambda found: {name: one.status.product for name, one in found.items()} == wanted,
     )
     story.say(
-        "  An agent on each node writes what it finds; from that comes a GPUDevice for each card:"
+        "  The agent of each node publishes its devices; the inventory creates a GPUDevice for each:"
     )
     story.say("  $ kubectl get gdev")
     _show(story, devices)
     story.check(
-        f"{len(devices)} devices, of which no pool has any yet",
+        f"{len(devices)} devices, none of them in a pool yet",
         holds=all(one.status.state is DeviceState.UNASSIGNED for one in devices.values()),
     )
     await story.until(
@@ -63,47 +63,45 @@ async def nodes_tell(story: Story) -> None:
         story.cluster.inventories,
         lambda found: {one.metadata.name for one in found if _is_ready(one)} == set(NODES),
     )
-    story.claim(
-        "all nodes are ready for pooling: what GPUs need there looked well three times in a row"
-    )
+    story.claim("all nodes are ready for pooling: the GPU software passed three checks in a row")
 
 
-async def by_annotation(story: Story) -> None:
-    """Put cards into a pool by hand, and show what is refused."""
+async def manual_assignment(story: Story) -> None:
+    """Assign devices to a pool by hand, and show refused assignments."""
     gpus = device_table(SLICED_NODE)
     small = [device_of(gpu, SLICED_NODE) for gpu in gpus[SLICED_FROM:]]
-    story.title(f"An operator makes the pool {SLICES}, and puts four cards into it by annotation")
-    story.say(f"  One unit of it is a time slice: {SLICES_PER_DEVICE} pods take turns on a card.")
+    story.title(f"An operator creates the pool {SLICES}, and assigns four devices by annotation")
+    story.say(f"  Its unit is a time slice: {SLICES_PER_DEVICE} pods share a device.")
     await story.cluster.client.create(GPU_POOLS, slices_pool())
     await story.until_pool("is known", SLICES, lambda pool: bool(pool.status.phase))
     for name in small:
         story.say(f"  $ kubectl annotate gdev {name} {ASSIGNMENT_ANNOTATION}={SLICES}")
         await story.cluster.assign(name, SLICES)
     await story.until(
-        f"the four cards are in pool {SLICES}",
+        f"the four devices are in pool {SLICES}",
         story.cluster.devices,
         lambda found: sorted(small) == _in_pool(found, SLICES),
     )
-    story.claim(f"these four cards, and no others, are in pool {SLICES}")
+    story.claim(f"these four devices, and no others, are in pool {SLICES}")
     other = device_of(gpus[0], SLICED_NODE)
     await _is_refused(story, other, SLICES, says=f'the device has "{BIG_PRODUCT}"')
     await _is_refused(story, other, "slice", says="pool not found")
     devices = await story.cluster.devices()
     story.check(
-        f"device {other} is where it was: in no pool, without an annotation",
+        f"device {other} is unchanged: in no pool, without an annotation",
         holds=devices[other].status.pool_ref is None and devices[other].assignment is None,
     )
 
 
-async def by_product(story: Story) -> None:
-    """Let a pool take its cards by itself, and show both pools as users see them."""
-    story.title(f"A second pool, {WHOLE}, takes every {BIG_PRODUCT} by itself, now and later")
-    story.say("  One unit of it is a whole card. The namespaces default and ml-team may use it.")
+async def assignment_by_product(story: Story) -> None:
+    """Let a pool select its devices by product, and show both pools."""
+    story.title(f"A second pool, {WHOLE}, selects every {BIG_PRODUCT}, present and future")
+    story.say("  Its unit is a whole device. The namespaces default and ml-team may use it.")
     await story.cluster.client.create(GPU_POOLS, whole_pool())
     sizes = {WHOLE: BIG_DEVICES, SLICES: SMALL_DEVICES * SLICES_PER_DEVICE}
     pools = [
         await story.until_pool(
-            f"has {size} units, all of them available",
+            f"has {size} units, all available",
             name,
             lambda pool, size=size: _figures(pool) == (size, size),  # type: ignore[misc]  # bound at once
         )
@@ -113,7 +111,7 @@ async def by_product(story: Story) -> None:
     heading = ("NAME", "MODE", "TOTAL", "USED", "AVAILABLE", "PHASE")
     story.table([heading, *map(_row, pools)])
     story.claim(
-        f"{BIG_DEVICES} cards are {BIG_DEVICES} units, and {SMALL_DEVICES} cards {sizes[SLICES]}"
+        f"{BIG_DEVICES} devices are {BIG_DEVICES} units, and {SMALL_DEVICES} devices {sizes[SLICES]}"
     )
     devices = await story.cluster.devices()
     story.check(
@@ -122,12 +120,10 @@ async def by_product(story: Story) -> None:
         == {(WHOLE, BIG_PRODUCT), (SLICES, SMALL_PRODUCT)},
     )
     for pool, count in ((WHOLE, SLICED_FROM), (SLICES, sizes[SLICES])):
-        await story.until_offered(SLICED_NODE, pool, count)
-        story.claim(
-            f"node {SLICED_NODE}, which serves both, offers pods {RESOURCE_PREFIX}{pool}: {count}"
-        )
+        await story.until_allocatable(SLICED_NODE, pool, count)
+        story.claim(f"node {SLICED_NODE} serves both; allocatable {RESOURCE_PREFIX}{pool}: {count}")
     story.say(
-        f"  What is held for a pod of {SLICES} is held for {HOLD_S} s; in {WHOLE}, for 2 min."
+        f"  Reservations last {RESERVATION_TTL_S} s in pool {SLICES}, and 2 min in pool {WHOLE}."
     )
 
 

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXTENDER_WEIGHT: Final = 200
-"""A point of ours counts 10 x weight = 2000. All scores of the default plugins together come to
-1500 at most (their weights sum up to 15, each score to 100), so the pool's strategy and the hold
+"""One point of the extender counts 10 x weight = 2000. All scores of the default plugins together are at
+most 1500 (their weights sum up to 15, each score to 100). So the pool's strategy and the reservation
 decide, and the scheduler's own scores decide among equals."""
 
 NODES_TO_SCORE_PERCENT: Final = 100
-"""kube-scheduler stops at 420 of 1,000 nodes that fit, and then a pod's hold is on none of them more
-often than not (as measured, 44 % of pods were bound where units were held for them; 100 % with this). It
-costs the filters of its own plugins for the other nodes, and spares all scores of pods that hold units:
-docs/design/0003-nominating.md."""
+"""By default, kube-scheduler stops at 420 of 1,000 nodes that fit, and most often none of them has the
+pod's reservation (measured: 44 % of pods were bound to their reserved units; 100 % with this value). It
+costs the filters of kube-scheduler's own plugins for the other nodes, and saves all scores of pods with a
+reservation: docs/design/0003-nominating.md."""
 
 HTTP_TIMEOUT: Final = "5s"
 """Time-out of one call. It is kube-scheduler's default made explicit: the deadline of a bind is below it."""

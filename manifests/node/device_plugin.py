@@ -148,7 +148,7 @@ class WorkloadSettings:
         return tuple(sorted(plugin | agent))
 
     def hand_out_arguments(self) -> list[str]:
-        """Return how our agents are told of the way in which containers come to their devices."""
+        """Return the agents' arguments for the way in which containers get their devices."""
         kind = ["--cdi-kind", self.cdi_kind] if self.cdi_kind else []
         return ["--hand-out", self.hand_out.value, *kind]
 

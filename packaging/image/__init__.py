@@ -1,1 +1,1 @@
-"""Builds the container image as an OCI layout, without a container engine or a registry."""
+"""The image builder: an OCI layout, without a container engine or a registry."""

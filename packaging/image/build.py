@@ -1,10 +1,11 @@
 """Build the container image, without a registry and without a container engine.
 
-python -m image.build OUT.tar [--cache DIRECTORY] [--uv FILE] [--project DIRECTORY]
+  python -m image.build OUT.tar [--cache DIRECTORY] [--uv FILE] [--project DIRECTORY]
 
-Three layers: Debian's Python, the locked wheels, our packages. Built twice it is the same, byte by byte:
-names are sorted, times are 0, owners are root, modes are two, and bytecode is compiled in a fixed order.
-Needs a Debian machine with package lists, and a way to the package index for what is not in the caches.
+Three layers: Debian's Python, the locked wheels, our packages. Two builds are equal, byte by byte:
+names are sorted, times are 0, owners are root, modes are two, and bytecode is compiled in a fixed
+order. Requires a Debian machine with package lists, and access to the package index for files not
+in the cache.
 """
 
 import argparse
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 SITE: Final = f"usr/local/lib/{debian.PYTHON}/dist-packages"
-"""Where Debian's Python looks without being told."""
+"""Default search path of Debian's Python for packages."""
 STDLIB: Final = f"usr/lib/{debian.PYTHON}"
 PROGRAM: Final = "usr/local/bin/gpu-control-plane"
 _PROGRAM_TEXT: Final = f"""\
@@ -39,7 +40,7 @@ from cli.__main__ import main
 sys.exit(main())
 """
 _EMPTY: Final = ("dev", "etc", "host", "proc", "root", "run", "sys", "tmp", "var/lib", "var/tmp")
-"""Where runtimes and our manifests mount, and programs expect something."""
+"""Mount points of runtimes and of our manifests, and directories that programs expect."""
 _RUN: Final[dict[str, Any]] = {
     "User": f"{debian.USER}:{debian.USER}",
     "Env": [
@@ -57,13 +58,13 @@ _RUN: Final[dict[str, Any]] = {
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line says; all paths are absolute."""
+    """The command line; all paths are absolute."""
 
     out: Path
     project: Path
-    """Where pyproject.toml, requirements.lock and the packages are."""
+    """Directory of pyproject.toml, requirements.lock and the packages."""
     cache: Path
-    """What was fetched is kept there; the image is put together there too."""
+    """Directory of fetched files, in which the image is assembled, too."""
     uv: Path
 
 
@@ -117,14 +118,14 @@ def build(options: Options) -> str:
 
 
 def image_name(project_directory: Path) -> str:
-    """Return the name that the image has until it is pushed somewhere."""
+    """Return the name of the image before it is pushed."""
     text = (project_directory / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     return f"localhost/{project['name']}:{project['version']}"
 
 
 def _build_layers(options: Options, work: Path) -> dict[str, layout.Blob]:
-    """Return the layers by what they hold, lowest first."""
+    """Return the layers by their description, lowest first."""
     root, libraries, ours = work / "root", work / "wheels", work / "ours"
     debian.unpack(debian.fetch(options.cache / "debian"), root)
     lock = (options.project / "requirements.lock").read_text(encoding="utf-8")
@@ -155,7 +156,7 @@ def _build_layers(options: Options, work: Path) -> dict[str, layout.Blob]:
 
 
 def _copy_ours(source: Path, project: str, into: Path) -> None:
-    """Copy the packages that a wheel of the project has, and the program."""
+    """Copy the packages of the project's wheel, and the program."""
     packages = tomllib.loads(project)["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     for package in packages:
         ignored = shutil.ignore_patterns("__pycache__", ".*")

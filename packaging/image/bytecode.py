@@ -1,8 +1,8 @@
-"""Bytecode, compiled by the image's own Python, and the same each time.
+"""Bytecode, compiled by the image's own Python, and reproducible.
 
-pycs are of the kind "unchecked hash": they hold no time, and are believed without a look at the source. What
-else could differ is the order of hashes and which constants happen to be shared, so that the seed is fixed and
-each directory is compiled by a process of its own, file after file.
+The files are of the kind "unchecked hash": they contain no time, and Python uses them without
+reading the source. The seed of hashes is fixed, and a process of its own compiles each directory,
+file after file, because the order of hashes and shared constants could differ otherwise.
 """
 
 import os

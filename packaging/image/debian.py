@@ -1,8 +1,8 @@
-"""The lowest layer: Debian's Python and the libraries that it and the wheels load, from the packages' files.
+"""The lowest layer: Debian's Python and the libraries of it and of the wheels, from Debian packages.
 
-Packages are apt's candidates for the machine that builds, so that security updates come with its package
-lists; nothing is installed, no maintainer script runs, no root is needed. Beside python3.11 there is no
-program in the image: no shell, no package tool.
+The build machine's apt selects the versions, so that security updates come with its package lists.
+Nothing is installed, no maintainer script runs, root is not needed. python3.11 is the only program
+in the image: no shell, no package tool.
 """
 
 import hashlib
@@ -47,12 +47,12 @@ _UNWANTED: Final = re.compile(
     r"|(usr/games|boot|home|media|mnt)(/|$)"
 )
 _MERGED: Final = ("bin", "lib", "lib64", "sbin")
-"""Directories that are links into /usr since Debian 12; packages still name some of them."""
+"""Directories that are links into /usr since Debian 12; some packages still contain them."""
 _APT: Final = ("apt-get", "--quiet=2", "-o", "APT::Sandbox::User=root")
-"""As root apt would download as _apt, who cannot write here, and says so."""
+"""As root, apt would download as user _apt, which cannot write here, and warn."""
 _LISTS: Final = "Are there package lists? Run apt-get update."
 USER: Final = 65532
-"""Who runs the image unless a pod says otherwise."""
+"""User of the image unless a pod sets another one."""
 _PASSWD: Final = f"""\
 root:x:0:0:root:/root:/usr/sbin/nologin
 nonroot:x:{USER}:{USER}:nonroot:/nonexistent:/usr/sbin/nologin
@@ -63,17 +63,17 @@ _GROUP: Final = f"root:x:0:\nnonroot:x:{USER}:\n"
 @final
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package's file, as apt knows it."""
+    """A Debian package's file."""
 
     file: str
     sha256: str
 
 
 def check_release() -> None:
-    """Refuse a machine whose packages are not those of the image.
+    """Refuse a machine of another release than the image's.
 
     Raises:
-        ImageBuildError: it is not the release, and how it is told.
+        ImageBuildError: the release differs or is unknown.
     """
     try:
         release = platform.freedesktop_os_release()
@@ -88,15 +88,15 @@ def check_release() -> None:
 
 
 def architecture() -> str:
-    """Return Debian's word for the machine, which is OCI's too."""
+    """Return Debian's name of the architecture, which is OCI's too."""
     return call(["dpkg", "--print-architecture"]).strip()
 
 
 def fetch(into: "Path") -> list["Path"]:
-    """Bring all packages into a directory, and return their files; what is there is verified and kept.
+    """Download all packages into a directory, and return their files; present files are verified and kept.
 
     Raises:
-        ImageBuildError: apt knows a package not, or cannot fetch it, or it is not what its lists say.
+        ImageBuildError: a package is unknown, cannot be fetched, or has another digest.
     """
     into.mkdir(parents=True, exist_ok=True)
     listed = call([*_APT, "--print-uris", "download", *PACKAGES], cure=_LISTS)
@@ -116,21 +116,21 @@ def fetch(into: "Path") -> list["Path"]:
 
 
 def packages_of(listed: str) -> list[Package]:
-    """Read what `apt-get --print-uris download` prints: address, file, size and digest of each."""
+    """Parse the output of `apt-get --print-uris download`: address, file, size and digest of each."""
     packages = []
     for line in listed.splitlines():
         _, file, _, digest = shlex.split(line)
         kind, _, value = digest.partition(":")
         if kind != "SHA256":
-            raise ImageBuildError(f"apt tells no SHA256 of {file}. {_LISTS}")
+            raise ImageBuildError(f"apt reports no SHA256 of {file}. {_LISTS}")
         packages.append(Package(file, value))
     return sorted(packages, key=lambda one: one.file)
 
 
 def unpack(packages: "list[Path]", root: "Path") -> None:
-    """Lay the packages' files into a new directory, and say there which they are.
+    """Unpack the packages into a new directory, and record them there.
 
-    Scanners of images look for the packages' own words in /var/lib/dpkg/status.d.
+    Image scanners read the packages' control data in /var/lib/dpkg/status.d.
     """
     for name in _MERGED:
         (root / "usr" / name).mkdir(parents=True)
@@ -151,7 +151,7 @@ def unpack(packages: "list[Path]", root: "Path") -> None:
 
 
 def is_wanted(path: str) -> bool:
-    """Say whether a file of the packages is part of the image; the path begins without a slash."""
+    """Return whether a file of the packages is part of the image; the path has no leading slash."""
     return _UNWANTED.match(path) is None
 
 

@@ -1,8 +1,8 @@
-"""What goes wrong while the image is built.
+"""Errors of the image builder.
 
 ImageBuildError(Exception)
 """
 
 
 class ImageBuildError(Exception):
-    """The image cannot be built; the text says what is needed."""
+    """The image cannot be built; the text names the cure."""

@@ -1,7 +1,8 @@
-"""Layers and the OCI image layout, written the same way each time.
+"""Layers and the OCI image layout, reproducible byte by byte.
 
-github.com/opencontainers/image-spec: image-layout.md, manifest.md, config.md, layer.md. Layers are not
-compressed, since what a compressor gives depends on its version; registries and clients compress as they push.
+github.com/opencontainers/image-spec: image-layout.md, manifest.md, config.md, layer.md. Layers are
+not compressed, since the output of a compressor depends on its version; registries and clients
+compress them.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ _EPOCH: Final = "1970-01-01T00:00:00Z"
 @final
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A part of the image, by what it holds."""
+    """A content-addressed part of the image."""
 
     media_type: str
     content: bytes
@@ -34,11 +35,10 @@ class Blob:
 
     @classmethod
     def of(cls, media_type: str, content: bytes) -> "Blob":
-        """Return the blob of some bytes."""
         return cls(media_type, content, f"sha256:{hashlib.sha256(content).hexdigest()}")
 
     def descriptor(self, **more: object) -> dict[str, Any]:
-        """Return how other parts name it."""
+        """Return the descriptor by which other parts refer to the blob."""
         return {
             "mediaType": self.media_type,
             "digest": self.digest,
@@ -54,15 +54,15 @@ class Tree:
 
     source: "Path"
     at: str = ""
-    """Where in the image, without slashes at its ends; the root by default."""
+    """Path in the image, without slashes at its ends; the root by default."""
     is_wanted: "Callable[[str], bool]" = lambda _: True
-    """Asked for each path relative to the source; a directory that is not wanted is not entered."""
+    """Called for each path relative to the source; an unwanted directory is not entered."""
 
 
 def build_layer(trees: "Iterable[Tree]", *, directories: "Sequence[str]" = ()) -> Blob:
-    """Return a layer of some directories' content, and of further empty directories.
+    """Return a layer of directory contents, and of further empty directories.
 
-    Everything is root's, of time 0, and 0755 or 0644; hard links are files of their own.
+    Owner root, time 0, modes 0755 or 0644; hard links become files.
     """
     found: dict[str, Path | None] = dict.fromkeys(directories)
     for tree in trees:
@@ -84,7 +84,7 @@ def build_image(
     run: "dict[str, Any]",
     created_by: "Sequence[str]",
 ) -> tuple[Blob, Blob]:
-    """Return manifest and configuration; `run` is what the configuration says of processes."""
+    """Return manifest and configuration; `run` is the configuration of processes."""
     config = {
         "architecture": architecture,
         "os": "linux",
@@ -104,7 +104,7 @@ def build_image(
 
 
 def write_layout(out: "Path", manifest: Blob, others: "Iterable[Blob]", *, name: str) -> None:
-    """Write the image as a tar of an OCI layout, under its full name; all of it or nothing."""
+    """Write the image as a tar of an OCI layout, under its full name, atomically."""
     annotations = {
         # containerd takes the whole name from the first, others the tag from the second.
         "io.containerd.image.name": name,
@@ -148,7 +148,7 @@ def _parents(path: str) -> "list[str]":
 
 
 def _add(archive: tarfile.TarFile, path: str, source: "Path | None") -> None:
-    """Add what lies at the source, or a directory where there is none."""
+    """Add the file at the source, or a directory if there is none."""
     if source is not None and source.is_symlink():
         link = tarfile.TarInfo(path)
         link.type, link.linkname, link.mode = tarfile.SYMTYPE, str(source.readlink()), 0o777

@@ -1,4 +1,4 @@
-"""Programs that the build calls, and what it says meanwhile."""
+"""Programs that the build calls, and its progress lines."""
 
 import subprocess
 from contextlib import ExitStack
@@ -26,10 +26,10 @@ def call(
     environ: "Mapping[str, str] | None" = None,
     cure: str = "",
 ) -> str:
-    """Run a program to its end and return what it wrote to stdout; nothing where that goes `to` a file.
+    """Run a program and return its stdout; empty if that goes `to` a file.
 
     Raises:
-        ImageBuildError: it is not there, or it failed; the text ends in the last that it said, and the cure.
+        ImageBuildError: it is missing, or failed; the text ends in its last lines, and the cure.
     """
     with ExitStack() as stack:
         stdout = subprocess.PIPE if to is None else stack.enter_context(to.open("wb"))

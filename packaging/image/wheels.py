@@ -25,11 +25,11 @@ _SPECIFIER: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TRACES: Final = re.compile(
     r"bin(/|$)|\.lock$|[^/]+\.dist-info/(RECORD|INSTALLER|REQUESTED|uv_cache\.json)$"
 )
-"""What an installation leaves behind: scripts and lists that name the interpreter that built."""
+"""Leftovers of an installation: scripts and lists that name the building interpreter."""
 
 
 def runtime_requirements(lock: str, project: str) -> str:
-    """Return the entries of a lock file that the project needs at run time, as they stand there.
+    """Return the entries of a lock file that the project needs at run time, unchanged.
 
     Args:
         lock: requirements.lock, as `uv pip compile` writes it.
@@ -51,7 +51,7 @@ def runtime_requirements(lock: str, project: str) -> str:
 
 
 def _entries(lock: str) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Return the text of each entry, and who needs it."""
+    """Return the text of each entry, and the packages that require it."""
     starts = list(_BEGINNING.finditer(lock))
     ends = [one.start() for one in starts[1:]] + [len(lock)]
     entries: dict[str, str] = {}
@@ -69,10 +69,12 @@ def _normal(name: str) -> str:
 
 
 def install(requirements: Path, into: Path, *, uv: Path, python: str) -> None:
-    """Install the wheels into a directory, for the image's Python, by digest; nothing is built or resolved.
+    """Install the wheels into a directory, for the image's Python, by digest.
+
+    Wheels are neither resolved nor built.
 
     Raises:
-        ImageBuildError: one cannot be had, or is not what the lock file says.
+        ImageBuildError: a wheel is not available, or has another digest.
     """
     say(f"wheels: {len(_BEGINNING.findall(requirements.read_text(encoding='utf-8')))}")
     options = ["--require-hashes", "--only-binary", ":all:", "--no-compile-bytecode", "--quiet"]
@@ -99,7 +101,7 @@ def install(requirements: Path, into: Path, *, uv: Path, python: str) -> None:
 
 
 def is_wanted(path: str) -> bool:
-    """Say whether an installed file is part of the image; the path is relative to the target."""
+    """Return whether an installed file is part of the image; the path is relative to the target."""
     return _TRACES.match(path) is None
 
 

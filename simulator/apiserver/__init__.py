@@ -1,10 +1,10 @@
 """An API server in memory that answers over HTTP as kube-apiserver 1.36 does.
 
-`server.InMemoryApiServer` is the way in. One event loop, one process, no persistence. What it has to
-do like the real one is demanded by tests/component/conformance, which runs against both.
+`server.InMemoryApiServer` is the entry point. One event loop, one process, no persistence.
+tests/component/conformance defines its behaviour, and runs against both servers.
 
-Deliberately absent: authorization, CEL (schema rules, match conditions beyond a port, admission
-policies), quota, discovery and OpenAPI documents, tables, protobuf and YAML bodies, and everything
-that a controller does: garbage collection of owned objects, service accounts, node life cycle.
-Kinds other than custom resources have no schema here, so their unknown fields are kept.
+Deliberately absent: authorization, admission policies (`ValidatingAdmissionPolicy`), quota,
+discovery and OpenAPI documents, tables, protobuf and YAML bodies, strategic merge patch, Events of
+core/v1, and the work of controllers: garbage collection of owned objects, service accounts, node
+life cycle. Only custom resources have a schema here, so unknown fields of other kinds are kept.
 """

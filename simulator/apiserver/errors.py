@@ -1,7 +1,7 @@
-"""Refusals as kube-apiserver words them.
+"""Errors in the words of kube-apiserver.
 
-`StatusError` is what ends a request; its `body` is the `Status` that goes over the wire. `InvalidField` is
-one line of a 422. The texts were read from kube-apiserver 1.36.3.
+`StatusError` ends a request; its `body` is the `Status` of the response. `InvalidField` is one line
+of a 422. The texts were taken from kube-apiserver 1.36.3.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class NamedResource(Protocol):
 
 @final
 class StatusError(Exception):
-    """A request that is refused, with the status that says why."""
+    """A refused request, with its status."""
 
     def __init__(
         self, status: int, reason: str, message: str, *, details: Json | None = None
@@ -45,7 +45,6 @@ class StatusError(Exception):
 
     @property
     def body(self) -> Json:
-        """Return the `Status` object."""
         body: Json = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -64,7 +63,7 @@ class StatusError(Exception):
 @final
 @dataclass(frozen=True, slots=True)
 class InvalidField:
-    """Why one field makes an object invalid."""
+    """One invalid field of an object."""
 
     field: str
     reason: str
@@ -75,7 +74,6 @@ class InvalidField:
 
 
 def show(value: object) -> str:
-    """Return the value as it appears in a message."""
     return msgspec.json.encode(value).decode()
 
 
@@ -256,7 +254,7 @@ def unsupported_media_type(accepted: "Iterable[str]") -> StatusError:
 
 
 def rejected_patch() -> StatusError:
-    """Return the answer to a JSON patch that does not fit the object."""
+    """Return the error of a JSON patch that does not fit the object."""
     return StatusError(
         422,
         "Invalid",
@@ -275,7 +273,7 @@ def internal(message: str) -> StatusError:
 
 
 def failed_without_reason(message: str) -> StatusError:
-    """Return a 500 that names no reason, as the server's plain errors do."""
+    """Return a 500 without a reason, as the server's plain errors are."""
     return StatusError(500, "", message)
 
 

@@ -1,7 +1,7 @@
-"""HTTP: requests in, answers and watch streams out.
+"""HTTP: requests, responses and watch streams.
 
-Every refusal is an `StatusError`, so this is the one place that makes responses of them. What is no
-`StatusError` is a fault of this server: logged, and a 500 for the client.
+Every refusal is a `StatusError`, which this module alone turns into a response. Any other exception
+is a fault of this server: logged, and a 500 for the client.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ Json = dict[str, Any]
 _log = structlog.get_logger()
 
 ADMINISTRATOR: Final = User(name="system:admin", groups=("system:masters",))
-"""Who makes a request when no tokens are configured."""
+"""The user of all requests if no tokens are configured."""
 
 _APPLY: Final = "application/apply-patch+yaml"
 _PATCHES: Final = ("application/json-patch+json", "application/merge-patch+json", _APPLY)
@@ -73,7 +73,7 @@ _VERSION: Final = msgspec.json.encode(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """What requests are worked on with."""
+    """The parts that process requests."""
 
     store: "ObjectStore"
     registry: "Registry"
@@ -87,7 +87,7 @@ class Backend:
 
 @final
 class Frontend:
-    """Answers requests. `requests`, `faults` and `drop_watches` are for tests."""
+    """Handles requests. `requests`, `faults` and `drop_watches` are for tests."""
 
     def __init__(self, backend: Backend) -> None:
         self.requests = RequestLog()
@@ -97,12 +97,10 @@ class Frontend:
         self._watches: set[asyncio.Transport] = set()
 
     def drop_watches(self) -> None:
-        """Cut the connection of every watch that is open."""
         for transport in list(self._watches):
             transport.abort()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Answer one request."""
         if request.path in _HEALTH:
             return web.Response(text="ok")
         if request.path == "/version":
@@ -295,7 +293,7 @@ class Frontend:
     async def _delete_collection(
         self, request: web.Request, target: RequestTarget, caller: Caller
     ) -> WriteResult:
-        """Delete what the selectors select, one by one; it is no transaction on the real one either."""
+        """Delete the selected objects one by one; the real server has no transaction either."""
         query, store = request.query, self._backend.store
         options = decode_delete_options(await request.read(), query)
         selection = ListSelection(

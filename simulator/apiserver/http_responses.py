@@ -1,4 +1,4 @@
-"""Responses: objects, refusals with their `Status`, warnings."""
+"""Responses: objects, `Status` of errors, warnings."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +29,6 @@ def _fitting(warnings: list[str]) -> list[str]:
 
 
 def respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
-    """Return a response with a JSON body."""
     headers: CIMultiDict[str] = CIMultiDict({"Content-Type": JSON})
     for warning in _fitting(warnings):
         escaped = warning.replace("\\", "\\\\").replace('"', '\\"')
@@ -38,12 +37,11 @@ def respond(status: int, encoded: bytes, warnings: list[str]) -> web.Response:
 
 
 def respond_fault(fault: "StatusError", warnings: list[str]) -> web.Response:
-    """Return the refusal as a response."""
     return respond(fault.status, msgspec.json.encode(fault.body), warnings)
 
 
 def cut_connection(request: web.Request) -> web.Response:
-    """Reset the connection; the response returned goes nowhere."""
+    """Reset the connection; the returned response is never sent."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

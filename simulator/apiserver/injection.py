@@ -1,7 +1,7 @@
-"""Faults on request: tests say which requests fail, and how.
+"""Error injection: rules that make chosen requests fail.
 
-A rule looks at a request's line and sender, not at its body. Rules are asked in the order in which they were added; the first
-that applies decides, and later ones do not see the request. Each counts what it matches, from 1.
+A rule examines a request's line and sender, not its body. The first rule in order of addition that
+applies decides, and later rules do not see the request. Each rule counts its matches, from 1.
 """
 
 import re
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Breakage(Enum):
-    """What happens to a request that a rule picks."""
+    """The effect of a rule on a request."""
 
     STATUS = "status"
     """It is answered with a status and not carried out."""
     RESET_BEFORE = "reset before"
-    """The connection is cut; it is not carried out."""
+    """The connection is reset; the request is not processed."""
     RESET_AFTER = "reset after"
-    """It is carried out, and then the connection is cut instead of an answer."""
+    """The request is processed, and the connection is reset instead of a response."""
     DELAY = "delay"
     """It is carried out later."""
 
@@ -31,8 +31,6 @@ class Breakage(Enum):
 @final
 @dataclass(slots=True, kw_only=True)
 class InjectedError:
-    """One rule."""
-
     breakage: Breakage
     method: str
     """Upper case; empty for all."""
@@ -52,7 +50,7 @@ class InjectedError:
     """How many requests matched so far."""
 
     def picks(self, request: "LoggedRequest") -> bool:
-        """Count the request where it matches, and say whether it fails."""
+        """Count the request if it matches, and return whether it fails."""
         if not self._matches(request):
             return False
         self.seen += 1
@@ -69,8 +67,6 @@ class InjectedError:
 
 @final
 class ErrorInjection:
-    """The rules of one server."""
-
     def __init__(self) -> None:
         self._rules: list[InjectedError] = []
 
@@ -80,7 +76,7 @@ class ErrorInjection:
     def fail(
         self, method: str, path: str, status: int, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
-        """Answer matching requests with a status; they are not carried out."""
+        """Answer matching requests with a status; they are not processed."""
         return self.add(
             InjectedError(
                 breakage=Breakage.STATUS,
@@ -95,7 +91,7 @@ class ErrorInjection:
     def reset_before(
         self, method: str, path: str, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
-        """Cut the connection before matching requests are carried out."""
+        """Reset the connection before matching requests are processed."""
         return self.add(
             InjectedError(
                 breakage=Breakage.RESET_BEFORE,
@@ -107,7 +103,7 @@ class ErrorInjection:
         )
 
     def reset_after(self, method: str, path: str, *, nth: int = 1, times: int = 1) -> InjectedError:
-        """Cut the connection after matching requests were carried out."""
+        """Reset the connection after matching requests were processed."""
         return self.add(
             InjectedError(
                 breakage=Breakage.RESET_AFTER,
@@ -121,7 +117,7 @@ class ErrorInjection:
     def delay(
         self, method: str, path: str, delay_s: float, *, nth: int = 1, times: int = 1
     ) -> InjectedError:
-        """Carry matching requests out only after a delay."""
+        """Process matching requests after a delay."""
         return self.add(
             InjectedError(
                 breakage=Breakage.DELAY,
@@ -134,12 +130,11 @@ class ErrorInjection:
         )
 
     def add(self, rule: InjectedError) -> InjectedError:
-        """Add any rule; return it."""
+        """Add a rule and return it."""
         self._rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """Drop all rules."""
         self._rules.clear()
 
     def pick(self, request: "LoggedRequest") -> InjectedError | None:

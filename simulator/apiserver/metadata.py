@@ -1,6 +1,6 @@
-"""What the API server does to `metadata`, whatever the kind.
+"""Rules for `metadata` of every kind.
 
-`name` rules: a kind's names are DNS subdomains, a namespace's are labels.
+`name` rules: most names are DNS subdomains, a namespace's name is a DNS label.
 """
 
 import re
@@ -73,12 +73,11 @@ _value = re.compile(_VALUE)
 
 
 def timestamp(now: "dt.datetime") -> str:
-    """Return a `metav1.Time`."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def fill_new(body: Json, resource: "ResourceType", now: str) -> None:
-    """Give a new object its name, uid, time and generation, in place."""
+    """Set name, uid, creation time and generation of a new object, in place."""
     metadata = body["metadata"]
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(_SUFFIX_LENGTH))
@@ -96,7 +95,7 @@ def fill_new(body: Json, resource: "ResourceType", now: str) -> None:
 
 
 def keep_system_fields(body: Json, old: Json) -> None:
-    """Restore what an update cannot change, in place."""
+    """Restore the fields that an update cannot change, in place."""
     metadata, before = body["metadata"], old["metadata"]
     for key in _KEPT:
         if key in before:
@@ -106,7 +105,7 @@ def keep_system_fields(body: Json, old: Json) -> None:
 
 
 def check_preconditions(body: Json, stored: "Stored", resource: "ResourceType") -> None:
-    """Refuse an update that names another uid or version than the stored object has.
+    """Refuse an update whose uid or version differs from the stored object's.
 
     Raises:
         StatusError: 409.
@@ -119,7 +118,7 @@ def check_preconditions(body: Json, stored: "Stored", resource: "ResourceType") 
 
 
 def check_version(body: Json, stored: "Stored", resource: "ResourceType") -> None:
-    """Refuse an update of another version than the stored one; none named means any.
+    """Refuse an update of another version than the stored one; no version means any.
 
     Raises:
         StatusError: 409.
@@ -130,7 +129,7 @@ def check_version(body: Json, stored: "Stored", resource: "ResourceType") -> Non
 
 
 def validate(body: Json, resource: "ResourceType", old: Json | None) -> "Iterator[InvalidField]":
-    """Yield what is wrong with the metadata."""
+    """Yield the errors of the metadata."""
     metadata = body["metadata"]
     if old is None:
         yield from _validate_name(metadata, resource)

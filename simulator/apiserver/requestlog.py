@@ -1,4 +1,4 @@
-"""Every request that came in, so that tests can count writes."""
+"""A log of all requests, so that tests can count writes."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _KEPT: Final = 200_000
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRequest:
-    """One request, noted when it came in."""
+    """One request, logged on arrival."""
 
     method: str
     path: str
@@ -30,7 +30,7 @@ class LoggedRequest:
 
 @final
 class RequestLog:
-    """The requests in order of arrival, whatever became of them."""
+    """The requests in order of arrival, whatever their outcome."""
 
     def __init__(self) -> None:
         self._requests: deque[LoggedRequest] = deque(maxlen=_KEPT)
@@ -45,7 +45,7 @@ class RequestLog:
         self._requests.append(request)
 
     def writes(self, *, user: str | None = None, path: str = "") -> list[LoggedRequest]:
-        """Return the requests that write, of one user or all, whose path contains the text."""
+        """Return the write requests of one user or of all, whose path contains the text."""
         return [
             each
             for each in self._requests

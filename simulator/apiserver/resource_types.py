@@ -43,12 +43,11 @@ class ResourceType:
 
     @property
     def qualified_name(self) -> str:
-        """Return the name that messages use, such as `leases.coordination.k8s.io`."""
+        """Return the name in messages, such as `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage(self) -> tuple[str, str]:
-        """Return the key of the collection that holds the objects."""
         return (self.group, self.plural)
 
     @property
@@ -194,7 +193,7 @@ BUILT_IN = (
 
 @final
 class Registry:
-    """The resource types that are served now; CRDs come and go."""
+    """The resource types that are served at present; CRDs add and remove some."""
 
     def __init__(self) -> None:
         # (group, version, plural) -> resource type
@@ -207,11 +206,10 @@ class Registry:
         return any(key[:2] == (group, version) for key in self._by_path)
 
     def add(self, resource: ResourceType) -> None:
-        """Serve the resource type from now on, in place of an older one of that path."""
+        """Serve the resource type, in place of an older one of the same path."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
 
     def discard(self, group: str, plural: str) -> None:
-        """Stop serving every version of it."""
         for key in [k for k in self._by_path if k[0] == group and k[2] == plural]:
             del self._by_path[key]
 

@@ -1,4 +1,4 @@
-"""Paths: which kind, namespace, name and subresource a URL names."""
+"""Routing: kind, namespace, name and subresource of a URL path."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
 def resolve(path: str, registry: "Registry") -> RequestTarget:
-    """Return what the path names.
+    """Return the target of a path.
 
     Raises:
         StatusError: 404, nothing that is served.

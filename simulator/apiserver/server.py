@@ -1,4 +1,4 @@
-"""The server: constructor, life cycle, and what is there from the start."""
+"""The server: constructor, life cycle, and the objects that exist from the start."""
 
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
@@ -44,7 +44,7 @@ _PRIORITY_CLASSES: Final = (
 class InMemoryApiServer:
     """An API server on a loopback port.
 
-    Stopping keeps the objects and the port: a server that is started again is the same one after a
+    Stopping keeps the objects and the port: started again, it behaves like the same server after a
     restart, with every watch ended.
     """
 
@@ -58,7 +58,7 @@ class InMemoryApiServer:
         history_limit: int = DEFAULT_HISTORY,
         bookmark_interval_s: float = DEFAULT_BOOKMARK_INTERVAL_S,
     ) -> None:
-        """Make the server; nothing is stored and nothing listens before the first `start`.
+        """Create the server; it stores and serves nothing before the first `start`.
 
         Args:
             clock: dates objects.
@@ -119,25 +119,23 @@ class InMemoryApiServer:
 
     @property
     def requests(self) -> "RequestLog":
-        """Return what came in so far."""
         return self._frontend.requests
 
     @property
     def faults(self) -> "ErrorInjection":
-        """Return the rules by which requests fail."""
         return self._frontend.faults
 
     def drop_watches(self) -> None:
-        """Cut the connections of all open watches; the server goes on."""
+        """Cut the connections of all open watches; the server keeps running."""
         self._frontend.drop_watches()
 
     def forget_history(self) -> None:
-        """Forget every change, as a compaction does: watches that resume get 410."""
+        """Forget every change, as a compaction does: resumed watches get 410."""
         for collection in self._store.collections():
             collection.history.forget()
 
     async def start(self) -> None:
-        """Listen. The first start fills the store with what every cluster has and picks a port."""
+        """Listen. The first start creates the objects of every cluster and picks a port."""
         if self._runner is not None:
             raise RuntimeError("the API server is started already")
         self._frontend.is_stopping = False
@@ -157,7 +155,7 @@ class InMemoryApiServer:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """End watches, finish requests and stop listening; does nothing when not started."""
+        """End watches, finish requests and stop listening; no effect if not started."""
         if self._runner is None:
             return
         self._frontend.is_stopping = True

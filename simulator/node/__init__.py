@@ -1,1 +1,1 @@
-"""Node doubles: kubelet, the pools' plugins, the node agent, and NFD."""
+"""Fakes of node software: kubelet, the pools' plugins, the node agent, and NFD."""

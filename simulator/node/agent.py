@@ -1,4 +1,4 @@
-"""A double of the agent on a GPU node: tells of the node's cards by its NodeFeature (`api.foreign.nodefeature`)."""
+"""A fake node agent: publishes the node's devices by its NodeFeature (`api.foreign.nodefeature`)."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, final
@@ -29,7 +29,7 @@ DISPLAY_CLASS: Final = "0302"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeDevice:
-    """A card as its driver shows it."""
+    """A device as its driver reports it."""
 
     uuid: str
     address: str
@@ -41,7 +41,7 @@ class FakeDevice:
     """What is wrong with it, such as `Xid 79`; empty for a healthy one."""
 
     def attributes(self) -> dict[str, str]:
-        """Return what the agent writes of it."""
+        """Return the agent's attributes of the device."""
         return {
             AgentDevice.UUID: self.uuid,
             AgentDevice.ADDRESS: self.address,
@@ -58,7 +58,7 @@ class FakeDevice:
 
 @final
 class FakeNodeAgent:
-    """The agent of one node. It writes when it is told to: a heartbeat stays fresh for two minutes."""
+    """The agent of one node. It writes on request only: a heartbeat stays fresh for two minutes."""
 
     def __init__(
         self, client: "KubeClient", clock: "Clock", *, node: str, devices: "Sequence[FakeDevice]"
@@ -69,11 +69,11 @@ class FakeNodeAgent:
         self._devices = {device.uuid: device for device in devices}
 
     async def report(self) -> None:
-        """Tell of all cards of the node."""
+        """Publish all devices of the node."""
         await self._client.apply(NODE_FEATURES, self._feature(), field_manager=FIELD_MANAGER)
 
     async def report_fault(self, uuid: str, fault: str) -> None:
-        """Tell that something is wrong with a card, or with an empty text that it is well again."""
+        """Publish a fault of a device; an empty text publishes its recovery."""
         self._devices[uuid] = replace(self._devices[uuid], fault=fault)
         await self.report()
 

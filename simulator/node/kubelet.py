@@ -1,7 +1,6 @@
-"""A double of kubelet and device plugin for many nodes: registers them, runs and ends their pods.
+"""A fake kubelet with device plugin for many nodes: registers nodes, runs and ends pods.
 
-Allocatable is what the node was registered with. A pod runs as soon as it is bound, until it is
-deleted or told to finish.
+Allocatable is set at registration. A pod runs from its binding until it is deleted or finished.
 """
 
 import asyncio
@@ -68,7 +67,6 @@ class FakeKubelet:
         self._running: set[str] = set()
 
     async def run(self) -> NoReturn:
-        """Run pods until cancelled."""
         informer = Informer(self._client, PODS, Pod, sink=self, clock=self._clock)
         async with asyncio.TaskGroup() as group:
             group.create_task(informer.run(), name="kubelet/pods")
@@ -78,21 +76,19 @@ class FakeKubelet:
         raise AssertionError("a task group of endless tasks ended")
 
     async def finish(self, pod: Pod) -> None:
-        """Let the containers of a running pod exit with success."""
+        """Let the containers of a running pod exit successfully."""
         await self._set_phase(pod, "Succeeded")
 
     def replace_all(self, items: "Sequence[Pod]") -> None:
-        """Take over a full list of pods."""
         for item in items:
             self.upsert(item)
 
     def upsert(self, item: Pod) -> None:
-        """Take over a pod: bound ones are run, deleted ones are ended."""
+        """Run a bound pod, and end a deleted one."""
         if item.spec.node_name:
             self._work.put_nowait(item)
 
     def discard(self, item: Pod) -> None:
-        """Forget a pod."""
         self._running.discard(item.metadata.uid)
 
     async def _sync(self, pod: Pod) -> None:

@@ -1,6 +1,7 @@
-"""What Node Feature Discovery installs in a cluster: the kind in which nodes tell of themselves.
+"""The CRD of Node Feature Discovery: NodeFeature.
 
-Source: github.com/kubernetes-sigs/node-feature-discovery, deployment/base/nfd-crds/nfd-api-crds.yaml.
+Source: github.com/kubernetes-sigs/node-feature-discovery,
+deployment/base/nfd-crds/nfd-api-crds.yaml.
 """
 
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 NAMESPACE: Final = "node-feature-discovery"
-"""Where NFD, and whoever else tells of nodes, writes NodeFeatures."""
+"""Namespace of the NodeFeatures of NFD and of other sources."""
 
 
 def _map_of(schema: Json) -> Json:
@@ -20,7 +21,7 @@ def _elements(schema: Json) -> Json:
 
 
 def node_feature_crd() -> Json:
-    """Return the definition of NodeFeature, as NFD installs it, but for descriptions."""
+    """Return the definition of NodeFeature, as NFD installs it, without descriptions."""
     text: Json = {"type": "string"}
     instance = {
         "type": "object",

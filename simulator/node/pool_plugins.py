@@ -1,8 +1,8 @@
-"""A double of the pools' device plugins on all nodes, seen through kubelet's eyes: what nodes offer.
+"""A fake of the pools' device plugins on all nodes, seen through kubelet: the allocatable of nodes.
 
-It follows the lists of cards that the control plane writes for the plugins, as the real ones do, and
-writes into each Node's status how many units kubelet would advertise: all of them as capacity, those of
-cards that are not withheld as allocatable, and zero once a pool has nothing on the node any more.
+It follows the device lists that the control plane writes for the plugins, and writes the units that
+kubelet would advertise into each Node's status: all units as capacity, those of devices that are
+not withheld as allocatable, and zero once a pool has no device on the node any more.
 """
 
 import asyncio
@@ -41,7 +41,6 @@ class PoolPlugins:
     """The device plugins of all pools on all nodes."""
 
     def __init__(self, client: "KubeClient", clock: "Clock", *, namespace: str) -> None:
-        """Take the namespace that the lists are in."""
         self._client = client
         self._clock = clock
         self._selection = Selection(namespace=namespace, label_selector=POOL_LABEL)
@@ -52,7 +51,6 @@ class PoolPlugins:
         self._changed = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Work until cancelled."""
         informer = Informer(
             self._client,
             CONFIG_MAPS,
@@ -67,7 +65,6 @@ class PoolPlugins:
         raise AssertionError("a task group of endless tasks ended")
 
     def replace_all(self, items: "Sequence[ConfigMap]") -> None:
-        """Take over all lists."""
         gone = self._lists.keys() - {item.metadata.name for item in items}
         for name in gone:
             del self._lists[name]
@@ -76,7 +73,7 @@ class PoolPlugins:
         self._changed.set()
 
     def upsert(self, item: ConfigMap) -> None:
-        """Take over a list; one that cannot be read changes nothing."""
+        """Store a list; an unreadable one changes nothing."""
         try:
             config = _config_of(item)
         except (ValueError, OSError, EOFError) as error:
@@ -87,7 +84,6 @@ class PoolPlugins:
             self._changed.set()
 
     def discard(self, item: ConfigMap) -> None:
-        """Forget a list."""
         self._lists.pop(item.metadata.name, None)
         self._changed.set()
 
@@ -105,7 +101,7 @@ class PoolPlugins:
                 self._changed.set()
 
     async def _offer(self, node: str, offer: Offer) -> None:
-        """Write what is different; a resource whose plugin is gone stays, with nothing of it."""
+        """Write differences; a resource without a plugin stays, with zero units."""
         before = self._offered[node]
         wanted = dict.fromkeys(before, (0, 0)) | offer
         news = {name: counts for name, counts in wanted.items() if before.get(name) != counts}
@@ -126,7 +122,7 @@ class PoolPlugins:
 
 
 def _config_of(item: ConfigMap) -> PoolConfig | None:
-    """Return the list in a ConfigMap; None where it holds none, as the one for MIG's partitioning."""
+    """Return the list of a ConfigMap; None for others, such as mig-parted's."""
     content: str | bytes
     if item.data and CONFIG_KEY in item.data:
         content = item.data[CONFIG_KEY]
@@ -138,7 +134,7 @@ def _config_of(item: ConfigMap) -> PoolConfig | None:
 
 
 def _offers(lists: "Iterable[PoolConfig]") -> dict[str, Offer]:
-    """Return what each node is to offer."""
+    """Return the units that each node advertises."""
     totals: Counter[tuple[str, str]] = Counter()
     healthy: Counter[tuple[str, str]] = Counter()
     for config in lists:

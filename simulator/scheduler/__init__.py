@@ -1,1 +1,1 @@
-"""A kube-scheduler double and its extender client."""
+"""A fake kube-scheduler and its extender client."""

@@ -1,6 +1,6 @@
-"""The extender's client side, as kube-scheduler speaks it: same verbs, same keys, mutual TLS.
+"""The extender's client side, as in kube-scheduler: same verbs, same keys, mutual TLS.
 
-An answer other than HTTP 200, or one with `Error`, is a failure of the scheduling attempt.
+A response other than HTTP 200, or one with `Error`, fails the scheduling attempt.
 """
 
 from typing import TYPE_CHECKING, Any, Final, Self, final
@@ -31,7 +31,6 @@ class ExtenderClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        """Open the connection pool."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=self._context),
             timeout=aiohttp.ClientTimeout(total=HTTP_TIMEOUT_S),
@@ -44,14 +43,13 @@ class ExtenderClient:
         error: BaseException | None,
         trace: "TracebackType | None",
     ) -> None:
-        """Close it."""
         if self._session is not None:
             await self._session.close()
 
     async def filter(
         self, pod: msgspec.Raw, nodes: "Sequence[str]"
     ) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        """Return nodes that fit, and why the others do not: resolvable by eviction, and not."""
+        """Return nodes that fit, and refusals of the others: resolvable by eviction, and not."""
         answer = await self._call("filter", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         if answer["NodeNames"] is None or not set(answer["NodeNames"]) <= set(nodes):
             raise ExtenderError("filter answered with nodes that it was not asked about")
@@ -62,7 +60,7 @@ class ExtenderClient:
         )
 
     async def prioritize(self, pod: msgspec.Raw, nodes: "Sequence[str]") -> dict[str, int]:
-        """Return each node's score, 0..10; no score where the call failed, as kube-scheduler does."""
+        """Return each node's score, 0..10; no scores if the call failed, as in kube-scheduler."""
         try:
             answer = await self._call("prioritize", {"Pod": pod, "Nodes": None, "NodeNames": nodes})
         except ExtenderError:
@@ -84,7 +82,6 @@ class ExtenderClient:
         return {node: [pod["UID"] for pod in one["Pods"]] for node, one in kept.items()}
 
     async def bind(self, *, namespace: str, name: str, uid: str, node: str) -> None:
-        """Have the extender bind the pod."""
         await self._call(
             "bind",
             {"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": node},

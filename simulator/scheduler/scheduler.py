@@ -1,11 +1,10 @@
-"""A double of kube-scheduler: one profile, one serial scheduling cycle, one extender.
+"""A fake kube-scheduler: one profile, one serial scheduling cycle, one extender.
 
-It does what the demo and component tests need of the real one, in the same order: in-tree filters
+It covers the needs of the demo and of component tests, in kube-scheduler's order: in-tree filters
 (readiness, cordon, taints, selector, required affinity, extended resources by count, strict spread
-constraints), the extender's
-filter and prioritize, preemption, the extender's bind; the condition PodScheduled; a queue from which
-a pod that did not fit is woken by a bound pod's end, a node's change or a change of its own.
-tests/cluster holds the same expectations against the real kube-scheduler.
+constraints), the extender's filter and prioritize, preemption, the extender's bind; the condition
+PodScheduled; a queue in which the end of a bound pod, a change of a node or of the pod requeues an
+unschedulable pod. tests/cluster holds the same expectations against the real kube-scheduler.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ class _Status(Model, frozen=True):
 
 
 class ScheduledNode(Model, frozen=True):
-    """A node with what the scheduler needs of it."""
+    """A node with the fields that the scheduler needs."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()
@@ -54,12 +53,11 @@ class ScheduledNode(Model, frozen=True):
 
     @property
     def name(self) -> NodeName:
-        """Return the node's name."""
         return NodeName(self.metadata.name)
 
     @property
     def node(self) -> Node:
-        """Return it without its resources."""
+        """Return the node without its resources."""
         return Node(
             metadata=self.metadata,
             spec=self.spec,
@@ -67,7 +65,7 @@ class ScheduledNode(Model, frozen=True):
         )
 
     def allocatable(self, resource: str) -> int:
-        """Return how many of an extended resource the node has."""
+        """Return the allocatable count of an extended resource."""
         return int((self.status.allocatable or {}).get(resource, "0"))
 
 
@@ -80,17 +78,15 @@ class _Nodes:
         self._wake_all = wake_all
 
     def replace_all(self, items: "Sequence[ScheduledNode]") -> None:
-        """Take over a full list."""
         self.by_name = {item.name: item for item in items}
         self._wake_all()
 
     def upsert(self, item: ScheduledNode) -> None:
-        """Take over a node; what did not fit before may fit now."""
+        """Store a node and requeue unschedulable pods."""
         self.by_name[item.name] = item
         self._wake_all()
 
     def discard(self, item: ScheduledNode) -> None:
-        """Forget a node."""
         self.by_name.pop(item.name, None)
 
 
@@ -120,7 +116,6 @@ class FakeScheduler:
         # uid -> the message of its condition PodScheduled
 
     async def run(self) -> NoReturn:
-        """Schedule until cancelled."""
         nodes = Informer(self._client, NODES, ScheduledNode, sink=self._nodes, clock=self._clock)
         pods = Informer(self._client, PODS, Pod, sink=self, clock=self._clock)
         async with asyncio.TaskGroup() as group:
@@ -131,15 +126,12 @@ class FakeScheduler:
             group.create_task(self._cycle(), name="scheduler/cycle")
         raise AssertionError("a task group of endless tasks ended")
 
-    # --- the queue -----------------------------------------------------------------------------
-
     def replace_all(self, items: "Sequence[Pod]") -> None:
-        """Take over a full list of pods."""
         self._pods = {item.metadata.uid: item for item in items}
         self._wake_all()
 
     def upsert(self, item: Pod) -> None:
-        """Take over a pod; a change of its metadata or spec takes it out of the waiting ones."""
+        """Store a pod; a change of its metadata or spec requeues it."""
         uid = item.metadata.uid
         before = self._pods.get(uid)
         self._pods[uid] = item
@@ -152,7 +144,7 @@ class FakeScheduler:
             self._wake_spread()
 
     def discard(self, item: Pod) -> None:
-        """Forget a pod; the end of a bound one wakes the waiting ones."""
+        """Remove a pod; the end of a bound one requeues unschedulable pods."""
         uid = item.metadata.uid
         self._pods.pop(uid, None)
         for by_uid in (self._retry_at, self._failures, self._told):
@@ -165,7 +157,7 @@ class FakeScheduler:
         self._wake.set()
 
     def _wake_spread(self) -> None:
-        """Wake the pods that wait because of where others are: one more is somewhere now."""
+        """Requeue pods with spread constraints: the distribution changed."""
         for uid in list(self._retry_at):
             pod = self._pods.get(uid)
             if pod is not None and not pod.spec.node_name and has_strict_spread(pod):
@@ -187,8 +179,6 @@ class FakeScheduler:
         return sorted(
             mine, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "")
         )
-
-    # --- one cycle -----------------------------------------------------------------------------
 
     async def _cycle(self) -> NoReturn:
         while True:
@@ -238,7 +228,7 @@ class FakeScheduler:
         self._retry_at[meta.uid] = float("inf")
 
     def _in_tree(self, pod: Pod) -> tuple[list[str], list[str]]:
-        """Return the nodes that pass, and a reason for each that does not."""
+        """Return the nodes that pass, and a refusal for each other node."""
         passing: list[str] = []
         reasons: list[str] = []
         demand = demand_of(pod.spec)
@@ -265,7 +255,7 @@ class FakeScheduler:
         )
 
     async def _preempt(self, pod: Pod, raw: msgspec.Raw, hopeless: set[str]) -> None:
-        """Evict pods of lower priority from one node, if the extender agrees that this makes room."""
+        """Evict pods of lower priority from one node, if the extender agrees that this is enough."""
         candidates = {
             name: victims
             for name in self._nodes.by_name
@@ -286,7 +276,7 @@ class FakeScheduler:
                 await self._client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid)
 
     def _victims(self, pod: Pod, node: NodeName) -> list[Pod]:
-        """Return the fewest pods of lower priority whose end frees enough of the resource."""
+        """Return the fewest pods of lower priority that free enough of the resource."""
         demand = demand_of(pod.spec)
         if not isinstance(demand, Demand):
             return []
@@ -314,8 +304,6 @@ class FakeScheduler:
                 free += theirs.units
         return victims if free >= demand.units else []
 
-    # --- telling -------------------------------------------------------------------------------
-
     async def _unschedulable(self, pod: Pod, reasons: list[str]) -> None:
         counts = {reason: reasons.count(reason) for reason in sorted(set(reasons))}
         text = ", ".join(f"{count} {reason}" for reason, count in counts.items())
@@ -324,7 +312,7 @@ class FakeScheduler:
         self._retry_at[pod.metadata.uid] = float("inf")
 
     async def _fail(self, pod: Pod, message: str) -> None:
-        """Try again with backoff: something went wrong that is not about room."""
+        """Retry with backoff after an error other than missing capacity."""
         uid = pod.metadata.uid
         failures = self._failures.get(uid, 0) + 1
         self._failures[uid] = failures
@@ -369,7 +357,7 @@ def _constraints(pod: Pod) -> Constraints:
 
 
 def _is_news(before: Pod, after: Pod) -> bool:
-    """Say whether a pod changed in more than its status."""
+    """Return whether more than the pod's status changed."""
     return (before.metadata.annotations, before.metadata.labels, before.spec) != (
         after.metadata.annotations,
         after.metadata.labels,

@@ -1,8 +1,8 @@
-"""kube-scheduler's PodTopologySpread filter: which nodes a pod's strict spread constraints leave.
+"""kube-scheduler's PodTopologySpread filter for strict constraints.
 
-As in the real one: counted are pods of the namespace that the constraint selects, on nodes that the pod's own
-selector and affinity let it go to; a node without the key is left out, and one with a taint that the pod does
-not tolerate where the constraint has `nodeTaintsPolicy: Honor`.
+As in kube-scheduler, a constraint counts the selected pods of the namespace on nodes that match the
+pod's selector and affinity. A node without the topology key is refused; a node with an untolerated
+taint is left out if the constraint has `nodeTaintsPolicy: Honor`.
 """
 
 from collections import Counter
@@ -40,14 +40,14 @@ class _Spread:
 
 
 def has_strict_spread(pod: "Pod") -> bool:
-    """Say whether where other pods are decides where this one may go."""
+    """Return whether the placement of other pods restricts this one."""
     return bool(_constraints_of(pod))
 
 
 def nodes_left(
     pod: "Pod", nodes: "Mapping[NodeName, NodeFacts]", pods: "Iterable[Pod]"
 ) -> "set[NodeName]":
-    """Return the nodes that every strict constraint of the pod lets it go to."""
+    """Return the nodes that all strict constraints of the pod allow."""
     spreads = _constraints_of(pod)
     if not spreads:
         return set(nodes)

@@ -1,7 +1,7 @@
 """Server-side apply: merge a configuration into an object, by owner.
 
-Fields of the configuration become the applier's; fields that it applied before and now leaves out
-are removed unless somebody else owns them; a field that another manager set to something else is a
+Fields of the configuration become the applier's. Fields that it applied before and now leaves out
+are removed unless another manager owns them. A field that another manager set to another value is a
 conflict, unless forced. Fields that the configuration sets to null count as left out.
 """
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """One apply request: who applies what, in which shape."""
+    """One apply request."""
 
     config: Json
     manager: Manager
@@ -33,7 +33,7 @@ class Application:
 
 
 def apply(application: Application, live: Json, owners: Ownership) -> tuple[Json, Ownership]:
-    """Return the merged object and who owns it now; `live` is left as it is.
+    """Return the merged object and its ownership; `live` is not changed.
 
     Raises:
         StatusError: 409, other managers set fields of the configuration to other values.
@@ -103,7 +103,7 @@ def _merge_keyed(
 
 
 def _remove(container: Json, path: Path, shape: "Mapping[str, Any]") -> None:
-    """Remove what the path names, in place in `container`; maps and lists left empty go, too.
+    """Remove the value at the path, in place in `container`, with maps and lists that become empty.
 
     The containers on the way are copied first, because the live object shares them.
     """

@@ -1,8 +1,8 @@
-"""Who owns which field: `metadata.managedFields`, kept as sets of paths.
+"""Field ownership: `metadata.managedFields`, kept as sets of paths.
 
-Every write moves ownership. An update gives the writer what it changed; an apply gives the applier
-exactly what it applied (`applying`). What admission webhooks change counts as the writer's own.
-`managedFields` that a client sends are not taken over.
+Every write moves ownership. An update gives the writer the changed fields; an apply gives the
+applier exactly the applied fields. Changes by admission webhooks count as the writer's.
+`managedFields` that a client sends are ignored.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Json = dict[str, Any]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manager:
-    """A writer, as managedFields tells writers apart."""
+    """A writer, as managedFields distinguishes writers."""
 
     name: str
     operation: str
@@ -50,7 +50,7 @@ class Share:
 
     @cached_property
     def rendered(self) -> Json:
-        """The entry of `metadata.managedFields`, made once for all versions that share it."""
+        """The entry of `metadata.managedFields`, encoded once for all versions that share it."""
         entry: Json = {
             "manager": self.manager.name,
             "operation": self.manager.operation,
@@ -76,7 +76,6 @@ class Ownership:
         return [share.rendered for share in self.shares]
 
     def of(self, manager: Manager) -> "frozenset[Path]":
-        """Return the paths of one manager."""
         for share in self.shares:
             if share.manager == manager:
                 return share.paths
@@ -86,7 +85,7 @@ class Ownership:
         return tuple(share for share in self.shares if share.manager != manager)
 
     def without(self, paths: "set[Path] | frozenset[Path]", *, keep: Manager) -> "Ownership":
-        """Return the ownership after everyone but `keep` lost the paths."""
+        """Return the ownership after every manager except `keep` lost the paths."""
         shares = []
         for share in self.shares:
             if share.manager == keep or paths.isdisjoint(share.paths):
@@ -126,7 +125,7 @@ def of_new(
 ) -> Ownership:
     """Return the ownership of an object that the manager creates.
 
-    `has_status` says whether its status is the manager's work, too.
+    `has_status` tells whether the manager owns its status, too.
     """
     part = fields.ownable(body)
     if not has_status:

@@ -1,9 +1,9 @@
 """`x-kubernetes-validations`: the CEL rules of a schema, evaluated for an object.
 
-A rule that names `oldSelf` is a transition rule: it runs on an update only, and only where the old
-value can be found again, by field or by the keys of a list. As on the real server, other rules are
-skipped where an update leaves the value as it is. Fields with a `format` stay strings, and lists are
-compared in their order.
+A rule that names `oldSelf` is a transition rule: it runs on updates only, and only if the old value
+can be correlated, by field or by the keys of a list. As on the real server, other rules are skipped
+if an update leaves the value unchanged. Fields with a `format` stay strings, and lists are compared
+in order.
 """
 
 import re
@@ -48,7 +48,7 @@ _ABSENT: Final = object()
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CelRules:
-    """The rules of a schema and of the schemas inside it; parts without rules are left out."""
+    """The rules of a schema and of its inner schemas; parts without rules are left out."""
 
     type_name: str = ""
     rules: "tuple[Mapping[str, Any], ...]" = ()
@@ -61,7 +61,7 @@ class CelRules:
 
     @classmethod
     def from_schema(cls, schema: "Mapping[str, Any]") -> "CelRules | None":
-        """Return the rules of a schema, or None where there are none."""
+        """Return the rules of a schema, or None without any."""
         rules = tuple(schema.get("x-kubernetes-validations") or ())
         inner = {
             key: found
@@ -83,7 +83,7 @@ class CelRules:
         )
 
     def key_of(self, item: object) -> str:
-        """Return what identifies an item of the list in both versions of it; empty without keys."""
+        """Return the key of a list item in both versions of the list; empty without keys."""
         return fields.item_element(item, self.keys, self.item_schema) if self.keys else ""
 
 
@@ -94,7 +94,7 @@ def _rules_of(schema: object) -> CelRules | None:
 def validate_object(
     rules: CelRules, body: Json, old: Json | None, *, errors: "Sequence[InvalidField]"
 ) -> "Iterator[InvalidField]":
-    """Yield which rules an object breaks, given its errors against the rest of the schema."""
+    """Yield the violated rules, given the object's errors against the rest of the schema."""
     if any(error.reason in _BLOCKING for error in errors):
         yield NOT_CHECKED
     else:
@@ -129,7 +129,7 @@ def _validate(
 
 
 def _fault(rule: "Mapping[str, Any]", value: object, old: object) -> str | None:
-    """Return what the rule says against the value, or None."""
+    """Return the message of a violated rule, or None."""
     message: str = rule.get("message") or f"failed rule: {rule['rule']}"
     variables = {"self": value} if old is _ABSENT else {"self": value, "oldSelf": old}
     try:
@@ -151,7 +151,7 @@ def _error(rule: "Mapping[str, Any]", path: str, *, shown: str, fault: str) -> I
 
 
 def _root(body: Json) -> Json:
-    """Return the object as rules of the root see it: of metadata they know the name only."""
+    """Return the object as rules of the root see it: with name and generateName as only metadata."""
     metadata = body.get("metadata") or {}
     named = {key: metadata[key] for key in ("name", "generateName") if key in metadata}
     return {**body, "metadata": named}

@@ -1,7 +1,7 @@
-"""Field paths, as `managedFields` writes them: which leaves an object has, which of them differ.
+"""Field paths as in `managedFields`: the leaves of an object, and differences between two objects.
 
-A path is a tuple of elements: `f:<name>` for a field, `k:{…}` for an item of a keyed list, `v:…` for
-a member of a set. Only leaves and keyed items are paths; a list without keys is one leaf.
+A path is a tuple of elements: `f:<name>` for a field, `k:{…}` for an item of a keyed list, `v:…`
+for a member of a set. Only leaves and keyed items are paths; a list without keys is one leaf.
 """
 
 from functools import lru_cache
@@ -31,7 +31,7 @@ def ownable(body: Json) -> Json:
 
 
 def item_element(item: object, keys: tuple[str, ...], item_shape: "Mapping[str, Any]") -> str:
-    """Return the path element of a keyed list's item; absent keys take the shape's default."""
+    """Return the path element of a keyed list's item; absent keys get the schema's default."""
     fields = item if isinstance(item, dict) else {}
     values = [fields.get(key, shapes.child(item_shape, key).get("default")) for key in keys]
     try:
@@ -158,7 +158,7 @@ def path_text(paths: frozenset[Path]) -> msgspec.Raw:
 
 
 def show(path: Path) -> str:
-    """Return the path as messages write it: `.status.conditions[type="Ready"].status`."""
+    """Return the path in the form of messages: `.status.conditions[type="Ready"].status`."""
     shown = ""
     for element in path:
         kind, text = element[:2], element[2:]

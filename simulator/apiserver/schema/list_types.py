@@ -1,9 +1,8 @@
-"""How lists merge: a list of objects with a key, a set, or one value that is replaced whole.
+"""List types: a keyed list of objects, a set, or one value that is replaced as a whole.
 
-A shape is a structural schema, or as much of one as says that. For built-in kinds it is the small
-table below; for custom resources it is the CRD's schema. A field without a shape is free-form: maps
-merge, lists are one value. Strategic merge goes by the first key of a list, as Kubernetes' older tags
-have it.
+A shape is a structural schema, or the part of one that defines list types. Built-in kinds have the
+table below; custom resources have the schema of their CRD. A field without a shape is free-form:
+maps merge, lists are one value.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -82,14 +81,12 @@ _BY_KIND: Final[dict[str, Json]] = {
 
 
 def of_kind(kind: str) -> Json:
-    """Return the shape of a built-in kind."""
     shape: Json = {"properties": dict(_BY_KIND.get(kind, {}).get("properties", {}))}
     shape["properties"]["metadata"] = METADATA
     return shape
 
 
 def child(shape: "Mapping[str, Any]", key: str) -> "Mapping[str, Any]":
-    """Return the shape of a map's or object's field."""
     found: Mapping[str, Any] | None = shape.get("properties", FREE).get(key)
     if found is None:
         more = shape.get("additionalProperties")
@@ -98,7 +95,6 @@ def child(shape: "Mapping[str, Any]", key: str) -> "Mapping[str, Any]":
 
 
 def item(shape: "Mapping[str, Any]") -> "Mapping[str, Any]":
-    """Return the shape of a list's items."""
     found: Mapping[str, Any] = shape.get("items", FREE)
     return found
 
@@ -115,5 +111,5 @@ def is_set(shape: "Mapping[str, Any]") -> bool:
 
 
 def is_granular_map(shape: "Mapping[str, Any]") -> bool:
-    """Say whether a map's entries have owners of their own."""
+    """Return whether entries of a map have owners of their own."""
     return shape.get("x-kubernetes-map-type") != "atomic"

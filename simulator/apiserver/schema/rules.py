@@ -1,4 +1,4 @@
-"""The rules of a structural schema: what an object breaks, and what cannot be applied at all.
+"""Rules of a structural schema: violations by an object, and configurations that cannot be applied.
 
 Pure functions over plain values. CEL rules are in `cel_rules`. Patterns run on Python's engine, not
 on RE2.
@@ -43,12 +43,12 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def keeps_unknown(schema: "Mapping[str, Any]") -> bool:
-    """Say whether fields that the schema does not name are kept."""
+    """Return whether fields outside the schema are kept."""
     return bool(schema.get("x-kubernetes-preserve-unknown-fields"))
 
 
 def allowed_field(schema: "Mapping[str, Any]", key: str) -> "Mapping[str, Any] | None":
-    """Return the schema of a field, free where anything goes, None where it is unknown."""
+    """Return the schema of a field, the free schema if any field is allowed, None for an unknown one."""
     if key in schema.get("properties", {}):
         found: Mapping[str, Any] = schema["properties"][key]
         return found
@@ -86,7 +86,7 @@ def _has_type(value: object, wanted: str) -> bool:
 
 
 def validate(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[InvalidField]":
-    """Yield what is wrong with a value; `path` names it in the messages."""
+    """Yield the errors of a value; `path` names it in the messages."""
     if value is None and schema.get("nullable"):
         return
     fault = _type_fault(value, schema, path)
@@ -252,7 +252,7 @@ _TYPED: Final = {
 
 
 def typed_faults(value: object, schema: "Mapping[str, Any]", path: str) -> "Iterator[str]":
-    """Yield why a configuration cannot be applied: wrong types, unknown fields, doubled keys."""
+    """Yield why a configuration cannot be applied: wrong types, unknown fields, duplicate keys."""
     wanted = schema.get("type")
     if value is None or schema.get("x-kubernetes-int-or-string") or wanted is None:
         return

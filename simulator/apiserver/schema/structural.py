@@ -1,7 +1,7 @@
 """Structural schemas of custom resources: prune, default, validate.
 
-In the order in which the API server does it. `metadata`, `apiVersion` and `kind` of the root are
-left to the rest of the server. What the rules are is in `schemarules`.
+In the order of the API server. `metadata`, `apiVersion` and `kind` of the root are handled
+elsewhere. The rules themselves are in `rules` and `cel_rules`.
 """
 
 from typing import TYPE_CHECKING, Any, final
@@ -43,7 +43,6 @@ class StructuralSchema:
 
     @property
     def shape(self) -> Json:
-        """Return the schema as a shape, with metadata."""
         return {
             **self._root,
             "properties": {**self._root["properties"], "metadata": shapes.METADATA},
@@ -64,14 +63,14 @@ class StructuralSchema:
         _write_back(content, body)
 
     def validate(self, body: Json, old: Json | None) -> list[InvalidField]:
-        """Return what is wrong with the object, or with the change from the older one."""
+        """Return the errors of the object, or of the change from the older one."""
         errors = list(validate(_content(body), self._root, ""))
         if self._rules is not None:
             errors += cel_rules.validate_object(self._rules, body, old, errors=errors)
         return errors
 
     def typed_fault(self, config: Json) -> str | None:
-        """Say why the configuration cannot be applied at all, or None: types and unknown fields."""
+        """Return why the configuration cannot be applied at all, or None."""
         return next(typed_faults(_content(config), self._root, ""), None)
 
 

@@ -1,7 +1,7 @@
-"""The objects, their versions and the history of changes. Plain and synchronous: every method is atomic.
+"""The objects, their versions and the history of changes. Synchronous: every method is atomic.
 
-An object is encoded once, when it is written; answers, lists and watch events reuse the bytes.
-Stored bodies are never changed: `Stored.copy` gives a body to work on.
+An object is encoded once, when it is written; responses, lists and watch events reuse the bytes.
+Stored bodies are never changed: `Stored.copy` returns a mutable body.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class Stored:
         return metadata.get("namespace", ""), metadata["name"]
 
     def copy(self) -> Json:
-        """Return the object without managedFields, to be changed."""
+        """Return a mutable copy without managedFields."""
         copied = _decode(self.encoded)
         copied["metadata"].pop("managedFields", None)
         return copied
@@ -83,12 +83,10 @@ class Change:
 
     @cached_property
     def line(self) -> bytes:
-        """The watch event."""
         return event_line(self.kind, self.stored.encoded)
 
 
 def event_line(kind: str, encoded: bytes) -> bytes:
-    """Return the line of a watch event."""
     return b'{"type":"' + kind.encode() + b'","object":' + encoded + b"}\n"
 
 
@@ -108,8 +106,7 @@ class Revision:
 class History:
     """The last changes of one collection, for watches and for paged lists.
 
-    It keeps between `limit` and twice `limit` changes. Whoever asks for older ones is told that they
-    are gone.
+    It keeps between `limit` and twice `limit` changes; older ones are expired.
     """
 
     def __init__(self, floor: int, limit: int) -> None:
@@ -133,19 +130,19 @@ class History:
             del self._changes[: len(dropped)]
 
     def after(self, version: int) -> list[Change] | None:
-        """Return the changes after the version, oldest first, or None where some are gone."""
+        """Return the changes after the version, oldest first, or None if some are expired."""
         if version < self.floor:
             return None
         return self._changes[bisect_right(self._changes, version, key=_version_of) :]
 
     def wake(self) -> None:
-        """Make everyone who waits look again."""
+        """Wake all waiting watches."""
         self._grown.set()
         self._grown = asyncio.Event()
 
     @property
     def grown(self) -> asyncio.Event:
-        """An event that is set by the next change; take it before looking."""
+        """An event that the next change sets; take it before reading the changes."""
         return self._grown
 
 
@@ -207,7 +204,7 @@ class Collection:
         return stored
 
     def remove(self, previous: Stored, body: Json | None = None) -> Stored:
-        """Remove the object, whose last state is `body` where given; return that last state."""
+        """Remove the object, with the last state `body` if given; return the last state."""
         namespace, name = previous.key
         del self._objects[namespace][name]
         if not self._objects[namespace]:
@@ -222,9 +219,9 @@ class Collection:
         self.history.append(Change(kind=kind, stored=stored, previous=previous))
 
     def ordered_at(self, version: int, namespace: str) -> list[Stored] | None:
-        """Return the objects as they were at the version, by key, or None where that is forgotten.
+        """Return the objects at the version, ordered by key, or None if that is expired.
 
-        The last answer is kept: the pages of a list ask for the same again.
+        The last result is cached: pages of a list ask for the same.
         """
         if self.history.after(version) is None:
             return None
@@ -236,7 +233,7 @@ class Collection:
         return self._ordered[1]
 
     def state_at(self, version: int, namespace: str) -> "dict[tuple[str, str], Stored] | None":
-        """Return the objects as they were at the version, or None where that is forgotten."""
+        """Return the objects at the version, or None if that is expired."""
         changes = self.history.after(version)
         if changes is None:
             return None
@@ -253,7 +250,7 @@ class Collection:
 
 @final
 class ObjectStore:
-    """Every collection, under one version counter."""
+    """All collections, under one version counter."""
 
     def __init__(self, *, history_limit: int) -> None:
         self.revision = Revision()
@@ -262,7 +259,7 @@ class ObjectStore:
         self._collections: dict[tuple[str, str], Collection] = {}
 
     def collection(self, resource: "ResourceType") -> Collection:
-        """Return the collection of the resource type; it is made at the first question."""
+        """Return the collection of the resource type, created on first use."""
         found = self._collections.get(resource.storage)
         if found is None:
             found = Collection(self.revision, self._history_limit)

@@ -1,4 +1,4 @@
-"""Label and field selectors of list and watch, parsed once a request."""
+"""Label and field selectors of list and watch, parsed once per request."""
 
 import re
 from functools import lru_cache
@@ -53,7 +53,7 @@ def _parse_requirement(text: str) -> SelectorRequirement:
 
 @final
 class ListSelection:
-    """Which objects a list or watch is about. `matches` is a pure function of the object."""
+    """The selection of a list or watch. `matches` is a pure function of the object."""
 
     def __init__(
         self, resource: "ResourceType", namespace: str, *, labels: str, fields: str
@@ -65,11 +65,10 @@ class ListSelection:
 
     @property
     def is_everything(self) -> bool:
-        """Say whether there is no selector, beside the namespace."""
+        """Return whether there is no selector besides the namespace."""
         return not self._labels and not self._fields
 
     def matches(self, body: Json) -> bool:
-        """Say whether an object in the stored form is selected."""
         metadata = body["metadata"]
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False

@@ -1,8 +1,8 @@
 """WATCH: the events of one client, as lines.
 
-A watcher has no queue of its own. It reads the collection's shared history behind a version that it
-remembers, so a slow client costs nothing; one that falls behind the history gets the 410 that a slow
-client of the real server gets.
+A watch has no queue of its own. It reads the collection's shared history after a remembered
+version, so a slow client costs nothing; one that falls behind the history gets 410, as on the real
+server.
 """
 
 import asyncio
@@ -31,21 +31,19 @@ _BATCH_BYTES: Final = 256 * 1024
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a client asked for."""
-
     resource: "ResourceType"
     selection: "ListSelection"
     version: int
     """0: start with what is there now."""
     bookmarks: bool
     sends_initial_events: bool
-    """Start with what is there now and mark the end of it by a bookmark."""
+    """Start with the present objects, and end them with a bookmark."""
     timeout_s: float | None
 
 
 @final
 class WatchStream:
-    """One watch; `lines` yields its bytes until it ends in an orderly way."""
+    """One watch; `lines` yields its bytes until an orderly end."""
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class WatchStream:
                 return
 
     def _initial_lines(self) -> bytes:
-        """Return what is there now as events, where the client did not start from a version."""
+        """Return the present objects as events, if the client named no version."""
         if self._request.version and not self._request.sends_initial_events:
             return b""
         stored = sorted(self._collection.all(self._request.selection.namespace), key=_key_of)
@@ -110,7 +108,7 @@ class WatchStream:
         return b"".join(lines)
 
     def _batches(self, changes: "list[Change]") -> "list[bytes]":
-        """Return the events of the changes, in pieces that a client can take in."""
+        """Return the events of the changes, in pieces of limited size."""
         batches: list[bytes] = []
         lines: list[bytes] = []
         size = 0
@@ -127,7 +125,7 @@ class WatchStream:
         return batches
 
     def _line(self, change: "Change") -> bytes:
-        """Return the event that the change is for this selection; empty where it is none."""
+        """Return the watch event of the change for this selection; empty without one."""
         matches = self._request.selection.matches
         is_in = change.kind != "DELETED" and matches(change.stored.body)
         was_in = change.previous is not None and matches(change.previous.body)
@@ -142,7 +140,7 @@ class WatchStream:
         return self._left_line(change)
 
     def _left_line(self, change: "Change") -> bytes:
-        """Return the DELETED event of an object that left the selection: its state before."""
+        """Return the DELETED event of an object that left the selection, with its state before."""
         assert change.previous is not None
         body = change.previous.copy()
         body["metadata"]["resourceVersion"] = str(change.version)

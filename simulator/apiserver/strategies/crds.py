@@ -1,8 +1,8 @@
-"""CustomResourceDefinitions: fill in, check, and turn into a resource type that is served.
+"""CustomResourceDefinitions: defaults, validation, and conversion into a resource type.
 
-One served version for each definition: conversion is not done, and a second served version is
-refused rather than served wrongly. Of the rules for structural schemas, those that generated schemas
-tend to break are checked: every field has a type, every array items, nothing is a reference.
+One served version per definition: conversion is missing, and a second served version is refused. Of
+the rules for structural schemas, those that generated schemas tend to break are checked: every
+field has a type, every array has items, there are no references.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ _REFUSED_KEYWORDS: Final = ("$ref", "definitions", "patternProperties")
 
 
 def default(body: Json) -> None:
-    """Fill in what may be left out, in place."""
+    """Fill in optional fields, in place."""
     spec = body.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
@@ -32,7 +32,7 @@ def default(body: Json) -> None:
 
 
 def established(body: Json, now: str) -> Json:
-    """Return the status of a definition that is served."""
+    """Return the status of a served definition."""
     names = body["spec"]["names"]
     conditions = [
         ("NamesAccepted", "NoConflicts", "no conflicts found"),
@@ -55,7 +55,7 @@ def established(body: Json, now: str) -> Json:
 
 
 def validate(body: Json, old: Json | None) -> list[InvalidField]:
-    """Return what is wrong with the definition; its other fields are taken as they are."""
+    """Return the errors of the definition; fields without a check are accepted."""
     spec = body["spec"]
     names, group = spec["names"], spec.get("group", "")
     errors = [
@@ -132,7 +132,7 @@ def _validate_structure(schema: "Mapping[str, Any]", path: str) -> "Iterator[Inv
 
 
 def to_resource(body: Json) -> ResourceType | None:
-    """Return the resource type of a valid definition, or None where no version is served."""
+    """Return the resource type of a valid definition, or None without a served version."""
     spec = body["spec"]
     version = next((each for each in spec["versions"] if each.get("served")), None)
     if version is None:

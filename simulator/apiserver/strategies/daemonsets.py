@@ -1,4 +1,4 @@
-"""DaemonSets: what the API server fills in, and its rules about the selector. No controller runs them."""
+"""DaemonSets: defaults, and rules of the selector. No controller runs them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default(body: Json) -> None:
-    """Fill in defaults as of apps/v1, in place; running it again changes nothing."""
+    """Fill in defaults as of apps/v1, in place; idempotent."""
     metadata = body["metadata"]
     annotations = metadata["annotations"] = dict(metadata.get("annotations") or {})
     annotations.setdefault("deprecated.daemonset.template.generation", "1")
@@ -68,7 +68,6 @@ def _default_container(container: Json) -> None:
 
 
 def begin(body: Json, _now: str) -> None:
-    """Give a new object its first status, in place."""
     body["status"] = {
         "currentNumberScheduled": 0,
         "desiredNumberScheduled": 0,
@@ -78,7 +77,6 @@ def begin(body: Json, _now: str) -> None:
 
 
 def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
-    """Yield what is wrong with the selector."""
     # No selector at all selects nothing.
     selector = (body["spec"].get("selector") or {}).get("matchLabels")
     labels = body["spec"]["template"]["metadata"].get("labels") or {}

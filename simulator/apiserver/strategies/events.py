@@ -1,4 +1,4 @@
-"""Events of events.k8s.io/v1: their times and their rules. The older form of core v1 is not served."""
+"""Events of events.k8s.io/v1: times and validation. The older form of core/v1 is not served."""
 
 import re
 from typing import Any, Final
@@ -50,7 +50,7 @@ def check_times(body: Json) -> None:
 
 
 def validate(body: Json, old: Json | None) -> list[InvalidField]:
-    """Return what is wrong with an event, or with the change from the older one."""
+    """Return the errors of an event, or of the change from the older one."""
     if old is not None:
         return [
             invalid_value(shown, body.get(field), "field is immutable")

@@ -1,7 +1,7 @@
-"""Pods: defaults, priority, first status, and which updates are possible.
+"""Pods: defaults, priority, first status, and allowed updates.
 
-The figures that the scheduler and admission go by. Probes, volumes, security and the rest are taken
-as they come.
+Fields that scheduling and admission need. Probes, volumes, security and the rest are accepted
+unchecked.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ PriorityClasses = "Callable[[str], Mapping[str, Any] | None]"
 
 
 def default(body: Json) -> None:
-    """Fill in what the API server fills in, in place; running it again changes nothing."""
+    """Fill in the API server's defaults, in place; idempotent."""
     spec = body.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
@@ -97,7 +97,7 @@ def assign_priority(body: Json, find_class: "Callable[[str], Mapping[str, Any] |
 
 
 def begin(body: Json, now: str) -> None:
-    """Give a new pod its first status, in place, whatever status it came with."""
+    """Set the first status of a new pod, in place, and ignore any given one."""
     status: Json = {"phase": "Pending", "qosClass": _quality(body["spec"])}
     if body["spec"].get("schedulingGates"):
         status["conditions"] = [
@@ -128,7 +128,7 @@ def _quality(spec: Json) -> str:
 
 
 def validate(body: Json, old: Json | None) -> "Iterator[InvalidField]":
-    """Yield what is wrong with a pod, or with the change from `old`."""
+    """Yield the errors of a pod, or of the change from `old`."""
     spec = body["spec"]
     if not spec.get("containers"):
         yield required("spec.containers")
@@ -171,7 +171,7 @@ def _validate_container(container: Json, at: str) -> "Iterator[InvalidField]":
 
 
 def is_extended(resource_name: str) -> bool:
-    """Say whether a resource is somebody's own, counted in whole units and never overcommitted."""
+    """Return whether a resource is extended: counted in whole units and never overcommitted."""
     domain, slash, _ = resource_name.rpartition("/")
     return bool(slash) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 
@@ -201,7 +201,7 @@ def _validate_change(spec: Json, before: Json) -> "Iterator[InvalidField]":
 
 
 def _fixed_part(spec: Json, before: Json, *, is_gated: bool) -> Json:
-    """Return the new spec with everything that may change as it was before."""
+    """Return the new spec with all mutable fields as in the old one."""
     part = dict(spec)
     movable = ["activeDeadlineSeconds", "schedulingGates"]
     if is_gated:
@@ -229,7 +229,7 @@ def _extends(tolerations: list[Json], before: list[Json]) -> bool:
 
 
 def deletion_grace_s(body: Json, requested_s: int | None) -> int:
-    """Return how many seconds the kubelet is given to stop the pod; 0 deletes it at once."""
+    """Return the grace period of a deletion in seconds; 0 deletes at once."""
     if not body["spec"].get("nodeName") or body.get("status", {}).get("phase") in {
         "Succeeded",
         "Failed",

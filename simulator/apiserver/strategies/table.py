@@ -1,6 +1,6 @@
-"""What each kind does of its own when it is written: decode checks, defaults, first status, rules.
+"""Write strategies of kinds: decode checks, defaults, first status, validation.
 
-A `WriteStrategy` is four pure functions; kinds that are not in the table have none of their own.
+A `WriteStrategy` is four pure functions; kinds outside the table have none of their own.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,6 @@ def _no_status(body: Json, now: str) -> None:
 
 
 def _no_rules(body: Json, old: Json | None) -> "Iterable[InvalidField]":
-    """Accept every body."""
     return ()
 
 
@@ -47,7 +46,6 @@ class WriteStrategy:
 
 
 def strategy_of(resource: "ResourceType") -> WriteStrategy:
-    """Return the behaviour of the resource type."""
     schema = resource.schema
     if schema is None:
         return _BUILT_IN.get(resource.kind, _PLAIN)

@@ -1,6 +1,6 @@
-"""One call of an admission webhook: address, TLS, time-out, and what a valid answer is.
+"""One call of an admission webhook: address, TLS, time-out, and validation of the response.
 
-Texts of failures follow Go's, because users and tests read them.
+Error texts follow Go's, because users and tests read them.
 """
 
 import base64
@@ -21,7 +21,7 @@ _CONTENT_TYPE: Final = {"Content-Type": "application/json"}
 
 
 class WebhookCallError(Exception):
-    """The webhook could not be called, or did not answer as it has to."""
+    """The webhook could not be called, or sent an invalid response."""
 
 
 @final
@@ -35,11 +35,9 @@ class WebhookCaller:
         self._contexts: dict[str, ssl.SSLContext] = {}
 
     def open(self) -> None:
-        """Make connections possible."""
         self._session = aiohttp.ClientSession()
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -82,7 +80,7 @@ class WebhookCaller:
         return _checked_response(text, request["uid"])
 
     def _address(self, client: Json) -> tuple[str, str | None]:
-        """Return the URL to call and the name that its certificate has to carry."""
+        """Return the URL to call and the server name that its certificate must carry."""
         if "url" in client:
             return client["url"], None
         service = client["service"]
@@ -121,7 +119,7 @@ def _checked_response(text: bytes, uid: str) -> Json:
 
 
 def _go_text(error: aiohttp.ClientError) -> str:
-    """Return what Go's client says about the same failure."""
+    """Return the text of Go's client for the same failure."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"tls: failed to verify certificate: x509: {error.certificate_error}"
     if isinstance(error, aiohttp.ClientConnectorError):

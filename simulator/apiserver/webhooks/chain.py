@@ -39,7 +39,7 @@ _UNGUARDED: Final = frozenset({MUTATING_CONFIGURATIONS.plural, VALIDATING_CONFIG
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Who makes a request."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -47,7 +47,6 @@ class User:
 
     @property
     def info(self) -> Json:
-        """Return the `userInfo` of an admission request."""
         groups = [*self.groups]
         if "system:authenticated" not in groups:
             groups.append("system:authenticated")
@@ -60,7 +59,7 @@ class User:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionAttributes:
-    """What is being done: everything of an admission request but the object."""
+    """All parts of an admission request except the object."""
 
     resource: "ResourceType"
     operation: str
@@ -125,7 +124,7 @@ class AdmissionChain:
         await self._caller.close()
 
     async def mutate(self, attributes: AdmissionAttributes, body: Json) -> Json:
-        """Return the object after all mutating webhooks; the one given is left as it is.
+        """Return the object after all mutating webhooks; the given one is not changed.
 
         Raises:
             StatusError: a webhook denied it, or failed and its failure policy is Fail.
@@ -149,7 +148,7 @@ class AdmissionChain:
         return body
 
     async def validate(self, attributes: AdmissionAttributes, body: Json | None) -> None:
-        """Ask all validating webhooks.
+        """Call all validating webhooks.
 
         Raises:
             StatusError: one of them denied it, or failed and its failure policy is Fail.
@@ -192,7 +191,7 @@ class AdmissionChain:
                     yield webhook
 
     def _is_for(self, webhook: Json, attributes: AdmissionAttributes, body: Json | None) -> bool:
-        """Say whether selectors and match conditions let the request through to the webhook."""
+        """Return whether selectors and match conditions select the request for the webhook."""
         if not matching.webhook_matches(
             webhook.get("namespaceSelector"), self._namespace_labels(attributes, body)
         ):
@@ -238,7 +237,7 @@ class AdmissionChain:
         return patched
 
     async def _ask(self, webhook: Json, attributes: AdmissionAttributes, body: Json | None) -> Json:
-        """Return the webhook's response; empty where a failure is ignored.
+        """Return the webhook's response; empty if a failure is ignored.
 
         Raises:
             StatusError: denied, or failed with failure policy Fail.
@@ -259,7 +258,7 @@ class AdmissionChain:
 def _meets_all(
     expressions: list[str], webhook: Json, attributes: AdmissionAttributes, *, body: Json | None
 ) -> bool:
-    """Say whether all match conditions hold; one that is false outweighs others that fail.
+    """Return whether all match conditions hold; a false one outweighs failing ones.
 
     Raises:
         StatusError: one fails, none is false, and the failure policy is Fail.

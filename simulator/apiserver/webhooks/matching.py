@@ -1,4 +1,4 @@
-"""Rules and label selectors of webhooks: does a request concern a webhook?"""
+"""Rules and label selectors of webhooks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 def matches_rules(
     webhook: Json, resource: "ResourceType", *, subresource: str, operation: str
 ) -> bool:
-    """Say whether any rule of the webhook names this kind and operation."""
+    """Return whether a rule of the webhook names this kind and operation."""
     path = f"{resource.plural}/{subresource}" if subresource else resource.plural
     scope = "Namespaced" if resource.namespaced else "Cluster"
     return any(
@@ -47,5 +47,5 @@ def _is_path(pattern: str, path: str) -> bool:
 
 
 def webhook_matches(selector: "Mapping[str, Any] | None", labels: "Mapping[str, str]") -> bool:
-    """Say whether a label selector selects these labels; none selects everything."""
+    """Return whether a label selector selects these labels; without one, all match."""
     return not selector or msgspec.convert(selector, LabelSelector).matches(labels)

@@ -1,7 +1,7 @@
 """Binding a pod to a node: `pods/binding` and the older `bindings`.
 
 Node name, annotations, labels and the PodScheduled condition are written in one step, under the
-preconditions that the Binding names. Whether the node exists is not looked at, as on the real server.
+preconditions of the Binding. As on the real server, the node need not exist.
 """
 
 from typing import TYPE_CHECKING, Any, final
@@ -36,8 +36,6 @@ _BOUND = msgspec.json.encode(
 
 @final
 class PodBinder:
-    """Binds pods."""
-
     def __init__(self, store: "ObjectStore", admission: "AdmissionChain", clock: "Clock") -> None:
         self._store = store
         self._admission = admission
@@ -102,7 +100,7 @@ class PodBinder:
 
 
 def _check_preconditions(stored: "Stored", binding: Json) -> None:
-    """Refuse a binding that names another uid or version; the older path never looks at them."""
+    """Refuse a Binding with another uid or version; the older path checks neither."""
     found, name = stored.body["metadata"], stored.key[1]
     wanted = binding["metadata"]
     if (uid := wanted.get("uid")) and uid != found["uid"]:

@@ -1,8 +1,8 @@
-"""DELETE: preconditions, finalizers, and the grace that bound pods get.
+"""DELETE: preconditions, finalizers, and the grace period of bound pods.
 
-An object with finalizers is marked and goes when the last of them is taken off. A bound pod is
-marked and goes when its node deletes it with a grace of 0. Nothing that the object owns is deleted:
-that is the garbage collector's work.
+An object with finalizers is marked, and removed with its last finalizer. A bound pod is marked, and
+removed when its node deletes it with a grace period of 0. Owned objects are not deleted: that is
+the garbage collector's work.
 """
 
 import datetime as dt
@@ -37,7 +37,7 @@ _PERMANENT = frozenset({"default", "kube-system"})
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """How to delete; propagation policies are accepted and have no effect here."""
+    """Options of a deletion; propagation policies are accepted and have no effect here."""
 
     grace_s: int | None = None
     uid: str | None = None
@@ -45,7 +45,7 @@ class DeleteOptions:
 
 
 def decode_delete_options(raw: bytes, query: "Mapping[str, str]") -> DeleteOptions:
-    """Return the options of a request; its body wins over the query.
+    """Return the options of a request; its body overrides the query.
 
     Raises:
         StatusError: 400.
@@ -67,8 +67,6 @@ def decode_delete_options(raw: bytes, query: "Mapping[str, str]") -> DeleteOptio
 
 @final
 class Deleter:
-    """Deletes objects."""
-
     def __init__(
         self,
         store: "ObjectStore",
@@ -85,7 +83,7 @@ class Deleter:
     async def delete(
         self, target: "RequestTarget", caller: "Caller", options: DeleteOptions
     ) -> WriteResult:
-        """Delete one object, or begin to.
+        """Delete one object, or start its deletion.
 
         Raises:
             StatusError: it is refused.
@@ -115,7 +113,7 @@ class Deleter:
     def delete_unasked(
         self, resource: "ResourceType", stored: "Stored", options: DeleteOptions
     ) -> None:
-        """Delete one object, or begin to, without asking admission about it.
+        """Delete one object, or start its deletion, without calling admission.
 
         Raises:
             StatusError: 409, another object than the options name.
@@ -155,7 +153,7 @@ class Deleter:
         return removed, True
 
     def _mark(self, stored: "Stored", resource: "ResourceType", grace_s: int) -> Json:
-        """Return the object with a deletion time."""
+        """Return the object with a deletion timestamp."""
         body = stored.copy()
         marked = body["metadata"]
         now = self._clock.utc_now()

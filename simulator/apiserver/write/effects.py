@@ -1,7 +1,7 @@
-"""What a stored or removed object changes in the server itself.
+"""Effects of stored and removed objects on the server itself.
 
-A definition starts and stops serving a kind. A namespace that is deleted empties itself at once, as
-its controller would do, and goes when its last object is gone.
+A definition starts and ends the serving of a kind. A deleted namespace is emptied at once, as its
+controller would do, and removed with its last object.
 """
 
 from typing import TYPE_CHECKING, Any, final
@@ -27,7 +27,6 @@ class Effects:
         self._registry = registry
 
     def stored(self, resource: "ResourceType", stored: "Stored") -> None:
-        """Take note of an object that is new or changed."""
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             served = crds.to_resource(stored.body)
             spec = stored.body["spec"]
@@ -36,7 +35,6 @@ class Effects:
                 self._registry.add(served)
 
     def removed(self, resource: "ResourceType", stored: "Stored") -> None:
-        """Take note of an object that is gone."""
         if resource is CUSTOM_RESOURCE_DEFINITIONS:
             self._remove_instances(stored.body)
         if namespace := stored.key[0]:
@@ -54,7 +52,7 @@ class Effects:
     def empty_namespace(
         self, namespace: str, delete: "Callable[[ResourceType, Stored], None]"
     ) -> None:
-        """Delete everything in a namespace that is going, by `delete`, and then the namespace."""
+        """Delete all objects of a terminating namespace with `delete`, and then the namespace."""
         for resource in list(self._registry.all_namespaced()):
             for stored in list(self._store.collection(resource).all(namespace)):
                 delete(resource, stored)

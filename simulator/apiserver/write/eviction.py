@@ -1,7 +1,7 @@
 """Eviction of pods: `pods/eviction`, which a PodDisruptionBudget may forbid.
 
-As the real server does, it believes the budget's status: how many disruptions it allows is what the budget's
-controller counted. A pod that disturbs nobody by going (not running, or going already) needs no budget.
+As on the real server, the budget's status decides: its controller counts the allowed disruptions. A
+pod whose end disrupts nothing (not running, or terminating already) needs no budget.
 """
 
 from typing import TYPE_CHECKING, Any, Final, final
@@ -33,8 +33,6 @@ _HARMLESS: Final = frozenset({"Pending", "Succeeded", "Failed"})
 
 @final
 class Evictor:
-    """Evicts pods."""
-
     def __init__(
         self,
         store: "ObjectStore",
@@ -137,7 +135,7 @@ def _is_ready(pod: "Stored") -> bool:
 
 
 def _has_enough(status: Json) -> bool:
-    """Say whether the budget has all healthy pods that it wants, so that one not ready may go."""
+    """Return whether the budget has all required healthy pods, so that an unready one may go."""
     desired = status.get("desiredHealthy", 0)
     return bool(desired) and status.get("currentHealthy", 0) >= desired
 

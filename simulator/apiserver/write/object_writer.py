@@ -1,7 +1,8 @@
-"""Create, update and apply: the way of a write through defaults, admission, rules and the store.
+"""Create, update and apply: a write through defaults, admission, validation and the store.
 
 A write decides on a copy, awaits admission, and then commits in one synchronous step that fails if
-the object has moved meanwhile; a writer that named no version is then run again on the newer object.
+the object has changed meanwhile; a writer that named no version is then run again on the newer
+object.
 """
 
 from dataclasses import dataclass
@@ -53,20 +54,16 @@ _ATTEMPTS: Final = 5
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The outcome of a write."""
-
     status: int
     encoded: bytes
 
 
 class _OvertakenError(Exception):
-    """Somebody else changed the object while admission was asked."""
+    """Another write changed the object during admission."""
 
 
 @final
 class Writer:
-    """Creates and changes objects."""
-
     def __init__(
         self,
         store: "ObjectStore",
@@ -81,7 +78,6 @@ class Writer:
         self._clock = clock
 
     def now(self) -> str:
-        """Return the present as a `metav1.Time`."""
         return metadata.timestamp(self._clock.utc_now())
 
     async def create(
@@ -92,7 +88,7 @@ class Writer:
         Args:
             target: the collection.
             caller: who writes.
-            body: the object, in the form of the path's version; it is taken over.
+            body: the object; the store takes ownership.
             config: the configuration, where the object comes from an apply.
 
         Raises:
@@ -173,7 +169,7 @@ class Writer:
     async def patch(
         self, target: "RequestTarget", caller: "Caller", transform: "Callable[[Json], Json]"
     ) -> WriteResult:
-        """Change an object by a function of its present state, in the form of the path's version.
+        """Change an object by a function of its present state.
 
         Raises:
             StatusError: it is refused.
@@ -330,7 +326,7 @@ class Writer:
         return WriteResult(status=200, encoded=replaced.encoded)
 
     def _check_namespace(self, target: "RequestTarget", body: Json) -> None:
-        """Refuse a new object in a namespace that is missing or going."""
+        """Refuse a new object in a missing or terminating namespace."""
         if not target.resource.namespaced:
             return
         namespace = self._store.collection(NAMESPACES).get("", target.namespace)
@@ -354,7 +350,7 @@ class Writer:
     def _conform(
         self, body: Json, target: "RequestTarget", caller: "Caller", *, old: Json | None
     ) -> None:
-        """Prune and default in place; the second time for what a webhook brought in."""
+        """Prune and default in place; the second time for changes of webhooks."""
         resource = target.resource
         drop_unknown_fields(body, resource, caller)
         strategy = strategy_of(resource)

@@ -1,6 +1,6 @@
-"""Bodies of requests: decode them, check that they are about what the path names, bring them in form.
+"""Request bodies: decoding, and checks against the path.
 
-Bodies are JSON only; protobuf and YAML get the 415 or 400 that an unreadable body gets.
+Bodies are JSON only; protobuf and YAML get the 415 or 400 of an unreadable body.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ FIELD_VALIDATIONS: Final = ("Strict", "Warn", "Ignore")
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestTarget:
-    """What a path names."""
+    """The object or collection of a path."""
 
     resource: "ResourceType"
     namespace: str = ""
@@ -43,7 +43,7 @@ class RequestTarget:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who writes, and how."""
+    """The user of a write, and its options."""
 
     user: "User"
     manager: str
@@ -55,7 +55,7 @@ class Caller:
 
 
 def check_dry_run(values: list[str], options_kind: str) -> bool:
-    """Return whether it is a dry run.
+    """Return whether the request is a dry run.
 
     Raises:
         StatusError: 422, another value than All.
@@ -91,7 +91,7 @@ def decode_json(raw: bytes, kind: str) -> Json:
 
 
 def decode_object(raw: bytes, target: RequestTarget) -> Json:
-    """Return the object that a POST or PUT carries, in the form of the path's version.
+    """Return the object of a POST or PUT.
 
     Raises:
         StatusError: 400 or 422, it is not an object of the path's kind, name and namespace.
@@ -108,7 +108,7 @@ def decode_object(raw: bytes, target: RequestTarget) -> Json:
 
 
 def adopt(body: Json, target: RequestTarget) -> Json:
-    """Return a decoded body with kind, version, metadata and namespace as the path says.
+    """Return a decoded body with kind, version, metadata and namespace of the path.
 
     Raises:
         StatusError: 400 or 422, the body says something else.
@@ -147,7 +147,7 @@ def adopt(body: Json, target: RequestTarget) -> Json:
 
 
 class _Object(Model, frozen=True):
-    """What every object has to look like for the rest of the server."""
+    """The minimum that the rest of the server needs of every object."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Any = None
@@ -204,7 +204,7 @@ def _check_identity(metadata: Json, target: RequestTarget) -> None:
 
 
 def drop_unknown_fields(body: Json, resource: "ResourceType", caller: Caller) -> None:
-    """Prune a custom resource in place, and refuse or warn as the caller asked for.
+    """Prune a custom resource in place, and refuse or warn as requested.
 
     Raises:
         StatusError: 400, unknown fields under strict validation.
@@ -223,7 +223,7 @@ def drop_unknown_fields(body: Json, resource: "ResourceType", caller: Caller) ->
 
 
 def check_version_is_named(body: Json, resource: "ResourceType", name: str) -> None:
-    """Refuse a PUT without a resourceVersion where the kind demands one.
+    """Refuse a PUT without a resourceVersion if the kind requires one.
 
     Raises:
         StatusError: 422.

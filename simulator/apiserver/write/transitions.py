@@ -1,4 +1,4 @@
-"""From the old object and what a client sent to the new object: pure steps of a write."""
+"""Pure steps of a write, from the old object and the client's body to the new object."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ Json = dict[str, Any]
 
 
 def isolate(body: Json, old: Json, target: "RequestTarget") -> Json:
-    """Return the object with the parts that this path cannot write as they were."""
+    """Return the object with the old values of all parts that this path cannot write."""
     resource = target.resource
     if target.subresource != "status":
         if not resource.has_status:
@@ -28,7 +28,7 @@ def isolate(body: Json, old: Json, target: "RequestTarget") -> Json:
 
 
 def move_generation(body: Json, old: Json, resource: "ResourceType") -> None:
-    """Count a change of what the user wants, in place."""
+    """Increment the generation if the desired state changed, in place."""
     if not resource.has_generation:
         return
     ignored = {"metadata", "status"} if resource.has_status else {"metadata"}
@@ -39,7 +39,7 @@ def move_generation(body: Json, old: Json, resource: "ResourceType") -> None:
 
 
 def is_finished(body: Json) -> bool:
-    """Say whether the object is being deleted and nothing holds it any more."""
+    """Return whether the object is being deleted and no finalizer or grace period holds it."""
     found = body["metadata"]
     return (
         "deletionTimestamp" in found

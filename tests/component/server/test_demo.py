@@ -1,4 +1,4 @@
-"""`gpu-control-plane demo` says what is true, and its exit status says so when something is not."""
+"""`gpu-control-plane demo` checks its claims, and its exit status is not 0 when one does not hold."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from demo.chapters.accounting import accounts
-from demo.chapters.devices import by_annotation, nodes_tell
+from demo.chapters.devices import discovery, manual_assignment
 from demo.cluster import SERVER_USER
 from demo.main import run_demo
 from demo.story import LINE, Story
@@ -17,13 +17,13 @@ from simulator.apiserver.requestlog import LoggedRequest
 WITHIN_S = 180.0
 
 
-async def test_the_demo_tells_its_story_and_ends_well():
+async def test_the_demo_runs_to_its_end_and_checks_every_claim():
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "cli", "demo", stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(WITHIN_S):
-        told, _ = await process.communicate()
-    text = told.decode()
+        output, _ = await process.communicate()
+    text = output.decode()
     assert process.returncode == 0, text
     assert "✓ 9 pods were bound, each with exactly one write to the API server" in text
     assert "  train-2            n2     GPU-n2-0 … GPU-n2-7 (8)\n" in text
@@ -49,27 +49,27 @@ async def _let_everything_in(story: Story) -> None:
 
 async def test_a_claim_that_is_false_fails_the_demo(capsys: pytest.CaptureFixture[str]):
     status = await run_demo(None, (_write_twice, accounts))
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert status == 1
     claim = "0 pods were bound, each with exactly one write to the API server"
-    assert f"\nNOT TRUE: {claim}\nThe server's last words:\n" in told
-    assert "Every claim above was checked." not in told
+    assert f"\nNOT TRUE: {claim}\nThe last lines of the server's log:\n" in output
+    assert "Every claim above was checked." not in output
 
 
 async def test_what_should_be_refused_and_is_not_fails_the_demo(
     capsys: pytest.CaptureFixture[str],
 ):
-    status = await run_demo(None, (_let_everything_in, nodes_tell, by_annotation))
-    told = capsys.readouterr().out
+    status = await run_demo(None, (_let_everything_in, discovery, manual_assignment))
+    output = capsys.readouterr().out
     assert status == 1
     claim = "an assignment of n3-0000-17-00.0 to slices is refused"
-    assert f"\nNOT TRUE: {claim}\nThe server's last words:\n" in told
+    assert f"\nNOT TRUE: {claim}\nThe last lines of the server's log:\n" in output
 
 
-async def test_a_server_that_dies_fails_the_demo_in_words(capsys: pytest.CaptureFixture[str]):
-    status = await run_demo(None, (_kill_the_server, by_annotation))
-    told = capsys.readouterr().out
+async def test_a_server_that_dies_fails_the_demo_with_a_message(capsys: pytest.CaptureFixture[str]):
+    status = await run_demo(None, (_kill_the_server, manual_assignment))
+    output = capsys.readouterr().out
     assert status == 1
-    assert "\nBROKEN: " in told
-    assert 'failed calling webhook "gpupools.gpu.deckhouse.io"' in told
-    assert "Traceback" not in told
+    assert "\nBROKEN: " in output
+    assert 'failed calling webhook "gpupools.gpu.deckhouse.io"' in output
+    assert "Traceback" not in output
